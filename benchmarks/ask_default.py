@@ -2,7 +2,6 @@
 
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from optuna.samplers import TPESampler
 
 from benchmarks.asking import asking
 from benchmarks.harness import Arms, Benchmark, Setting
-from benchmarks.optuna_studies import SPEC, ask_and_tell, trials
+from benchmarks.optuna_studies import SPEC, ask_milliseconds, trials
 from sweep.search.optuna_bridge import directions
 
 LIMIT_MILLISECONDS = 100.0
@@ -35,12 +34,7 @@ def prepare(setting: Setting) -> Iterator[Arms]:
             return milliseconds[-1]
 
         def theirs(_pair: int) -> float:
-            seconds = []
-            for _ in range(_NUM_THEIRS):
-                began = time.perf_counter()
-                ask_and_tell(study)
-                seconds.append(time.perf_counter() - began)
-            return 1e3 * statistics.median(seconds)
+            return ask_milliseconds(study, _NUM_THEIRS)
 
         yield Arms(ours, theirs, lambda: {"milliseconds": statistics.median(milliseconds[1:])}, {"trials": count})
 

@@ -2,7 +2,6 @@
 
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from optuna.samplers import QMCSampler
 
 from benchmarks.asking import NUM_ASKED, asking
 from benchmarks.harness import Arms, Benchmark, Setting
-from benchmarks.optuna_studies import ask_and_tell, load, make_study
+from benchmarks.optuna_studies import ask_milliseconds, load, make_study
 
 LIMIT_MILLISECONDS = 5.0
 _OPTUNA_MILLISECONDS = 27.0  # what the limit was set against
@@ -35,12 +34,7 @@ def prepare(setting: Setting) -> Iterator[Arms]:
                 return milliseconds[-1]
 
             def theirs(_pair: int) -> float:
-                seconds = []
-                for _ in range(NUM_ASKED):
-                    began = time.perf_counter()
-                    ask_and_tell(study)
-                    seconds.append(time.perf_counter() - began)
-                return 1e3 * statistics.median(seconds)
+                return ask_milliseconds(study, NUM_ASKED)
 
             yield Arms(ours, theirs, lambda: {"milliseconds": statistics.median(milliseconds[1:])}, {"trials": count})
 

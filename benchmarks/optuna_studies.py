@@ -1,5 +1,7 @@
 """Optuna studies of very many trials on SQLite, with the parameters and objectives of :mod:`benchmarks.many_trials`."""
 
+import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +54,15 @@ def load(path: Path, sampler: BaseSampler | None = None) -> optuna.Study:
     return optuna.load_study(study_name=NAME, storage=f"sqlite:///{path}", sampler=sampler)
 
 
-def ask_and_tell(study: optuna.Study) -> None:
-    """One trial: the end of it on the disk, and the next one asked for."""
-    trial = study.ask(distributions(SPEC.space))
-    study.tell(trial, values(from_optuna_params(SPEC.space, trial.params), trial.number))
+def ask_milliseconds(study: optuna.Study, count: int) -> float:
+    """Median over ``count`` trials of what one costs: asked for, and the end of it told."""
+    seconds = []
+    for _ in range(count):
+        began = time.perf_counter()
+        trial = study.ask(distributions(SPEC.space))
+        study.tell(trial, values(from_optuna_params(SPEC.space, trial.params), trial.number))
+        seconds.append(time.perf_counter() - began)
+    return 1e3 * statistics.median(seconds)
 
 
 def trials(spec: StudySpec, count: int) -> list[optuna.trial.FrozenTrial]:

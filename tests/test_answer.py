@@ -253,7 +253,9 @@ def test_holes_in_the_records_are_no_crash(seed: int) -> None:
         if hole != "none":
             trials.loc[rng.random(len(trials)) < rng.choice([0.4, 1.0]), name] = hole
     frames = MadeFrames(made.spec, trials, made.attempts, made.probes, made.evaluations, made.environments)
-    json.dumps(as_document(recommend(frames)), allow_nan=False)
+    answer = as_document(recommend(frames))
+    json.dumps(answer, allow_nan=False)
+    assert all(use["config"] or use["missing"] for use in answer["uses"].values())  # an answer, or how to get one
     json.dumps(findings_document(findings(frames)), allow_nan=False)
 
 

@@ -68,7 +68,9 @@ def test_every_study_loads(tmp_path: Path) -> None:
 
 
 def test_the_public_names_are_there() -> None:
-    exec(dict(examples("python"))[""], {})
+    found: dict[str, object] = {}
+    exec(dict(examples("python"))[""], found)
+    assert {"load_frames", "run_study", "write_report"} <= found.keys()
 
 
 def test_the_plug_in_trains(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from statistics import median
 import torch
 
 from sweep.measurement.clock import Ledger, StepWindow
-from sweep.measurement.device import device_class, resolve_device, synchronizer
+from sweep.measurement.device import device_class
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.quality import MIN_WINDOWS, Timing, flags_of, is_worth_repeating
 from sweep.records.messages import Ending, Message, Outcome, TrialTask
@@ -16,11 +16,11 @@ from sweep.spec.errors import InputError
 from sweep.training.data.plan import Window
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import classify, explain_error
-from sweep.training.plugins import load_plugin
 from sweep.training.preparation import Workplace, prepare
 from sweep.training.rehearsal import rehearse
 from sweep.training.step import Batch, evaluate, set_lr
 from sweep.training.story import Story, Tally
+from sweep.training.trial import choose_device
 
 _NUM_WINDOWS = 12  # of the timed steps, about
 _LONGEST_WINDOW_SECONDS = 0.1
@@ -55,15 +55,8 @@ def _begin(task: TrialTask, story: Story) -> None:
         raise InputError(
             f"distributed.world_size = {task.config.distributed.world_size}: a probe is of one rank; set it to 1."
         )
-    if task.threads:
-        torch.set_num_threads(task.threads)
-    if task.plugin:
-        load_plugin(task.plugin)
-    story.device = resolve_device(task.device)
-    story.ledger.synchronize = synchronizer(story.device)
+    choose_device(task, story)
     if story.device.type == "cuda":
-        torch.cuda.set_device(story.device)
-        torch.backends.cudnn.benchmark = True  # as a trial has it
         _limit_gpu(story.device, task.memory_limit_bytes)
 
 

@@ -49,7 +49,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     error_text = ""
     threads_before = torch.get_num_threads()
     try:
-        _choose_device(task, story)
+        choose_device(task, story)
         if task.config.budget.seconds is not None:
             story.agree = world.of_first
         _time_reference(story, world)
@@ -120,7 +120,8 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     yield ending
 
 
-def _choose_device(task: TrialTask, story: Story) -> None:
+def choose_device(task: TrialTask, story: Story) -> None:
+    """Threads, plug-in and device of the process that does ``task``; the story's clock waits for that device."""
     if task.threads:
         torch.set_num_threads(task.threads)
     if task.plugin:

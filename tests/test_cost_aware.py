@@ -14,12 +14,15 @@ from sweep.records.messages import Outcome
 from sweep.records.rows import TrialRecord
 from sweep.search.candidates import Candidates, point_key
 from sweep.search.cost_aware import CostAwareSampler
+from sweep.search.costs import Known
 from sweep.search.encoding import Encoding
 from sweep.search.gains import Belief, OpenSpace
 from sweep.search.gaussian import GaussianProcess
+from sweep.search.learners import Learner
 from sweep.search.samplers import make_sampler
+from sweep.search.sobol import SobolPoints
 from sweep.spec.study import StudySpec
-from sweep.spec.trial import flatten
+from sweep.spec.trial import TrialConfig, flatten
 
 Measured = tuple[Outcome, dict[str, float | int]]
 
@@ -154,14 +157,14 @@ def test_features_lie_between_0_and_1_and_choices_of_numbers_are_in_order() -> N
 # ---------------------------------------------------------------------- the sampler
 
 
-def seconds_to(table: CurveTable, sampler: str, share: float, seed: int) -> float:
+def seconds_to(table: CurveTable, sampler: str, share: float, seed: int, known: Known | None = None) -> float:
     """What the trials cost until this share of the hypervolume was found."""
     spec = table_spec(sampler=sampler, seed=seed, trials=400)
     rows = np.array([[-table.mean_end(index), *table.costs(index)] for index in range(len(table.points))])
     places = {point_key(item): index for index, item in enumerate(table.points)}
     reference = reference_point(rows)
     wanted, seen, spent = share * hypervolume(rows, reference), set(), 0.0
-    proposals, records = make_sampler(spec, []), 0
+    proposals, records = make_sampler(spec, [], known), 0
     while hypervolume(rows[sorted(seen)], reference) < wanted if seen else True:
         values = proposals.propose(records)
         assert values is not None
@@ -184,6 +187,47 @@ def test_it_reaches_most_of_the_hypervolume_for_a_fraction_of_the_seconds() -> N
         ours.append(seconds_to(table, "cost_aware", 0.98, seed))
         blind.append(seconds_to(table, "qmc", 0.98, seed))
     assert np.median(ours) < 0.5 * np.median(blind)
+
+
+def test_what_probes_foretell_is_searched_by_from_the_first_proposal_on() -> None:
+    table = CurveTable(table_spec(), 0, 0.2)
+    places = {point_key(item): index for index, item in enumerate(table.points)}
+
+    def known(name: str, config: TrialConfig) -> float:
+        values = flatten(config)
+        seconds, memory = table.costs(places[point_key({path: values[path] for path in table.spec.space})])
+        return {"train_seconds": seconds, "total_seconds": seconds + 1.0, "peak_memory_bytes": memory}[name]
+
+    spec = table_spec(sampler="cost_aware")
+    quasi_random = [SobolPoints(spec.space, spec.seed)(index) for index in range(8)]
+    cheapest = min(quasi_random, key=lambda values: known("train_seconds", spec.config(values)))
+    first = make_sampler(spec, [], known).propose(0)
+    assert first is not None
+    assert known("train_seconds", spec.config(first)) == known("train_seconds", spec.config(cheapest))
+    blind = [seconds_to(CurveTable(table_spec(), seed, 0.2), "cost_aware", 0.98, seed) for seed in range(3)]
+    told = [seconds_to(CurveTable(table_spec(), seed, 0.2), "cost_aware", 0.98, seed, known) for seed in range(3)]
+    assert np.median(told) < np.median(blind)
+
+
+def test_what_was_measured_goes_before_what_was_foretold() -> None:
+    made = Encoding(spec := table_spec())
+    learner = Learner("train_seconds", made, of_shape=True)
+    near, far = point("resnet8", 16, 1), point("vit_micro", 64, 4)
+    learner.foretell([near, far], [1.0, 5.0])
+    assert learner.fit([])
+    assert np.exp(learner.predict([near, far]).mean) == pytest.approx([1.0, 5.0], rel=0.05)
+    # the machine is slower than the probes said, as a trial of the one shape shows; so the other is as well
+    slower = TrialRecord(0, "search", flatten(spec.config(near)), "complete", {"train_seconds": 2.0})
+    assert learner.fit([slower])
+    assert np.exp(learner.predict([near, far]).mean) == pytest.approx([2.0, 10.0], rel=0.05)
+
+
+def test_each_name_of_a_choice_gets_its_turn_first() -> None:
+    spec = table_spec(sampler="cost_aware")
+    measured: dict[str, float | int] = {"val_accuracy": 0.5, "train_seconds": 1.0, "peak_memory_bytes": 10}
+    for seed in range(6):
+        records = search(spec.model_copy(update={"seed": seed}), 2, lambda _values: ("complete", measured))
+        assert {record.values["model.name"] for record in records} == {"resnet8", "vit_micro"}
 
 
 @pytest.mark.parametrize(

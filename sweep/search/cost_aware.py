@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
@@ -16,6 +17,7 @@ from sweep.analysis.pareto import non_dominated
 from sweep.records.messages import INFEASIBLE
 from sweep.records.rows import TrialRecord
 from sweep.search.candidates import Candidates, Point, point_key
+from sweep.search.costs import FORETOLD, Known
 from sweep.search.encoding import Encoding
 from sweep.search.gains import Belief, OpenSpace
 from sweep.search.gaussian import Floats
@@ -28,6 +30,7 @@ from sweep.spec.study import StudySpec
 WINDOW = 300  # trials that the models learn from: their cost grows with the cube
 _SLACK = 50
 _NUM_FIRST = 3  # proposals before the models have anything to go by: they soon know better what to ask
+_MAX_SHAPES = 100  # that probes are asked about
 _CHOICE = 8  # quasi-random points of which each of them is the cheapest
 _PRICES = ("total_seconds", "train_seconds")  # what a trial costs, the first that was measured
 _LEAST_CHANCE = 1e-9  # of being feasible
@@ -36,9 +39,12 @@ _CURIOSITY = 1e-9  # what knowing more is worth, as a share of the hypervolume: 
 
 @final
 class CostAwareSampler(Sampler):
-    """See the module. Its first proposals are the cheapest of a few quasi-random points each."""
+    """See the module. Its first proposals are the cheapest of a few quasi-random points each.
 
-    def __init__(self, spec: StudySpec, records: Sequence[TrialRecord]) -> None:
+    ``known`` gives seconds and bytes of configurations whose shapes were probed.
+    """
+
+    def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], known: Known | None = None) -> None:
         self._spec, self._encoding = spec, Encoding(spec)
         self._candidates, self._quasi_random = Candidates(spec), SobolPoints(spec.space, spec.seed)
         self._threads = ThreadpoolController()
@@ -47,8 +53,22 @@ class CostAwareSampler(Sampler):
         names = dict.fromkeys((*spec.objectives, *_PRICES))
         self._learners = {name: Learner(name, self._encoding, is_of_shape(name, spec)) for name in names}
         self._feasible = Learner("", self._encoding, of_shape=False)
+        if known:
+            self._foretell(known)
         for record in records:
             self.learn(record)
+
+    def _foretell(self, known: Known) -> None:
+        """Tells the models of time and memory what probes say of a point of each shape."""
+        points = self._candidates.at(0, [], set())
+        _, first = np.unique(self._encoding.cost(points), axis=0, return_index=True)
+        shapes = [points[row] for row in sorted(first)[:_MAX_SHAPES]]
+        configs = [self._spec.config(point) for point in shapes]
+        for name, learner in self._learners.items():
+            if name in FORETOLD and learner.of_shape:
+                told = [(point, known(name, config)) for point, config in zip(shapes, configs, strict=True)]
+                costs = [(point, cost) for point, cost in told if cost is not None]
+                learner.foretell([point for point, _ in costs], [cost for _, cost in costs])
 
     def learn(self, record: TrialRecord) -> None:
         if record.number >= 0:  # what another study has tried is known here, but not on this record
@@ -78,8 +98,15 @@ class CostAwareSampler(Sampler):
         if not left:
             return None
         # where prices are still unknown, fewer passes through the model for the same samples
-        order = np.lexsort((self._encoding.passes(left), np.round(np.log(self._prices(left)), 6)))
+        order = np.lexsort((self._encoding.passes(left), np.round(np.log(self._prices(left)), 6), self._turns(left)))
         return left[int(order[0])]
+
+    def _turns(self, points: Sequence[Point]) -> npt.NDArray[np.int64]:
+        """How often the names that a point chooses were tried: each gets its turn, for no model reaches over from one
+        name to another. Shape ``[n]``."""
+        names = [path for path, item in self._spec.space.items() if any(isinstance(v, str) for v in item.choice or ())]
+        tried = [self._point(record) for record in self._records if record.number >= 0]
+        return np.array([sum(other[path] == point[path] for other in tried for path in names) for point in points])
 
     # ------------------------------------------------------------------ by the models
 

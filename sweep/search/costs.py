@@ -6,7 +6,7 @@ precision and so on apart; that of an update is added once a step.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import final
@@ -30,6 +30,11 @@ _FP32_BYTES = 4
 _FAR = 2  # times the largest micro batch that was probed, or below the smallest
 _FIRST_STEPS = 5  # before the clock, the memory pass counted twice for its bookkeeping
 _SIDE_SECONDS = 0.3  # of a probe: the update, the images and the evaluation by themselves
+
+
+# What probes tell of a configuration before any trial; a function that tells it, or None where they do not.
+FORETOLD = ("train_seconds", "total_seconds", "peak_memory_bytes")
+Known = Callable[[str, TrialConfig], float | None]
 
 
 @final
@@ -87,6 +92,15 @@ class CostModel:
         is_far = micro > _FAR * max(sizes) or _FAR * micro < min(sizes)
         is_guess = group not in self._groups or is_far
         return _cost(config, list(probes.values()), reads_test=reads_test, is_guess=is_guess)
+
+    def known(self, name: str, config: TrialConfig) -> float | None:
+        """One of ``FORETOLD`` where probes of the configuration's own kind and size tell it."""
+        if name == "peak_memory_bytes":
+            return self.predict_peak_memory_bytes(config)
+        cost = self.predict(config)
+        if cost is None or cost.is_guess:
+            return None
+        return cost.train_seconds if name == "train_seconds" else cost.seconds
 
     def predict_probe_seconds(self, config: TrialConfig, timed_seconds: float) -> float | None:
         """Seconds that probing the shape of ``config`` will take; None while nothing is known."""

@@ -1,12 +1,14 @@
 """One model for each quantity that a sampler wants to know of points that were not tried."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+from typing import final
 
 import numpy as np
 
 from sweep.records.rows import TrialRecord
-from sweep.search.encoding import Encoding
+from sweep.search.encoding import Encoding, Values
 from sweep.search.gains import Belief
 from sweep.search.gaussian import Floats, GaussianProcess
 from sweep.spec.metrics import METRICS
@@ -34,6 +36,13 @@ class Learner:
         self._num_fitted = 0
         self._hyperparameters: Floats | None = None
         self._learned: tuple[int, int] = (-1, -1)
+        self._foretold: tuple[list[Values], Floats] = ([], np.empty(0))
+
+    def foretell(self, points: Sequence[Values], costs: Sequence[float]) -> None:
+        """Takes what probes say of points, in the metric's unit, until trials of their features have measured it."""
+        assert self._is_log, f"{self._name} is neither a time nor a memory"
+        self._foretold = (list(points), np.log(np.array(costs, dtype=np.float64)))
+        self._learned = (-1, -1)
 
     def fit(self, records: Sequence[TrialRecord]) -> bool:
         """Learns from the records that have the metric; whether there is anything to go by. Costs nothing when there
@@ -41,16 +50,31 @@ class Learner:
         state = (len(records), records[-1].number if records else -1)
         if state != self._learned:
             self._learned = state
-            usable = [record for record in records if self._is_usable(record)]
-            if not usable:
+            points, costs = self._known([record for record in records if self._is_usable(record)])
+            if not points:
                 self._model = None
                 return False
-            sign = METRICS[self._name].sign
-            costs = np.array([float(record.measurements[self._name]) for record in usable])
-            self.fit_to([record.values for record in usable], np.log(costs) if self._is_log else sign * costs)
+            self.fit_to(points, costs)
         return self._model is not None
 
-    def fit_to(self, points: Sequence[Mapping[str, Any]], costs: Floats) -> None:
+    def _known(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
+        """What trials measured, and what probes foretell of all others: off by the same factor, where it is off."""
+        points: list[Values] = [record.values for record in usable]
+        costs = np.array([float(record.measurements[self._name]) for record in usable])
+        costs = np.log(costs) if self._is_log else METRICS[self._name].sign * costs
+        others, foretold = self._foretold
+        if not others or not points:
+            return (points, costs) if points else (list(others), foretold)
+        measured: dict[bytes, list[float]] = defaultdict(list)
+        for row, cost in zip(self._features(points), costs, strict=True):
+            measured[row.tobytes()].append(float(cost))
+        rows = [row.tobytes() for row in self._features(others)]
+        errors = [median(measured[row]) - cost for row, cost in zip(rows, foretold, strict=True) if row in measured]
+        is_new = np.array([row not in measured for row in rows])
+        new = [point for point, keep in zip(others, is_new, strict=True) if keep]
+        return points + new, np.append(costs, foretold[is_new] + (median(errors) if errors else 0.0))
+
+    def fit_to(self, points: Sequence[Values], costs: Floats) -> None:
         """Learns from these values at these points; equal points are one, with their mean."""
         features = self._features(points)
         number = _last_fit(len(features))
@@ -59,7 +83,7 @@ class Learner:
             self._hyperparameters = GaussianProcess(*_merged(features[:number], costs[:number])).parameters
         self._model = GaussianProcess(*_merged(features, costs), self._hyperparameters)
 
-    def predict(self, points: Sequence[Mapping[str, Any]]) -> Belief:
+    def predict(self, points: Sequence[Values]) -> Belief:
         """What is believed of these points. Only after a fit."""
         assert self._model is not None
         return Belief(*self._model.predict(self._features(points)), self._is_log)
@@ -70,7 +94,7 @@ class Learner:
         # of a trial that was stopped the sampler is told a likely end, but a time that says nothing
         return is_known and (record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape))
 
-    def _features(self, points: Sequence[Mapping[str, Any]]) -> Floats:
+    def _features(self, points: Sequence[Values]) -> Floats:
         return self._encoding.cost(points) if self.of_shape else self._encoding.accuracy(points)
 
 

@@ -7,6 +7,7 @@ study's seed and the trial's number, so a continued study proposes what an unbro
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -18,6 +19,7 @@ from sweep.analysis.pareto import non_dominated
 from sweep.records.messages import INFEASIBLE
 from sweep.records.rows import TrialRecord
 from sweep.search.confirm import complete_costs
+from sweep.search.costs import Known
 from sweep.search.optuna_bridge import directions, distributions, from_optuna_params, frozen_trial, worst_values
 from sweep.search.sobol import SobolPoints
 from sweep.spec.space import grid_point, grid_size, random_point
@@ -132,9 +134,12 @@ def _spread(numbers: Sequence[int], count: int) -> set[int]:
     return {numbers[int(place)] for place in np.linspace(0, len(numbers) - 1, min(count, len(numbers)))}
 
 
-def make_sampler(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
-    """The sampler that the study names, knowing the ended search trials in ``records``."""
+def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], known: Known | None = None) -> Sampler:
+    """The sampler that the study names, knowing the ended search trials in ``records``; one that weighs costs also
+    knows what probes say (``known``)."""
     make = _SAMPLERS[spec.sampler]
+    if known and spec.sampler == "cost_aware":
+        make = partial(_cost_aware, known=known)
     if spec.retune:
         from sweep.search.retuning import RetuningSampler  # not at the top: it builds on this module
 
@@ -168,10 +173,10 @@ def _gp(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
     return OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed))
 
 
-def _cost_aware(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
+def _cost_aware(spec: StudySpec, records: Sequence[TrialRecord], known: Known | None = None) -> Sampler:
     from sweep.search.cost_aware import CostAwareSampler  # not at the top: it builds on this module
 
-    return CostAwareSampler(spec, records)
+    return CostAwareSampler(spec, records, known)
 
 
 _SAMPLERS: dict[str, Callable[[StudySpec, Sequence[TrialRecord]], Sampler]] = {

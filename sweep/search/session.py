@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import final
@@ -28,6 +28,7 @@ from sweep.search.outlook import Ahead
 from sweep.search.prior import Earlier, prior_records
 from sweep.search.prober import shared_book
 from sweep.search.reuse import ASIDE, Library, open_library, reuse_files
+from sweep.search.samplers import make_sampler
 from sweep.search.tuner import Plan, Tuner
 from sweep.search.warm_start import read_earlier
 from sweep.spec.errors import InputError
@@ -144,6 +145,7 @@ class Session:
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",
             gate=self.foresight.gate,
+            make_sampler=partial(make_sampler, known=self.foresight.costs.known),
             prior=prior_records(self.earlier, self.spec, self.foresight.device_class) if self.earlier else (),
         )
         with contextlib.closing(Mirror(self.store.database.url, self.spec)) as mirror:

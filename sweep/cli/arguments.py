@@ -33,7 +33,7 @@ def parse_value(text: str) -> Any:
     """A TOML value, or the text itself where it is none."""
     try:
         table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return table["value"] if table.keys() == {"value"} else text
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from studies import shipped_studies, template
 from sweep.cli.arguments import study_place
 from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec, load_study
+from sweep.spec.study import DEVICE_NAMES, StudySpec, load_study
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
@@ -69,7 +69,8 @@ def new(
 
 def _study_name(path: Path) -> str:
     name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in path.stem)
-    return name[:64] if name[:1].isalnum() else f"study{name}"[:64]
+    is_good = name[:1].isalnum() and name.lower() not in DEVICE_NAMES
+    return name[:64] if is_good else f"study{name}"[:64]
 
 
 def doctor(

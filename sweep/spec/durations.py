@@ -3,6 +3,8 @@
 import re
 from typing import Literal, NamedTuple, get_args
 
+from sweep.spec.errors import shorten
+
 Unit = Literal["fraction", "steps", "epochs", "samples"]
 _UNITS: dict[str, Unit] = {
     "": "fraction", "fraction": "fraction", "step": "steps", "steps": "steps",
@@ -27,14 +29,16 @@ def parse_durations(text: str) -> Durations:
     """
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no duration; write '0.5', '500 steps', '30, 60 epochs' or '10000 samples'")
+        raise ValueError(
+            f"{shorten(repr(text))} is no duration; write '0.5', '500 steps', '30, 60 epochs' or '10000 samples'"
+        )
     values = tuple(float(number) for number in match[1].replace(",", " ").split())
     return Durations(values, _check(values, _unit(match[2], text)))
 
 
 def _unit(word: str, text: str) -> Unit:
     if word.lower() not in _UNITS:
-        raise ValueError(f"{text!r}: unknown unit {word!r}; known: {', '.join(get_args(Unit))}")
+        raise ValueError(f"{shorten(repr(text))}: unknown unit {word!r}; known: {', '.join(get_args(Unit))}")
     return _UNITS[word.lower()]
 
 
@@ -44,5 +48,5 @@ def _check(values: tuple[float, ...], unit: Unit) -> Unit:
             f"{max(values):g} is no fraction of the budget; give a unit: '{max(values):g} steps' or epochs"
         )
     if list(values) != sorted(set(values)):
-        raise ValueError(f"{', '.join(map('{:g}'.format, values))}: give them in rising order, each once")
+        raise ValueError(f"{shorten(', '.join(map('{:g}'.format, values)))}: give them in rising order, each once")
     return unit

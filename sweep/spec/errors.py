@@ -5,6 +5,9 @@ from difflib import get_close_matches
 
 from pydantic import ValidationError
 
+_MAX_COMPLAINTS = 20
+_MAX_QUOTED = 200  # characters of what was given, in a message that should stay readable
+
 
 class InputError(ValueError):
     """The user's input was refused before anything ran; the command line ends with exit code 2."""
@@ -34,16 +37,25 @@ def explain(error: ValidationError, where: str, known: Iterable[str] = ()) -> st
     ``known`` are the dotted keys that exist, for the nearest one to a misspelt key.
     """
     lines = []
-    for item in error.errors(include_url=False, include_context=False):
+    items = error.errors(include_url=False, include_context=False)
+    for item in items[:_MAX_COMPLAINTS]:
         key = ".".join(str(part) for part in item["loc"] if not _is_union_tag(part))
         if item["type"] == "extra_forbidden":
-            lines.append(f"{where}: {unknown_name('key', key, known)}" if known else f"{where}: unknown key {key!r}.")
+            name = shorten(key)
+            lines.append(f"{where}: {unknown_name('key', name, known)}" if known else f"{where}: unknown key {name!r}.")
             continue
         message = _RULES.get(item["type"]) or item["msg"].removeprefix("Value error, ")
         value = item["input"]
-        given = f" (given: {value!r})" if isinstance(value, str | int | float | bool) else ""
-        lines.append(f"{where}: {key}: {message}{given}" if key else f"{where}: {message}")
+        given = f" (given: {shorten(repr(value))})" if isinstance(value, str | int | float | bool) else ""
+        lines.append(f"{where}: {shorten(key)}: {message}{given}" if key else f"{where}: {message}")
+    if len(items) > _MAX_COMPLAINTS:
+        lines.append(f"{where}: and {len(items) - _MAX_COMPLAINTS} more")
     return "\n".join(dict.fromkeys(lines))
+
+
+def shorten(text: str) -> str:
+    """``text``, or its beginning where it is longer than a message should quote."""
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]} ..."
 
 
 def _is_union_tag(part: int | str) -> bool:

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sweep.spec.trial import Scalar
 
+_MAX_CHOICES = 1000  # each is tried before anything runs
+_MAX_WHOLE = 2**62  # what every database holds, and what a range can count
+
 
 class Parameter(BaseModel):
     """What one key varies over; exactly one of the forms below.
@@ -35,6 +38,10 @@ class Parameter(BaseModel):
         if form == "choice":
             if not values or len(set(map(repr, values))) < len(values):
                 raise ValueError("choice wants one value or more, each once")
+            if len(values) > _MAX_CHOICES:
+                raise ValueError(
+                    f"choice wants {_MAX_CHOICES} values at most; a range is written with int, log2 or log"
+                )
             return self
         low, high = values
         if not low < high:
@@ -43,6 +50,8 @@ class Parameter(BaseModel):
             raise ValueError("log wants bounds above 0")
         if form == "log2" and not 0 <= low < high <= 30:
             raise ValueError("log2 wants exponents from 0 to 30")
+        if form == "int" and max(-low, high) > _MAX_WHOLE:
+            raise ValueError("int wants bounds of at most 2^62 either way")
         return self
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from sweep.spec.errors import InputError, explain, unknown_name
 from sweep.spec.metrics import FORESEEABLE, objective_names
@@ -15,6 +15,12 @@ from sweep.spec.section import Section
 from sweep.spec.space import Parameter, Space
 from sweep.spec.trial import TrialConfig, build_config, config_keys, flatten, flatten_table, replace, rivals
 
+# A study's name is a folder, which may be copied to any system.
+DEVICE_NAMES = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
+)
+_MAX_FILE_BYTES = 100_000
+_MAX_DOTS = 100  # in one key, or in a line of prose
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -37,10 +43,16 @@ class Confirm(Section):
     seeds: Annotated[int, Field(ge=0, le=1000)] = 3
 
 
+def _no_device(name: str) -> str:
+    if name.lower() in DEVICE_NAMES:
+        raise ValueError("it is the name of a device on Windows, where no folder can have it; choose another")
+    return name
+
+
 class StudySpec(Section):
     """A validated study. Read one with :func:`load_study`."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), AfterValidator(_no_device)]
     question: str = ""
     seed: Annotated[int, Field(ge=0, lt=2**30)] = 0
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = 20
@@ -185,16 +197,36 @@ def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> Study
     """
     path = Path(path)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return build_study(_read_toml(path), str(path), changes)
+    except RecursionError:
+        raise InputError(
+            f"{path}: its tables or lists lie too deep in one another; a study wants three levels."
+        ) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise InputError(f"{path}: larger than {_MAX_FILE_BYTES} bytes; a study is a page of text.")
+    try:
+        text = content.decode("utf-8-sig")
+        # Python's parser takes minutes for a key of thousands of parts
+        if max(part.count(".") for part in re.split("[=\n]", text)) > _MAX_DOTS:
+            raise RecursionError
+        return tomllib.loads(text)
+    except ValueError as error:  # also bytes that are no text, and numbers of thousands of digits
         raise InputError(f"{path}: not valid TOML: {error}.") from None
-    return build_study(table, str(path), changes)
 
 
 def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | None = None) -> StudySpec:
     """A study from a parsed table; errors as :func:`load_study`."""
+    for key in ("base", "space"):
+        if not isinstance(table.get(key, {}), dict):
+            raise InputError(f"{where}: {key}: give a table: {{ key = value }}")
     table = apply_changes(table, changes or {})
     try:
         return StudySpec.model_validate(table)

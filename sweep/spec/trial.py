@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from sweep.spec.errors import InputError, explain
+from sweep.spec.errors import InputError, explain, shorten
 from sweep.spec.names import DatasetName
 from sweep.spec.recipe import (
     DiagnosticsSection,
@@ -240,10 +240,11 @@ def build_config(values: dict[str, Any], where: str) -> TrialConfig:
     nested: dict[str, Any] = {}
     for path, value in values.items():
         section, _, key = path.partition(".")
-        if key:
-            nested.setdefault(section, {})[key] = value
-        else:
-            nested[section] = value
+        group = nested.setdefault(section, {} if key else value)
+        if key and isinstance(group, dict):
+            group[key] = value
+        elif key or group is not value:
+            raise InputError(f"{where}: {shorten(section)}: given as one value and key by key; keep the keys.")
     try:
         return TrialConfig.model_validate(nested)
     except ValidationError as error:

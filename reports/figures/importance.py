@@ -32,13 +32,11 @@ def importances(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel | None:
-    from scipy.stats import rankdata
-
     y = column(evidence.search, objective)
     rows = np.flatnonzero(np.isfinite(y))
     if len(rows) < MIN_TRIALS:
         return None
-    ranks = rankdata(y[rows])
+    ranks = pd.Series(y[rows]).rank().to_numpy()
     found = [(key, *explained(_groups(evidence, key)[rows], ranks)) for key in keys]
     found = sorted(found, key=lambda item: item[1])
     axis = Axis("", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(found)))

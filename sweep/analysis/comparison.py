@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from sweep.analysis.changes import UNCHANGING, changes
 from sweep.analysis.grouping import Grouping, Numbers, column, configuration_groups, group, plain_value, text
 from sweep.analysis.pareto import Values, hypervolume, non_dominated, reference_point
 from sweep.analysis.scales import LOG, Scale, scale_of
 from sweep.analysis.statistics import CONFIDENCE, Interval, Spread, median_errors, pooled_spread
+from sweep.analysis.student import two_sided
 from sweep.records.frameset import Frames
 from sweep.spec.metrics import METRICS
 from sweep.spec.trial import Scalar, config_keys
@@ -174,7 +174,7 @@ def _difference(
 
 
 def _interval(scale: Scale, base: Values, gap: float, error: float, degrees: int, n: int) -> Interval:
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees)) * error if degrees > 0 else np.nan
+    half = two_sided(CONFIDENCE, degrees) * error if degrees > 0 else np.nan
     bounds = np.array([gap, gap - half, gap + half])
     if scale.is_ratio:
         return _as_interval(LOG.backward(bounds), n)
@@ -193,7 +193,7 @@ def _overall(aligned: tuple[Aligned, ...], name: str) -> Interval:
     values = np.log(found) if is_ratio else found
     if len(values) < 2:
         return Interval(float(found[0]) if len(found) else np.nan, np.nan, np.nan, len(values))
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    half = two_sided(CONFIDENCE, len(values) - 1) * float(values.std(ddof=1)) / np.sqrt(len(values))
     bounds = values.mean() + np.array([0.0, -half, half])
     return _as_interval(LOG.backward(bounds) if is_ratio else bounds, len(values))
 

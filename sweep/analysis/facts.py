@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from sweep.analysis.answer import Fact
 from sweep.analysis.by_batch import best_by_batch
@@ -13,6 +12,7 @@ from sweep.analysis.contest import ACCURACY, SECONDS, Contest
 from sweep.analysis.grouping import column, text
 from sweep.analysis.pareto import Mask, Values
 from sweep.analysis.statistics import median_interval
+from sweep.analysis.student import upper_tail
 from sweep.analysis.verdicts import SIGNIFICANT, holm
 
 # The knee is the smallest micro batch this close to the best throughput.
@@ -130,7 +130,7 @@ def largest_batch_without_loss(contest: Contest, model: str) -> Fact:
     others = np.arange(len(best.batches)) != top
     gaps, widths = best.centres[top] - best.centres, np.hypot(best.errors[top], best.errors)
     p_values = np.ones(len(gaps))
-    p_values[others] = holm(stats.t.sf(gaps[others] / np.maximum(widths[others], 1e-12), belief.spread.degrees))
+    p_values[others] = holm(upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), belief.spread.degrees))
     largest = int(np.flatnonzero(p_values > SIGNIFICANT)[-1])
     loss = best.accuracies[top] - best.accuracies[largest]
     detail = f"{model}; the best accuracy of all batches"

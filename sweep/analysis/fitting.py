@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import optimize
 
 from sweep.analysis.pareto import Values
 
@@ -17,6 +16,8 @@ def fit_curve(
     bounds: tuple[object, object] | None = None,
 ) -> tuple[Values, Values] | None:
     """Parameters of ``law(x, *parameters)`` and their standard errors, both of shape ``[len(start)]``."""
+    from scipy import optimize  # a third of a second, which a report without curves need not wait
+
     with warnings.catch_warnings():
         warnings.simplefilter("error", optimize.OptimizeWarning)
         try:

@@ -8,10 +8,10 @@ prior stays smooth.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from sweep.analysis.pareto import Values
 from sweep.analysis.statistics import Spread
+from sweep.analysis.student import density
 
 _NUM_ITERATIONS = 40
 _STEPS_PER_SD = 2
@@ -74,8 +74,7 @@ def _grid(centres: Values, sd: float, sign: float) -> Values:
 
 def _likelihood(centres: Values, errors: Values, grid: Values, spread: Spread) -> Values:
     distance = (centres[:, None] - grid[None, :]) / (spread.sd * errors[:, None])
-    density = stats.t.pdf(distance, spread.degrees) if spread.degrees > 0 else stats.norm.pdf(distance)
-    return np.asarray(density / errors[:, None])
+    return np.asarray(density(distance, spread.degrees) / errors[:, None])
 
 
 def _expectation_maximisation(counted: list[tuple[Values, Values]], size: int) -> Values:

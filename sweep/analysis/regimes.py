@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from sweep.analysis.fitting import fit_curve
 from sweep.analysis.ground import Ground
@@ -12,6 +11,7 @@ from sweep.analysis.grouping import column
 from sweep.analysis.pareto import Mask, Values
 from sweep.analysis.scales import LOG
 from sweep.analysis.statistics import CONFIDENCE
+from sweep.analysis.student import two_sided
 
 _MIN_BATCHES = 4
 # Fits that miss by more (root mean square of the logarithm) are not of this law.
@@ -33,7 +33,7 @@ class Regimes(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the critical batch."""
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.degrees)) * self.log_error
+        half = two_sided(CONFIDENCE, self.degrees) * self.log_error
         low, high = (self.critical_batch * LOG.backward(np.array([-half, half]))).tolist()
         return low, high
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from sweep.analysis.pareto import Values, non_dominated
+from sweep.analysis.student import two_sided
 
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 2000
@@ -75,7 +75,7 @@ def half_width(spread: Spread, error: float, confidence: float = CONFIDENCE) -> 
     """Half of an interval's width for an estimate whose error is ``error`` standard deviations; NaN without degrees."""
     if spread.degrees < 1:
         return np.nan
-    return float(stats.t.ppf((1 + confidence) / 2, spread.degrees)) * spread.sd * error
+    return two_sided(confidence, spread.degrees) * spread.sd * error
 
 
 def median_errors(counts: npt.NDArray[np.int64]) -> Values:

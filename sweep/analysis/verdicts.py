@@ -4,11 +4,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from sweep.analysis.pareto import Values
 from sweep.analysis.scales import LOG
 from sweep.analysis.statistics import CONFIDENCE
+from sweep.analysis.student import two_sided, upper_tail
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 SIGNIFICANT = 1 - CONFIDENCE
@@ -73,7 +73,7 @@ def interval(estimate: Estimate, confidence: float = CONFIDENCE) -> tuple[float,
     """The estimate and its bounds in the effect's own unit."""
     half = np.nan
     if estimate.degrees > 0:
-        half = float(stats.t.ppf((1 + confidence) / 2, estimate.degrees)) * estimate.error
+        half = two_sided(confidence, estimate.degrees) * estimate.error
     bounds = np.array([estimate.value, estimate.value - half, estimate.value + half])
     value, low, high = (LOG.backward(bounds) if estimate.is_ratio else bounds).tolist()
     return value, low, high
@@ -101,7 +101,7 @@ def _beyond(estimate: Estimate, distance: float) -> float:
         return 0.0
     if estimate.error == 0:
         return 0.0 if distance > 0 else 1.0
-    return float(stats.t.sf(distance / estimate.error, estimate.degrees))
+    return float(upper_tail(distance / estimate.error, estimate.degrees))
 
 
 def holm(p_values: npt.ArrayLike) -> Values:

@@ -94,6 +94,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "regularization.ema_rule": ("power", {}),
     "regularization.mixup": (0.2, {}),
     "regularization.cutmix": (0.2, {}),
+    "evaluation.tta": ("flip", {}),
     "diagnostics.sharpness": (True, {}),
     "diagnostics.ledger": ("full", {}),
     "distributed.world_size": (2, {}),

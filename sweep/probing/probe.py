@@ -156,7 +156,7 @@ def _evaluated(work: Workplace, validation: Callable[[], Iterable[Batch]]) -> It
     """Evaluates the validation split again and again; the number of images of each batch."""
     while True:
         for batch in validation():
-            evaluate(work.step.model, work.step.normalise, work.step.precision, [batch])
+            evaluate(work.step.model, work.step.normalise, work.step.precision, [batch], ask=work.ask)
             yield len(batch[1])
 
 

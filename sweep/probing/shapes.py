@@ -27,6 +27,7 @@ AS_THEY_ARE = (
     "precision.compile",
     "precision.checkpointing",
     "precision.cuda_graphs",
+    "evaluation.tta",  # no step depends on it, but the time of an evaluation does
     "diagnostics.ledger",
     "distributed.world_size",
 )

@@ -1,4 +1,4 @@
-"""The sections of a configuration that say how a model is trained: model, optimizer, schedule, precision,
+"""The sections of a configuration that say how a model is trained and evaluated: model, optimizer, schedule, precision,
 regularisation."""
 
 from typing import Annotated, Any, Literal, Self
@@ -110,6 +110,12 @@ class RegularizationSection(Section):
     )
     mixup: Annotated[float, Field(ge=0.0, le=100.0)] = Field(0.0, description="alpha of mixup; 0 is off")
     cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = Field(0.0, description="alpha of cutmix; 0 is off")
+
+
+class EvaluationSection(Section):
+    tta: Literal["none", "flip"] = Field(
+        "none", description="flip: the logits of an image and of its mirror image are averaged, in every evaluation"
+    )
 
 
 class DiagnosticsSection(Section):

@@ -14,6 +14,7 @@ from sweep.spec.errors import InputError, explain, shorten
 from sweep.spec.names import DatasetName
 from sweep.spec.recipe import (
     DiagnosticsSection,
+    EvaluationSection,
     ModelSection,
     OptimizerSection,
     PrecisionSection,
@@ -139,6 +140,7 @@ class TrialConfig(Section):
     budget: BudgetSection = BudgetSection()
     precision: PrecisionSection = PrecisionSection()
     regularization: RegularizationSection = RegularizationSection()
+    evaluation: EvaluationSection = EvaluationSection()
     diagnostics: DiagnosticsSection = DiagnosticsSection()
     distributed: DistributedSection = DistributedSection()
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

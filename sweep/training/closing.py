@@ -30,7 +30,7 @@ def loss_and_accuracy(work: Workplace, batches_of: Callable[[], Iterable[Batch]]
     """
     step = work.step
     with evaluated_model(step, work.train_batches) as model:
-        loss, accuracy = evaluate(model, step.normalise, step.precision, batches_of(), step.world)
+        loss, accuracy = evaluate(model, step.normalise, step.precision, batches_of(), step.world, work.ask)
     if not math.isfinite(loss):
         raise DivergedError(f"the loss of an evaluation became {loss}")
     return loss, accuracy

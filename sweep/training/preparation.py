@@ -27,6 +27,7 @@ from sweep.training.noise import WINDOWS_EVERY, NoiseMeter
 from sweep.training.optimizers import build_optimizer
 from sweep.training.precision import Precision, make_precision, place_model
 from sweep.training.step import Normalise, Step
+from sweep.training.views import ASKED, Ask, ask_once
 from sweep.training.world import SOLO, World
 
 _STATISTICS_IMAGES = 10_000  # for mean and deviation, where not all images are in memory
@@ -50,6 +51,7 @@ class Workplace:
     train_batches: Callable[[], Iterable[Batch]]  # the fixed part of the train split, without augmentation
     pilot: AutoMicro | None = None  # where the micro batch is to be found
     is_compiled: bool = False
+    ask: Ask = ask_once  # of an evaluation
 
     def parts(self) -> dict[str, Stateful]:
         """Everything that a training changes and a checkpoint must therefore hold."""
@@ -118,6 +120,7 @@ def prepare(config: TrialConfig, device: torch.device, world: World = SOLO) -> W
         lambda: train_batches()(),
         AutoMicro(config.batch, min(schedule.largest, num_samples), device) if is_auto else None,
         config.precision.compile,
+        ASKED[config.evaluation.tta],
     )
 
 

@@ -13,6 +13,7 @@ from sweep.training.ema import Ema
 from sweep.training.graphs import GraphedMicroStep
 from sweep.training.noise import NoiseMeter
 from sweep.training.precision import Precision
+from sweep.training.views import Ask, ask_once
 from sweep.training.world import SOLO, World
 
 Batch = tuple[Tensor, Tensor]
@@ -165,9 +166,16 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, normalise: Normalise, precision: Precision, batches: Iterable[Batch], world: World = SOLO
+    model: nn.Module,
+    normalise: Normalise,
+    precision: Precision,
+    batches: Iterable[Batch],
+    world: World = SOLO,
+    ask: Ask = ask_once,
 ) -> tuple[float, float]:
     """Mean cross entropy in nats (without label smoothing) and accuracy over ``batches``, in evaluation mode.
+
+    ``ask`` gets the logits from the model; they are what loss and accuracy are of.
 
     Of several ranks each goes through its own ``batches``, all with the running statistics of the first rank; the sums
     are added, so that the result is that of one rank over all.
@@ -181,7 +189,7 @@ def evaluate(
         correct = torch.zeros((), dtype=torch.int64, device=normalise.mean.device)
         for images, labels in batches:
             with precision.context():
-                logits = model(normalise(images))
+                logits = ask(model, normalise(images))
             loss += cross_entropy(logits.to(normalise.mean.dtype), labels, reduction="sum")
             correct += (logits.argmax(1) == labels).sum()
             count += len(labels)

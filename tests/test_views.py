@@ -1,0 +1,71 @@
+"""Evaluations by several views of an image: what is averaged, and that no training depends on it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.spec.errors import InputError
+from sweep.spec.trial import TrialConfig, build_config
+from sweep.training.closing import loss_and_accuracy
+from sweep.training.preparation import prepare
+from sweep.training.trial import run_trial
+from sweep.training.views import ASKED, ask_mirrored, ask_once
+
+CPU = torch.device("cpu")
+
+
+def config(**values: object) -> TrialConfig:
+    settings = {"data.subset": 300, "budget.epochs": 2.0, "optimizer.lr": 0.05}
+    return build_config(settings | {key.replace("__", "."): value for key, value in values.items()}, "test")
+
+
+def run(trial: TrialTask) -> tuple[list[Evaluation], Ending]:
+    *messages, ending = run_trial(trial)
+    assert isinstance(ending, Ending)
+    assert ending.outcome == "complete", ending.error
+    return [message for message in messages if isinstance(message, Evaluation)], ending
+
+
+def test_the_logits_of_an_image_and_its_mirror_image_are_averaged() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2 * 3 * 4, 5)).double()
+    images = torch.randn(6, 2, 3, 4, dtype=torch.float64)
+    mirrored = torch.stack([images[..., 3], images[..., 2], images[..., 1], images[..., 0]], dim=-1)
+    expected = (model(images) + model(mirrored)) / 2
+    torch.testing.assert_close(ask_mirrored(model, images), expected, rtol=0, atol=1e-15)
+    assert (ask_once(model, images) - expected).abs().max() > 0.01
+    torch.testing.assert_close(ask_mirrored(model, mirrored), expected, rtol=0, atol=1e-15)
+
+
+def test_half_precision_answers_are_averaged_with_more_digits() -> None:
+    def answer(images: torch.Tensor) -> torch.Tensor:  # 256 for one view and 258 for the other
+        return (256 + 2 * (images[:, 0, 0, :1] > 0)).bfloat16()
+
+    model = torch.nn.Module()
+    model.forward = answer
+    images = torch.tensor([1.0, -1.0]).reshape(1, 1, 1, 2)
+    assert ask_mirrored(model, images).tolist() == [[257.0]]  # which bfloat16 does not have
+
+
+def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    plain, _ = run(TrialTask(0, config(), device="cpu"))
+    trial = TrialTask(0, config(evaluation__tta="flip"), device="cpu", weights_path=str(path), read_test=True)
+    seen, ending = run(trial)
+    assert [each.train_loss for each in seen] == [each.train_loss for each in plain]
+    assert [each.val_loss for each in seen] != [each.val_loss for each in plain]
+    work = prepare(trial.config, CPU)
+    work.model.load_state_dict(load_file(path))
+    assert work.ask is ASKED["flip"]
+    found = loss_and_accuracy(work, work.batches_of(work.splits.validation))
+    assert found == pytest.approx((seen[-1].val_loss, seen[-1].val_accuracy), rel=1e-5)
+    for split, name in ((work.train_batches, "train"), (work.batches_of(work.splits.read_test()), "test")):
+        assert loss_and_accuracy(work, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
+
+
+def test_an_unknown_view_is_refused() -> None:
+    with pytest.raises(InputError, match=r"evaluation\.tta"):
+        config(evaluation__tta="rotate")

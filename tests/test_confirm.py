@@ -81,7 +81,7 @@ def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[li
     records = []
     for number, (lr, point) in enumerate(points.items()):
         config = study.config({"batch.micro": 16, "optimizer.lr": lr})
-        measured = {"val_accuracy": point[0], "train_seconds": point[1]}
+        measured = {"val_accuracy": point[0], "train_seconds": point[1], "total_seconds": point[1]}
         records.append(TrialRecord(number, "search", flatten(config), "complete", measured))
     while left := confirmations(records, study):
         records.append(trained(left[0], len(records), *points[left[0].optimizer.lr]))
@@ -89,12 +89,12 @@ def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[li
     return records, {lr: seeds.count(lr) for lr in points}
 
 
-def test_a_place_that_is_settled_gets_no_third_seed() -> None:
-    study = spec(max_configurations=3, seeds=7)
-    points = {0.01: (0.95, 10.0), 0.02: (0.90, 4.0), 0.03: (0.60, 1.0)}
+def test_a_place_that_is_settled_gets_no_second_seed_but_for_the_two_cheapest() -> None:
+    study = spec(max_configurations=4, seeds=7)
+    points = {0.01: (0.95, 10.0), 0.02: (0.90, 4.0), 0.03: (0.60, 1.0), 0.04: (0.80, 2.0)}
     records, spent = race(study, points)
-    assert spent == {0.01: 2, 0.02: 2, 0.03: 2}
-    assert num_confirming_seeds(records) == {"configurations": 3, "seeds": 6}
+    assert spent == {0.01: 1, 0.02: 1, 0.03: 2, 0.04: 2}
+    assert num_confirming_seeds(records) == {"configurations": 4, "seeds": 6}
 
 
 def test_an_open_place_gets_seeds_until_there_are_no_more() -> None:

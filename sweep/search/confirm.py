@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sweep.analysis.pareto import Mask, Values, non_dominated
+from sweep.analysis.statistics import Spread
 from sweep.records.rows import TrialRecord
 from sweep.search.racing import Race, Runner, noise_of
 from sweep.spec.metrics import METRICS
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import TrialConfig
 
-_LEAST_SEEDS = 2  # of each candidate: one shows no spread
+_NUM_REPEATED = 2  # candidates, the cheapest, that get a second seed in any case: they tell how far seeds scatter
 
 
 def complete_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -70,7 +71,7 @@ def _close_ones(
     records: Sequence[TrialRecord], spec: StudySpec, complete: list[TrialRecord], on_front: Mask
 ) -> list[TrialRecord]:
     # how noisy a training is shows once a few seeds were repeated
-    noise = noise_of(_confirmed(records, spec).values(), spec.objectives)
+    noise = _noise(records, spec)
     if noise is None:
         return []
     front_runners = [Runner((record.measurements,)) for record, is_on in zip(complete, on_front, strict=True) if is_on]
@@ -81,7 +82,8 @@ def _close_ones(
 
 def confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
     """The confirming trainings that are still to be done: every candidate gets its first fresh seed before any gets
-    its second, so that an early end leaves an even picture; from the third on only those whose place is open."""
+    its second, so that an early end leaves an even picture; from the second on only those whose place is open, but for
+    a few that show the spread which the answer's intervals rest on."""
     done = {
         record.config.model_dump_json()
         for record in records
@@ -89,11 +91,12 @@ def confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[Trial
     }
     chosen = candidates(records, spec)
     is_open = _open_ones(records, chosen, spec)
+    repeated = sorted(chosen, key=lambda record: record.measurements.get("total_seconds", 0.0))[:_NUM_REPEATED]
     wanted = [
         record.config.model_copy(update={"seed": spec.seed + offset})
         for offset in range(1, spec.confirm.seeds + 1)
         for record, more in zip(chosen, is_open, strict=True)
-        if more or offset <= _LEAST_SEEDS
+        if more or offset == 1 or (offset == 2 and record in repeated)
     ]
     return [config for config in wanted if config.model_dump_json() not in done]
 
@@ -105,15 +108,25 @@ def num_confirming_seeds(records: Sequence[TrialRecord]) -> dict[str, int]:
 
 
 def _open_ones(records: Sequence[TrialRecord], chosen: list[TrialRecord], spec: StudySpec) -> list[bool]:
-    confirmed = _confirmed(records, spec)
-    noise = noise_of(confirmed.values(), spec.objectives)
+    noise = _noise(records, spec)
     if noise is None:
         return [True] * len(chosen)
-    runners = [Runner(tuple(confirmed.get(_without_seed(record), ()))) for record in chosen]
+    confirmed = _confirmed(records, spec)
+    runners = [Runner(tuple(confirmed.get(_point(record, spec), ()))) for record in chosen]
     names = {record.number for record in chosen}
     rest = [record for record in front(records, spec.objectives) if record.number not in names]
     race = Race(spec.objectives, noise, [*runners, *(Runner((record.measurements,)) for record in rest)])
     return [not is_settled for is_settled in race.settled()[: len(chosen)]]
+
+
+def _noise(records: Sequence[TrialRecord], spec: StudySpec) -> list[Spread] | None:
+    """The spread between seeds: of the fresh ones and that of the search, which chose by it. That makes the spread
+    wider than it is, so that a place is rather called open."""
+    fresh = _confirmed(records, spec)
+    complete, _ = complete_costs(records, spec.objectives)
+    first = {_point(record, spec): record.measurements for record in complete}
+    groups = [[*seeds, first[key]] if key in first else seeds for key, seeds in fresh.items()]
+    return noise_of(groups, spec.objectives)
 
 
 def _confirmed(records: Sequence[TrialRecord], spec: StudySpec) -> dict[str, list[Mapping[str, float]]]:
@@ -122,8 +135,12 @@ def _confirmed(records: Sequence[TrialRecord], spec: StudySpec) -> dict[str, lis
     for record in records:
         is_whole = all(name in record.measurements for name in spec.objectives)
         if record.phase == "confirm" and record.outcome == "complete" and is_whole:
-            found[_without_seed(record)].append(record.measurements)
+            found[_point(record, spec)].append(record.measurements)
     return found
+
+
+def _point(record: TrialRecord, spec: StudySpec) -> str:
+    return repr([record.values[path] for path in spec.space])
 
 
 def _without_seed(record: TrialRecord) -> str:

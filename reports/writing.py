@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reports.figure import FORMATS, Figure, Format
 from reports.painter import Painter
-from sweep.spec.errors import InputError, unknown_name
+from sweep.spec.errors import InputError, shown, unknown_name
 
 if TYPE_CHECKING:
     from reports.evidence import FrameSet
@@ -33,7 +33,7 @@ def write_report(
         frames = load_frames(path, study=study, evaluations=True)
         names = frames.studies["study"].tolist()
         if len(names) > 1:
-            raise InputError(f"{path}: a report is about one study; name one of {', '.join(sorted(names))}.")
+            raise InputError(f"{shown(path)}: a report is about one study; name one of {', '.join(sorted(names))}.")
         return _write_all(frames, _page_path(path, out), forms, painter)
 
 
@@ -92,9 +92,11 @@ def _page_path(path: str | Path, out: str | Path | None) -> Path:
     if out is not None:
         given = Path(out)
         return given if given.suffix == ".html" else given / "report.html"
-    place = Path(path)
     if "://" in str(path):
-        raise InputError(f"{place}: records in a database have no folder; say where the report goes with --out DIR.")
+        raise InputError(
+            f"{shown(path)}: records in a database have no folder; say where the report goes with --out DIR."
+        )
+    place = Path(path)
     return (place if place.is_dir() else place.parent) / "report.html"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from studies import shipped_studies
-from sweep.spec.errors import InputError, unknown_name
+from sweep.spec.errors import InputError, shown, unknown_name
 from sweep.spec.study import StudySpec, load_study, parse_seconds
 from sweep.spec.trial import TrialConfig, build_config, replace
 
@@ -111,4 +111,4 @@ def study_place(place: str, root: Path) -> str:
         return place
     if (root / place).exists():
         return str(root / place)
-    raise InputError(f"{place}: no such study folder, here or under {root}; `sweep run` makes one.")
+    raise InputError(f"{shown(place)}: no such study folder, here or under {root}; `sweep run` makes one.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from sweep.records.store import open_store
-from sweep.spec.errors import InputError
+from sweep.spec.errors import InputError, shown
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -43,7 +43,9 @@ def dashboard(place: str | Path, port: int = 8080) -> int:
         storage.engine.dispose()
         raise
     print(
-        f"http://{_HOST}:{server.server_port}/ shows {place}, read-only. Ctrl-C ends it.", file=sys.stderr, flush=True
+        f"http://{_HOST}:{server.server_port}/ shows {shown(place)}, read-only. Ctrl-C ends it.",
+        file=sys.stderr,
+        flush=True,
     )
     with contextlib.suppress(KeyboardInterrupt), server:
         server.serve_forever()

@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pandas as pd
 
 from sweep.records.columns import Kind
 from sweep.records.framing import FrameColumn, build_frame
+from sweep.records.limits import MAX_CELL_CHARACTERS, refuse_oversized, refuse_too_many
+from sweep.records.parquet import open_parquet, read_parquet
 from sweep.spec.errors import InputError
-
-MAX_ROWS = 10_000_000
-MAX_CELL_CHARACTERS = 1_000_000
 
 # A spreadsheet runs a cell that starts so; the prefix shows the text as it is and is taken off on the way back in.
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")
 _PREFIX = "'"
+_MAX_LINE_CHARACTERS = 2**24
 
 
 def write_table(frame: pd.DataFrame, declared: Sequence[FrameColumn], path: Path) -> None:
@@ -40,7 +40,7 @@ def read_table(path: Path, declared: Sequence[FrameColumn], defaults: Mapping[st
         InputError: naming the file, and the column where one is wrong.
     """
     try:
-        cells = _read_parquet(path, declared) if path.suffix == ".parquet" else _read_csv(path, declared)
+        cells = read_parquet(path, declared) if path.suffix == ".parquet" else _read_csv(path, declared)
     except FileNotFoundError:
         raise InputError(f"{path}: the file is missing; export the study again.") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -68,9 +68,9 @@ def column_names(path: Path) -> list[str]:
     """The names of the columns in ``path``; errors as :func:`read_table`."""
     try:
         if path.suffix == ".parquet":
-            return list(map(str, _open_parquet(path).schema_arrow.names))
-        with path.open(encoding="utf-8", newline="") as file:
-            return next(csv.reader(file), [])
+            return list(map(str, open_parquet(path).schema_arrow.names))
+        with _open_text(path) as file:
+            return next(csv.reader(_lines(file, path)), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
 
@@ -78,50 +78,6 @@ def column_names(path: Path) -> list[str]:
 def cells_of(series: "pd.Series[Any]") -> list[Any]:
     """The cells as Python's own types, None where one is missing."""
     return series.astype(object).where(series.notna(), None).tolist()
-
-
-# ---------------------------------------------------------------------- Parquet
-
-
-def _open_parquet(path: Path) -> Any:
-    import pyarrow as pa  # 0.2 s, and only these files need it
-    from pyarrow import parquet
-
-    try:
-        return parquet.ParquetFile(path)
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"{path}: no Parquet file: {str(error).splitlines()[0]}.") from None
-
-
-def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any]]:
-    import pyarrow as pa
-
-    file = _open_parquet(path)
-    if file.metadata.num_rows > MAX_ROWS:
-        raise InputError(f"{path}: {file.metadata.num_rows} rows, at most {MAX_ROWS} are taken.")
-    known = {column.name: column for column in declared}
-    names = [name for name in file.schema_arrow.names if name in known]
-    try:
-        table = file.read(columns=names)
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}.") from None
-    for name in names:
-        if not _arrow_type_fits(table.schema.field(name).type, known[name].kind):
-            raise InputError(f"{path}: column {name} holds {table.schema.field(name).type}, not {known[name].kind}.")
-    return {name: table.column(name).to_pylist() for name in names}
-
-
-def _arrow_type_fits(found: Any, kind: Kind) -> bool:
-    from pyarrow import types
-
-    fits: dict[Kind, tuple[Callable[[Any], bool], ...]] = {
-        "int": (types.is_signed_integer,),
-        "float": (types.is_floating,),
-        "bool": (types.is_boolean,),
-        "text": (types.is_string, types.is_large_string),
-        "time": (types.is_timestamp,),
-    }
-    return types.is_null(found) or any(check(found) for check in fits[kind])
 
 
 # ---------------------------------------------------------------------- CSV
@@ -162,8 +118,8 @@ _PARSERS: dict[Kind, Callable[[str], Any]] = {
 
 
 def _read_csv(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any]]:
-    with path.open(encoding="utf-8", newline="") as file, _wide_cells():
-        reader = csv.reader(file, strict=True)
+    with _open_text(path) as file, _wide_cells():
+        reader = csv.reader(_lines(file, path), strict=True)
         header = next(reader, [])
         if len(set(header)) < len(header):
             raise InputError(f"{path}: a column stands there twice.")
@@ -172,10 +128,21 @@ def _read_csv(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any
             if len(row) != len(header):
                 raise InputError(f"{path}:{reader.line_num}: {len(row)} cells, the header has {len(header)}.")
             rows.append(row)
-            if len(rows) > MAX_ROWS:
-                raise InputError(f"{path}: more than {MAX_ROWS} rows.")
+            refuse_too_many(path, len(rows), len(header))
     texts = dict(zip(header, zip(*rows, strict=True) if rows else ((),) * len(header), strict=True))
     return {column.name: _parse_column(path, column, texts[column.name]) for column in declared if column.name in texts}
+
+
+def _open_text(path: Path) -> TextIO:
+    refuse_oversized(path)
+    return path.open(encoding="utf-8", newline="")
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    while line := file.readline(_MAX_LINE_CHARACTERS):
+        if len(line) == _MAX_LINE_CHARACTERS:
+            raise InputError(f"{path}: a line of more than {_MAX_LINE_CHARACTERS} characters; it is no table.")
+        yield line
 
 
 def _parse_column(path: Path, column: FrameColumn, texts: Sequence[str]) -> list[Any]:

@@ -14,12 +14,12 @@ from typing import Any, TypeVar, final
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import RDBStorage
-from sqlalchemy import create_engine, inspect, make_url, text
+from sqlalchemy import create_engine, inspect, text
 
 from sweep.records.database import sqlite_creator, store_path
 from sweep.records.rows import TrialRecord
 from sweep.search.optuna_bridge import NUMBER_ATTRIBUTE, directions, frozen_trial, objective_values, worst_values
-from sweep.spec.errors import InputError
+from sweep.spec.errors import InputError, shown
 from sweep.spec.metrics import metric
 from sweep.spec.study import StudySpec
 
@@ -155,8 +155,7 @@ def open_read_only(url: str) -> RDBStorage:
     engine = create_engine(url, **options)
     try:
         if not inspect(engine).has_table("trials"):
-            where = make_url(url).render_as_string(hide_password=True)
-            raise InputError(f"{where}: nothing to browse yet; wait until the study's first trial has ended.")
+            raise InputError(f"{shown(url)}: nothing to browse yet; wait until the study's first trial has ended.")
     finally:
         engine.dispose()
     return RDBStorage(url=url, engine_kwargs=options, skip_table_creation=True)

@@ -17,7 +17,7 @@ from sweep.records.frames import load_frames
 from sweep.records.messages import Ending
 from sweep.records.recall import curves_of_frame, records_of_frame
 from sweep.records.rows import ReusableTrial, TrialRecord
-from sweep.spec.errors import InputError
+from sweep.spec.errors import InputError, shown
 from sweep.spec.metrics import metric
 from sweep.spec.space import Parameter, Space
 from sweep.spec.study import StudySpec, build_study
@@ -108,11 +108,11 @@ def read_table(place: str | Path) -> Table:
     """
     frames = load_frames(place, evaluations=True)
     if len(frames.specs) != 1:
-        raise InputError(f"{place}: a table is one study, and here are {len(frames.specs)}; export one alone.")
+        raise InputError(f"{shown(place)}: a table is one study, and here are {len(frames.specs)}; export one alone.")
     assert frames.evaluations is not None
     spec = next(iter(frames.specs.values()))
     if not spec.space:
-        raise InputError(f"{place}: the study {spec.name!r} varies nothing, so there is nothing to search.")
+        raise InputError(f"{shown(place)}: the study {spec.name!r} varies nothing, so there is nothing to search.")
     curves = curves_of_frame(frames.evaluations)
     table = Table(spec, {})
     for record in records_of_frame(frames.trials):
@@ -125,7 +125,7 @@ def read_table(place: str | Path) -> Table:
         table.curves.setdefault(point, {})[int(str(record.values["seed"]))] = trial
     if not np.isfinite(table.means).all(axis=1).any():
         missing = ", ".join(spec.objectives)
-        raise InputError(f"{place}: no configuration has every objective ({missing}) in all its trainings.")
+        raise InputError(f"{shown(place)}: no configuration has every objective ({missing}) in all its trainings.")
     return table
 
 

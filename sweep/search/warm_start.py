@@ -26,7 +26,7 @@ from sweep.records.tables import cells_of
 from sweep.search.optuna_storage import read_storage
 from sweep.search.prior import Earlier, fitting
 from sweep.search.reuse import study_files
-from sweep.spec.errors import InputError, unknown_name
+from sweep.spec.errors import InputError, shown, unknown_name
 from sweep.spec.metrics import METRICS
 from sweep.spec.study import StudySpec
 
@@ -40,7 +40,7 @@ def read_earlier(place: str, spec: StudySpec) -> list[Earlier]:
         InputError: nothing is there, it cannot be read, or nothing of it fits the study.
     """
     where, _, study = place.partition("#")
-    return fitting(_read(where, study or None, spec), spec, place)
+    return fitting(_read(where, study or None, spec), spec, shown(place))
 
 
 def _read(where: str, study: str | None, spec: StudySpec) -> list[Earlier]:
@@ -61,7 +61,9 @@ def _url(where: str) -> str:
 def _is_ours(where: str) -> bool:
     path = store_path(where)
     if path is not None and not path.is_file():
-        raise InputError(f"--warm-start {where}: nothing is there; give a study, an export, a table or a storage URL.")
+        raise InputError(
+            f"--warm-start {shown(where)}: nothing is there; give a study, an export, a table or a storage URL."
+        )
     try:
         engine = create_engine(_url(where), hide_parameters=True)
         try:

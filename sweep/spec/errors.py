@@ -1,7 +1,9 @@
 """What a user did wrong, in one message: the value, the rule and the remedy."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -19,6 +21,20 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     near = get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+
+
+def shown(place: str | Path) -> str:
+    """``place`` as messages and pages may show it: a URL, or what is meant as one, without password and options."""
+    text = str(place)
+    scheme, mark, rest = text.partition("://")
+    if not mark and not re.search(":.*@", text):
+        return text  # a path
+    start = scheme + mark if mark else ""
+    credentials, at, address = (rest if mark else text).rpartition("@")
+    if "?" in credentials:  # which of both the options belong to cannot be known
+        return f"{start}***"
+    user, colon, _ = credentials.partition(":")
+    return f"{start}{user}{':***' if colon else ''}{at}{address.partition('?')[0]}"
 
 
 # pydantic's own words for these speak of Python's types

@@ -30,7 +30,9 @@ class DataSection(Section):
     name: DatasetName = "digits"
     root: str = Field("data", description="folder that holds the data; for imagefolder the folder of class folders")
     subset: PositiveInt | None = Field(None, description="train on this many images; all when absent")
-    image_size: PositiveInt | None = Field(None, description="side in pixels that imagefolder images are brought to")
+    image_size: Annotated[int, Field(ge=1, le=2**14)] | None = Field(
+        None, description="side in pixels that imagefolder images are brought to"
+    )
     augment: Literal["none", "flip", "crop_flip", "alternating_flip", "crop_alternating_flip", "randaugment"] = "none"
     augment_ops: Annotated[int, Field(ge=0, le=16)] = Field(2, description="operations per image of randaugment")
     augment_magnitude: Annotated[int, Field(ge=0, le=30)] = Field(9, description="strength of randaugment's operations")

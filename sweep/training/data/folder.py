@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 import psutil
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from sweep.spec.errors import InputError
 from sweep.spec.trial import DataSection
@@ -21,6 +21,9 @@ from sweep.training.data.splits import Source
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
 _DIGEST_BYTES = 4096
+# Whatever a file is called, no other reader is tried: some that Pillow has start programs.
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
+_MAX_PIXELS = 2**27  # of one image; decoded it takes 400 MB, in each of eight threads
 
 
 class Listing(NamedTuple):
@@ -173,17 +176,17 @@ def _decode(paths: list[str], side: int, resize: bool) -> Pixels:
 
 def _decode_one(path: str, side: int, resize: bool) -> Pixels:
     with _open(path) as image:
+        if image.size != (side, side) and not resize:
+            raise InputError(
+                f"{path} is {image.size[0]} x {image.size[1]} pixels, the first image {side} x {side}; "
+                "set data.image_size to bring all to one size."
+            )
         try:
             rgb = image if image.mode == "RGB" else image.convert("RGB")
-            if rgb.size != (side, side):
-                if not resize:
-                    raise InputError(
-                        f"{path} is {rgb.size[0]} x {rgb.size[1]} pixels, the first image {side} x {side}; "
-                        "set data.image_size to bring all to one size."
-                    )
-                rgb = _square(rgb, side)
-            return np.asarray(rgb)
-        except OSError as error:
+            return np.asarray(rgb if rgb.size == (side, side) else _square(rgb, side))
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged or hostile file makes a decoder raise anything
             raise InputError(f"{path} cannot be decoded: {error}.") from None
 
 
@@ -199,6 +202,18 @@ def _square(image: Image.Image, side: int) -> Image.Image:
 
 def _open(path: str) -> Image.Image:
     try:
-        return Image.open(path)
-    except (UnidentifiedImageError, OSError) as error:
+        image = Image.open(path, formats=_FORMATS)
+    except Image.DecompressionBombError:
+        raise InputError(_too_large(path)) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged or hostile file makes a decoder raise anything
         raise InputError(f"{path} is no readable image: {error}.") from None
+    if image.width * image.height > _MAX_PIXELS:
+        image.close()
+        raise InputError(_too_large(path))
+    return image
+
+
+def _too_large(path: str) -> str:
+    return f"{path} has more than {_MAX_PIXELS} pixels; make it smaller or remove it."

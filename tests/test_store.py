@@ -133,7 +133,7 @@ def test_other_databases_and_other_versions_are_refused(tmp_path: Path) -> None:
     make_store(tmp_path / "newer.sqlite").close()
     with contextlib.closing(sqlite3.connect(tmp_path / "newer.sqlite")) as connection, connection:
         connection.execute("UPDATE sweep_version SET version_num = '0099'")
-    with pytest.raises(InputError, match=r"version 0099, this program knows 0001"):
+    with pytest.raises(InputError, match=r"version 0099, this program knows 0002"):
         open_store(tmp_path / "newer.sqlite")
     make_store(tmp_path / "keys.sqlite").close()
     with contextlib.closing(sqlite3.connect(tmp_path / "keys.sqlite")) as connection, connection:

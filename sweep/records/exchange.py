@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pandas as pd
-from sqlalchemy import Table
+from sqlalchemy import Connection, Table
 
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
 from sweep.records.database import StoreError
@@ -139,12 +139,14 @@ def import_records(folder: Path, store: Store) -> int:
     if taken:
         raise InputError(f"{folder}: the store already holds a study {min(taken)!r}; import into a new folder.")
     _check(frames, folder)
-    database = store.database
+
+    def put(connection: Connection) -> None:
+        for _, field, declared, table in _PARTS:
+            if rows := list(_rows(getattr(frames, field), declared, table)):
+                connection.execute(table.insert(), rows)
+
     try:
-        with database.transaction() as connection:
-            for _, field, declared, table in _PARTS:
-                if rows := list(_rows(getattr(frames, field), declared, table)):
-                    connection.execute(table.insert(), rows)
+        store.database.write(put)
     except StoreError as error:
         raise InputError(f"{folder}: cannot be imported: {error}") from None
     return len(frames.trials)

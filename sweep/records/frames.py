@@ -42,8 +42,11 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
         return select_study(read_export(folder, evaluations), study, str(place))
     database = open_database(place, read_only=True)
     try:
-        with database.transaction() as connection:
-            return _read(connection, database, study, evaluations)
+        return database.read(lambda connection: _read(connection, database, study, evaluations))
+    except InputError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:  # SQLite takes any value into any column
+        raise InputError(f"{database.where}: its records are damaged: {error}.") from None
     finally:
         database.engine.dispose()
 

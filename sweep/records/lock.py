@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from sweep.records.database import Database, StoreError
+from sweep.records.database import Database
+from sweep.records.faults import StoreError, explain
+from sweep.records.patience import OUTAGE_SECONDS
+from sweep.records.supervision import Supervision
 from sweep.spec.errors import InputError
 
 LOCK_FILE = "study.lock"
@@ -56,25 +58,25 @@ def _holder(descriptor: int) -> str:
 
 
 @contextmanager
-def database_lock(database: Database, study: str) -> Iterator[None]:
-    """Holds ``study`` on a PostgreSQL server for this process, on a connection of its own; nothing to do on SQLite,
-    where :func:`study_lock` guards the file.
+def database_lock(database: Database, study: str, limit_seconds: float = OUTAGE_SECONDS) -> Iterator[None]:
+    """Holds ``study`` on a PostgreSQL server for this process; nothing to do on SQLite, where :func:`study_lock` guards
+    the file. Meanwhile reads and writes wait, ``limit_seconds`` at most, for a server that does not answer.
 
     Raises:
-        InputError: another connection holds it.
+        InputError: another process holds it; the message says which, where and since when.
         StoreError: the server cannot be reached.
     """
     if database.engine.dialect.name != "postgresql":
         yield
         return
-    engine = create_engine(database.url, isolation_level="AUTOCOMMIT", hide_parameters=True)
+    supervision = Supervision(database.engine, database.where, study, limit_seconds)
     try:
-        with engine.connect() as connection:
-            key = {"study": f"batch-sweep/{study}"}
-            if not connection.execute(text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))"), key).scalar():
-                raise InputError(f"{database.where}: the study {study!r} is running already; wait for it or end it.")
-            yield
+        supervision.take()
     except SQLAlchemyError as error:
-        raise StoreError(f"{database.where}: {getattr(error, 'orig', None) or error}") from error
+        raise StoreError(explain(error, database.where)) from error
+    before, database.supervision = database.supervision, supervision
+    try:
+        yield
     finally:
-        engine.dispose()
+        database.supervision = before
+        supervision.release()

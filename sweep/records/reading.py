@@ -41,6 +41,8 @@ def spec_from_json(content: str, where: str) -> StudySpec:
         return StudySpec.model_validate_json(content)
     except ValidationError as error:
         raise InputError(explain(error, f"{where}: recorded study")) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: recorded study: {error}; the record is damaged.") from None
 
 
 @final

@@ -1,7 +1,7 @@
 """The tables of a study's records. Optuna's mirror stands in the same database, so every name here has a prefix.
 
 A column that a newer version added is added to an older store when it is opened for writing; everything else changes
-under a new number in ``sweep_version``, which has the layout of alembic's table.
+under a new number in ``sweep_version``, by a script in ``migrations``.
 """
 
 from typing import Any
@@ -26,7 +26,8 @@ from sqlalchemy import (
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, METRIC_KINDS, PROBE_KINDS, Kind
 from sweep.spec.errors import InputError
 
-VERSION = "0001"
+KNOWN_VERSIONS = ("0001", "0002")  # those that can be read; what is written has the last
+VERSION = KNOWN_VERSIONS[-1]
 METADATA = MetaData()
 
 _TYPES: dict[Kind, Any] = {
@@ -121,6 +122,16 @@ ENVIRONMENTS = Table(
     Column("environment", Text, nullable=False),  # JSON
     ForeignKeyConstraint(["study"], ["sweep_studies.study"]),
 )
+SUPERVISORS = Table(  # of studies on a server; a file's has its lock beside it
+    "sweep_supervisors",
+    METADATA,
+    _key("study", "text"),
+    Column("session", Text, nullable=False),
+    Column("num_writes", BigInteger, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("since", _TYPES["time"], nullable=False),
+)
 VERSIONS = Table("sweep_version", METADATA, Column("version_num", String(32), primary_key=True))
 
 
@@ -130,29 +141,33 @@ def create_tables(connection: Connection) -> None:
     connection.execute(VERSIONS.insert().values(version_num=VERSION))
 
 
-def check_version(connection: Connection, where: str) -> None:
-    """Refuses a store that a newer version wrote.
+def check_version(connection: Connection, where: str) -> str:
+    """The version of a store that this program can read.
 
     Raises:
-        InputError: naming both versions.
+        InputError: a newer version wrote it, naming both.
     """
     found = connection.execute(VERSIONS.select()).scalars().all()
-    if found != [VERSION]:
+    if len(found) != 1 or found[0] not in KNOWN_VERSIONS:
         raise InputError(
-            f"{where}: its schema is version {', '.join(found) or 'unknown'}, this program knows {VERSION}; "
-            "use the version of batch-sweep that wrote it."
+            f"{where}: its schema is version {', '.join(map(str, found))[:100] or 'unknown'}, this program knows "
+            f"{VERSION}; use the version of batch-sweep that wrote it."
         )
+    return str(found[0])
 
 
 def present_columns(connection: Connection, where: str) -> dict[str, frozenset[str]]:
-    """The columns that each of our tables has in this database.
+    """The columns that each of our tables has in this database; none where an older version had no such table.
 
     Raises:
         InputError: when a configuration key is recorded that this version does not know: what ran could not be said.
     """
     inspector = inspect(connection)
+    there = set(inspector.get_table_names())
     found = {
         table.name: frozenset(column["name"] for column in inspector.get_columns(table.name))
+        if table.name in there
+        else frozenset[str]()
         for table in METADATA.sorted_tables
     }
     unknown = {name for name in found[TRIALS.name] - set(TRIALS.c.keys()) if name.startswith(CONFIG_PREFIX)}

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
 
-from sqlalchemy import Select, Table, func, select, update
+from sqlalchemy import Connection, Select, Table, func, select, update
 
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS
 from sweep.records.database import Database, StoreError, open_database
@@ -42,7 +42,9 @@ def open_store(target: str | Path, *, create: bool = False, read_only: bool = Fa
 class Store:
     """Studies with their trials, attempts, evaluations and environments. Get one from :func:`open_store`.
 
-    Every method raises :class:`StoreError` when the database fails or a rule of the records would be broken.
+    Every method raises :class:`StoreError` when the database fails or a rule of the records would be broken. Under
+    :func:`sweep.records.lock.database_lock` it first waits for a server that does not answer, and a write that may or
+    may not have taken place is never done twice.
     """
 
     def __init__(self, database: Database) -> None:
@@ -103,17 +105,17 @@ class Store:
         An attempt that is still open lost its supervisor, which alone could have closed it, and is closed as that; how
         long it was busy nobody knows.
         """
-        newest = select(func.max(ATTEMPTS.c.attempt)).where(ATTEMPTS.c.study == study, ATTEMPTS.c.number == number)
-        with self._database.transaction() as connection:
-            attempt = (connection.execute(newest).scalar() or 0) + 1
-            connection.execute(
-                update(ATTEMPTS)
-                .where(ATTEMPTS.c.study == study, ATTEMPTS.c.number == number, ATTEMPTS.c.cause.is_(None))
-                .values(cause="supervisor_lost")
-            )
-            row = {"study": study, "number": number, "attempt": attempt, "started_at": datetime.now(UTC)}
-            connection.execute(ATTEMPTS.insert(), row)
-        return attempt
+        of_trial = (ATTEMPTS.c.study == study, ATTEMPTS.c.number == number)
+        lost = update(ATTEMPTS).where(*of_trial, ATTEMPTS.c.cause.is_(None)).values(cause="supervisor_lost")
+        row: dict[str, Any] = {"study": study, "number": number, "started_at": datetime.now(UTC)}
+
+        def start(connection: Connection) -> int:
+            newest = connection.execute(select(func.max(ATTEMPTS.c.attempt)).where(*of_trial)).scalar() or 0
+            connection.execute(lost)
+            connection.execute(ATTEMPTS.insert(), row | {"attempt": newest + 1})
+            return int(newest) + 1
+
+        return self._database.write(start)
 
     def end_attempt(self, study: str, number: int, attempt: int, cause: str, busy_seconds: float) -> None:
         """Closes an attempt, once. ``cause`` is empty where it ended by itself, else what ended it."""
@@ -124,6 +126,13 @@ class Store:
             .values(cause=cause, busy_seconds=busy_seconds)
         )
         self._change_one(change, f"study {study}, trial {number}: attempt {attempt} is not open")
+
+    def attempts(self, study: str, number: int) -> list[tuple[str, float | None]]:
+        """Cause and busy seconds of each attempt at a trial, in order; None where nobody knows how long it was busy."""
+        of_trial = (ATTEMPTS.c.study == study, ATTEMPTS.c.number == number)
+        columns = select(ATTEMPTS.c.cause, ATTEMPTS.c.busy_seconds)
+        rows = self._rows(columns.where(*of_trial).order_by(ATTEMPTS.c.attempt))
+        return [(cause or "", busy_seconds) for cause, busy_seconds in rows]
 
     def add_evaluation(self, study: str, number: int, attempt: int, evaluation: Evaluation) -> None:
         """Records one evaluation. ``attempt`` is 0 for an evaluation taken over from another trial."""
@@ -161,10 +170,13 @@ class Store:
         known = select(ENVIRONMENTS.c.study).where(
             ENVIRONMENTS.c.study == study, ENVIRONMENTS.c.environment_digest == digest
         )
-        with self._database.transaction() as connection:
+        row = {"study": study, "environment_digest": digest, "environment": content}
+
+        def keep(connection: Connection) -> None:
             if connection.execute(known).first() is None:
-                row = {"study": study, "environment_digest": digest, "environment": content}
                 connection.execute(ENVIRONMENTS.insert(), row)
+
+        self._database.write(keep)
         if not self._database.is_joined:  # what is part of more may yet be undone
             self._kept.add((study, digest))
         return digest
@@ -173,18 +185,17 @@ class Store:
 
     def trial_records(self, study: str) -> list[TrialRecord]:
         """All trials of a study by number."""
-        with self._database.transaction() as connection:
-            return trial_records(connection, self._database, TRIALS.c.study == study)
+        return self._database.read(
+            lambda connection: trial_records(connection, self._database, TRIALS.c.study == study)
+        )
 
     def evaluations(self, study: str, number: int) -> list[Evaluation]:
         """The evaluations of a trial by step, of the latest attempt that made any."""
-        with self._database.transaction() as connection:
-            return evaluations_of(connection, self._database, study, number)
+        return self._database.read(lambda connection: evaluations_of(connection, self._database, study, number))
 
     def find_by_keys(self, keys: Collection[str]) -> dict[str, ReusableTrial]:
         """Complete trials of all studies by content key, those without quality flags first."""
-        with self._database.transaction() as connection:
-            return reusable_trials(connection, self._database, keys)
+        return self._database.read(lambda connection: reusable_trials(connection, self._database, keys))
 
     def close(self) -> None:
         """Closes the connections; the store cannot be used afterwards."""
@@ -193,17 +204,17 @@ class Store:
     # ------------------------------------------------------------------ helpers
 
     def _insert(self, table: Table, row: dict[str, Any]) -> None:
-        with self._database.transaction() as connection:
-            connection.execute(table.insert(), row)
+        self._database.write(lambda connection: connection.execute(table.insert(), row))
 
     def _change_one(self, change: Any, otherwise: str) -> None:
-        with self._database.transaction() as connection:
+        def apply(connection: Connection) -> None:
             if connection.execute(change).rowcount != 1:
                 raise StoreError(f"{self._database.where}: {otherwise}.")
 
+        self._database.write(apply)
+
     def _rows(self, query: Select[Any]) -> list[Any]:
-        with self._database.transaction() as connection:
-            return list(connection.execute(query))
+        return self._database.read(lambda connection: list(connection.execute(query)))
 
 
 def _no_nan(value: float) -> float | None:

@@ -1,0 +1,1 @@
+"""The scripts; each names the one before it."""

@@ -15,7 +15,7 @@ from tally import Tally
 
 _PROGRAM = Path(__file__).with_name("storm_study.py")
 _FIRST_SECONDS = 120.0  # to the first trial after a start, on a machine that is busy with other things
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "storm",
     "question": "What is left after this?",
     "sampler": "random",
@@ -109,7 +109,8 @@ def storm(
     folder: Path, trials: int, *, ledger: Ledger | None = None, spec: dict[str, Any] | None = None, **options: Any
 ) -> Iterator[Storm]:
     """A study of that many trials, with a reader beside it; nothing of it runs afterwards."""
-    whole = SPEC | {"trials": trials} | (spec or {})
+    more = spec or {}
+    whole = SPEC | {"trials": trials} | more | {"base": SPEC["base"] | more.get("base", {})}
     reader = ledger or file_ledger(folder / "runs" / "storm" / "study.sqlite")
     with reader:
         made = Storm(folder, whole, reader, options)

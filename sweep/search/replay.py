@@ -1,7 +1,8 @@
 """A search on recorded trainings: the tuner as it is, an executor that plays what was recorded, a simulated clock.
 
 All time of trainings counts, also that of trials that were stopped; the time in which the sampler thinks does not,
-because it is that of this machine and not of the one that made the table. Nothing is probed: no sampler asks for it.
+because it is that of this machine and not of the one that made the table. Nothing is probed: what a shape takes the
+sampler learns from the trials themselves.
 """
 
 import contextlib

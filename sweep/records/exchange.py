@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pandas as pd
 from sqlalchemy import Connection, Table
 
+from sweep.records.checking import check_frames
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
 from sweep.records.database import StoreError
 from sweep.records.frameset import Frames
@@ -20,7 +21,6 @@ from sweep.records.framing import (
     TRIAL_COLUMNS,
     FrameColumn,
 )
-from sweep.records.messages import OUTCOMES, Phase
 from sweep.records.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
 from sweep.records.store import Store
 from sweep.records.tables import cells_of, column_names, read_table, write_table
@@ -164,11 +164,8 @@ def _check(frames: Frames, folder: Path) -> None:
     for name, spec in frames.specs.items():
         if spec.name != name:
             raise InputError(f"{folder}: study {name!r} has the specification of {spec.name!r}.")
-    _check_names(frames.trials, "outcome", OUTCOMES, folder)
-    _check_names(frames.trials, "phase", get_args(Phase), folder)
+    check_frames(frames, str(folder))
     _check_configurations(frames.trials, folder)
-    for content in frames.environment_rows["environment"]:
-        _check_environment(content, folder)
 
 
 def _check_configurations(trials: pd.DataFrame, folder: Path) -> None:
@@ -177,18 +174,3 @@ def _check_configurations(trials: pd.DataFrame, folder: Path) -> None:
     for row in zip(*cells, strict=True):
         values = {column.path: column.from_cell(cell) for column, cell in zip(CONFIG_COLUMNS, row, strict=True)}
         build_config(values, f"{folder}: trials")
-
-
-def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], folder: Path) -> None:
-    unknown = set(trials[column].dropna()) - set(known)
-    if unknown:
-        raise InputError(f"{folder}: {unknown_name(column, min(unknown)[:100], known)}")
-
-
-def _check_environment(content: str, folder: Path) -> None:
-    try:
-        whole = isinstance(json.loads(content), dict)
-    except (ValueError, RecursionError):
-        whole = False
-    if not whole:
-        raise InputError(f"{folder}: an environment is no JSON object.")

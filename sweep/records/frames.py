@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Connection, Table
 
+from sweep.records.checking import check_frames
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.database import STORE_FILE, Database, open_database
 from sweep.records.exchange import is_export, read_export
@@ -23,7 +24,7 @@ from sweep.records.framing import (
 )
 from sweep.records.reading import Columns, config_cells, read_columns
 from sweep.records.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
-from sweep.spec.errors import InputError, unknown_name
+from sweep.spec.errors import InputError, shown, unknown_name
 
 
 def load_frames(place: str | Path, study: str | None = None, evaluations: bool = False) -> Frames:
@@ -37,6 +38,12 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
     Raises:
         InputError: nothing is recorded there, it is not ours, or there is no such study.
     """
+    frames = _load(place, study, evaluations)
+    check_frames(frames, shown(place))
+    return frames
+
+
+def _load(place: str | Path, study: str | None, evaluations: bool) -> Frames:
     folder = None if "://" in str(place) else Path(place)
     if folder is not None and folder.is_dir() and not (folder / STORE_FILE).exists() and is_export(folder):
         return select_study(read_export(folder, evaluations), study, str(place))

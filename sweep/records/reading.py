@@ -221,4 +221,7 @@ def _reusable(
 
 def _environments(connection: Connection, study: str) -> dict[str, dict[str, Any]]:
     query = select(ENVIRONMENTS.c.environment_digest, ENVIRONMENTS.c.environment).where(ENVIRONMENTS.c.study == study)
-    return {digest: json.loads(content) for digest, content in connection.execute(query)}
+    try:
+        return {digest: json.loads(content) for digest, content in connection.execute(query)}
+    except (ValueError, RecursionError):
+        raise InputError(f"study {study!r}: an environment on record is no JSON; the record is damaged.") from None

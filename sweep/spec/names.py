@@ -16,15 +16,24 @@ OPTIMIZERS = {
     "sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "lars", "lamb", "muon", "schedule_free",
     "schedule_free_sgd",
 }  # fmt: skip
+_MAX_NAME = 200
 SCHEDULES = {"constant", "cosine", "linear", "step", "triangular"}
 
 
 def admit_recorded(study: dict[str, Any]) -> None:
     """Makes the models and data sets of a recorded study known, as they were when it ran: its plug-in may not be
     loaded where its records are only read."""
+    base, space = _table(study, "base"), _table(study, "space")
     for path, known in (("model.name", MODELS), ("data.name", DATASETS)):
-        choices = (study.get("space", {}).get(path) or {}).get("choice") or ()
-        known.update(name for name in (study.get("base", {}).get(path), *choices) if isinstance(name, str))
+        choices = _table(space, path).get("choice")
+        names = [base.get(path), *(choices if isinstance(choices, list) else ())]
+        known.update(name for name in names if isinstance(name, str) and len(name) <= _MAX_NAME)
+
+
+def _table(content: Any, key: str) -> dict[str, Any]:
+    # a record from elsewhere may hold anything there
+    part = content.get(key) if isinstance(content, dict) else None
+    return part if isinstance(part, dict) else {}
 
 
 def _known(kind: str, names: set[str]) -> AfterValidator:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,31 +27,66 @@ def _user() -> list[str]:
     return ["setpriv", "--reuid", "postgres" if "postgres" in known else "nobody", "--clear-groups"]
 
 
-def _run(*command: str | Path, cwd: Path) -> None:
-    subprocess.run([*_user(), *map(str, command)], cwd=cwd, check=True, capture_output=True, timeout=60)
+@dataclass(frozen=True)
+class Server:
+    """A running server. ``url`` is that of its empty database."""
+
+    binaries: Path
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://sweep:canary@127.0.0.1:{self.port}/sweep"
+
+    def start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} -c fsync=off"
+        self._control("-l", self.folder / "log", "-o", options, "start")
+
+    def stop(self) -> None:
+        """As a crash: whatever was not on record is lost."""
+        self._control("-m", "immediate", "stop")
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def run(self, program: str, *arguments: str | Path) -> None:
+        command = [*_user(), self.binaries / program, *arguments]
+        subprocess.run(list(map(str, command)), cwd=self.folder, check=True, capture_output=True, timeout=60)
+
+    def _control(self, *arguments: str | Path) -> None:
+        self.run("pg_ctl", "-D", self.folder / "data", "-w", *arguments)
 
 
 @pytest.fixture(scope="module")
-def postgres_server() -> Iterator[str]:
-    """The URL of an empty database ``sweep``; skips where there is no server program or driver."""
+def postgres() -> Iterator[Server]:
+    """A server with an empty database ``sweep``; skips where there is no server program or driver."""
     binaries = _binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL server program on this machine")
     pytest.importorskip("psycopg", reason="the extra [postgres] is not installed")
-    with tempfile.TemporaryDirectory(prefix="pg-") as name, socket.socket() as probe:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+        server = Server(binaries, Path(name), _free_port())
         if os.geteuid() == 0:
             entry = pwd.getpwnam(_user()[2])
-            os.chown(folder, entry.pw_uid, entry.pw_gid)
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        data, log = folder / "data", folder / "log"
-        _run(binaries / "initdb", "-D", data, "-U", "sweep", "--auth=trust", "--no-sync", "-E", "UTF8", cwd=folder)
-        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-        _run(binaries / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start", cwd=folder)
+            os.chown(name, entry.pw_uid, entry.pw_gid)
+        server.run("initdb", "-D", server.folder / "data", "-U", "sweep", "--auth=trust", "--no-sync", "-E", "UTF8")
+        server.start()
         try:
-            _run(binaries / "createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "sweep", "sweep", cwd=folder)
-            yield f"postgresql+psycopg://sweep:canary@127.0.0.1:{port}/sweep"
+            server.run("createdb", "-h", "127.0.0.1", "-p", str(server.port), "-U", "sweep", "sweep")
+            yield server
         finally:
-            _run(binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop", cwd=folder)
+            server.stop()
+
+
+@pytest.fixture(scope="module")
+def postgres_server(postgres: Server) -> str:
+    """The URL of :func:`postgres`."""
+    return postgres.url
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

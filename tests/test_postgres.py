@@ -1,5 +1,6 @@
 """Store, frames, mirror and lock on a real PostgreSQL server: the same code, the same values."""
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import optuna
 import pandas as pd
 import pytest
-from postgres_server import postgres_server
+from postgres_server import postgres, postgres_server
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 from sqlalchemy import text
 
@@ -20,7 +21,7 @@ from sweep.spec.errors import InputError
 
 pytestmark = pytest.mark.postgres
 
-__all__ = ["postgres_server"]
+__all__ = ["postgres", "postgres_server"]
 
 
 @pytest.fixture
@@ -117,7 +118,8 @@ def test_several_programs_make_the_tables_at_once(url: str) -> None:
 def test_one_holder_per_study_and_free_again(url: str) -> None:
     store = open_store(url, create=True)
     with database_lock(store.database, "s"):
-        with pytest.raises(InputError, match="'s' is running already"), database_lock(store.database, "s"):
+        whose = rf"'s' is running already: process {os.getpid()} on \S+ since 20\d\d-"
+        with pytest.raises(InputError, match=whose), database_lock(store.database, "s"):
             pass
         with database_lock(store.database, "t"):
             pass

@@ -13,8 +13,16 @@ class StoreError(RuntimeError):
 
 def cause_of(error: BaseException) -> str:
     """What the driver said, on one line."""
-    text = str(getattr(error, "orig", None) or error)
-    return " ".join(text.split())
+    return " ".join(_said(error).split())
+
+
+def first_cause(error: BaseException) -> str:
+    """The first line of what the driver said, without a full stop."""
+    return _said(error).strip().partition("\n")[0].rstrip(". ")
+
+
+def _said(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error)
 
 
 def explain(error: BaseException, where: str, room: str = "") -> str:

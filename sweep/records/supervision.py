@@ -14,7 +14,7 @@ from typing import Any, NoReturn, final
 
 from sqlalchemy import Connection, Engine, insert, select, text, update
 
-from sweep.records.faults import StoreError, cause_of, is_outage
+from sweep.records.faults import StoreError, first_cause, is_outage
 from sweep.records.patience import OUTAGE_SECONDS, Patience
 from sweep.records.schema import SUPERVISORS
 from sweep.spec.errors import InputError
@@ -108,8 +108,8 @@ class Supervision:
     def wait(self, error: Exception) -> None:
         """Pauses after a failure that may pass; raises :class:`StoreError` after the last."""
         self.drop()
-        cause = "another connection holds the study" if isinstance(error, _TakenError) else cause_of(error)
-        self._patience.wait(cause.rstrip("."))
+        taken = "another connection holds the study"
+        self._patience.wait(taken if isinstance(error, _TakenError) else first_cause(error))
 
     def calm(self) -> None:
         """The database has answered."""

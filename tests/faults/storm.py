@@ -14,6 +14,7 @@ from storm_processes import Process, Watch, trial_of
 from tally import Tally
 
 _PROGRAM = Path(__file__).with_name("storm_study.py")
+_STARTER = Path(__file__).with_name("storm_starts.py")
 _FIRST_SECONDS = 120.0  # to the first trial after a start, on a machine that is busy with other things
 SPEC: dict[str, Any] = {
     "name": "storm",
@@ -35,15 +36,15 @@ class Storm:
         self.watch = Watch(folder / "shm")
         self.ledger = ledger
         self._errors = folder / "errors.txt"
-        about = {"spec": spec, "options": {"root": str(folder / "runs"), "reuse": False, **options}}
-        self._command = self.watch.command(sys.executable, str(_PROGRAM), json.dumps(about))
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._folder = folder
+        self._about = json.dumps({"spec": spec, "options": {"root": str(folder / "runs"), "reuse": False, **options}})
+        self._started: list[subprocess.Popen[Any]] = []
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         """The supervisor, begun."""
         with self._errors.open("ab") as errors:
             supervisor = subprocess.Popen(
-                self._command,
+                self.watch.command(sys.executable, str(_PROGRAM), self._about),
                 env=self.watch.environment | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
@@ -52,6 +53,20 @@ class Storm:
             )
         self._started.append(supervisor)
         return supervisor
+
+    def start_often(self, count: int) -> "subprocess.Popen[str]":
+        """So many supervisors at once; see ``storm_starts.py`` for what comes back."""
+        words = [sys.executable, str(_STARTER), str(count), self._about, str(self._folder)]
+        starter = subprocess.Popen(
+            self.watch.command(*words),
+            env=self.watch.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(starter)
+        return starter
 
     @property
     def errors(self) -> str:

@@ -54,6 +54,9 @@ class InstantExecutor(Executor):
         self._ended = time.perf_counter()
         return [(task.number, ending)]
 
+    def ask_to_leave(self, number: int) -> None:
+        self.stop(number)
+
     def stop(self, number: int) -> None:
         del number
         self._task = None

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from sweep.cli import check, compare, estimate, look, probe, recommend, records, replay, run, train
 from sweep.records.store import StoreError
+from sweep.search.departure import REASONS
 from sweep.spec.errors import InputError
 
 app = typer.Typer(
@@ -27,18 +28,23 @@ for module in (run, train, check, estimate, probe, records, recommend, compare, 
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived; unwinds like Ctrl-C so that what is running is put on the record."""
+    """SIGTERM or SIGUSR1 arrived; unwinds like Ctrl-C so that what is running is put on the record."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.cause, self.exit_code = REASONS[number]
 
 
 def run_app(arguments: list[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     warnings.simplefilter("ignore", FutureWarning)
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = {number: signal.signal(number, _terminate) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         return _run(arguments)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -52,8 +58,8 @@ def _run(arguments: list[str] | None) -> int:
         return _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
-    except Terminated:
-        return _complain("terminated", 143)
+    except Terminated as ending:
+        return _complain(ending.cause, ending.exit_code)
     except typer.Exit as ending:  # which typer makes of Ctrl-C
         return _complain("interrupted", 130) if ending.exit_code == 130 else ending.exit_code
     except typer.TyperException as error:
@@ -61,8 +67,8 @@ def _run(arguments: list[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise Terminated
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    raise Terminated(number)
 
 
 def _complain(message: str, code: int) -> int:

@@ -21,7 +21,16 @@ from sweep.cli.formats import format_metric, format_seconds
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.rows import TrialRecord
 from sweep.search.confirm import front
-from sweep.search.events import Event, Stopped, TrialAdvanced, TrialEnded, TrialReused, TrialStarted
+from sweep.search.events import (
+    AttemptEnded,
+    Event,
+    Leaving,
+    Stopped,
+    TrialAdvanced,
+    TrialEnded,
+    TrialReused,
+    TrialStarted,
+)
 from sweep.spec.metrics import METRICS
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import TrialConfig, flatten
@@ -58,7 +67,7 @@ class Display:
             self._live.update(self._panel(), refresh=True)
             self._live.stop()
         if kind is not None and not issubclass(kind, Exception):
-            self._line("what was running is on record as cancelled; the same command goes on from here")
+            self._line("what was running stays open on record; the same command goes on from here")
 
     def show(self, event: Event) -> None:
         """Takes one event of the study."""
@@ -71,6 +80,13 @@ class Display:
             else:
                 evaluation = event.news
             self._running[event.number] = (start, progress, evaluation)
+        elif isinstance(event, AttemptEnded):
+            self._running.pop(event.number, None)
+            self._line(f"trial {event.number:>4} attempt ended: {event.cause}; it goes on from its last checkpoint")
+        elif isinstance(event, Leaving):
+            whose = "1 running trial" if event.num_trials == 1 else f"{event.num_trials} running trials"
+            cause = event.cause.replace("_", " ")
+            self._line(f"{cause}: waiting for a step and a checkpoint of {whose}; a second signal stops at once")
         elif isinstance(event, Stopped):
             self._line(f"study {self._spec.name} stopped: {event.reason}")
         elif isinstance(event, TrialEnded | TrialReused):

@@ -15,6 +15,7 @@ from sweep.cli.display import Display
 from sweep.cli.forecasts import forecast_lines
 from sweep.records.rows import TrialRecord
 from sweep.search.confirm import front, num_confirming_seeds
+from sweep.search.departure import departure_on_signals
 from sweep.search.events import Stopped
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import flatten
@@ -81,10 +82,14 @@ def run(
         if session.earlier:
             Console(stderr=True).print(f"warm start: the sampler knows {len(session.earlier)} earlier trials")
         tell_advice(spec, study)
-        with display, contextlib.closing(session.run()) as events:
+        with display, departure_on_signals() as departure, contextlib.closing(session.run(departure)) as events:
             for event in events:
                 display.show(event)
                 stopped = event if isinstance(event, Stopped) else None
+        if stopped and departure.cause:
+            return departure.exit_code
+        if not stopped:
+            session.foresight.explain_memory(session.store)
         records = session.store.trial_records(spec.name)
         report = write_study_report(session.records_place, session.folder)
     answer = summarise(spec, records, report) | {"stopped": stopped.reason if stopped else None}

@@ -1,6 +1,7 @@
 """``sweep train``: one trial without a study."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +15,10 @@ from sweep.cli.formats import format_metric
 from sweep.cli.run import load_plugin
 from sweep.records.keys import environment_digest
 from sweep.records.messages import Ending, Evaluation
+from sweep.search.departure import departure_on_signals
 from sweep.spec.metrics import METRICS
 from sweep.spec.trial import TrialConfig, flatten
+from sweep.training.lifeline import LIFELINE
 
 
 def register(app: typer.Typer) -> None:
@@ -44,14 +47,22 @@ def train(
     def hear(evaluation: Evaluation) -> None:
         console.print(Text(_evaluation_line(evaluation)))
 
-    ending = train_one(config, device=device, plugin=plugin_path, save=save, hear=hear)
+    with departure_on_signals(_leave) as departure:
+        ending = train_one(config, device=device, plugin=plugin_path, save=save, hear=hear)
     if as_json:
         typer.echo(json.dumps(_record(study or "", config, ending, plugin_path)))
     else:
         _print_record(ending)
     if ending.error:
         console.print(Text(f"{ending.outcome}: {ending.error.strip()}"))
+    if ending.outcome == "cancelled":
+        return departure.exit_code
     return 0 if ending.outcome == "complete" else 1
+
+
+def _leave() -> None:
+    LIFELINE.ask_to_leave()
+    os.write(2, b"stops after this step; a second signal stops at once\n")  # in a signal's handler nothing else may
 
 
 def _headline(config: TrialConfig) -> str:

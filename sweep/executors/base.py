@@ -52,6 +52,12 @@ class Executor(ABC):
         """
 
     @abstractmethod
+    def ask_to_leave(self, number: int) -> None:
+        """Asks a running trial to end this attempt: after its step, with a checkpoint, as ``cancelled`` with the cause
+        ``left``. It may take long to, or end otherwise; who cannot wait stops it. Unknown numbers are ignored.
+        """
+
+    @abstractmethod
     def stop(self, number: int) -> None:
         """Ends an attempt now, with all that it started; nothing more is heard of it. Unknown numbers are ignored."""
 

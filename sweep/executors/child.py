@@ -4,6 +4,7 @@ import faulthandler
 import json
 import os
 import random
+import select
 import signal
 import sys
 import traceback
@@ -15,6 +16,7 @@ from typing import Any, NoReturn, cast
 
 from sweep.executors.base import Describer, Runner, load_function
 from sweep.measurement.host_memory import limit_own_data
+from sweep.training.lifeline import LIFELINE
 from sweep.training.parent import bind_forks_to_parent, die_with_parent
 
 # When memory runs out the kernel shall take the trial, not the supervisor that records it.
@@ -42,6 +44,8 @@ def run_child(request: dict[str, Any], message_fd: int, output_fd: int, server_p
 def _settle(environment: dict[str, str], message_fd: int, output_fd: int) -> None:
     os.setpgid(0, 0)  # so that it can be killed with all that it starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    LIFELINE.connect(lambda: _beat(message_fd))
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: LIFELINE.ask_to_leave())
     bind_forks_to_parent()
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
@@ -74,6 +78,15 @@ def _lines(request: dict[str, Any]) -> Iterator[bytes]:
         limit_own_data(task.memory_limit_bytes)
     for message in cast(Runner, function)(task):
         yield encode_message(message)
+
+
+def _beat(fd: int) -> None:
+    from sweep.records.messages import Heartbeat, encode_message
+
+    writable = select.poll()
+    writable.register(fd, select.POLLOUT)
+    if writable.poll(0):  # a supervisor that does not read must not hold up a step
+        _write(fd, encode_message(Heartbeat()) + b"\n")
 
 
 def _write(fd: int, data: bytes) -> None:

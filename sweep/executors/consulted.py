@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any, final
 
 from sweep.executors.base import Executor
+from sweep.executors.silence import listen
+from sweep.records.causes import STALLED
 from sweep.records.messages import Ending, Message, TrialTask
 
 _POLL_SECONDS = 1.0
@@ -11,10 +13,14 @@ _POLL_SECONDS = 1.0
 
 @final
 class ConsultedExecutor(Executor):
-    """Hands everything on to ``inner``. What trials say while an answer is awaited is told at the next :meth:`poll`."""
+    """Hands everything on to ``inner``. What trials say while an answer is awaited is told at the next :meth:`poll`.
 
-    def __init__(self, inner: Executor) -> None:
+    Work of which nothing was heard for ``stall_seconds`` is given up.
+    """
+
+    def __init__(self, inner: Executor, stall_seconds: float = float("inf")) -> None:
         self._inner = inner
+        self._stall_seconds = stall_seconds
         self._num_asked = 0
         self._overheard: list[tuple[int, Message]] = []
 
@@ -23,16 +29,20 @@ class ConsultedExecutor(Executor):
         self._num_asked += 1
         task = replace(task, number=-self._num_asked)
         self._inner.start(task)
+        silent_seconds = 0.0
         try:
-            while True:
-                for number, message in self._inner.poll(_POLL_SECONDS):
-                    if number != task.number:
-                        self._overheard.append((number, message))
-                    elif isinstance(message, Ending):
-                        return message
+            while silent_seconds < self._stall_seconds:
+                news, seconds = listen(self._inner, _POLL_SECONDS)
+                said = [message for number, message in news if number == task.number]
+                self._overheard += [(number, message) for number, message in news if number != task.number]
+                silent_seconds = 0.0 if said else silent_seconds + seconds
+                if said and isinstance(said[-1], Ending):
+                    return said[-1]
         except BaseException:
             self._inner.stop(task.number)
             raise
+        self._inner.stop(task.number)
+        return Ending("crashed", error=f"nothing was heard of it for {self._stall_seconds:g} s", cause=STALLED)
 
     @property
     def slots(self) -> int:
@@ -50,6 +60,9 @@ class ConsultedExecutor(Executor):
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
         news, self._overheard = self._overheard, []
         return news + self._inner.poll(0.0 if news else timeout_seconds)
+
+    def ask_to_leave(self, number: int) -> None:
+        self._inner.ask_to_leave(number)
 
     def stop(self, number: int) -> None:
         self._inner.stop(number)

@@ -12,6 +12,7 @@ from typing import Any, final
 
 from sweep.executors.output import OutputFile
 from sweep.executors.server import command
+from sweep.records.messages import MAX_MESSAGE_BYTES
 
 # Importing torch from a cold network disk can take minutes.
 _START_SECONDS = 300.0
@@ -57,6 +58,9 @@ class Child:
             self.open = bool(pieces[-1])
             num_reads += 1
         *lines, self._rest = b"".join(pieces).split(b"\n")
+        if len(self._rest) > MAX_MESSAGE_BYTES:  # no message of ours; as a line it is refused
+            lines.append(self._rest)
+            self._rest = b""
         return lines
 
     def close_pipe(self) -> None:
@@ -139,9 +143,9 @@ class ForkServer:
             else:
                 self._lose_all()
 
-    def signal(self, child: Child, number: int) -> None:
-        """Sends a signal to ``child`` and all that it started; nothing happens when it has ended."""
-        self._send({"signal": number, "key": child.key}, [])
+    def signal(self, child: Child, number: int, *, alone: bool = False) -> None:
+        """Sends a signal to ``child`` and, unless ``alone``, all that it started; nothing happens when it has ended."""
+        self._send({"signal": number, "key": child.key, "alone": alone}, [])
 
     def kill(self, children: list[Child]) -> None:
         """Ends ``children`` and all that they started: SIGTERM, and SIGKILL for those that do not heed it.

@@ -19,6 +19,7 @@ from sweep.records.messages import (
     encode_message,
     encode_task,
 )
+from sweep.training.lifeline import LIFELINE
 
 
 @final
@@ -48,6 +49,7 @@ class InlineExecutor(Executor):
             task = replace(task, device=self._device)
         # through the same JSON as in the other executors, so that all carry the same
         task = replace(decode_task(encode_task(task)), memory_limit_bytes=None)  # a limit would stay with this process
+        LIFELINE.forget()  # what an earlier trial was asked
         self._messages = _messages(runner_of(task, self._runner), task)
         self._number = task.number
 
@@ -66,6 +68,10 @@ class InlineExecutor(Executor):
         if isinstance(message, Ending):
             self.stop(number)
         return [(number, message)]
+
+    def ask_to_leave(self, number: int) -> None:
+        if number == self._number:
+            LIFELINE.ask_to_leave()
 
     def stop(self, number: int) -> None:
         if number != self._number:

@@ -40,6 +40,9 @@ class MonitoredExecutor(Executor):
         news = self._inner.poll(timeout_seconds)
         return [(number, self._annotated(number, said) if isinstance(said, Ending) else said) for number, said in news]
 
+    def ask_to_leave(self, number: int) -> None:
+        self._inner.ask_to_leave(number)
+
     def stop(self, number: int) -> None:
         self._inner.stop(number)
         self._monitor.drop(number)

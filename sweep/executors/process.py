@@ -20,6 +20,7 @@ from sweep.executors.devices import available_devices, pinned_environment
 from sweep.executors.forkserver import Child, ForkServer
 from sweep.executors.output import OutputFile
 from sweep.executors.preload import MODULES
+from sweep.records.causes import FORKSERVER_LOST
 from sweep.records.messages import Ending, Message, TrialTask, decode_message, encode_task
 
 # From a trial's last word to the end of its process: longer than a driver needs to give the memory back.
@@ -115,6 +116,11 @@ class ProcessExecutor(Executor):
         news, self._news = self._news, []
         return news
 
+    def ask_to_leave(self, number: int) -> None:
+        if number in self._running:
+            # the process alone: its workers know nothing of it
+            self._server.signal(self._running[number].child, signal.SIGUSR1, alone=True)
+
     def stop(self, number: int) -> None:
         run = self._running.get(number)
         if run is not None:
@@ -184,7 +190,7 @@ class ProcessExecutor(Executor):
             for line in run.child.read_lines():
                 self._hear(run, line)
             if ended:
-                self._news.append((run.number, run.ending or Ending(outcome="crashed", error=_death(run.child))))
+                self._news.append((run.number, run.ending or _ending_of_dead(run.child)))
                 self._release(run)
             elif time.monotonic() > run.leave_by:
                 run.leave_by = float("inf")
@@ -214,6 +220,10 @@ class ProcessExecutor(Executor):
         run.child.close()
 
 
+def _ending_of_dead(child: Child) -> Ending:
+    return Ending(outcome="crashed", error=_death(child), cause=FORKSERVER_LOST if child.lost else _signal_of(child))
+
+
 def _death(child: Child) -> str:
     """How a process ended that did not say so itself, with the last lines of its output."""
     tail = child.output.tail()
@@ -227,7 +237,14 @@ def _cause_of_death(child: Child) -> str:
         return "still running"
     if child.exit_code >= 0:
         return f"exit code {child.exit_code} without a result"
-    name = signal.Signals(-child.exit_code).name if -child.exit_code in set(signal.Signals) else str(child.exit_code)
+    name = _signal_of(child)
     if name == "SIGKILL":
         return "killed by SIGKILL; the kernel does that when the machine runs out of memory (see `dmesg`), or a user"
     return f"killed by {name}"
+
+
+def _signal_of(child: Child) -> str:
+    """The name of the signal that killed it; empty where none did."""
+    if child.exit_code is None or child.exit_code >= 0:
+        return ""
+    return signal.Signals(-child.exit_code).name if -child.exit_code in set(signal.Signals) else str(-child.exit_code)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from sweep.executors.base import Executor
+from sweep.records.causes import LEFT
 from sweep.records.messages import Ending, Message, Progress, TrialTask
 from sweep.records.rows import ReusableTrial
 from sweep.spec.trial import TrialConfig
@@ -75,6 +76,10 @@ class ReplayingExecutor(Executor):
         if isinstance(message, Ending):
             self.stop(number)
         return [(number, message)]
+
+    def ask_to_leave(self, number: int) -> None:
+        if number in self._playing:
+            self._playing[number].due = deque([(self._clock(), Ending("cancelled", cause=LEFT))])
 
     def stop(self, number: int) -> None:
         self._playing.pop(number, None)

@@ -4,8 +4,9 @@ It is ours, not :mod:`multiprocessing`'s: nothing is pickled, the caller's main 
 resource tracker to outlive us, and a child is killed and reaped by the one process that cannot mistake its id.
 
 The supervisor speaks first, one JSON datagram per request over a socket: ``{"fork": key, ...}`` with two file
-descriptors (messages, output), or ``{"signal": number, "key": key}``. The answers: ``{"forked": key, "pid": ...}``,
-``{"refused": key, "error": ...}``, ``{"exited": key, "exit_code": ...}`` (negative: the signal that killed it).
+descriptors (messages, output), or ``{"signal": number, "key": key, "alone": whether its group is spared}``.
+The answers: ``{"forked": key, "pid": ...}``, ``{"refused": key, "error": ...}``, ``{"exited": key, "exit_code": ...}``
+(negative: the signal that killed it).
 """
 
 import json
@@ -29,7 +30,8 @@ MAX_REQUEST_BYTES = 200_000
 def main(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
     """The whole life of the forkserver; ends when the supervisor closes its end of the socket, or dies."""
     die_with_parent(supervisor_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to decide
+    for number in (signal.SIGINT, signal.SIGUSR1):  # Ctrl-C and pre-emption are the supervisor's to decide
+        signal.signal(number, signal.SIG_IGN)
     adopt_orphans()
     preload(modules)
     # numpy's BLAS has idle threads after its import and knows how to fork with them
@@ -72,7 +74,8 @@ class _Server:
         else:
             for pid, key in self._keys.items():
                 if key == request["key"]:
-                    _signal_group(pid, request["signal"])
+                    send = _signal_alone if request["alone"] else _signal_group
+                    send(pid, request["signal"])
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
         server_pid = os.getpid()
@@ -117,6 +120,11 @@ class _Server:
 
     def _answer(self, answer: dict[str, Any]) -> None:
         self._control.send(json.dumps(answer).encode())
+
+
+def _signal_alone(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -8,6 +8,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from pydantic import TypeAdapter
+
 from sweep.spec.trial import TrialConfig
 
 Outcome = Literal[
@@ -54,6 +56,11 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Heartbeat:
+    """A trial that has nothing to say lives; every few seconds while it gets on, never recorded."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """One pass over the validation split. ``train_loss`` is the mean since the evaluation before, ``noise_scale`` that
     of the last steps until now, in samples; None where it was not measured, or where they show none."""
@@ -72,7 +79,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a trial ended. ``measurements`` holds what was measured until then, by name of the metric table."""
+    """How a trial ended, or this attempt at it (see ``cause``). ``measurements`` holds what was measured until then, by
+    name of the metric table."""
 
     outcome: Outcome
     measurements: dict[str, float | int] = field(default_factory=dict)
@@ -83,14 +91,19 @@ class Ending:
     bottleneck: str = ""  # what held the training up, where that is known
     # When this attempt trained, by time.perf_counter(), which all processes of a machine share; kept by nobody.
     training_spans: tuple[tuple[float, float], ...] = ()
+    cause: str = ""  # what ended the attempt where that was not the trial itself, see :mod:`sweep.records.causes`
 
 
-Message = Progress | Evaluation | Ending
-_KINDS: dict[str, type[Progress] | type[Evaluation] | type[Ending]] = {
+Message = Progress | Heartbeat | Evaluation | Ending
+_KINDS: dict[str, type[Progress] | type[Heartbeat] | type[Evaluation] | type[Ending]] = {
     "progress": Progress,
+    "heartbeat": Heartbeat,
     "evaluation": Evaluation,
     "ending": Ending,
 }
+
+_READERS: dict[str, TypeAdapter[Any]] = {kind: TypeAdapter(form) for kind, form in _KINDS.items()}
+MAX_MESSAGE_BYTES = 2_000_000
 
 
 def encode_message(message: Message) -> bytes:
@@ -100,15 +113,19 @@ def encode_message(message: Message) -> bytes:
 
 def decode_message(data: bytes) -> Message:
     """The inverse of :func:`encode_message`. Raises ``ValueError`` on anything else."""
-    fields = json.loads(data)
-    kind = fields.pop("kind", None)
-    if kind not in _KINDS:
-        raise ValueError(f"unknown message kind {kind!r}")
-    if "quality_flags" in fields:
-        fields["quality_flags"] = tuple(fields["quality_flags"])
-    if "training_spans" in fields:
-        fields["training_spans"] = tuple((begin, end) for begin, end in fields["training_spans"])
-    return _KINDS[kind](**fields)
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    try:
+        fields = json.loads(data)
+    except RecursionError:
+        raise ValueError("a message that lies too deep in itself") from None
+    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"unknown message kind {kind!r:.200}")
+    if unknown := fields.keys() - _KINDS[kind].__dataclass_fields__.keys():
+        raise ValueError(f"a message of kind {kind!r} with {min(unknown)!r:.200}")
+    message: Message = _READERS[kind].validate_python(fields)
+    return message
 
 
 def encode_task(task: TrialTask) -> bytes:

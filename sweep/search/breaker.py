@@ -2,6 +2,7 @@
 
 from typing import final
 
+from sweep.records.causes import FAULTS_OF_THE_MACHINE
 from sweep.records.messages import Ending
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import Scalar, TrialConfig, flatten
@@ -40,7 +41,7 @@ class Breaker:
         self._refused: list[str] = []
 
     def hear(self, config: TrialConfig, ending: Ending) -> None:
-        """A trial that was launched has ended."""
+        """A trial that was launched has ended, or an attempt at one was lost before its first step."""
         if ending.outcome == "complete":
             self._has_complete = True
             self._refused.clear()
@@ -64,7 +65,9 @@ class Breaker:
             return ""
         if self._kind not in _CAUSES:
             error = self._kind.rstrip(".")
-            return f"{len(self._failed)} trials running crashed in the same way: {error}. Mend that"
+            lost = self._kind in FAULTS_OF_THE_MACHINE
+            what = "attempts running were lost" if lost else "trials running crashed"
+            return f"{len(self._failed)} {what} in the same way: {error}. Mend that"
         return "" if self._has_complete else self._infeasible()
 
     def _infeasible(self) -> str:
@@ -83,5 +86,7 @@ class Breaker:
 
 def _kind(ending: Ending) -> str:
     if ending.outcome == "crashed":
+        if ending.cause in FAULTS_OF_THE_MACHINE:
+            return ending.cause
         return (ending.error.strip().splitlines() or [""])[-1].strip()
     return ending.outcome if ending.outcome in _CAUSES else ""

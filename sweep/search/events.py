@@ -26,6 +26,23 @@ class TrialAdvanced:
 
 
 @dataclass(frozen=True)
+class AttemptEnded:
+    """An attempt has ended and its trial has not: it goes on from its last checkpoint, in this run or in the next."""
+
+    number: int
+    cause: str
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Nothing new begins any more, and ``num_trials`` were asked to leave."""
+
+    cause: str
+    num_trials: int
+
+
+@dataclass(frozen=True)
 class TrialEnded:
     """A trial's record is complete and durable."""
 
@@ -54,4 +71,4 @@ class Stopped:
     is_failure: bool = False
 
 
-Event = TrialStarted | TrialAdvanced | TrialEnded | TrialReused | Waiting | Stopped
+Event = TrialStarted | TrialAdvanced | AttemptEnded | TrialEnded | TrialReused | Leaving | Waiting | Stopped

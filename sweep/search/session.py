@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from sweep.records.lock import database_lock, study_lock
 from sweep.records.probes import ProbeBook
 from sweep.records.rows import ReusableTrial
 from sweep.records.store import Store, open_store
+from sweep.search.departure import Departure, departure_on_signals
 from sweep.search.events import Event
 from sweep.search.forecast import Forecast
 from sweep.search.foresight import Foresight
@@ -31,7 +32,7 @@ from sweep.search.reuse import ASIDE, Library, open_library, reuse_files
 from sweep.search.samplers import make_sampler
 from sweep.search.tuner import Plan, Tuner
 from sweep.search.warm_start import read_earlier
-from sweep.spec.errors import InputError
+from sweep.spec.errors import InputError, shown
 from sweep.spec.study import StudySpec, differences
 from sweep.spec.trial import TrialConfig
 from sweep.training.data.check import check_data, check_norm, check_precision, data_digest
@@ -42,7 +43,7 @@ class Options:
     """How a study is run, as against what it asks."""
 
     root: Path = Path("runs")
-    store: str | None = None  # SQLAlchemy URL; the study's own SQLite file when absent
+    store: str | None = field(default=None, repr=False)  # SQLAlchemy URL; the study's own SQLite file when absent
     executor: str = "process"
     device: str = "auto"
     fresh: bool = False
@@ -83,7 +84,7 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
             )
         trainer = make_executor(options.executor, options.device, folder / "logs", spec.largest_world_size)
         watched = MonitoredExecutor(trainer, Monitor(source_of), _references(store, spec.name))
-        executor = stack.enter_context(ConsultedExecutor(watched))
+        executor = stack.enter_context(ConsultedExecutor(watched, spec.stall_timeout))
         book = stack.enter_context(shared_book(options.root))
         yield Session(spec, options, folder, store, library, executor, book, earlier)
 
@@ -134,8 +135,8 @@ class Session:
         """What ``load_frames`` takes to read this study."""
         return self.options.store or str(self.folder)
 
-    def run(self) -> Generator[Event, None, None]:
-        """Runs the study to its end; see :class:`sweep.search.tuner.Tuner`."""
+    def run(self, departure: Departure | None = None) -> Generator[Event, None, None]:
+        """Runs the study to its end, or until ``departure`` is asked for; see :class:`sweep.search.tuner.Tuner`."""
         started = time.monotonic()
         plan = Plan(
             key_of=self.key_of,
@@ -145,6 +146,7 @@ class Session:
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",
             gate=self.foresight.gate,
+            departure=departure or Departure(),
             make_sampler=partial(make_sampler, known=self.foresight.costs.known),
             prior=prior_records(self.earlier, self.spec, self.foresight.device_class) if self.earlier else (),
         )
@@ -172,11 +174,17 @@ class KeyMaker:
 
 
 def run_study(spec: StudySpec, options: Options | None = None) -> Path:
-    """Runs ``spec`` to its end, or goes on with it; returns its folder. Writes records and no report."""
+    """Runs ``spec`` to its end, or goes on with it; returns its folder. Writes records and no report.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C, when what was trained has written a checkpoint.
+        SystemExit: likewise after SIGTERM (143) and SIGUSR1 (75). Both in the main thread only, which hears signals.
+    """
     with open_session(spec, options or Options()) as session:
-        with contextlib.closing(session.run()) as events:
+        with departure_on_signals() as departure, contextlib.closing(session.run(departure)) as events:
             for _ in events:
                 pass
+        departure.insist()
         return session.folder
 
 
@@ -188,7 +196,7 @@ def check_options(options: Options) -> None:
     """
     if options.store is not None and "://" not in options.store:
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
-        raise InputError(f"--store {options.store}: not a database URL; give one like {known}.")
+        raise InputError(f"--store {shown(options.store)}: not a database URL; give one like {known}.")
     if options.reuse_from and not options.reuse:
         raise InputError("--reuse and --no-reuse exclude each other; leave one out.")
     check_executor(options.executor)

@@ -10,6 +10,7 @@ from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.spec.errors import InputError
 from sweep.spec.trial import TrialConfig
 from sweep.training.data.check import check_data, check_norm, check_precision
+from sweep.training.lifeline import LIFELINE
 
 
 def train_one(
@@ -39,11 +40,14 @@ def train_one(
 
     weights_path = str(save) if save is not None else None
     task = TrialTask(number=0, config=config, device=device, plugin=plugin, weights_path=weights_path)
-    for message in run_trial(task):
-        if isinstance(message, Evaluation) and hear:
-            hear(message)
-        if isinstance(message, Ending):
-            return message
+    try:
+        for message in run_trial(task):
+            if isinstance(message, Evaluation) and hear:
+                hear(message)
+            if isinstance(message, Ending):
+                return message
+    finally:
+        LIFELINE.forget()  # what this training was asked
     raise RuntimeError("the trial ended without an ending")
 
 

@@ -58,6 +58,7 @@ class StudySpec(Section):
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     timeout: Seconds | None = None
     trial_timeout: Seconds | None = None
+    stall_timeout: Seconds = 600.0
     objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = (
         "val_accuracy",
         "train_seconds",
@@ -186,7 +187,7 @@ def is_of_batch(path: str) -> bool:
 _PLAIN_KEYS = StudySpec.model_fields.keys() - {"base", "space", "confirm"}
 
 # What may change between two invocations on the same records.
-CHANGEABLE = frozenset({"question", "trials", "timeout", "trial_timeout", "confirm"})
+CHANGEABLE = frozenset({"question", "trials", "timeout", "trial_timeout", "stall_timeout", "confirm"})
 
 
 def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> StudySpec:

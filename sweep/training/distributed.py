@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, final
 
 from sweep.records.messages import Ending, Message, TrialTask, decode_message, encode_task
-from sweep.training.ranks import run_agent
+from sweep.training.lifeline import LIFELINE
+from sweep.training.ranks import LEAVE, run_agent
 
 _MAX_NEWS_BYTES = 2**20
 # From the first failure to the next news: a rank whose neighbour was killed may notice before the agent does.
@@ -66,7 +67,7 @@ class _Heard:
             return self.endings[0]  # all had done their part; what went wrong went wrong in leaving
         if self.death is not None:
             told = self.endings.get(0) or (failures[0][1] if failures else Ending("crashed"))
-            return replace(told, outcome="crashed", error=_obituary(self.death))
+            return replace(told, outcome="crashed", error=_obituary(self.death), cause=_cause(self.death))
         if failures:
             rank, ending = failures[0]
             return replace(ending, error=f"rank {rank}: {ending.error}") if rank else ending
@@ -84,13 +85,20 @@ def run_ranks(task: TrialTask) -> Iterator[Message]:
         with theirs:
             agent_pid = _start_agent(encode_task(task).decode(), theirs)
         try:
+            LIFELINE.hand_on(lambda: _tell_to_leave(ours))
             yield from _listen(ours, heard)
         finally:
+            LIFELINE.hand_on(None)
             with suppress(ProcessLookupError):
                 os.kill(agent_pid, signal.SIGKILL)  # and the kernel ends the ranks with it
             os.waitpid(agent_pid, 0)
             _await_silence(ours)
     yield heard.ending()
+
+
+def _tell_to_leave(ours: socket.socket) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # all are gone already
+        ours.send(LEAVE)
 
 
 def _listen(ours: socket.socket, heard: _Heard) -> Iterator[Message]:
@@ -134,9 +142,16 @@ def _start_agent(text: str, theirs: socket.socket) -> int:
 
 
 def _obituary(death: dict[str, Any]) -> str:
-    rank, exit_code = death["died"], death["exit_code"]
-    if exit_code is None or exit_code >= 0:
-        return f"rank {rank} ended with exit code {exit_code} and no result"
-    name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
+    rank, name = death["died"], _cause(death)
+    if not name:
+        return f"rank {rank} ended with exit code {death['exit_code']} and no result"
     hint = "; the kernel does that when the machine runs out of memory (see `dmesg`), or a user"
     return f"rank {rank} was killed by {name}{hint if name == 'SIGKILL' else ''}"
+
+
+def _cause(death: dict[str, Any]) -> str:
+    """The name of the signal that a rank died of; empty where it died of none."""
+    exit_code = death["exit_code"]
+    if exit_code is None or exit_code >= 0:
+        return ""
+    return signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"

@@ -3,7 +3,9 @@
 import traceback
 
 import torch
+from torch import distributed as dist
 
+from sweep.records.causes import COLLECTIVE_FAILED, DATA_WORKER_LOST, DEVICE_FAILED, LEFT
 from sweep.records.messages import Outcome
 from sweep.spec.errors import InputError
 
@@ -19,6 +21,26 @@ _OUT_OF_MEMORY_TEXTS = (
     "failed to allocate",
 )
 
+# What is said when the machine failed and not the trial. The errors of CUDA are those after which a process can use the
+# device no more; a failed assertion in a kernel is left out, because the model or its labels are wrong then.
+_MACHINE_TEXTS = {
+    DATA_WORKER_LOST: ("dataloader worker (pid",),
+    DEVICE_FAILED: (
+        "illegal memory access",
+        "unspecified launch failure",
+        "misaligned address",
+        "an illegal instruction was encountered",
+        "hardware stack error",
+        "uncorrectable ecc error",
+        "the launch timed out and was terminated",
+        "cuda error: unknown error",
+        "devices are busy or unavailable",
+        "cublas_status_execution_failed",
+        "cudnn_status_execution_failed",
+    ),
+    COLLECTIVE_FAILED: ("nccl error", "gloo/transport", "gloo::ioexception"),
+}
+
 _SINGLE_VALUE_TEXT = "Expected more than 1 value per channel when training"  # torch's batch norm
 
 
@@ -30,12 +52,18 @@ class TargetMissedError(Exception):
     """The budget was spent before the target accuracy was reached."""
 
 
+class LeftError(Exception):
+    """The trial was asked to leave and does, at the end of a step."""
+
+
 def classify(error: Exception) -> Outcome:
     """The outcome of a trial that ended with ``error``: by type first, by text second."""
     if isinstance(error, DivergedError):
         return "diverged"
     if isinstance(error, TargetMissedError):
         return "timed_out"
+    if isinstance(error, LeftError):
+        return "cancelled"
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out_of_memory"
     text = str(error).lower()
@@ -44,9 +72,21 @@ def classify(error: Exception) -> Outcome:
     return "crashed"
 
 
+def cause_of(error: Exception) -> str:
+    """What ended the attempt (:mod:`sweep.records.causes`) where that is not the trial's own fault; else empty."""
+    if isinstance(error, LeftError):
+        return LEFT
+    if classify(error) != "crashed" or not isinstance(error, RuntimeError):
+        return ""
+    if isinstance(error, dist.DistError):
+        return COLLECTIVE_FAILED
+    text = str(error).lower()
+    return next((cause for cause, parts in _MACHINE_TEXTS.items() if any(part in text for part in parts)), "")
+
+
 def explain_error(error: Exception) -> str:
     """The message of what was foreseen, the tail of the traceback of what was not."""
-    if isinstance(error, InputError | DivergedError | TargetMissedError):
+    if isinstance(error, InputError | DivergedError | TargetMissedError | LeftError):
         return str(error)
     if _SINGLE_VALUE_TEXT in str(error):
         return (

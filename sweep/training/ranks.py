@@ -19,9 +19,11 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sweep.records.messages import Ending, Message, decode_task, encode_message
+from sweep.records.messages import Ending, Heartbeat, Message, decode_task, encode_message
+from sweep.training.lifeline import LIFELINE
 from sweep.training.parent import bind_forks_to_parent, die_with_parent
 
+LEAVE = b"leave"  # to the first rank, which shares the socket with the others and alone reads from it
 _POLL_SECONDS = 0.05  # how soon the agent sees that a rank died
 _COLLECTIVE_SECONDS = 1800.0  # longer than one rank may prepare data while the others wait
 
@@ -31,6 +33,8 @@ def run_agent(text: str, fd: int, parent_pid: int) -> NoReturn:
     try:
         die_with_parent(parent_pid)
         bind_forks_to_parent()
+        for number in (signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)  # what they ask for comes to the first rank by the socket
         if plugin := json.loads(text)["plugin"]:
             from sweep.training.plugins import load_plugin
 
@@ -93,12 +97,16 @@ def run_rank(text: str, fd: int, agent_pid: int) -> None:
     die_with_parent(agent_pid)  # the launcher asked for a signal that is ignored here
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the agent's handler would wait for the end of a collective
     rank = int(os.environ["RANK"])
+    if rank == 0:
+        LIFELINE.connect(lambda: _say(fd, 0, Heartbeat()), lambda: _is_told_to_leave(fd))
+    else:
+        LIFELINE.forget()
     try:
         ending = _train(text, fd, rank)
     except Exception as error:
-        from sweep.training.outcomes import classify, explain_error
+        from sweep.training.outcomes import cause_of, classify, explain_error
 
-        ending = Ending(classify(error), error=explain_error(error))
+        ending = Ending(classify(error), error=explain_error(error), cause=cause_of(error))
         _say(fd, rank, ending)
     if ending.outcome != "complete":
         while True:
@@ -126,7 +134,8 @@ def _train(text: str, fd: int, rank: int) -> Ending:
     for message in run_trial(task, World(rank, size)):
         if isinstance(message, Ending):
             ending = message
-        if rank == 0 or (isinstance(message, Ending) and message.outcome != "complete"):
+        # where all leave the first one says so, when it has written the checkpoint
+        if rank == 0 or (isinstance(message, Ending) and message.outcome not in ("complete", "cancelled")):
             _say(fd, rank, message)
     return ending
 
@@ -153,6 +162,12 @@ def _leave() -> None:
     dist.barrier()
     gc.collect()
     dist.destroy_process_group()
+
+
+def _is_told_to_leave(fd: int) -> bool:
+    with suppress(BlockingIOError), socket.socket(fileno=os.dup(fd)) as channel:
+        return bool(channel.recv(len(LEAVE), socket.MSG_DONTWAIT))
+    return False
 
 
 def _say(fd: int, rank: int, message: Message) -> None:

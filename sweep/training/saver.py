@@ -15,10 +15,12 @@ from sweep.measurement.device import device_class
 from sweep.records.keys import code_digest
 from sweep.records.messages import TrialTask
 from sweep.training.checkpoint import CheckpointFolder, Stateful
+from sweep.training.lifeline import LIFELINE
 from sweep.training.world import SOLO, World
 
 _log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.05  # of the time that checkpoints may take, about
+_LEAVE = 2.0  # above 0 and 1, which say whether a checkpoint is due
 
 
 @final
@@ -53,17 +55,21 @@ class Saver:
             part.load_state_dict(state[name])
         return True
 
-    def save_if_due(self) -> None:
-        """Writes a checkpoint where the last is old enough. One that cannot be written costs no more than itself.
+    def save_if_due(self) -> bool:
+        """Writes a checkpoint where the last is old enough, or the trial is asked to leave; says whether it is.
 
-        The first rank's clock decides and the first rank writes.
+        One that cannot be written costs no more than itself. The first rank decides for all, and writes.
         """
-        if self._folder is None or not self._world.of_first(self._is_due()):
-            return
+        wanted = self._world.of_first(_LEAVE if LIFELINE.is_asked_to_leave else self._is_due())
+        if wanted and self._folder is not None:
+            self._save(self._folder)
+        return wanted == _LEAVE
+
+    def _save(self, folder: CheckpointFolder) -> None:
         began = time.perf_counter()
         try:
             if self._world.rank == 0:
-                self._folder.save(self._parts)
+                folder.save(self._parts)
             else:
                 for part in self._parts.values():
                     part.state_dict()  # to which all ranks add
@@ -73,6 +79,8 @@ class Saver:
         self._cost_seconds = self._saved_at - began
 
     def _is_due(self) -> bool:
+        if self._folder is None:
+            return False
         # a large model on a slow disk is saved less often; a task that wants every chance taken says 0
         wanted = max(self._every_seconds, self._cost_seconds / _LARGEST_SHARE) if self._every_seconds else 0.0
         return time.perf_counter() - self._saved_at >= wanted

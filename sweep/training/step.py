@@ -11,6 +11,7 @@ from sweep.measurement.clock import Lap
 from sweep.spec.recipe import RegularizationSection
 from sweep.training.ema import Ema
 from sweep.training.graphs import GraphedMicroStep
+from sweep.training.lifeline import LIFELINE
 from sweep.training.noise import NoiseMeter
 from sweep.training.precision import Precision
 from sweep.training.views import Ask, ask_once
@@ -71,6 +72,7 @@ class Step:
         """
         total: Tensor | None = None
         for images, labels in self.world.pace(self.forward, micro_batches):
+            LIFELINE.beat()
             share = self.world.size * len(labels) / samples
             if self.noise and share == 1.0:
                 self.noise.see_single(images, labels, self._gradient)
@@ -188,6 +190,7 @@ def evaluate(
         loss = torch.zeros((), dtype=torch.float64, device=normalise.mean.device)
         correct = torch.zeros((), dtype=torch.int64, device=normalise.mean.device)
         for images, labels in batches:
+            LIFELINE.beat()
             with precision.context():
                 logits = ask(model, normalise(images))
             loss += cross_entropy(logits.to(normalise.mean.dtype), labels, reduction="sum")

@@ -16,7 +16,7 @@ from sweep.training.closing import ending_of, finish, loss_and_accuracy
 from sweep.training.data.plan import Window
 from sweep.training.distributed import run_ranks
 from sweep.training.models.table import num_parameters
-from sweep.training.outcomes import classify, explain_error
+from sweep.training.outcomes import LeftError, cause_of, classify, explain_error
 from sweep.training.plugins import load_plugin
 from sweep.training.preparation import Workplace, prepare
 from sweep.training.randomness import Randomness
@@ -37,16 +37,17 @@ _NOISE_STEPS = 10
 def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     """Trains one configuration: progress and evaluations while it goes, and last exactly one :class:`Ending`.
 
-    Goes on from the task's last checkpoint where there is one, and then tells the evaluations before it again. Every
-    exception becomes an outcome; only ``KeyboardInterrupt``, ``SystemExit`` and the closing of the iterator go through.
-    Where the configuration asks for several ranks, each of them calls this with its ``world``.
+    Goes on from the task's last checkpoint where there is one, and then tells the evaluations before it again. Asked to
+    leave (:mod:`sweep.training.lifeline`), it ends as ``cancelled`` at the end of a timed window, with a checkpoint.
+    Every exception becomes an outcome; only ``KeyboardInterrupt``, ``SystemExit`` and the closing of the iterator go
+    through. Where the configuration asks for several ranks, each of them calls this with its ``world``.
     """
     if world.size < task.config.distributed.world_size:
         yield from run_ranks(task)
         return
     story = Story()
     outcome: Outcome = "complete"
-    error_text = ""
+    error_text = cause = ""
     threads_before = torch.get_num_threads()
     try:
         choose_device(task, story)
@@ -103,21 +104,20 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
                 yield story.evaluations[-1]
                 if _is_target_reached(work, story):
                     break
-            with story.ledger.phase("checkpoint"):
-                saver.save_if_due()
+            _save_or_leave(saver, story)
             if time.perf_counter() - progress_at >= _PROGRESS_SECONDS:
                 progress_at = time.perf_counter()
                 yield _progress(work, story, after)
             open_window(work, story)
         finish(task, work, story)
     except Exception as error:
-        outcome, error_text = classify(error), explain_error(error)
+        outcome, error_text, cause = classify(error), explain_error(error), cause_of(error)
     except BaseException:
         torch.set_num_threads(threads_before)
         raise
     ending = ending_of(story, outcome, error_text, world.size)
     torch.set_num_threads(threads_before)
-    yield ending
+    yield replace(ending, cause=cause)
 
 
 def choose_device(task: TrialTask, story: Story) -> None:
@@ -173,6 +173,13 @@ def _window_steps(step_seconds: float) -> int:
 def _evaluation_points(work: Workplace) -> EvaluationPoints:
     epochs = work.budget.expected_epochs(work.schedule.average() if work.schedule.is_growing else None)
     return EvaluationPoints(work.course.num_samples, epochs, until_target=work.budget.target_accuracy is not None)
+
+
+def _save_or_leave(saver: Saver, story: Story) -> None:
+    with story.ledger.phase("checkpoint"):
+        is_leaving = saver.save_if_due()
+    if is_leaving:
+        raise LeftError(f"asked to leave, after step {story.num_steps}")
 
 
 def _windows(work: Workplace, story: Story) -> Iterator[Window]:

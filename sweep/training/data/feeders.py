@@ -1,6 +1,7 @@
 """The way of the images to the device: resident there as one uint8 tensor, or streamed from the host."""
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, final
 
@@ -259,3 +260,5 @@ def _loader(
 
 def _die_with_parent(_worker: int) -> None:
     die_with_parent(os.getppid())  # a killed trial must leave no worker behind
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the trial's to decide, which may want more images before it leaves
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,193 @@
+"""The attempts under way: started, listened to, held to their limits, asked to leave; and what their ends mean.
+
+An attempt that is lost to the machine does not end its trial: it is tried again from the last checkpoint, a few times.
+Nor does one that was asked to leave: the trial stays open on the record, for the next run of the study.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import final
+
+from sweep.executors.base import Executor
+from sweep.executors.silence import listen
+from sweep.records.causes import FAULTS_OF_THE_MACHINE, LEFT, STALLED
+from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.rows import TrialRecord
+from sweep.records.store import Store
+from sweep.search.plan import Plan
+from sweep.spec.study import StudySpec
+
+MAX_RETRIES = 3  # of one trial, over all runs of the study
+_POLL_SECONDS = 0.5  # how often a listener may redraw; news of a trial come at once
+_NEVER = float("inf")
+
+
+@dataclass
+class Attempt:
+    """One that is under way. Moments are by the plan's clock."""
+
+    record: TrialRecord
+    number: int  # from 1
+    started: float
+    deadline: float = _NEVER
+    faults: tuple[str, ...] = ()  # of the machine, that ended earlier attempts
+    memory_limit_bytes: int | None = None
+    last: Evaluation | None = None
+    first_step: int | None = None  # that it told, when it had everything together
+    has_advanced: bool = False  # by a step at least
+    silent_seconds: float = 0.0
+    asked: str = ""  # why it was asked to leave
+    leave_by: float = _NEVER
+
+    def hear(self, message: Message) -> None:
+        """Takes news into account."""
+        self.silent_seconds = 0.0
+        if isinstance(message, Evaluation):
+            self.last = message
+        if isinstance(message, Progress):
+            self.first_step = message.step if self.first_step is None else self.first_step
+            self.has_advanced = message.step > self.first_step
+
+    def so_far(self) -> dict[str, float | int]:
+        """What its last evaluation has shown, by name of the metric table."""
+        if self.last is None:
+            return {}
+        return {
+            "val_accuracy": self.last.val_accuracy,
+            "val_loss": self.last.val_loss,
+            "train_seconds": self.last.train_seconds,
+            "num_steps": self.last.step,
+            "num_epochs": self.last.epoch,
+        }
+
+
+@final
+class Attempts:
+    """Those of one study on one executor, by number of their trials."""
+
+    def __init__(self, spec: StudySpec, store: Store, executor: Executor, plan: Plan) -> None:
+        self._spec, self._store, self._executor, self._plan = spec, store, executor, plan
+        self._running: dict[int, Attempt] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._running
+
+    def __getitem__(self, number: int) -> Attempt:
+        return self._running[number]
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return iter(self._running.values())
+
+    def start(self, record: TrialRecord, attempt: int, memory_limit_bytes: int | None = None) -> None:
+        """Launches an attempt that is on the record already."""
+        earlier = self._store.attempts(self._spec.name, record.number)[:-1] if attempt > 1 else []
+        now = self._plan.clock()
+        spent = sum(busy_seconds or 0.0 for _, busy_seconds in earlier)  # the time between them counts nowhere
+        self._running[record.number] = Attempt(
+            record,
+            attempt,
+            started=now,
+            deadline=now + (self._spec.trial_timeout or _NEVER) - spent,
+            faults=tuple(cause for cause, _ in earlier if cause in FAULTS_OF_THE_MACHINE),
+            memory_limit_bytes=memory_limit_bytes,
+        )
+        self._executor.start(self._task(record, memory_limit_bytes))
+
+    def listen(self) -> list[tuple[int, Message]]:
+        """News of the trials, the first at once; after a moment without any, none."""
+        news, seconds = listen(self._executor, self._wait_seconds())
+        for run in self:
+            run.silent_seconds += seconds
+        news = [(number, message) for number, message in news if number in self._running]
+        for number, message in news:
+            self._running[number].hear(message)
+        return news
+
+    def overdue(self) -> Iterator[tuple[int, Ending]]:
+        """Ends what is over a limit, and says how."""
+        now = self._plan.clock()
+        for number, run in list(self._running.items()):
+            if ending := self._limit(run, now):
+                self._executor.stop(number)
+                yield number, ending
+
+    def ask_to_leave(self, cause: str) -> int:
+        """Asks whoever was not asked; says how many. One that has not trained has nothing to save, and no time."""
+        now = self._plan.clock()
+        unasked = [run for run in self if not run.asked]
+        for run in unasked:
+            run.asked, run.leave_by = cause, now
+            if run.first_step is not None:
+                run.leave_by += self._plan.leave_seconds
+                self._executor.ask_to_leave(run.record.number)
+        return len(unasked)
+
+    def stop(self, number: int) -> None:
+        """Ends what trains now."""
+        self._executor.stop(number)
+
+    def abandon(self, cause: str) -> None:
+        """Ends everything now; the trials stay open."""
+        for number, run in list(self._running.items()):
+            self._executor.stop(number)
+            self._close(run, run.asked or cause)
+
+    def end(self, number: int, ending: Ending) -> Ending | None:
+        """Closes an attempt on the record, and its trial with it; None where that stays open for another attempt."""
+        run = self._running[number]
+        is_lost = ending.cause in FAULTS_OF_THE_MACHINE
+        # one that left unasked was reached by the signal before the supervisor was
+        if ending.cause == LEFT or (is_lost and (run.asked or len(run.faults) < MAX_RETRIES)):
+            self._close(run, run.asked or ending.cause)
+            return None
+        if is_lost:
+            causes = ", ".join((*run.faults, ending.cause))
+            ending = replace(ending, error=f"{ending.error}\nits attempts ended by {causes}".strip())
+        if ending.environment:
+            self._store.keep_environment(self._spec.name, ending.environment)
+        with self._store.together():
+            self._close(run, ending.cause or _cause(ending))
+            self._store.finish_trial(self._spec.name, number, ending)
+        return ending
+
+    def _close(self, run: Attempt, cause: str) -> None:
+        busy_seconds = self._plan.clock() - run.started
+        self._store.end_attempt(self._spec.name, run.record.number, run.number, cause, busy_seconds)
+        del self._running[run.record.number]
+
+    def _limit(self, run: Attempt, now: float) -> Ending | None:
+        if now >= run.leave_by:
+            return Ending("cancelled", run.so_far(), cause=LEFT)
+        if now >= run.deadline:
+            error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
+            return Ending("timed_out", run.so_far(), error=error, cause="trial_timeout")
+        if run.silent_seconds >= self._spec.stall_timeout:
+            error = f"nothing was heard of it for stall_timeout = {self._spec.stall_timeout:g} s"
+            return Ending("crashed", run.so_far(), error=error, cause=STALLED)
+        return None
+
+    def _wait_seconds(self) -> float:
+        moments = [moment for run in self for moment in (run.deadline, run.leave_by)]
+        if not all(run.asked for run in self):
+            moments.append(self._plan.deadline)
+        return max(0.0, min([_POLL_SECONDS, *(moment - self._plan.clock() for moment in moments)]))
+
+    def _task(self, record: TrialRecord, memory_limit_bytes: int | None) -> TrialTask:
+        return TrialTask(
+            number=record.number,
+            config=record.config,
+            read_test=record.phase == "confirm",
+            measure_sharpness=record.phase == "confirm",
+            device=self._plan.device,
+            plugin=self._plan.plugin,
+            checkpoint_dir=self._plan.checkpoint_dir(record.number),
+            checkpoint_seconds=self._plan.checkpoint_seconds,
+            memory_limit_bytes=memory_limit_bytes,
+        )
+
+
+def _cause(ending: Ending) -> str:
+    return ending.error.splitlines()[0][:200] if ending.outcome == "crashed" and ending.error else ""

@@ -13,14 +13,15 @@ from reports.figures.heat import heat
 from reports.figures.hypervolume import hypervolume
 from reports.figures.importance import importances
 from reports.figures.ledger import outcomes, time_ledger
+from reports.figures.memory_parts import memory_parts
 from reports.figures.noise import noise
 from reports.figures.slices import slices
 from reports.figures.where import where
 
 # To add a figure: a function from the evidence to figures, or to what must be recorded for it, and a line here.
 FIGURES: tuple[Callable[[Evidence], list[Figure] | Absent], ...] = (
-    fronts, cloud, hypervolume, heat, importances, slices, throughput, memory, device, curves, noise, outcomes, where,
-    time_ledger,
+    fronts, cloud, hypervolume, heat, importances, slices, throughput, memory, memory_parts, device, curves, noise,
+    outcomes, where, time_ledger,
 )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Memory, throughput, utilisation and power against the micro batch."""
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Po
 from reports.figures import marks
 from reports.labels import format_value, metric_label, plural
 from reports.palette import NUM_SERIES
+from sweep.analysis.shapes import facts_of, micro_batches
 from sweep.analysis.summary import column, text
 from sweep.spec.metrics import METRICS
 
@@ -28,7 +28,7 @@ def memory(evidence: Evidence) -> list[Figure] | Absent:
     layers: list[Layer] = []
     slopes = []
     for index, (name, frame) in enumerate(series):
-        x, y = micro_batch(frame), column(frame, "peak_memory_bytes")
+        x, y = micro_batches(frame), column(frame, "peak_memory_bytes")
         line = straight_line(x, y)
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
         if line is not None:
@@ -51,7 +51,7 @@ def throughput(evidence: Evidence) -> list[Figure] | Absent:
     layers: list[Layer] = []
     said = []
     for index, (name, frame) in enumerate(series):
-        x, y = micro_batch(frame), column(frame, "images_per_second")
+        x, y = micro_batches(frame), column(frame, "images_per_second")
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
         at, middle = medians(x, y)
         if len(at) < 2:
@@ -79,7 +79,7 @@ def device(evidence: Evidence) -> list[Figure] | Absent:
             continue
         layers: list[Layer] = []
         for index, (model, frame) in enumerate(series):
-            x, y = micro_batch(frame), column(frame, name)
+            x, y = micro_batches(frame), column(frame, name)
             layers += marks.trial_points(model, f"series-{index}", evidence, *_shown(frame, x, y))
         values = np.concatenate([column(frame, name) for _, frame in series])
         panels.append(Panel(_micro_axis(evidence), marks.metric_axis(name, values), tuple(layers), metric_label(name)))
@@ -88,12 +88,6 @@ def device(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(title, "wants trials on a GPU whose driver answers the monitor (NVML).")
     caption = f"{plural(num, 'trial')} that the monitor watched, the phases of training alone."
     return [Figure("device", title, caption, tuple(panels))]
-
-
-def micro_batch(frame: pd.DataFrame) -> marks.Values:
-    """The micro batch that ran: as measured, otherwise as configured; NaN where it is known from neither."""
-    ran = column(frame, "micro_batch_size")
-    return np.where(np.isfinite(ran), ran, column(frame, "config.batch.micro"))
 
 
 def medians(x: marks.Values, y: marks.Values) -> tuple[marks.Values, marks.Values]:
@@ -116,7 +110,7 @@ def straight_line(x: marks.Values, y: marks.Values) -> tuple[tuple[Floats, Float
 def _series(evidence: Evidence, name: str) -> list[tuple[str, pd.DataFrame]]:
     """The trials that measured ``name`` and ran here, by model: the first few models apart."""
     trials = evidence.trials
-    known_rows = np.isfinite(column(trials, name)) & np.isfinite(micro_batch(trials))
+    known_rows = np.isfinite(column(trials, name)) & np.isfinite(micro_batches(trials))
     frame = trials[known_rows & (text(trials, "outcome") == "complete")]
     if not len(frame):
         return []
@@ -138,7 +132,7 @@ def _how_many(series: Sequence[tuple[str, pd.DataFrame]]) -> str:
 
 
 def _micro_axis(evidence: Evidence) -> Axis:
-    used = known(micro_batch(evidence.trials))
+    used = known(micro_batches(evidence.trials))
     wide = len(used) > 0 and used.min() > 0 and used.max() >= 4 * used.min()
     powers = tuple((2.0**k, f"{2**k}") for k in range(20) if used.min() <= 2**k <= used.max()) if wide else ()
     return Axis("micro batch", scale="log" if wide else "linear", ticks=powers)
@@ -151,7 +145,7 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if not len(rows):
         return []
-    models = [json.loads(shape or "{}").get("model.name", "") for shape in text(frame, "shape")[rows]]
+    models = [str(facts.get("model.name", "")) for facts in facts_of(frame.iloc[rows])]
     values = [format_value(METRICS[name].unit, value) for value in y[rows]]
     texts = (
         f"Probe of {model}, micro batch {at:.0f}: {value}"

@@ -36,7 +36,7 @@ def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel |
     rows = np.flatnonzero(np.isfinite(y))
     if len(rows) < MIN_TRIALS:
         return None
-    ranks = pd.Series(y[rows]).rank().to_numpy()
+    ranks = np.asarray(pd.Series(y[rows]).rank(), dtype=np.float64)
     found = [(key, *explained(_groups(evidence, key)[rows], ranks)) for key in keys]
     found = sorted(found, key=lambda item: item[1])
     axis = Axis("", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(found)))

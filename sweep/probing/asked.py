@@ -1,6 +1,7 @@
 """Answers to what the supervisor asks of a configuration, where it does not import torch itself."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from sweep.measurement.device import resolve_device
 from sweep.probing.estimate import estimate_memory
@@ -9,10 +10,10 @@ from sweep.spec.errors import InputError
 
 
 def run_estimate(task: TrialTask) -> Iterator[Message]:
-    """One :class:`Ending` with the estimated ``peak_memory_bytes``; ``crashed`` where no estimate can be made."""
+    """One :class:`Ending` with the estimated ``peak_memory_bytes`` and its parts; ``crashed`` without one."""
     try:
         estimate = estimate_memory(task.config, device_type=resolve_device(task.device).type)
     except (InputError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         yield Ending("crashed", error=f"{type(error).__name__}: {error}")
         return
-    yield Ending("complete", {"peak_memory_bytes": estimate.peak_memory_bytes})
+    yield Ending("complete", {"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)})

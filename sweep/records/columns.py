@@ -107,6 +107,10 @@ METRIC_KINDS: dict[str, Kind] = {
 OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if item.default is None)
 EVALUATION_KINDS: dict[str, Kind] = {item.name: "int" if item.type is int else "float" for item in fields(Evaluation)}
 
+# What the memory of a step is for, as an estimate tells it.
+MEMORY_PARTS = ("parameter", "gradient", "optimizer", "activation", "temporary", "scratch")
+FORECAST_KINDS: dict[str, Kind] = {f"forecast_{part}_bytes": "int" for part in MEMORY_PARTS}
+
 # What a probe tells beside its key; every cell may be missing.
 PROBE_KINDS: dict[str, Kind] = {
     "micro_batch": "int",
@@ -130,4 +134,5 @@ PROBE_KINDS: dict[str, Kind] = {
     "probed_at": "time",
     "environment_digest": "text",
     "error": "text",
+    **FORECAST_KINDS,
 }

@@ -1,14 +1,15 @@
 """Probes on record: one row a shape and device, in the study that used it and in a file that all studies of a root
 share."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, Connection
 
-from sweep.records.columns import PROBE_KINDS
+from sweep.records.columns import FORECAST_KINDS, MEMORY_PARTS, PROBE_KINDS
 from sweep.records.messages import Ending
 from sweep.records.reading import read_columns
 from sweep.records.schema import PROBES
@@ -25,7 +26,7 @@ class ProbeRecord:
     """What one probe told; None where it was not measured. A step is one of ``shape``'s micro batches (at most two).
 
     ``update_seconds`` is the part of a step that every global batch pays once; ``launch_seconds`` what a process of its
-    own cost beyond what went on in it.
+    own cost beyond what went on in it. ``outcome`` is ``estimated`` where nothing was run and the forecast is all.
     """
 
     shape_key: str
@@ -54,6 +55,23 @@ class ProbeRecord:
     environment_digest: str | None = None
     quality_flags: tuple[str, ...] = ()
     error: str | None = None
+    forecast_parameter_bytes: int | None = None
+    forecast_gradient_bytes: int | None = None
+    forecast_optimizer_bytes: int | None = None
+    forecast_activation_bytes: int | None = None
+    forecast_temporary_bytes: int | None = None
+    forecast_scratch_bytes: int | None = None
+
+    @property
+    def forecast(self) -> dict[str, int]:
+        """The estimated peak of a step by what it is for, by column; empty where it was not estimated."""
+        parts = {name: getattr(self, name) for name in FORECAST_KINDS}
+        return {} if None in parts.values() else parts
+
+    def with_forecast_of(self, other: "ProbeRecord") -> "ProbeRecord":
+        """This record with what was estimated in ``other``."""
+        parts: dict[str, Any] = other.forecast
+        return replace(self, **parts)
 
     @property
     def is_complete(self) -> bool:
@@ -84,6 +102,14 @@ def probe_record(shape_key: str, shape: str, micro_batch: int, ending: Ending, l
     )
 
 
+def forecast_record(
+    shape_key: str, device: str, shape: str, micro_batch: int, parts: Mapping[str, float]
+) -> ProbeRecord:
+    """The record of an estimate, whose ``parts`` are called ``parameter_bytes`` and so on."""
+    named: dict[str, Any] = {f"forecast_{part}_bytes": round(parts[f"{part}_bytes"]) for part in MEMORY_PARTS}
+    return ProbeRecord(shape_key, device, shape, "estimated", micro_batch, **named)
+
+
 @final
 class ProbeBook:
     """The probes of one study in a store."""
@@ -100,15 +126,18 @@ class ProbeBook:
         row = {item.name: getattr(probe, item.name) for item in fields(probe)}
         row |= {"study": self._study, "quality_flags": ",".join(probe.quality_flags)}
         same = self._where((PROBES.c.shape_key == probe.shape_key) & (PROBES.c.device == probe.device))
-        with self._store.database.transaction() as connection:
+
+        def put(connection: Connection) -> None:
             connection.execute(PROBES.delete().where(same))
             connection.execute(PROBES.insert(), row)
+
+        self._store.database.write(put)
 
     def of_device(self, device: str) -> list[ProbeRecord]:
         """All probes made on a device class."""
         database = self._store.database
-        with database.transaction() as connection:
-            columns = read_columns(connection, database, PROBES, self._where(PROBES.c.device == device))
+        of_device = self._where(PROBES.c.device == device)
+        columns = database.read(lambda connection: read_columns(connection, database, PROBES, of_device))
         names = [item.name for item in fields(ProbeRecord) if item.name in columns]
         rows = zip(*(columns[name] for name in names), strict=True)
         return [_from_row(dict(zip(names, row, strict=True))) for row in rows]

@@ -3,11 +3,13 @@
 from typing import Any, final
 
 from sweep.executors.consulted import ConsultedExecutor
+from sweep.probing.shapes import Shape
 from sweep.records.probes import ProbeBook
 from sweep.records.store import Store
 from sweep.search.costs import CostModel
 from sweep.search.forecast import Forecast, make_forecast
 from sweep.search.gate import Gate, largest_micro, memory_limit_bytes
+from sweep.search.memory_parts import estimate_trained
 from sweep.search.outlook import Ahead, outlook_of
 from sweep.search.prober import ProbePlan, Prober
 from sweep.spec.study import StudySpec
@@ -41,10 +43,21 @@ class Foresight:
         return make_forecast(outlook, self.costs, self.prober.find, self.prober.probe, self.gate)
 
     def keep_in(self, store: Store) -> None:
-        """Puts the probes that were used into the study's own records."""
+        """Puts the probes that were used, and what was estimated, into the study's own records."""
         book = ProbeBook(store, self._spec.name)
-        for probe in self.prober.used.values():
-            book.keep(probe)
+        earlier = {probe.shape_key: probe for probe in book.of_device(self.device_class)}
+        used, forecasts = self.prober.used, self.prober.forecasts
+        for key in dict.fromkeys((*used, *forecasts)):
+            # a probe tells more than an estimate, and does not take its place
+            best = used.get(key) or earlier.get(key) or forecasts[key]
+            book.keep(best.with_forecast_of(forecasts.get(key) or earlier.get(key) or best))
+
+    def explain_memory(self, store: Store) -> None:
+        """Has the memory of what was trained estimated by what it is for, as far as there is time; for the report."""
+        book = ProbeBook(store, self._spec.name)
+        known = {Shape.from_text(probe.shape) for probe in book.of_device(self.device_class) if probe.forecast}
+        estimate_trained(store.trial_records(self._spec.name), known, self.prober.estimate_peak_memory_bytes)
+        self.keep_in(store)
 
     def _predict_bytes(self, config: TrialConfig) -> int | None:
         # what was measured goes before what is estimated

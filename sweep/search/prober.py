@@ -11,7 +11,7 @@ from typing import final
 from sweep.probing.shapes import Shape, micro_batch, probed_config, shape_key, shape_of
 from sweep.records.keys import code_digest
 from sweep.records.messages import Ending, TrialTask, Work
-from sweep.records.probes import ProbeBook, ProbeRecord, open_book, probe_record
+from sweep.records.probes import ProbeBook, ProbeRecord, forecast_record, open_book, probe_record
 from sweep.records.store import StoreError
 from sweep.spec.errors import InputError
 from sweep.spec.trial import TrialConfig
@@ -43,6 +43,7 @@ class Prober:
         self._known = {probe.shape_key: probe for probe in kept}
         self._has_warned = False
         self.used: dict[str, ProbeRecord] = {}  # by shape key, what this one handed out
+        self.forecasts: dict[str, ProbeRecord] = {}  # by shape key, what was estimated without running anything
 
     def valid(self) -> list[ProbeRecord]:
         """The known probes that today's code would make again."""
@@ -81,6 +82,9 @@ class Prober:
                 _log.warning("no estimate of memory, so nothing is held back for it: %s", _last_line(ending.error))
             self._has_warned = True
             return None
+        shape = shape_of(config)
+        key, device = self._key(shape), self._plan.device_class
+        self.forecasts[key] = forecast_record(key, device, shape.text, micro_batch(config), ending.measurements)
         return int(ending.measurements["peak_memory_bytes"])
 
     def _run(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:

@@ -23,7 +23,7 @@ Probe = Callable[[TrialConfig, float], ProbeRecord]
 
 def probe_some(sample: Sequence[TrialConfig], outlook: Outlook, costs: CostModel, find: Find, probe: Probe) -> int:
     """Fills ``costs`` from what is known, then by probing while that costs less than a tenth of what is forecast."""
-    queue = _worth_probing(sample)
+    queue = one_a_shape(sample)
     for config in queue:
         if found := find(config):
             costs.add(found)
@@ -47,7 +47,7 @@ def _allowed_seconds(sample: Sequence[TrialConfig], outlook: Outlook, costs: Cos
     return min(_PROBE_SHARE * min(total, outlook.limit_seconds), _MAX_PROBING_SECONDS)
 
 
-def _worth_probing(sample: Sequence[TrialConfig]) -> list[TrialConfig]:
+def one_a_shape(sample: Sequence[TrialConfig]) -> list[TrialConfig]:
     """One configuration a shape, the most telling first: of each group the smallest micro batch, then of each the
     largest, then those between, middle first. Groups that are asked for more often come first."""
     groups: dict[Shape, dict[int, TrialConfig]] = {}

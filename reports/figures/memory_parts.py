@@ -1,0 +1,148 @@
+"""What the memory of a step is for, as it was estimated, with what was measured beside it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reports.evidence import Evidence, known
+from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points, Rule
+from reports.figures.marks import Rows, Values, floats
+from reports.labels import format_value, plural
+from sweep.analysis.shapes import facts_of, probe_rows
+from sweep.analysis.summary import column
+from sweep.records.columns import MEMORY_PARTS
+
+TITLE = "What the memory of a step is for"
+MAX_PANELS = 6
+MAX_ROWS = 16
+_NAMES = {
+    "parameter": "weights", "gradient": "gradients", "optimizer": "state of the optimizer",
+    "activation": "activations and images", "temporary": "temporary", "scratch": "scratch inside operations",
+}  # fmt: skip
+_NEAR = 20  # times what is drawn: a limit beyond that would press everything against the axis
+
+
+@dataclass(frozen=True)
+class _Estimates:
+    """Every shape whose memory was estimated: its facts, ``parts`` in bytes (shape ``[n, 6]``), the peak that was
+    ``measured`` (NaN where nothing of it ran) and the ``trial`` that stands for it (-1 where none did)."""
+
+    facts: list[dict[str, Any]]
+    parts: Values
+    measured: Values
+    trials: Rows
+
+    @property
+    def errors(self) -> Values:
+        """How far each estimate is off, as a share of what was measured; only of what ran."""
+        return known(np.abs(self.parts.sum(axis=1) / self.measured - 1))
+
+
+def memory_parts(evidence: Evidence) -> list[Figure] | Absent:
+    """A panel for each model with a bar for each micro batch, the device's limit, and how far the estimates are off."""
+    found = _estimates(evidence)
+    if not found.facts:
+        return Absent(
+            TITLE,
+            "wants estimates of memory, which a run makes at its end where training took a minute or longer: run the "
+            "study again to have them added. sweep estimate shows them without a study.",
+        )
+    limits = known(column(evidence.environments, "device_memory_bytes"))
+    panels = [_panel(found, rows, name, limits) for name, rows in _groups(found.facts)]
+    return [Figure("memory_parts", TITLE, _caption(found, limits), tuple(panels))]
+
+
+def _estimates(evidence: Evidence) -> _Estimates:
+    probes = evidence.probes
+    every = np.stack([column(probes, f"forecast_{part}_bytes") for part in MEMORY_PARTS], axis=1)
+    rows = np.flatnonzero(np.isfinite(every).all(axis=1))
+    probes = probes.iloc[rows]
+    complete = evidence.trials[(evidence.trials["outcome"] == "complete").to_numpy(dtype=bool)]
+    peaks, numbers = column(complete, "peak_memory_bytes"), complete["number"].to_numpy(dtype=np.int64)
+    of_shape = np.where(np.isfinite(peaks), probe_rows(complete, probes), -1)
+    measured, owners = column(probes, "peak_memory_bytes"), np.full(len(rows), -1, dtype=np.int64)
+    for row in np.unique(of_shape[of_shape >= 0]):
+        at = np.flatnonzero(of_shape == row)
+        measured[row], owners[row] = np.median(peaks[at]), numbers[at[0]]
+    return _Estimates(facts_of(probes), every[rows], measured, owners)
+
+
+def _groups(facts: Sequence[dict[str, Any]]) -> list[tuple[str, list[int]]]:
+    """The shapes of each model that differ in nothing but the size of a step: those that are most."""
+    kinds = [_without_size(each) for each in facts]
+    counts = Counter(kinds)
+    chosen: dict[str, tuple[tuple[str, Any], ...]] = {}
+    for kind in sorted(counts, key=lambda kind: (-counts[kind], repr(kind))):
+        chosen.setdefault(str(dict(kind).get("model.name", "")), kind)
+    made = []
+    for name, kind in sorted(chosen.items())[:MAX_PANELS]:
+        rows = [row for row, each in enumerate(kinds) if each == kind]
+        made.append((name, sorted(rows, key=lambda row: _size(facts[row]))[:MAX_ROWS]))
+    return made
+
+
+def _without_size(facts: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((key, value) for key, value in facts.items() if key not in ("batch.micro", "batch.accumulation"))
+
+
+def _size(facts: dict[str, Any]) -> tuple[int, int]:
+    return int(facts.get("batch.micro", 0)), int(facts.get("batch.accumulation", 1))
+
+
+def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Panel:
+    labels = [_label(found.facts[row]) for row in rows]
+    layers: list[Layer] = []
+    places, starts = floats(np.arange(len(rows))), np.zeros(len(rows))
+    for part, lengths in zip(MEMORY_PARTS, found.parts[rows].T, strict=True):
+        texts = tuple(
+            f"{name}, micro batch {label}: {_NAMES[part]} {format_value('bytes', length)}"
+            for label, length in zip(labels, lengths, strict=True)
+        )
+        if lengths.any():
+            layers.append(Bars(_NAMES[part], part, places, floats(starts), floats(lengths), texts))
+        starts = starts + lengths
+    layers += _measured(found, rows, labels)
+    near = [float(limit) for limit in np.unique(limits) if 0 < limit < _NEAR * starts.max()]
+    layers += [Rule("x", limit, f"memory of the device: {format_value('bytes', limit)}") for limit in near]
+    axis = Axis("", ticks=tuple((float(place), label) for place, label in enumerate(labels)))
+    return Panel(Axis("Memory of a step", "bytes"), axis, tuple(layers), f"{name}, by micro batch")
+
+
+def _label(facts: dict[str, Any]) -> str:
+    micro, several = _size(facts)
+    return f"{micro}, several a step" if several > 1 else str(micro)
+
+
+def _measured(found: _Estimates, rows: list[int], labels: list[str]) -> list[Points]:
+    places = [place for place, row in enumerate(rows) if np.isfinite(found.measured[row])]
+    if not places:
+        return []
+    peaks = [float(found.measured[rows[place]]) for place in places]
+    texts = (
+        f"Micro batch {labels[place]}: measured {format_value('bytes', peak)}, estimated "
+        f"{format_value('bytes', float(found.parts[rows[place]].sum()))}"
+        for place, peak in zip(places, peaks, strict=True)
+    )
+    owners = _owners(found, rows, places)
+    return [Points("measured peak", "measured", tuple(peaks), floats(places), tuple(texts), owners)]
+
+
+def _owners(found: _Estimates, rows: list[int], places: list[int]) -> tuple[int, ...]:
+    owners = tuple(int(found.trials[rows[place]]) for place in places)
+    return owners if min(owners) >= 0 else ()
+
+
+def _caption(found: _Estimates, limits: Values) -> str:
+    text = f"Estimated for {plural(len(found.facts), 'shape')} without training; the diamond is what was measured. "
+    errors = found.errors
+    if len(errors):
+        worst, middle = f"{errors.max():.1%}", f"{float(np.median(errors)):.1%}"
+        text += f"Off by {middle} at the median and {worst} at worst, of {plural(len(errors), 'shape')} that ran. "
+    else:
+        text += "None of them ran, so how far the estimates are off is not known. "
+    if len(limits):
+        text += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in np.unique(limits))}. "
+    return f"{text}Of each model the settings that were asked for most; batch, rate and seed change nothing here."

@@ -1,0 +1,130 @@
+"""Memory by what it is for: which trial has which shape, what the figure draws, and who has it estimated."""
+
+import dataclasses
+import json
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pytest
+from frames_factory import frames_of, make_spec
+
+from reports.evidence import Evidence, gather
+from reports.figure import Absent, Bars, Points, Rule
+from reports.figures.all import drawn
+from reports.figures.memory_parts import memory_parts
+from reports.html import page
+from sweep.analysis.shapes import probe_rows
+from sweep.probing.shapes import Shape, shape_of
+from sweep.records.rows import TrialRecord
+from sweep.search import memory_parts as asked
+from sweep.spec.trial import TrialConfig, build_config, flatten
+
+MIB = 2.0**20
+PARTS = {"parameter": 1.0, "gradient": 1.0, "optimizer": 2.0, "activation": 5.0, "temporary": 0.5, "scratch": 0.5}
+
+
+def config_of(**changes: Any) -> TrialConfig:
+    values = {"model.name": "resnet8", "data.name": "digits", "batch.micro": 32, "batch.accumulation": 1}
+    return build_config(values | {key.replace("__", "."): value for key, value in changes.items()}, "test")
+
+
+def trial(number: int, config: TrialConfig, **more: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {f"config.{key}": value for key, value in flatten(config).items()}
+    row |= {"number": number, "global_batch_size": config.global_batch_size, "val_accuracy": 0.9, "train_seconds": 1.0}
+    return row | more
+
+
+def probe(config: TrialConfig, scale: float = 1.0, **more: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"study": "made", "shape": shape_of(config).text, "device": "cpu: made"}
+    row |= {"micro_batch": config.batch.micro, "outcome": "estimated"}
+    return row | {f"forecast_{part}_bytes": scale * mebi * MIB for part, mebi in PARTS.items()} | more
+
+
+def evidence_of(rows: list[dict[str, Any]], probes: list[dict[str, Any]]) -> Evidence:
+    return gather(dataclasses.replace(frames_of(make_spec(), rows), probes=pd.DataFrame(probes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        ({}, True),
+        ({"optimizer__lr": 0.5, "seed": 3, "regularization__label_smoothing": 0.0}, True),
+        ({"batch__micro": 64}, False),
+        ({"batch__accumulation": 2}, False),
+        ({"model__name": "resnet20"}, False),
+        ({"precision__dtype": "bf16"}, False),
+        ({"regularization__ema_decay": 0.99}, False),
+        ({"data__workers": 2}, False),
+    ],
+)
+def test_a_trial_has_the_shape_that_the_prober_would_say(changes: dict[str, Any], is_same: bool) -> None:
+    config = config_of(**changes)
+    assert (shape_of(config) == shape_of(config_of())) == is_same
+    trials = evidence_of([trial(0, config)], []).trials
+    assert probe_rows(trials, pd.DataFrame([probe(config_of())])).tolist() == [0 if is_same else -1]
+    elsewhere = pd.DataFrame([probe(config_of(), device="cuda: other")])
+    assert probe_rows(trials, elsewhere).tolist() == [-1]
+
+
+def test_two_micro_batches_stand_for_many_and_a_growing_batch_for_none() -> None:
+    several, growing = config_of(batch__accumulation=4), config_of(batch__schedule="linear", batch__schedule_factor=4)
+    trials = evidence_of([trial(0, several), trial(1, growing)], []).trials
+    made = pd.DataFrame([probe(config_of(batch__accumulation=2)), probe(config_of())])
+    assert probe_rows(trials, made).tolist() == [0, -1]
+
+
+def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> None:
+    small, large = config_of(), config_of(batch__micro=64)
+    rows = [trial(0, small, peak_memory_bytes=12.5 * MIB), trial(1, large, peak_memory_bytes=20.0 * MIB)]
+    evidence = evidence_of(rows, [probe(large, 2.0), probe(small), probe(config_of(batch__micro=128), 4.0)])
+    evidence.environments["device_memory_bytes"] = str(32 * MIB)
+    figure = memory_parts(evidence)[0]  # type: ignore[index]
+    (panel,) = figure.panels
+    assert [text for _, text in panel.y.ticks] == ["32", "64", "128"]
+    bars = [layer for layer in panel.layers if isinstance(layer, Bars)]
+    assert [layer.lengths[0] / MIB for layer in bars] == list(PARTS.values())
+    for below, above in pairwise(bars):
+        assert above.starts == tuple(start + length for start, length in zip(below.starts, below.lengths, strict=True))
+    assert bars[-1].starts[2] + bars[-1].lengths[2] == 40 * MIB
+    (peaks,) = [layer for layer in panel.layers if isinstance(layer, Points)]
+    assert (peaks.x, peaks.y, peaks.trials) == ((12.5 * MIB, 20.0 * MIB), (0.0, 1.0), (0, 1))
+    assert [rule.value for rule in panel.layers if isinstance(rule, Rule)] == [32 * MIB]
+    # 10 of 12.5 and 20 of 20
+    assert "Off by 10.0% at the median and 20.0% at worst, of 2 shapes that ran." in figure.caption
+    assert "The device has 32.0 MiB." in figure.caption
+
+
+def test_without_estimates_the_figure_says_how_to_have_them() -> None:
+    found = memory_parts(evidence_of([trial(0, config_of(), peak_memory_bytes=MIB)], []))
+    assert isinstance(found, Absent)
+    assert "run the study again" in found.remedy
+
+
+def test_hostile_names_of_a_model_stay_texts() -> None:
+    hostile = "<script>alert(1)</script>${x}"
+    shape = json.dumps(json.loads(shape_of(config_of()).text) | {"model.name": hostile})
+    evidence = evidence_of([trial(0, config_of(), peak_memory_bytes=MIB)], [probe(config_of(), shape=shape)])
+    assert "<script>alert" not in page(evidence, drawn(evidence))
+
+
+def record(number: int, config: TrialConfig, seconds: float, outcome: Any = "complete") -> TrialRecord:
+    return TrialRecord(number, "search", flatten(config), outcome, {"total_seconds": seconds})
+
+
+def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = (16, 32, 64, 128)
+    clock = iter(range(1000))
+    monkeypatch.setattr(asked.time, "monotonic", lambda: float(next(clock)))  # each look at the clock takes a second
+    wanted: list[TrialConfig] = []
+    records = [record(n, config_of(batch__micro=size), 50.0) for n, size in enumerate(sizes)]
+    records.append(record(9, config_of(batch__micro=256), 50.0, "out_of_memory"))
+    asked.estimate_trained(records, frozenset(), wanted.append)
+    # a fiftieth of 250 s are 5 s: the smallest and the largest go first
+    assert [config.batch.micro for config in wanted] == [16, 128, 32, 64]
+    wanted.clear()
+    asked.estimate_trained(records[:3], {shape_of(config_of(batch__micro=16))}, wanted.append)
+    assert [config.batch.micro for config in wanted] == [64]
+    wanted.clear()
+    asked.estimate_trained([record(0, config_of(), 1.0)], frozenset[Shape](), wanted.append)
+    assert wanted == []

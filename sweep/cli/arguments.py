@@ -107,8 +107,15 @@ def study_place(place: str, root: Path) -> str:
     Raises:
         InputError: nothing is there.
     """
-    if "://" in place or Path(place).exists():
+    if "://" in place or _is_there(Path(place)):
         return place
-    if (root / place).exists():
+    if _is_there(root / place):
         return str(root / place)
     raise InputError(f"{shown(place)}: no such study folder, here or under {root}; `sweep run` makes one.")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long, a zero byte
+        return False

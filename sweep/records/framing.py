@@ -110,6 +110,8 @@ def _array(column: FrameColumn, given: Sequence[Any] | None, num_rows: int) -> A
     if column.kind == "int":
         return pd.array(np.array(cells, dtype=np.int64), dtype=dtype)
     if column.kind == "time":
+        if any(isinstance(cell, int | float) for cell in cells):
+            raise ValueError(f"column {column.name} holds a number where a time belongs")
         return pd.to_datetime(pd.Series(cells, dtype="object"), utc=True, format="ISO8601").astype(dtype).array
     if column.kind == "bool":
         return pd.array([None if cell is None else bool(cell) for cell in cells], dtype=dtype)

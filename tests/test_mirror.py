@@ -1,6 +1,8 @@
 """The copy in Optuna's tables, read back with Optuna itself."""
 
+import contextlib
 import logging
+import sqlite3
 from pathlib import Path
 
 import optuna
@@ -8,6 +10,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 
+from sweep.records.rows import TrialRecord
 from sweep.search.mirror import Mirror, open_read_only
 from sweep.spec.errors import InputError
 
@@ -90,4 +93,54 @@ def test_a_failing_mirror_warns_once_and_never_raises(tmp_path: Path, caplog: py
         assert mirror.pending(store.trial_records("s")) == []
     assert [record.name for record in caplog.records] == ["sweep.search.mirror"]
     mirror.close()
+    store.close()
+
+
+def _mirrored(path: Path, records: list[TrialRecord]) -> list[int]:
+    mirror = Mirror(f"sqlite:///{path}", make_spec())
+    mirror.catch_up(records)
+    mirror.close()
+    return sorted(trial.user_attrs["number"] for trial in _optuna_study(path).trials)
+
+
+DOCTORED = {
+    "an older major": "UPDATE version_info SET library_version = '4.9.0'",
+    "a newer major": "UPDATE version_info SET library_version = '6.0.1'",
+    "another layout": "UPDATE alembic_version SET version_num = 'v3.0.0.d'",
+    "an unknown layout": "UPDATE alembic_version SET version_num = 'v9.9.9'",
+    "of a newer major, and unlike": "UPDATE version_info SET library_version = '6.0'; DROP TABLE trial_params",
+}
+
+
+@pytest.mark.parametrize("how", DOCTORED)
+def test_tables_of_another_optuna_are_made_anew(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "study.sqlite"
+    store = make_store(path)
+    add_trials(store, ["complete", "crashed"])
+    records = store.trial_records("s")
+    assert _mirrored(path, records) == [0, 1]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(DOCTORED[how] + "; DELETE FROM trial_user_attributes WHERE value_json = '1'")
+    assert _mirrored(path, records) == [0, 1]
+    assert [entry.message for entry in caplog.records] == [
+        "another version of Optuna made the copy for optuna-dashboard; it is filled anew"
+    ]
+    assert _mirrored(path, records) == [0, 1]
+    assert len(caplog.records) == 1
+    assert store.trial_records("s") == records
+    store.close()
+
+
+def test_studies_of_others_are_not_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "study.sqlite"
+    store = make_store(path)
+    add_trials(store, ["complete"])
+    records = store.trial_records("s")
+    _mirrored(path, records)
+    optuna.create_study(study_name="a thesis", storage=f"sqlite:///{path}")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(DOCTORED["an older major"])
+    assert _mirrored(path, records) == [0]
+    assert "studies that are not recorded here (a thesis)" in caplog.text
+    assert len(optuna.get_all_study_names(f"sqlite:///{path}")) == 2
     store.close()

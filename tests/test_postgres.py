@@ -140,6 +140,17 @@ def test_the_mirror_stands_in_the_same_database(url: str) -> None:
     assert [trial.user_attrs["outcome"] for trial in study.trials] == ["complete", "crashed"]
     storage.remove_session()
     storage.engine.dispose()
+    with store.database.transaction() as connection:
+        connection.execute(text("UPDATE version_info SET library_version = '4.9.0'"))
+        connection.execute(text("DELETE FROM trial_values"))
+    mirror = Mirror(store.url, make_spec())
+    assert mirror.catch_up(store.trial_records("s")) == 2
+    mirror.close()
+    storage = open_read_only(store.url)
+    trials = optuna.load_study(study_name="s", storage=storage).trials
+    assert [len(trial.values or ()) for trial in trials] == [3, 0]
+    storage.remove_session()
+    storage.engine.dispose()
     store.close()
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from sweep.cli import check, compare, estimate, look, probe, recommend, records, replay, run, train
+from sweep.records.address import has_password
 from sweep.records.store import StoreError
 from sweep.search.departure import REASONS
 from sweep.spec.errors import InputError
@@ -39,6 +40,7 @@ def run_app(arguments: list[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     warnings.simplefilter("ignore", FutureWarning)
+    _warn_of_passwords(sys.argv[1:] if arguments is None else arguments)
     before = {number: signal.signal(number, _terminate) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         return _run(arguments)
@@ -65,6 +67,14 @@ def _run(arguments: list[str] | None) -> int:
     except typer.TyperException as error:
         return _complain(error.format_message(), error.exit_code)
     return code if isinstance(code, int) else 0
+
+
+def _warn_of_passwords(arguments: list[str]) -> None:
+    if any(map(has_password, arguments)):
+        logging.getLogger(__name__).warning(
+            "everybody on this machine can see a password in the command line (ps); "
+            "put the URL into the variable SWEEP_STORE, or the password into ~/.pgpass."
+        )
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:

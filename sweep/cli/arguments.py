@@ -1,11 +1,13 @@
 """What the commands' arguments mean: a study by name or path, ``--set`` pairs, durations."""
 
+import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from studies import shipped_studies
+from sweep.records.address import STORE_VARIABLE
 from sweep.spec.errors import InputError, shown, unknown_name
 from sweep.spec.study import StudySpec, load_study, parse_seconds
 from sweep.spec.trial import TrialConfig, build_config, replace
@@ -102,11 +104,15 @@ def base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
 
 
 def study_place(place: str, root: Path) -> str:
-    """Where the records of ``place`` are: a database URL, a path, or the name of a study under ``root``.
+    """Where the records of ``place`` are: a database URL (or ``SWEEP_STORE``, for that in the variable of this name; a
+    ``#`` and a study's name may follow), a path, or the name of a study under ``root``.
 
     Raises:
         InputError: nothing is there.
     """
+    variable, mark, name = place.partition("#")
+    if variable == STORE_VARIABLE and os.environ.get(STORE_VARIABLE):
+        return os.environ[STORE_VARIABLE] + mark + name
     if "://" in place or _is_there(Path(place)):
         return place
     if _is_there(root / place):

@@ -10,6 +10,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from sweep.records.address import split_study
 from sweep.records.store import open_store
 from sweep.spec.errors import InputError, shown
 
@@ -56,7 +57,7 @@ def dashboard(place: str | Path, port: int = 8080) -> int:
 
 def _open(place: str | Path) -> "RDBStorage":
     # refuses what is not a study before Optuna sees it
-    store = open_store(place, read_only=True)
+    store = open_store(split_study(place)[0], read_only=True)
     store.close()
     from sweep.search.mirror import open_read_only
 

@@ -13,6 +13,7 @@ from sweep.cli.arguments import find_study, parse_duration, parse_sets
 from sweep.cli.check import tell_advice
 from sweep.cli.display import Display
 from sweep.cli.forecasts import forecast_lines
+from sweep.records.address import STORE_VARIABLE
 from sweep.records.rows import TrialRecord
 from sweep.search.confirm import front, num_confirming_seeds
 from sweep.search.departure import departure_on_signals
@@ -38,7 +39,9 @@ def run(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the base or the study; repeatable.")
     ] = None,
     root: Annotated[Path, typer.Option(help="Folder of all studies.")] = Path("runs"),
-    store: Annotated[str | None, typer.Option(help="Database URL for the records, instead of a file.")] = None,
+    store: Annotated[
+        str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL for the records, instead of a file.")
+    ] = None,
     executor: Annotated[str, typer.Option(help="Where trials run: process or inline.")] = "process",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set the old study aside and begin anew.")] = False,

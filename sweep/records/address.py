@@ -33,23 +33,20 @@ def parse_url(target: str) -> URL:
     return url
 
 
-def shown(place: str | Path) -> str:
-    """``place`` as messages and pages may show it: a URL, or what is meant as one, without password and options."""
-    text = str(place)
-    scheme, mark, rest = text.partition("://")
-    if not mark and not re.search(":.*@", text):
-        return text  # a path
-    start = scheme + mark if mark else ""
-    credentials, at, address = (rest if mark else text).rpartition("@")
-    if "?" in credentials:  # which of both the options belong to cannot be known
-        return f"{start}***"
-    user, colon, _ = credentials.partition(":")
-    return f"{start}{user}{':***' if colon else ''}{at}{address.partition('?')[0]}"
+def split_study(place: str | Path) -> tuple[str | Path, str | None]:
+    """A database URL and the study that is named behind it after a ``#``, if any; other places as they are."""
+    if match := re.fullmatch(r"(\S+://.*)#([\w-]+)", str(place)):
+        return match[1], match[2]
+    return place, None
 
 
-def has_password(target: str) -> bool:
-    """Whether a password stands in ``target``."""
-    if "://" not in target:
+def has_password(text: str) -> bool:
+    """Whether a URL with a password stands in ``text``."""
+    match = re.search(r"[\w+]+://\S+", text)
+    if match is None:
         return False
-    url = parse_url(target)
+    try:
+        url = parse_url(match[0])
+    except InputError:  # what cannot be read may well have one
+        return "@" in match[0]
     return bool(url.password) or any(name.lower() in _SECRETS for name in url.query)

@@ -9,14 +9,14 @@ from typing import TypeVar, final
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
-from sweep.records.address import STORE_FILE, parse_url, shown, store_path
+from sweep.records.address import STORE_FILE, parse_url, store_path
 from sweep.records.engines import server_engine, sqlite_creator, sqlite_engine
 from sweep.records.faults import StoreError, cause_of, explain, is_full
 from sweep.records.opening import check_file, prepare
 from sweep.records.room import lacking
 from sweep.records.supervision import Supervision
 from sweep.records.writing import Unit, endure
-from sweep.spec.errors import InputError
+from sweep.spec.errors import InputError, shown
 
 T = TypeVar("T")
 

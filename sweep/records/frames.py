@@ -8,6 +8,7 @@ import pandas as pd
 from sqlalchemy import Connection, Table
 
 from sweep.records.checking import check_frames
+from sweep.records.address import split_study
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.database import STORE_FILE, Database, open_database
 from sweep.records.exchange import is_export, read_export
@@ -31,7 +32,8 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
     """Reads records and writes nothing; works while a study runs.
 
     Args:
-        place: a study's folder, a folder that ``sweep export`` wrote, an SQLite file or a database URL.
+        place: a study's folder, a folder that ``sweep export`` wrote, an SQLite file or a database URL, behind which a
+            ``#`` may name a study.
         study: only this study; all in the database when absent.
         evaluations: load the learning curves too; those of the latest attempt at each trial.
 
@@ -44,6 +46,8 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
 
 
 def _load(place: str | Path, study: str | None, evaluations: bool) -> Frames:
+    place, named = split_study(place)
+    study = study or named
     folder = None if "://" in str(place) else Path(place)
     if folder is not None and folder.is_dir() and not (folder / STORE_FILE).exists() and is_export(folder):
         return select_study(read_export(folder, evaluations), study, str(place))

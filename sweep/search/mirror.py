@@ -1,11 +1,13 @@
 """Optuna's tables beside the records: a copy for optuna-dashboard, which nothing of ours reads.
 
-A mirror that fails costs a warning and never the study: the records can fill it again at any time.
+A mirror that fails costs a warning and never the study: the records can fill it again at any time. So it is also made
+anew where another major version of Optuna left its tables.
 """
 
 import contextlib
 import json
 import logging
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,8 +18,11 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.storages import RDBStorage
 from sqlalchemy import create_engine, inspect, text
 
-from sweep.records.database import sqlite_creator, store_path
+from sweep.records.address import parse_url, store_path
+from sweep.records.engines import server_arguments, sqlite_creator
+from sweep.records.faults import is_outage
 from sweep.records.rows import TrialRecord
+from sweep.search.mirror_tables import drop_others, drop_unfit
 from sweep.search.optuna_bridge import NUMBER_ATTRIBUTE, directions, frozen_trial, objective_values, worst_values
 from sweep.spec.errors import InputError, shown
 from sweep.spec.metrics import metric
@@ -26,6 +31,7 @@ from sweep.spec.study import StudySpec
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+_RETRY_SECONDS = 10.0  # after a server did not answer
 
 # Asking Optuna would load every trial, 31 s for 100,000 of them.
 _MIRRORED_NUMBERS = text(
@@ -45,6 +51,8 @@ class Mirror:
         self._mirrored: set[int] = set()
         self._worst: list[float] = []
         self._failed = False
+        self._has_warned = False
+        self._retry_at = 0.0
         self._expected: deque[TrialRecord] = deque()
 
     def expect(self, records: Iterable[TrialRecord]) -> None:
@@ -102,16 +110,19 @@ class Mirror:
 
     def close(self) -> None:
         """Closes the connections."""
+        self._disconnect()
+        self._failed = True  # nothing reopens it
+
+    def _disconnect(self) -> None:
         if self._storage is not None:
             with contextlib.suppress(Exception):
                 self._storage.remove_session()
                 self._storage.engine.dispose()
         self._storage = self._study = None
-        self._failed = True  # nothing reopens it
 
     def _open(self, records: list[TrialRecord]) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # its notes go to standard error, where ours stand
-        self._storage = RDBStorage(url=self._url, engine_kwargs=_engine_options(self._url))
+        self._storage = self._todays_storage()
         study = optuna.create_study(
             storage=self._storage,
             study_name=self._spec.name,
@@ -128,6 +139,18 @@ class Mirror:
         self._study = study
         return study
 
+    def _todays_storage(self) -> RDBStorage:
+        is_new = drop_others(self._url)
+        options = _engine_options(self._url)
+        storage = RDBStorage(url=self._url, engine_kwargs=options, skip_compatibility_check=True)
+        if drop_unfit(storage, self._url):
+            storage.remove_session()
+            storage.engine.dispose()
+            storage, is_new = RDBStorage(url=self._url, engine_kwargs=options), True
+        if is_new:
+            _log.warning("another version of Optuna made the copy for optuna-dashboard; it is filled anew")
+        return storage
+
     def _note_worst(self, record: TrialRecord) -> None:
         if record.outcome == "complete" and (values := objective_values(record, self._spec)):
             signs = [metric(name).sign for name in self._spec.objectives]
@@ -135,13 +158,17 @@ class Mirror:
             self._worst = [max(seen, value, key=lambda number: sign * number) for sign, seen, value in pairs]
 
     def _softly(self, action: Callable[[], T], otherwise: T) -> T:
-        if self._failed:
+        if self._failed or time.monotonic() < self._retry_at:
             return otherwise
         try:
             return action()
         except Exception as error:
-            self._failed = True
-            _log.warning("the copy for optuna-dashboard is not kept up (the records are): %s", error)
+            self._disconnect()
+            self._failed = not is_outage(error.__cause__ or error)
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            if not self._has_warned:
+                _log.warning("the copy for optuna-dashboard is not kept up (the records are): %s", error)
+            self._has_warned = True
             return otherwise
 
 
@@ -165,5 +192,6 @@ def _engine_options(url: str, read_only: bool = False) -> dict[str, Any]:
     path = store_path(url)
     if path is not None:
         return {"creator": sqlite_creator(path, read_only, isolation_level="DEFERRED"), "hide_parameters": True}
-    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True}
+    arguments = server_arguments(parse_url(url))
+    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": arguments}
     return options | ({"execution_options": {"postgresql_readonly": True}} if read_only else {})

@@ -133,7 +133,7 @@ class Session:
     @property
     def records_place(self) -> str:
         """What ``load_frames`` takes to read this study."""
-        return self.options.store or str(self.folder)
+        return f"{self.options.store}#{self.spec.name}" if self.options.store else str(self.folder)
 
     def run(self, departure: Departure | None = None) -> Generator[Event, None, None]:
         """Runs the study to its end, or until ``departure`` is asked for; see :class:`sweep.search.tuner.Tuner`."""

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STUDY ?= quickstart
 
-.PHONY: setup demo check test test-slow test-browser test-gpu bench bench-peers bench-gpu clean
+.PHONY: setup demo check security test test-slow test-browser test-gpu bench bench-peers bench-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -23,6 +23,14 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+
+# Bandit, the tests of docs/security.md with a thousand cases per property, and known holes in the dependencies, for which
+# the advisory database must be within reach.
+security: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[security]'
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive sweep reports studies benchmarks
+	PROPERTY_CASES=1000 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/test_security*.py tests/test_properties.py
+	$(BIN)/python tests/audit_dependencies.py
 
 test: setup
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"

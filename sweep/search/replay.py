@@ -27,7 +27,7 @@ from sweep.spec.space import Parameter
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import Scalar
 
-_MEMORY = Path("/dev/shm")
+_MEMORY = Path("/dev/shm")  # nosec B108 # a folder with a random name is made there
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def is_reachable(address: str, wait_seconds: float = _WAIT_SECONDS) -> bool:
     def ask() -> None:
         request = urllib.request.Request(address, method="HEAD")
         try:
-            with urllib.request.urlopen(request, timeout=wait_seconds):
+            with urllib.request.urlopen(request, timeout=wait_seconds):  # nosec B310 # addresses are of KNOWN_SETS
                 answers.append(True)
         except urllib.error.HTTPError as error:
             # a listing may be forbidden although its files are not; 5xx is a gateway that has no way out

@@ -12,7 +12,9 @@ from sweep.cli.arguments import study_place
 from sweep.spec.errors import InputError
 
 Root = Annotated[Path, typer.Option(help="Folder of all studies.")]
-Study = Annotated[str, typer.Argument(help="A study's folder, its name under the root, a database URL, or SWEEP_STORE.")]
+Study = Annotated[
+    str, typer.Argument(help="A study's folder, its name under the root, a database URL, or SWEEP_STORE.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Connection, Table
 
-from sweep.records.checking import check_frames
 from sweep.records.address import split_study
+from sweep.records.checking import check_frames
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.database import STORE_FILE, Database, open_database
 from sweep.records.exchange import is_export, read_export

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.training import lifeline
+from sweep.training.lifeline import LIFELINE
 
 ERROR_TEXT = 'line one\nline two: «ü» "quoted"'
 
@@ -212,3 +214,22 @@ def takes_two_gibibytes(_task: TrialTask) -> Iterator[Message]:
         yield Ending("out_of_memory")
         return
     yield Ending("complete", {"num_steps": len(taken)})
+
+
+def leaves(_task: TrialTask) -> Iterator[Message]:
+    """Goes on until it is asked to leave."""
+    step = 0
+    while not LIFELINE.is_asked_to_leave:
+        step += 1
+        yield Progress(step, 10**9, 0.0, 1.0)
+        time.sleep(0.01)
+    yield Ending("cancelled", {"num_steps": step}, cause="left")
+
+
+def beats(_task: TrialTask) -> Iterator[Message]:
+    """Says 20,000 times at once that it lives."""
+    lifeline._BEAT_SECONDS = 0.0
+    for _ in range(20_000):
+        LIFELINE.beat()
+    Path(os.environ["BEATS_FILE"]).touch()
+    yield Ending("complete")

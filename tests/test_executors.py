@@ -111,6 +111,23 @@ def test_a_stopped_trial_is_not_heard_again_and_frees_its_slot(make: Make) -> No
     executor.stop(99)
 
 
+def test_a_trial_that_is_asked_to_leave_says_that_it_left_and_frees_its_slot(make: Make) -> None:
+    executor = make("leaves")
+    for number in (1, 2):  # the second was not asked yet
+        executor.start(task(number=number))
+        heard = [message for _, message in executor.poll(30.0)]
+        executor.ask_to_leave(99)
+        heard += [message for _, message in executor.poll(30.0)]
+        assert all(isinstance(message, Progress) for message in heard)
+        executor.ask_to_leave(number)
+        while not isinstance(heard[-1], Ending):
+            heard += [message for _, message in executor.poll(30.0)]
+        assert (heard[-1].outcome, heard[-1].cause) == ("cancelled", "left")
+        assert heard[-1].measurements["num_steps"] == sum(isinstance(message, Progress) for message in heard)
+    executor.ask_to_leave(2)
+    assert executor.poll(0.0) == []
+
+
 def test_polling_nothing_returns_at_once(make: Make) -> None:
     executor = make("complete")
     begun = time.monotonic()

@@ -1,10 +1,16 @@
 """Trainings that end at once with figures that follow from the configuration, for tests of the tuner."""
 
 import math
+import os
+import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.training import lifeline
+from sweep.training.lifeline import LIFELINE
 
 CAPACITY = 512  # micro batches from here on do not fit
 
@@ -68,3 +74,91 @@ def diverging(_task: TrialTask) -> Iterator[Message]:
 def too_large(_task: TrialTask) -> Iterator[Message]:
     """Nothing fits."""
     yield Ending("out_of_memory", {}, "test device", error="does not fit")
+
+
+# ---------------------------------------------------------------------- attempts that end before their trials
+# Each writes a line for its attempt into the folder of its checkpoints, which all attempts at a trial share.
+
+
+def _attempt(task: TrialTask) -> int:
+    """Which attempt at its trial this is, from 1."""
+    assert task.checkpoint_dir is not None
+    folder = Path(task.checkpoint_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "attempts").open("a+") as file:
+        file.write("x")
+        file.seek(0)
+        return len(file.read())
+
+
+def killed_at_first(task: TrialTask) -> Iterator[Message]:
+    """Killed in as many attempts as its seed says, after a step; then as :func:`formula`."""
+    attempt = _attempt(task)
+    yield Progress(0, 9, 0.0, 1.0)
+    yield Progress(1, 9, 0.1, 1.0)
+    if attempt <= task.config.seed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from formula(task)
+
+
+def killed_at_once(_task: TrialTask) -> Iterator[Message]:
+    """Killed before its first step, whenever it is tried."""
+    yield Progress(0, 9, 0.0, 1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs_at_first(task: TrialTask) -> Iterator[Message]:
+    """Says nothing more in its first attempt, whatever it is asked; then as :func:`formula`."""
+    attempt = _attempt(task)
+    yield Progress(0, 9, 0.0, 1.0)
+    if attempt == 1:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+    yield from formula(task)
+
+
+def faulty(task: TrialTask) -> Iterator[Message]:
+    """Faults of the trial's own, by its number."""
+    yield Progress(0, 9, 0.0, 1.0)
+    yield Progress(1, 9, 0.1, 1.0)
+    match task.number % 4:
+        case 0:
+            raise ZeroDivisionError("the model's own")
+        case 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case 2:
+            os._exit(3)
+        case _:
+            yield Ending("out_of_memory", {}, "test device", error="does not fit")
+
+
+def leaving(task: TrialTask) -> Iterator[Message]:
+    """Trains in its first attempt until it is asked to leave; in the second it ends."""
+    attempt, step = _attempt(task), 0
+    while attempt == 1 and not LIFELINE.is_asked_to_leave:
+        yield Progress(step, 9, 0.1 * step, 1.0)
+        step += 1
+        time.sleep(0.02)
+    if attempt == 1:
+        yield Ending("cancelled", {"num_steps": step}, cause="left")
+    yield from formula(task)
+
+
+def stubborn(_task: TrialTask) -> Iterator[Message]:
+    """Hears nothing and goes on for ever."""
+    step = 0
+    while True:
+        yield Progress(step, 9, 0.1, 1.0)
+        step += 1
+        time.sleep(0.02)
+
+
+def beating(task: TrialTask) -> Iterator[Message]:
+    """Says nothing for three seconds but that it lives."""
+    yield Progress(0, 9, 0.0, 1.0)
+    lifeline._BEAT_SECONDS = 0.1
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        LIFELINE.beat()
+        time.sleep(0.02)
+    yield from formula(task)

@@ -34,8 +34,11 @@ def run_child(request: dict[str, Any], message_fd: int, output_fd: int, server_p
         exit_code = 0
     except SystemExit as stop:
         exit_code = stop.code if isinstance(stop.code, int) else 1
-    except BaseException:
+    except BaseException as error:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise again
         traceback.print_exc()
+        if "task" in request:
+            _tell_escaped(message_fd, error)
     finally:
         _flush()
         os._exit(exit_code)  # no clean-up of what the forkserver shares with this process
@@ -78,6 +81,14 @@ def _lines(request: dict[str, Any]) -> Iterator[bytes]:
         limit_own_data(task.memory_limit_bytes)
     for message in cast(Runner, function)(task):
         yield encode_message(message)
+
+
+def _tell_escaped(fd: int, error: BaseException) -> None:
+    from sweep.executors.escaped import ending_of_escaped
+    from sweep.records.messages import encode_message
+
+    with suppress(OSError):
+        _write(fd, encode_message(ending_of_escaped(error)) + b"\n")
 
 
 def _beat(fd: int) -> None:

@@ -3,13 +3,13 @@
 A crash of the trial is a crash of the supervisor here, and a step that hangs cannot be stopped.
 """
 
-import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast, final
 
 from sweep.executors.base import DESCRIBER, RUNNER, Describer, Executor, Runner, load_function, runner_of
 from sweep.executors.devices import available_devices
+from sweep.executors.escaped import ending_of_escaped
 from sweep.records.messages import (
     Ending,
     Message,
@@ -91,7 +91,7 @@ def _messages(runner: str, task: TrialTask) -> Iterator[Message]:
             yield message
             if isinstance(message, Ending):
                 return
-        error = "the trial ended without saying how"
-    except (Exception, SystemExit):
-        error = traceback.format_exc(limit=-10)
-    yield Ending(outcome="crashed", error=error)
+        ending = Ending(outcome="crashed", error="the trial ended without saying how")
+    except (Exception, SystemExit) as error:
+        ending = ending_of_escaped(error)
+    yield ending

@@ -58,7 +58,9 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
         _make_room(folder)
         for name, field, declared, _ in _PARTS:
             write_table(getattr(frames, field), declared, folder / f"{name}.{format}")
-        manifest = {"kind": _KIND, "version": _VERSION, "format": format, "studies": list(frames.studies["study"])}
+        num_rows = {name: len(getattr(frames, field)) for name, field, *_ in _PARTS}
+        manifest = {"kind": _KIND, "version": _VERSION, "format": format, "num_rows": num_rows}
+        manifest["studies"] = list(frames.studies["study"])
         # last, so that an export that was cut short is none
         (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     except OSError as error:
@@ -109,7 +111,8 @@ def exported_study(folder: Path) -> str:
 
 def read_export(folder: Path, evaluations: bool) -> Frames:
     """The frames that ``sweep export`` wrote. Raises ``InputError`` on anything else."""
-    ending = _read_manifest(folder)["format"]
+    manifest = _read_manifest(folder)
+    ending = manifest["format"]
     _refuse_unknown_keys(folder / f"trials.{ending}")
     defaults = {column.name: column.default for column in CONFIG_COLUMNS}  # of keys that an older export lacks
     frames: dict[str, pd.DataFrame] = {
@@ -117,7 +120,19 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
         for name, field, declared, _ in _PARTS
         if evaluations or field != "evaluations"
     }
-    return Frames(**frames)
+    _check_num_rows(frames, manifest.get("num_rows"), folder)
+    parts: dict[str, Any] = {**frames}
+    return Frames(**parts)
+
+
+def _check_num_rows(frames: dict[str, pd.DataFrame], num_rows: Any, folder: Path) -> None:
+    # a table that was cut between two rows looks whole; an older export does not say how many there were
+    counts = num_rows if isinstance(num_rows, dict) else {}
+    for name, field, *_ in _PARTS:
+        if field in frames and counts.get(name, len(frames[field])) != len(frames[field]):
+            raise InputError(
+                f"{folder}: {name} has {len(frames[field])} of {counts[name]} rows, a file is torn; export again."
+            )
 
 
 def _refuse_unknown_keys(path: Path) -> None:

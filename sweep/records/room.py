@@ -3,14 +3,15 @@
 import shutil
 from pathlib import Path
 
-_LOG_BYTES = 8 << 20  # SQLite's write-ahead log, trials' logs and a report
-_TRIAL_BYTES = 16 << 10  # a trial's row, its evaluations, its copy for optuna-dashboard
+# SQLite's write-ahead log (4 MiB), the tables with Optuna's copy, logs, and a report with its pictures.
+_SMALLEST_BYTES = 12 << 20
+_TRIAL_BYTES = 16 << 10  # a trial's row, a dozen of evaluations, its copy for optuna-dashboard
 _MIB = 1 << 20
 
 
 def records_bytes(num_trials: int) -> int:
     """Room for the records of so many further trials, with what is written beside them."""
-    return _LOG_BYTES + num_trials * _TRIAL_BYTES
+    return _SMALLEST_BYTES + num_trials * _TRIAL_BYTES
 
 
 def free_bytes(folder: Path) -> int:
@@ -20,7 +21,7 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def lacking(folder: Path, needed_bytes: int = _LOG_BYTES) -> str:
+def lacking(folder: Path, needed_bytes: int = _SMALLEST_BYTES) -> str:
     """How much is free and how much is needed, as a sentence with a space behind it."""
     free = free_bytes(folder) / _MIB
     return f"{free:.1f} MiB are free in {folder.resolve()}, at least {needed_bytes / _MIB:.1f} MiB are needed. "

@@ -139,10 +139,14 @@ def _open_text(path: Path) -> TextIO:
 
 
 def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    last = "\n"
     while line := file.readline(_MAX_LINE_CHARACTERS):
         if len(line) == _MAX_LINE_CHARACTERS:
             raise InputError(f"{path}: a line of more than {_MAX_LINE_CHARACTERS} characters; it is no table.")
         yield line
+        last = line
+    if not last.endswith("\n"):  # a number that is cut off is another number
+        raise InputError(f"{path}: the file is torn, its last line has no end; export the study again.")
 
 
 def _parse_column(path: Path, column: FrameColumn, texts: Sequence[str]) -> list[Any]:

@@ -21,7 +21,7 @@ from sweep.records.probes import ProbeBook
 from sweep.records.rows import ReusableTrial
 from sweep.records.store import Store, open_store
 from sweep.search.departure import Departure, departure_on_signals
-from sweep.search.events import Event
+from sweep.search.events import Event, TrialEnded
 from sweep.search.forecast import Forecast
 from sweep.search.foresight import Foresight
 from sweep.search.mirror import Mirror
@@ -29,6 +29,7 @@ from sweep.search.outlook import Ahead
 from sweep.search.prior import Earlier, prior_records
 from sweep.search.prober import shared_book
 from sweep.search.reuse import ASIDE, Library, open_library, reuse_files
+from sweep.search.room import Room, largest_checkpoint_bytes
 from sweep.search.samplers import make_sampler
 from sweep.search.tuner import Plan, Tuner
 from sweep.search.warm_start import read_earlier
@@ -130,6 +131,12 @@ class Session:
     def _limit_seconds(self) -> float:
         return self.options.timeout_seconds or self.spec.timeout or math.inf
 
+    def _room(self, num_recorded: int) -> Room:
+        wanted = self.spec.trials + self.spec.confirm.max_configurations * self.spec.confirm.seeds
+        left = 0 if self.options.store else max(wanted - num_recorded, 0)
+        size = partial(largest_checkpoint_bytes, self.spec, self.foresight.prober)
+        return Room(self.folder, left, self.executor.slots, size)
+
     @property
     def records_place(self) -> str:
         """What ``load_frames`` takes to read this study."""
@@ -152,8 +159,13 @@ class Session:
         )
         with contextlib.closing(Mirror(self.store.database.url, self.spec)) as mirror:
             tuner = Tuner(self.spec, self.store, self.executor, mirror, plan)
+            room = self._room(len(tuner.records()))
+            room.check_before()
             with contextlib.closing(tuner.run()) as events:
-                yield from events
+                for event in events:
+                    yield event
+                    if isinstance(event, TrialEnded):
+                        room.check_between()
             mirror.catch_up(tuner.records())
 
 
@@ -227,6 +239,9 @@ def _open_own(spec: StudySpec, folder: Path, options: Options) -> Store:
     store = open_store(options.store or folder / "study.sqlite", create=True)
     known = store.load_spec(spec.name)
     if known is None:
+        if options.store is None and (others := store.study_names()):  # Lr and lr are one folder on some systems
+            store.close()
+            raise InputError(f"{folder}: it holds the study {others[0]!r}, not {spec.name!r}; choose another name.")
         store.create_study(spec)
         return store
     try:

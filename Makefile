@@ -62,7 +62,7 @@ bench-peers: setup .venv-peers/.ready
 
 # What the benchmarks ask of a CUDA device.
 bench-gpu: setup
-	$(BIN)/python -m benchmarks.gpu --save
+	$(BIN)/python -m benchmarks.gpu
 
 clean:
 	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

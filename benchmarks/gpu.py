@@ -1,159 +1,149 @@
-"""``python -m benchmarks.gpu [PART ...]``: the same questions on a CUDA device, one line each.
+"""``python -m benchmarks.gpu [--only PART,PART.MEASURE ...]``: checks and measures on a CUDA device, under 25 minutes.
 
-Exit code 0 when every target is met, 1 when not, 2 without a CUDA device.
+Every part runs in a process of its own, for less than ten minutes. What it finds is written at once into one file,
+``benchmarks/results/gpu-<device>-<date>.json``, which a further run of the day completes; the table lies beside it.
+Exit code 0 when every target is met, 1 when not, 2 for input that is refused, such as a device that is not there.
 """
 
 import argparse
+import json
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import cache
-from statistics import median
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from benchmarks import hand_loop, input_path
-from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting, measure
-from benchmarks.images import cifar_images, offer
-from benchmarks.mfu import peak_flops, training_flops
-from benchmarks.results import save
-from benchmarks.trials import Trained, material, train
+from benchmarks.gpu_part import MODULES, measures_of
+from benchmarks.gpu_sheet import Row, Sheet, as_text, is_met
+from benchmarks.results import FOLDER
 from sweep.measurement.device import resolve_device
 from sweep.spec.errors import InputError, unknown_name
 
-_DATA = "benchmark_images"
-_VALIDATION = 2_000
-_LR = 0.02  # small, because a step is measured and not an accuracy
-
-
-def _values(setting: Setting, model: str, micro: int, epochs: int) -> dict[str, Any]:
-    num_train, num_validation = setting.pick(48_000, 16), setting.pick(_VALIDATION, 8)
-    images, source = cifar_images(num_train + num_validation, setting)
-    rows = np.arange(len(images))
-    offer(f"{_DATA}_{source}", images.pick(rows[:num_train]), images.pick(rows[num_train:]))
-    return {
-        "model.name": model,
-        "data.name": f"{_DATA}_{source}",
-        "batch.micro": setting.pick(micro, 8),
-        "optimizer.lr": _LR,
-        "budget.epochs": setting.pick(epochs, 1),
-        "precision.dtype": "bf16",
-    }
-
-
-@contextmanager
-def _step(model: str, micro: int, best: dict[str, Any], setting: Setting) -> Iterator[Arms]:
-    """A trial in its fastest settings against a plain loop: autocast, channels first, eager."""
-    values = _values(setting, model, micro, epochs=2)
-    values_of_ours = {**values, **best, "precision.compile": setting.device.type == "cuda"}
-    shared = material(values, setting.device)
-    epochs, count = int(values["budget.epochs"]), len(shared.labels)
-    trials: list[Trained] = []
-    losses: list[float] = []
-
-    def ours(_pair: int) -> float:
-        trials.append(train(values_of_ours, setting.device))
-        return trials[-1].images_per_second
-
-    def theirs(_pair: int) -> float:
-        seconds, means = hand_loop.hand_loop(shared, epochs)
-        losses.append(means[-1])
-        return epochs * count / seconds
-
-    def check() -> dict[str, Any]:
-        last = trials[-1].evaluations[-1].train_loss
-        if not setting.is_tiny and not abs(last - losses[-1]) <= 0.1 * losses[-1]:
-            raise ArmsDifferError(f"training losses differ: {last} and {losses[-1]}")
-        size = min(count, 64)
-        flops = training_flops(shared.model(), shared.images[:size], shared.labels[:size])
-        speed, peak = median(trial.images_per_second for trial in trials[1:] or trials), peak_flops(setting.device)
-        utilisation = flops * speed / peak if peak else None
-        return {"last_loss": last, "their_last_loss": losses[-1], "flops_per_image": flops, "mfu": utilisation}
-
-    yield Arms(ours, theirs, check, {"micro": values["batch.micro"], "best": best, "images": count})
-
-
-@contextmanager
-def _data_wait(setting: Setting) -> Iterator[Arms]:
-    """Both figures come from one trial with random crops and flips: its wait for data, and its training time."""
-    values = {
-        **_values(setting, "resnet18", 512, epochs=2),
-        "data.augment": "crop_flip",
-        "precision.channels_last": True,
-    }
-
-    @cache
-    def measured(_pair: int) -> dict[str, float | int]:
-        return train(values, setting.device).measured
-
-    yield Arms(
-        lambda pair: float(measured(pair)["data_wait_seconds"]),
-        lambda pair: float(measured(pair)["train_seconds"]),
-        facts={"micro": values["batch.micro"]},
-    )
-
-
-def _resnet18(setting: Setting) -> AbstractContextManager[Arms]:
-    return _step("resnet18", 512, {"precision.channels_last": True}, setting)
-
-
-def _vit_small(setting: Setting) -> AbstractContextManager[Arms]:
-    return _step("vit_small", 512, {}, setting)
-
-
-PARTS: dict[str, Benchmark] = {
-    part.name.removeprefix("gpu_"): part
-    for part in (
-        input_path.BENCHMARK._replace(name="gpu_input", target=200.0),
-        Benchmark("gpu_wait", "data wait over training time, ResNet-18", "seconds", "lower", 0.02, _data_wait),
-        Benchmark("gpu_resnet18", "ResNet-18 over a plain bf16 loop", "images/s", "higher", 2.0, _resnet18),
-        Benchmark("gpu_vit_small", "ViT-S/4 over a plain bf16 loop", "images/s", "higher", 1.5, _vit_small),
-        hand_loop.BENCHMARK._replace(name="gpu_harness", target=1.01),
-    )
-}
+TOTAL_SECONDS = 1_440  # of all parts; starting and describing takes some as well
+PART_SECONDS = 570  # of one part
+_SHARES = {"checks": 19, "memory": 11, "ratios": 25, "cifar": 26, "study": 19}  # of the time, where all are run
+_GRACE_SECONDS = 15  # a part that knows its time ends before it is ended
+_DESCRIBE = """
+import json, sys, torch
+from sweep.measurement.environment import describe_environment
+print(json.dumps(describe_environment(torch.device(sys.argv[1]))))
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the named parts, or all."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Measures on a CUDA device.")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all when none is named")
-    parser.add_argument("--save", action="store_true", help="keep the results under benchmarks/results")
-    parser.add_argument("--pairs", type=int, help="measured pairs (each part's own number)")
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N; cpu only with --tiny")
-    parser.add_argument("--tiny", action="store_true", help="smallest sizes: shows that it runs, measures nothing")
-    options = parser.parse_args(arguments)
+    """Runs the chosen parts, in order; prints the table of all that is known of the day."""
+    options = _parser().parse_args(arguments)
     try:
-        parts = [_find(name) for name in options.parts or PARTS]
-        device = resolve_device(options.device)
+        chosen = choose(options.only)
+        device = resolve_device(options.device)  # which makes no context there: no part shall find a neighbour
         if device.type != "cuda" and not options.tiny:
             raise InputError(f"--device {options.device}: these targets are a GPU's; use python -m benchmarks.")
+        if options.tiny and options.results is None:
+            raise InputError("--tiny measures nothing: give --results FOLDER to see what it writes.")
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    are_met = [_run(part, device, options) for part in parts]  # each, also after one that failed
-    return 0 if all(are_met) else 1
+    sheet = Sheet(_environment(str(device)), options.results or FOLDER)
+    for part, seconds in part_seconds(tuple(chosen)).items():
+        print(f"{part}: for {seconds:.0f} s at most", file=sys.stderr, flush=True)
+        command = [sys.executable, "-m", "benchmarks.gpu_part", part, *chosen[part], "--device", str(device)]
+        command += [f"--seconds={seconds - _GRACE_SECONDS}", *(["--tiny"] if options.tiny else [])]
+        run_part(part, command, seconds, sheet)
+        print(f"saved {sheet.path}", file=sys.stderr, flush=True)
+    print(as_text(sheet.document), end="", flush=True)
+    return 0 if is_met(sheet.document, tuple(chosen)) else 1
 
 
-def _run(part: Benchmark, device: torch.device, options: argparse.Namespace) -> bool:
-    try:
-        result = measure(part, Setting(device, options.tiny), options.pairs)
-    except ArmsDifferError as error:
-        print(f"{part.name}: {error}", file=sys.stderr)
-        return False
-    for name, value in result.facts.items():
-        print(f"{name}: {value}", file=sys.stderr)
-    if options.save:
-        print(f"saved {save(result, device)}", file=sys.stderr)
-    print(result.line, flush=True)
-    return result.is_met
+def choose(only: str | None) -> dict[str, list[str]]:
+    """The parts of ``--only`` in their order, each with its measures; no measure stands for all of them.
+
+    Raises:
+        InputError: for an unknown part or measure.
+    """
+    chosen: dict[str, list[str]] = {}
+    for name in only.split(",") if only else MODULES:
+        part, _, measure = name.strip().partition(".")
+        if part not in MODULES:
+            raise InputError(unknown_name("part", part, MODULES))
+        if measure and measure not in measures_of(part):
+            raise InputError(unknown_name(f"measure of {part}", measure, measures_of(part)))
+        chosen.setdefault(part, [])
+        chosen[part] += [measure] if measure else []
+    return {part: chosen[part] for part in MODULES if part in chosen}
 
 
-def _find(name: str) -> Benchmark:
-    if name not in PARTS:
-        raise InputError(unknown_name("part", name, PARTS))
-    return PARTS[name]
+def part_seconds(parts: tuple[str, ...]) -> dict[str, float]:
+    """How long each of ``parts`` may take: its share of the whole time, and no longer than one part may."""
+    whole = sum(_SHARES[part] for part in parts)
+    return {part: min(PART_SECONDS, TOTAL_SECONDS * _SHARES[part] / whole) for part in parts}
+
+
+def run_part(part: str, command: Sequence[str], limit_seconds: float, sheet: Sheet) -> None:
+    """Writes into ``sheet`` what the process of a part says, until it ends or its time is over."""
+    is_over = threading.Event()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+
+        def cut_off() -> None:
+            is_over.set()
+            _kill(process.pid)
+
+        timer = threading.Timer(limit_seconds, cut_off)
+        timer.start()
+        try:
+            for line in process.stdout:
+                _hear(part, json.loads(line), sheet)
+            code = process.wait()
+        except BaseException:
+            _kill(process.pid)
+            raise
+        finally:
+            timer.cancel()
+    why = f"cut off after {limit_seconds:.0f} s" if is_over.is_set() else f"its process ended with exit code {code}"
+    sheet.end_open(part, why)
+    if part not in sheet.document["parts"]:  # it did not come as far as its first measure
+        sheet.begin(part, "start")
+        sheet.end(part, "start", why)
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):  # it ended just now
+        os.killpg(group, signal.SIGKILL)
+
+
+def _hear(part: str, message: dict[str, Any], sheet: Sheet) -> None:
+    if message["kind"] == "plan":
+        sheet.plan(part, message["measures"])
+        return
+    measure = message["measure"]
+    if message["kind"] == "begin":
+        sheet.begin(part, measure)
+    elif message["kind"] == "row":
+        sheet.add(part, measure, Row(**message["row"]))
+    else:
+        sheet.end(part, measure, message["why"], message["seconds"])
+
+
+def _environment(device: str) -> dict[str, Any]:
+    # by a process that is gone when the first part begins
+    said = subprocess.run([sys.executable, "-c", _DESCRIBE, device], check=True, capture_output=True, text=True)
+    environment: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    return environment
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="Checks and measures on a GPU.")
+    parser.add_argument(
+        "--only", metavar="PART,...", help=f"of {', '.join(MODULES)}, or PART.MEASURE; all when none is named"
+    )
+    parser.add_argument("--results", type=Path, help="folder of the file that is written (benchmarks/results)")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N; cpu only with --tiny")
+    parser.add_argument("--tiny", action="store_true", help="smallest sizes: shows that it runs, measures nothing")
+    return parser
 
 
 if __name__ == "__main__":

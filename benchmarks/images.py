@@ -1,7 +1,9 @@
 """CIFAR-10's images for benchmarks: the real ones where the archive lies, else noise of the same shape."""
 
 import io
+import os
 import tarfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,8 @@ from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 from sweep.training.data.table import DATASETS
 
-ARCHIVE = Path(__file__).resolve().parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
+_USUAL_ARCHIVE = Path(__file__).resolve().parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
+ARCHIVE = Path(os.environ.get("CIFAR10_ARCHIVE") or _USUAL_ARCHIVE)
 _CLASSES = 10
 
 
@@ -31,6 +34,7 @@ def offer(name: str, train: ArrayImages, validation: ArrayImages) -> None:
     names.DATASETS.add(name)
 
 
+@cache  # several benchmarks of one process want them
 def _read(archive: Path) -> ArrayImages:
     pixels, classes = [], []
     with tarfile.open(archive, "r|xz") as files:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import gpu, results, table
+from benchmarks import results, table
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Result, Setting, measure
 from benchmarks.images import cifar_images
 from benchmarks.mfu import training_flops
@@ -166,23 +166,3 @@ def test_every_peer_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.skip(f"{name} is not installed; make bench installs it")
     assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)
     assert LINE.match(capsys.readouterr().out.splitlines()[-1])
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_its_benchmarks_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.main([]) == 2
-    assert "CUDA" in capsys.readouterr().err
-    assert gpu.main(["--device", "cpu", "harness"]) == 2
-
-
-@pytest.mark.parametrize("name", ["wait", "resnet18", pytest.param("vit_small", marks=pytest.mark.slow)])
-def test_every_part_for_a_gpu_runs_small_on_a_cpu(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.main([name, "--tiny", "--device", "cpu", "--pairs", "1"]) in (0, 1)
-    match = LINE.match(capsys.readouterr().out.splitlines()[-1])
-    assert match
-    assert match[1] == f"gpu_{name}"
-
-
-def test_parts_for_a_gpu_have_the_targets_of_a_gpu() -> None:
-    targets = {name: part.target for name, part in gpu.PARTS.items()}
-    assert targets == {"input": 200.0, "wait": 0.02, "resnet18": 2.0, "vit_small": 1.5, "harness": 1.01}

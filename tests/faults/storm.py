@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
@@ -84,7 +84,7 @@ class Storm:
         leaders = {each.pid: number for number, each in self.trials()}
         return [(leaders[each.parent], each) for each in self.watch.look() if each.parent in leaders]
 
-    def finish(self, supervisor: subprocess.Popen[bytes], limit_seconds: float = 240.0) -> None:
+    def finish(self, supervisor: subprocess.Popen[bytes], limit_seconds: float = 600.0) -> None:
         """Waits until the study is complete."""
         assert supervisor.wait(limit_seconds) == 0, self.errors[-4000:]
 
@@ -133,11 +133,3 @@ def storm(
             yield made
         finally:
             made.end()
-
-
-def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Waits for something that must come."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)

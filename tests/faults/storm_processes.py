@@ -15,8 +15,8 @@ from typing import final
 
 _MARK = "SWEEP_STORM_MARK"
 _SETTLED_SECONDS = 5.0  # a younger process may not have its own environment yet
-_GONE_SECONDS = 2.0  # that a process may outlive its supervisor
-_PATIENCE_SECONDS = 15.0  # on a machine that is busy with other things, before it is called a zombie
+# 2 s are promised, and how long it took is told; a machine that is busy with other things makes no zombies of them
+_PATIENCE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class Watch:
             self._meet(pid)
         return [now for now in self._still_there() if now.state not in "ZX"]
 
-    def zombies(self) -> tuple[list[Process], float]:
+    def zombies(self, patience_seconds: float = _PATIENCE_SECONDS) -> tuple[list[Process], float]:
         """Who is still there, dead or alive, when all should be gone, and how long the last one stayed in seconds."""
         begun = time.monotonic()
         self.look()
-        while (left := self._still_there()) and time.monotonic() - begun < _PATIENCE_SECONDS:
+        while (left := self._still_there()) and time.monotonic() - begun < patience_seconds:
             time.sleep(0.01)
             self.look()
         return left, time.monotonic() - begun

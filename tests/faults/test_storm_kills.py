@@ -1,5 +1,6 @@
 """Trials and supervisors that are killed at random instants of real trainings."""
 
+import math
 import random
 import signal
 import time
@@ -9,25 +10,27 @@ from pathlib import Path
 
 import pytest
 from storm import Storm, storm
-from storm_processes import Process, hit
+from storm_processes import hit
 from tally import Tally, rounds
 
 _CHILD_KILLS = 21  # of one study; now and then one comes too late
+_USUAL_SECONDS = 0.8  # that a trial trains
 _SUPERVISOR_KILLS = 5
 _MAX_ATTEMPTS = 4  # a trial is tried again three times
 
 
 @pytest.mark.parametrize("index", range(rounds(10)))
 def test_a_killed_child_costs_its_attempt_alone(index: int, tmp_path: Path, tally: Tally) -> None:
-    with storm(tmp_path, trials=25) as study:
+    with storm(tmp_path, trials=30) as study:
         supervisor = study.start()
-        killed = _kill_children(study, lambda: supervisor.poll() is not None, random.Random(index))
+        trained, killed = _kill_children(study, lambda: supervisor.poll() is not None, random.Random(index))
         study.finish(supervisor)
         study.account(tally)
     tally.count("trials killed", sum(killed.values()))
     causes = study.ledger.causes()
     assert killed.total() >= _CHILD_KILLS // 2  # the storm is none otherwise
     for number, ended_by in causes.items():
+        assert len(ended_by) >= trained[number]  # every process that trained is an attempt on record
         by_kill = sum("SIGKILL" in cause for cause in ended_by)
         assert by_kill in (killed[number], killed[number] - 1), (number, ended_by)
         if by_kill < killed[number]:
@@ -37,31 +40,37 @@ def test_a_killed_child_costs_its_attempt_alone(index: int, tmp_path: Path, tall
         assert ended_by[-1] == "" or len(ended_by) == _MAX_ATTEMPTS
 
 
-def _kill_children(study: Storm, is_over: Callable[[], bool], generator: random.Random) -> Counter[int]:
-    """Kills four of five attempts at a random instant of theirs, until there have been enough; how often by trial."""
+def _kill_children(
+    study: Storm, is_over: Callable[[], bool], generator: random.Random
+) -> tuple[Counter[int], Counter[int]]:
+    """Kills processes that train, each at a random instant, until there have been enough.
+
+    At most two in a row: a study that loses attempt after attempt at once would stop and say so. By trial: how many
+    processes have trained it, and how many of them were killed.
+    """
+    moments: dict[tuple[int, int], float] = {}  # when to kill a process
+    trained: Counter[int] = Counter()
     killed: Counter[int] = Counter()
-    doomed: dict[tuple[int, int], tuple[int, Process, float]] = {}
-    seen: dict[tuple[int, int], float] = {}
-    usual_seconds = 0.8
+    num_in_a_row = 0
     while not is_over():
         now = time.monotonic()
-        present = study.trials()
-        for number, child in present:
-            if child.identity not in seen:
-                seen[child.identity] = now
-                if generator.random() < 0.8 and len(doomed) + killed.total() < _CHILD_KILLS:
-                    doomed[child.identity] = number, child, now + generator.uniform(0, usual_seconds)
-        for identity in [identity for identity, (*_, at) in doomed.items() if now >= at]:
-            number, child, _ = doomed.pop(identity)
-            killed[number] += hit(child, signal.SIGKILL)
-        time.sleep(0.01)
-    return killed
+        for number, child in study.trials():
+            if child.identity not in moments:
+                is_doomed = num_in_a_row < 2 and generator.random() < 0.8 and killed.total() < _CHILD_KILLS
+                num_in_a_row = num_in_a_row + 1 if is_doomed else 0
+                trained[number] += 1
+                moments[child.identity] = now + generator.uniform(0, _USUAL_SECONDS) if is_doomed else math.inf
+            elif moments[child.identity] <= now:
+                killed[number] += hit(child, signal.SIGKILL)
+                moments[child.identity] = math.inf
+        time.sleep(0.02)
+    return trained, killed
 
 
 @pytest.mark.parametrize("index", range(rounds(10)))
 def test_the_same_command_goes_on_after_its_supervisor_was_killed(index: int, tmp_path: Path, tally: Tally) -> None:
     generator = random.Random(index)
-    with storm(tmp_path, trials=8 * _SUPERVISOR_KILLS) as study:
+    with storm(tmp_path, trials=6 * _SUPERVISOR_KILLS) as study:
         for kill in range(_SUPERVISOR_KILLS):
             supervisor = study.start()
             if kill % 5 == 4:  # amid its start

@@ -178,3 +178,8 @@ def test_an_older_export_without_a_key_has_its_default(tmp_path: Path) -> None:
         path, index=False
     )
     assert load_frames(folder).trials["config.optimizer.momentum"].tolist() == [0.9, 0.9]
+    # a text as well, which Parquet is asked for by name before anything else
+    export_frames(load_frames(tmp_path / "a", evaluations=True), tmp_path / "parquet", "parquet")
+    trials = tmp_path / "parquet" / "trials.parquet"
+    pd.read_parquet(trials).drop(columns="config.model.norm").to_parquet(trials, index=False)
+    assert load_frames(tmp_path / "parquet").trials["config.model.norm"].tolist() == ["batch", "batch"]

@@ -11,13 +11,14 @@ from sweep.spec.errors import InputError
 
 
 def open_parquet(path: Path, texts: Sequence[str] = ()) -> Any:
-    """The file as pyarrow's, with the columns ``texts`` as dictionaries. Raises ``InputError`` for anything else."""
+    """The file as pyarrow's, with those of the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for anything else."""
     import pyarrow as pa  # 0.2 s, and only these files need it
     from pyarrow import parquet
 
     refuse_oversized(path)
     try:
-        return parquet.ParquetFile(path, read_dictionary=texts)
+        present = parquet.read_schema(path).names
+        return parquet.ParquetFile(path, read_dictionary=[name for name in texts if name in present])
     except (pa.ArrowException, ValueError) as error:
         raise InputError(f"{path}: no Parquet file: {str(error).splitlines()[0]}.") from None
 

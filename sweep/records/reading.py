@@ -9,6 +9,7 @@ from typing import Any, final
 
 from pydantic import ValidationError
 from sqlalchemy import Boolean, Column, ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy.exc import DatabaseError
 
 from sweep.records.columns import (
     CONFIG_COLUMNS,
@@ -75,12 +76,22 @@ def read_columns(
     present = [column for column in table.c if column.name in database.present[table.name]]
     equal = _equal_columns(connection, table, present, where)
     varying = [column for column in present if column.name not in equal]
-    result = connection.execute(_narrow(select(*varying).order_by(*table.primary_key.columns), where))
-    # past SQLAlchemy's row objects: a third of the time
-    rows = result.cursor.fetchall()
-    result.close()
+    rows = _fetch(connection, _narrow(select(*varying).order_by(*table.primary_key.columns), where))
     cells = zip(*rows, strict=True) if rows else ((),) * len(varying)
     return {column.name: column_cells for column, column_cells in zip(varying, cells, strict=True)} | equal
+
+
+def _fetch(connection: Connection, query: Select[Any]) -> list[Any]:
+    # past SQLAlchemy's row objects, which are two thirds of the time, and so past its errors
+    result = connection.execute(query)
+    assert result.cursor is not None
+    try:
+        rows = list(result.cursor.fetchall())
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise DatabaseError("reading rows", None, error) from error
+    finally:
+        result.close()
+    return rows
 
 
 def _equal_columns(

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from reports.evidence import Evidence, known
 from reports.labels import OUTCOME_NAMES, plural
 from sweep.analysis.summary import column, text
@@ -98,15 +96,6 @@ def _test_split(evidence: Evidence) -> str:
     return "The test split was not read: accuracies are of the validation split, by which the front was chosen."
 
 
-def _flags(evidence: Evidence) -> str:
-    flags = [str(flag) for flag in text(evidence.trials, "quality_flags") if flag]
-    if not flags:
-        return ""
-    names, counts = np.unique([part for flag in flags for part in flag.replace(",", " ").split()], return_counts=True)
-    parts = ", ".join(f"{name} ({count})" for name, count in zip(names[:8], counts[:8], strict=True))
-    return f"The measurement itself raised doubts in {plural(len(flags), 'trial')}: {parts}."
-
-
 _CHECKS: tuple[Callable[[Evidence], str], ...] = (
-    _running, _few_trials, _one_seed, _failed_seeds, _devices, _environments, _crashed, _infeasible, _test_split, _flags
+    _running, _few_trials, _one_seed, _failed_seeds, _devices, _environments, _crashed, _infeasible, _test_split
 )  # fmt: skip

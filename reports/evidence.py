@@ -26,6 +26,8 @@ class FrameSet(Protocol):
     """What a report reads of the loaded frames."""
 
     @property
+    def place(self) -> str: ...
+    @property
     def spec(self) -> StudySpec | None: ...
     @property
     def trials(self) -> pd.DataFrame: ...
@@ -58,6 +60,7 @@ class Evidence:
     attempts: pd.DataFrame
     probes: pd.DataFrame
     environments: pd.DataFrame
+    place: str
 
     @cached_property
     def detailed(self) -> pd.DataFrame:
@@ -113,6 +116,7 @@ def gather(frames: FrameSet) -> Evidence:
         attempts=frames.attempts,
         probes=frames.probes,
         environments=frames.environments,
+        place=frames.place,
     )
 
 

@@ -38,6 +38,7 @@ class MadeFrames:
     probes: pd.DataFrame
     evaluations: pd.DataFrame
     environments: pd.DataFrame
+    place: str = ""
 
 
 def make_spec(**changes: Any) -> StudySpec:

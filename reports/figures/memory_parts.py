@@ -50,7 +50,8 @@ def memory_parts(evidence: Evidence) -> list[Figure] | Absent:
             "wants estimates of memory, which a run makes at its end where training took a minute or longer: run the "
             "study again to have them added. sweep estimate shows them without a study.",
         )
-    limits = known(column(evidence.environments, "device_memory_bytes"))
+    limits = column(evidence.environments, "device_memory_bytes")
+    limits = np.unique(limits[limits > 0])  # a processor has none of its own
     panels = [_panel(found, rows, name, limits) for name, rows in _groups(found.facts)]
     return [Figure("memory_parts", TITLE, _caption(found, limits), tuple(panels))]
 
@@ -105,7 +106,7 @@ def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Pan
             layers.append(Bars(_NAMES[part], part, places, floats(starts), floats(lengths), texts))
         starts = starts + lengths
     layers += _measured(found, rows, labels)
-    near = [float(limit) for limit in np.unique(limits) if 0 < limit < _NEAR * starts.max()]
+    near = [float(limit) for limit in limits if limit < _NEAR * starts.max()]
     layers += [Rule("x", limit, f"memory of the device: {format_value('bytes', limit)}") for limit in near]
     axis = Axis("", ticks=tuple((float(place), label) for place, label in enumerate(labels)))
     return Panel(Axis("Memory of a step", "bytes"), axis, tuple(layers), f"{name}, by micro batch")
@@ -144,5 +145,5 @@ def _caption(found: _Estimates, limits: Values) -> str:
     else:
         text += "None of them ran, so how far the estimates are off is not known. "
     if len(limits):
-        text += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in np.unique(limits))}. "
+        text += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in limits)}. "
     return f"{text}Of each model the settings that were asked for most; batch, rate and seed change nothing here."

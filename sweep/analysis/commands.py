@@ -4,31 +4,46 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from studies import shipped_studies
 from sweep.spec.study import StudySpec, load_study
 
+_USUAL_ROOT = Path("runs")
+
 
 class Called(NamedTuple):
     """How a study is called on the command line: ``argument`` is a shipped study or a file, ``changes`` what was set
-    over it."""
+    over it, ``where`` the options that lead to its records."""
 
     name: str
     argument: str
     changes: Mapping[str, object]
+    where: tuple[str, ...] = ()
 
 
-def called(name: str, spec: StudySpec | None) -> Called:
+def called(name: str, spec: StudySpec | None, place: str = "") -> Called:
     """A shipped study by its name with what was changed, any other by the file that has its name; one that was named
-    after a shipped one, ``quickstart_noise``, is that with changes."""
+    after a shipped one, ``quickstart_noise``, is that with changes. ``place`` is where its records were read from."""
+    where = _where(name, place)
     near = [each for each in shipped_studies() if name == each or name.startswith(f"{each}_")]
     if near and spec is not None:
         shipped = max(near, key=len)
         changes = _changes(load_study(shipped_studies()[shipped]), spec)
         if changes is not None:
-            return Called(name, shipped, changes)
-    return Called(name, name if name in near else f"{name}.toml", {})
+            return Called(name, shipped, changes, where)
+    return Called(name, name if name in near else f"{name}.toml", {}, where)
+
+
+def _where(name: str, place: str) -> tuple[str, ...]:
+    if "://" in place:
+        return ("--store", place)
+    path = Path(place)
+    folder = path.parent if path.suffix == ".sqlite" else path
+    # what is no folder of a study under a root was moved or exported, and cannot be gone on with there
+    is_usual = folder.name != name or folder.parent == _USUAL_ROOT
+    return () if is_usual else ("--root", str(folder.parent))
 
 
 def _changes(shipped: StudySpec, spec: StudySpec) -> dict[str, object] | None:
@@ -65,7 +80,8 @@ def train_and_save(study: Called, path: str, fixed: Mapping[str, object]) -> str
 
 def probe(study: Called) -> str:
     """Micro batches tried out on their own."""
-    return " ".join([f"sweep probe {study.argument}", *_sets(study.changes, leave_out="name")])
+    sets = _sets(study.changes, leave_out="name")
+    return " ".join([f"sweep probe {study.argument}", *sets, *(_options(study) if "--root" in study.where else [])])
 
 
 def sweep_both(study: Called, key: str, form: str) -> str:
@@ -74,7 +90,11 @@ def sweep_both(study: Called, key: str, form: str) -> str:
 
 
 def _run(study: Called, more: Mapping[str, object]) -> str:
-    return " ".join([f"sweep run {study.argument}", *_sets({**study.changes, **more})])
+    return " ".join([f"sweep run {study.argument}", *_sets({**study.changes, **more}), *_options(study)])
+
+
+def _options(study: Called) -> list[str]:
+    return [shlex.quote(part) for part in study.where]
 
 
 def _sets(changes: Mapping[str, object], leave_out: str = "") -> list[str]:

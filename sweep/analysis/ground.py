@@ -1,5 +1,6 @@
 """The trials that one answer may compare: of one data set, on one device."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -9,7 +10,7 @@ import pandas as pd
 
 from sweep.analysis.beliefs import Belief, believe
 from sweep.analysis.commands import Called, called
-from sweep.analysis.grouping import Grouping, Numbers, column, configuration_groups, group, text
+from sweep.analysis.grouping import Grouping, Numbers, column, configuration_groups, counted, group, text
 from sweep.analysis.pareto import Mask
 from sweep.spec.study import StudySpec
 
@@ -17,6 +18,8 @@ from sweep.spec.study import StudySpec
 class Records(Protocol):
     """What the answer and the findings read of loaded frames."""
 
+    @property
+    def place(self) -> str: ...
     @property
     def spec(self) -> StudySpec | None: ...
     @property
@@ -75,14 +78,12 @@ def common_ground(records: Records) -> Ground:
         kept &= chosen | (~complete & (text(trials, name) == ""))
         notes += note
     done = trials if (kept & complete).all() else trials[kept & complete]
-    flagged = int(np.sum(text(done, "quality_flags") != ""))
-    if flagged:
-        notes.append(f"The measurements of {flagged} of {len(done)} trials carry a quality flag.")
+    notes += _doubts(done)
     grouping = group(done, configuration_groups(done))
     names = text(trials, "study")
     study = records.spec.name if records.spec else str(names[0]) if len(names) else "study"
     return Ground(
-        called(study, records.spec),
+        called(study, records.spec, records.place),
         records.spec,
         trials if kept.all() else trials[kept],
         done,
@@ -92,6 +93,15 @@ def common_ground(records: Records) -> Ground:
     )
 
 
+def _doubts(done: pd.DataFrame) -> list[str]:
+    flags = [str(each).split(",") for each in text(done, "quality_flags") if each]
+    if not flags:
+        return []
+    counts = Counter(name.strip() for names in flags for name in names)
+    parts = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
+    return [f"The measurement itself raised doubts in {len(flags):,} of {counted(len(done), 'trial')}: {parts}."]
+
+
 def _commonest(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple[Mask, list[str]]:
     values = text(trials, name)
     names, counts = np.unique([str(value) for value in values[among]], return_counts=True)
@@ -99,7 +109,7 @@ def _commonest(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple
         return np.asarray(np.isin(values, list(names)) if len(names) else values == values, dtype=np.bool_), []
     chosen = names[int(np.argmax(counts))]
     others = int(counts.sum() - counts.max())
-    note = f"Only trials of the {what} {chosen!r} are compared; {others} complete trials of others are left out."
+    note = f"Only trials of the {what} {chosen!r} are compared; {counted(others, 'complete trial')} of others left out."
     return np.asarray(values == chosen, dtype=np.bool_), [note]
 
 

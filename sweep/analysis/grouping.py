@@ -96,6 +96,11 @@ def text(frame: pd.DataFrame, name: str) -> npt.NDArray[np.object_]:
     return frame[name].astype(object).where(frame[name].notna(), "").to_numpy(dtype=object)
 
 
+def counted(n: int, what: str) -> str:
+    """So many of ``what`` in words."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
 def plain_value(value: object) -> Scalar:
     """A cell of a configuration as Python's own type; None for what is missing."""
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):

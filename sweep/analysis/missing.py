@@ -4,8 +4,9 @@ import numpy as np
 
 from sweep.analysis.commands import confirm_more, run_more, run_variant, train_and_save
 from sweep.analysis.contest import ACCURACY, Contest
+from sweep.analysis.statistics import CONFIDENCE
 
-# Below this certainty the answer names what would make it surer.
+# Below this certainty the answer names what would make it surer; so it does where it may be off the front.
 _SURE = 0.8
 
 
@@ -30,7 +31,7 @@ def command_for_more(contest: Contest, pick: int, certainty: float) -> str | Non
     seeds = ground.spec.confirm.seeds if ground.spec else 3
     if not contest.confirmed[pick]:
         return confirm_more(ground.called, configurations=_num_to_confirm(contest), seeds=max(3, seeds))
-    if certainty < _SURE:
+    if certainty < _SURE or contest.p_front[pick] < CONFIDENCE:
         return confirm_more(ground.called, configurations=_num_to_confirm(contest), seeds=max(3, 2 * seeds))
     return None
 

@@ -86,7 +86,8 @@ USE_TABLE = {
     "accuracy": Use(_score_of(ACCURACY), _everyone, ACCURACY, False, 0.005),
     "speed": Use(_score_of(SECONDS), _everyone, SECONDS, True, 0.05, True),
     "memory": Use(_score_of(MEMORY), _everyone, MEMORY, True, 0.05, True),
-    "balanced": Use(_compromise, _everyone, None, True, 0.1),
+    # which compromise is the best is a matter of taste, so that one surely on the front may be a little further out
+    "balanced": Use(_compromise, _everyone, None, True, 0.2),
     "fine_tune": Use(_score_of(ACCURACY), _from_weights, ACCURACY, False, 0.005),
     "distributed": Use(_score_of(SECONDS), _on_ranks, SECONDS, True, 0.05, True),
 }

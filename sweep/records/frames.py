@@ -1,6 +1,7 @@
 """Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
     """
     frames = _load(place, study, evaluations)
     check_frames(frames, shown(place))
-    return frames
+    return replace(frames, place=shown(place))
 
 
 def _load(place: str | Path, study: str | None, evaluations: bool) -> Frames:

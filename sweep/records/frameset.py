@@ -21,6 +21,7 @@ class Frames:
     studies: pd.DataFrame  # study, created_at, spec as JSON
     environment_rows: pd.DataFrame  # study, environment_digest, environment as JSON
     evaluations: pd.DataFrame | None = None  # None unless asked for
+    place: str = ""  # where they were read from, without a password
 
     @cached_property
     def specs(self) -> dict[str, StudySpec]:

@@ -6,7 +6,7 @@ import pandas as pd
 from sweep.analysis.folklore.claim import Claim
 from sweep.analysis.folklore.pairs import Pairs, cost_pairs, seed_pairs
 from sweep.analysis.ground import Ground
-from sweep.analysis.grouping import column, text
+from sweep.analysis.grouping import column, counted, text
 from sweep.analysis.pareto import Values
 from sweep.analysis.verdicts import Region, log_ratio, mean_estimate
 
@@ -92,7 +92,7 @@ def batch_norm_effect(trials: pd.DataFrame, settle: str) -> Claim:
         "normalisation, Hoffer et al. 2017).",
         settle,
         estimate,
-        f"{estimate.n} pairs of equal settings and seed" if estimate.n else "",
+        f"{counted(estimate.n, 'pair')} of equal settings and seed" if estimate.n else "",
     )
 
 
@@ -111,4 +111,4 @@ def _by_count(trials: pd.DataFrame, values: Values) -> list[tuple[Values, Pairs,
 
 
 def _pairs(n: int) -> str:
-    return f"{n} pairs of equal cost and global batch, but for the micro batch" if n else ""
+    return f"{counted(n, 'pair')} of equal cost and global batch, but for the micro batch" if n else ""

@@ -9,7 +9,7 @@ from sweep.analysis.fitting import fit_curve
 from sweep.analysis.folklore.claim import Claim
 from sweep.analysis.folklore.pairs import cost_pairs
 from sweep.analysis.ground import Ground
-from sweep.analysis.grouping import column, configuration_groups, text
+from sweep.analysis.grouping import column, configuration_groups, counted, text
 from sweep.analysis.pareto import Mask, Values
 from sweep.analysis.verdicts import NOTHING, Estimate, Region, log_ratio, mean_estimate, slope_estimate
 
@@ -167,7 +167,7 @@ def _ratio_claim(
 
 
 def _pairs_text(n: int, tested: tuple[str, ...]) -> str:
-    return f"{n} pairs of equal cost but for {', '.join(tested)}" if n else ""
+    return f"{counted(n, 'pair')} of equal cost but for {', '.join(tested)}" if n else ""
 
 
 def _other_precision(ground: Ground) -> str:

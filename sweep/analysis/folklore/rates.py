@@ -9,7 +9,7 @@ from sweep.analysis.commands import run_more, sweep_both
 from sweep.analysis.folklore.claim import Claim
 from sweep.analysis.folklore.pairs import seed_pairs
 from sweep.analysis.ground import Ground
-from sweep.analysis.grouping import column, text
+from sweep.analysis.grouping import column, counted, text
 from sweep.analysis.pareto import Mask, Values
 from sweep.analysis.verdicts import NOTHING, Estimate, Region, mean_estimate
 from sweep.spec.recipe import OptimizerSection
@@ -150,5 +150,5 @@ def warmup_is_needed(ground: Ground) -> Claim:
         "23.74 +- 0.09 %.",
         sweep_both(ground.called, "schedule.warmup", "choice = [0.0, 0.1]"),
         estimate,
-        f"{estimate.n} pairs of equal settings and seed" if estimate.n else "",
+        f"{counted(estimate.n, 'pair')} of equal settings and seed" if estimate.n else "",
     )

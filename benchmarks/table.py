@@ -22,6 +22,8 @@ MODULES = {
     "ask_default": "benchmarks.ask_default",
     "open": "benchmarks.open_study",
     "frames": "benchmarks.read_frames",
+    "report": "benchmarks.report_time",
+    "report_many": "benchmarks.report_many",
     "noise": "benchmarks.noise_cost",
     "monitor": "benchmarks.monitor_cost",
     "probe": "benchmarks.probe_time",

@@ -1,7 +1,8 @@
 """Formats and ways of running a step that are to be faster are as accurate as plain fp32, within what seeds scatter."""
 
 from functools import cache
-from statistics import mean
+from math import sqrt
+from statistics import mean, variance
 
 import pytest
 import torch
@@ -14,16 +15,18 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device was found"),
 ]
 SEEDS = (1, 2, 3)
-APART = 0.03  # three times what the mean of three seeds scatters by on these 270 images
+LEAST_APART = 0.02
 
 
 @cache
-def accuracy(model: str, *values: tuple[str, object]) -> float:
-    settings = {"model.name": model, "optimizer.lr": 0.05, "budget.epochs": 15.0, **dict(values)}
-    settings |= {"optimizer.name": "adamw", "optimizer.lr": 3e-3} if model == "vit_micro" else {}
-    endings = [train_one(build_config(settings | {"seed": seed}, "test"), device="cuda") for seed in SEEDS]
+def accuracies(model: str, *values: tuple[str, object]) -> list[float]:
+    settings = {"model.name": model, "optimizer.lr": 0.05, "budget.epochs": 15.0}
+    if model == "vit_micro":
+        settings |= {"optimizer.name": "adamw", "optimizer.lr": 3e-3, "budget.epochs": 30.0}
+    configs = [build_config(settings | dict(values) | {"seed": seed}, "test") for seed in SEEDS]
+    endings = [train_one(config, device="cuda") for config in configs]
     assert [ending.outcome for ending in endings] == ["complete"] * len(SEEDS), endings[0].error
-    return mean(ending.measurements["val_accuracy"] for ending in endings)
+    return [ending.measurements["val_accuracy"] for ending in endings]
 
 
 @pytest.mark.parametrize("model", ["resnet8", "vit_micro"])
@@ -41,6 +44,7 @@ def accuracy(model: str, *values: tuple[str, object]) -> float:
     ids=lambda values: " ".join(str(value) for value in values.values()),
 )
 def test_accuracy_is_that_of_plain_fp32(model: str, values: dict[str, object]) -> None:
-    plain = accuracy(model)
-    assert plain > 0.9
-    assert accuracy(model, *values.items()) == pytest.approx(plain, abs=APART)
+    plain, found = accuracies(model), accuracies(model, *values.items())
+    assert mean(plain) > 0.85
+    scatter = sqrt((variance(plain) + variance(found)) / len(SEEDS))  # of the difference of the means
+    assert mean(found) == pytest.approx(mean(plain), abs=max(LEAST_APART, 3 * scatter))

@@ -11,7 +11,7 @@ from frames_factory import MadeFrames, frames_of, make_spec
 
 from sweep.analysis.pareto import non_dominated
 from sweep.records.rows import TrialRecord
-from sweep.search.confirm import candidates
+from sweep.search.confirm import confirmations
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import TrialConfig, flatten
 
@@ -70,12 +70,15 @@ def _trained(
         TrialRecord(row["number"], "search", flatten(config), "complete", _measured(row))
         for row, config in zip(rows, configs, strict=True)
     ]
-    chosen = candidates(records, study) if study.confirm.seeds else []
-    for offset in range(1, study.confirm.seeds + 1):
-        for record in chosen:
-            config = record.config.model_copy(update={"seed": study.seed + offset})
-            rows.append(_row(config, truth[record.number], rng, noise, len(rows), "confirm"))
+    numbers = {_without_seed(config): number for number, config in enumerate(configs)}
+    while due := confirmations(records, study):
+        rows.append(_row(due[0], truth[numbers[_without_seed(due[0])]], rng, noise, len(rows), "confirm"))
+        records.append(TrialRecord(len(records), "confirm", flatten(due[0]), "complete", _measured(rows[-1])))
     return Simulated(frames_of(study, rows), truth)
+
+
+def _without_seed(config: TrialConfig) -> str:
+    return config.model_copy(update={"seed": 0}).model_dump_json()
 
 
 def true_values(config: TrialConfig) -> npt.NDArray[np.float64]:

@@ -7,8 +7,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import Connection
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from benchmarks.many_trials import fill, many_spec
@@ -77,7 +80,11 @@ def fill_whole(path: Path, count: int) -> None:
         _confirm(store, count)
         for start in range(0, count, _AT_ONCE):
             rows = [_evaluation(n, e) for n in range(start, min(start + _AT_ONCE, count)) for e in range(_EVALUATIONS)]
-            store.database.write(lambda connection, rows=rows: connection.execute(EVALUATIONS.insert(), rows))
+            store.database.write(partial(_insert, rows))
+
+
+def _insert(rows: list[dict[str, Any]], connection: Connection) -> None:
+    connection.execute(EVALUATIONS.insert(), rows)
 
 
 def _spoil(store: Store) -> None:

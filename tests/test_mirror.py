@@ -121,6 +121,9 @@ def test_tables_of_another_optuna_are_made_anew(tmp_path: Path, how: str, caplog
     assert _mirrored(path, records) == [0, 1]
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(DOCTORED[how] + "; DELETE FROM trial_user_attributes WHERE value_json = '1'")
+    if "layout" in how:
+        with pytest.raises(InputError, match="another version of Optuna made what is to be browsed; run the study's"):
+            open_read_only(f"sqlite:///{path}")
     assert _mirrored(path, records) == [0, 1]
     assert [entry.message for entry in caplog.records] == [
         "another version of Optuna made the copy for optuna-dashboard; it is filled anew"

@@ -74,6 +74,7 @@ def test_rules_hold_and_readers_cannot_write(url: str) -> None:
     with pytest.raises(StoreError, match="duplicate key"):
         store.add_trial("s", 0, "search", make_config(0), "key")
     store.add_trial("t", 0, "search", make_config(0), "key")
+    assert [len(load_frames(f"{url}#{name}").trials) for name in ("s", "t")] == [4, 1]
     reader = open_store(url, read_only=True)
     assert reader.study_names() == ["s", "t"]
     with pytest.raises(StoreError, match="read-only") as refused:

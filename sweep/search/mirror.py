@@ -176,7 +176,7 @@ def open_read_only(url: str) -> RDBStorage:
     """The mirror in the database ``url``, to be browsed; a write through it fails.
 
     Raises:
-        InputError: nothing has been mirrored there yet.
+        InputError: nothing has been mirrored there yet, or by another version of Optuna.
     """
     options = _engine_options(url, read_only=True)
     engine = create_engine(url, **options)
@@ -185,7 +185,13 @@ def open_read_only(url: str) -> RDBStorage:
             raise InputError(f"{shown(url)}: nothing to browse yet; wait until the study's first trial has ended.")
     finally:
         engine.dispose()
-    return RDBStorage(url=url, engine_kwargs=options, skip_table_creation=True)
+    try:
+        return RDBStorage(url=url, engine_kwargs=options, skip_table_creation=True)
+    except RuntimeError:  # the layout of its tables is not the one that this version wants
+        raise InputError(
+            f"{shown(url)}: another version of Optuna made what is to be browsed; run the study's command again, which "
+            "makes it anew."
+        ) from None
 
 
 def _engine_options(url: str, read_only: bool = False) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
+from sweep.analysis.shapes import probed_step_seconds
 from sweep.analysis.summary import column, text
 
 MAX_ERROR = 200
@@ -41,7 +42,9 @@ def cells(frame: pd.DataFrame, name: str) -> list[object]:
     return frame[name].tolist() if name in frame.columns else [None] * len(frame)
 
 
-def trial_texts(frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str]) -> dict[int, str]:
+def trial_texts(
+    frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str], probes: pd.DataFrame
+) -> dict[int, str]:
     """What a mark of one trial says, by the trial's number; column by column, because rows of a frame are slow."""
     lines = [
         [f"Trial {number:.0f}, seed {seed:.0f}" for number, seed in zip(frame["number"], frame["seed"], strict=True)]
@@ -51,12 +54,33 @@ def trial_texts(frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[
         lines.append([", ".join(parts) for parts in zip(*named, strict=True)])
     for name in objectives:
         lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in column(frame, name)])
+    lines.append([f"Held up by: {cause}" if cause else "" for cause in text(frame, "bottleneck")])
+    lines.append(_doubts(frame, probes))
     endings = [_ending(*pair) for pair in zip(frame["outcome"], text(frame, "error"), strict=True)]
     whole = zip(*lines, endings, strict=True)
     return {
         int(number): "\n".join(part for part in parts if part)
         for number, parts in zip(frame["number"], whole, strict=True)
     }
+
+
+def _doubts(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
+    """What casts doubt on each trial's measurements, and the step time of a probe of its shape, which ran alone."""
+    flags = [str(each) for each in text(frame, "quality_flags")]
+    if not any(flags):
+        return flags
+    steps = probed_step_seconds(frame, probes)
+    return [_doubt(*parts) for parts in zip(flags, column(frame, "step_seconds_median"), steps, strict=True)]
+
+
+def _doubt(flags: str, step_seconds: float, probed_seconds: float) -> str:
+    if not flags:
+        return ""
+    said = f"Doubts about the measurement: {flags}"
+    if not math.isfinite(probed_seconds):
+        return said
+    took, probed = (format_metric("step_seconds_median", value) for value in (step_seconds, probed_seconds))
+    return f"{said}\nA step took {took}; that of a probe, alone on the device, {probed}"
 
 
 def _ending(outcome: str, error: object) -> str:

@@ -81,7 +81,7 @@ class Evidence:
     @cached_property
     def texts(self) -> dict[int, str]:
         """What the mark of a detailed trial says, by its number; the same in every figure."""
-        return trial_texts(self.detailed, self.swept, self.objectives)
+        return trial_texts(self.detailed, self.swept, self.objectives, self.probes)
 
     @property
     def num_confirmed(self) -> int:

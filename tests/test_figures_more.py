@@ -215,5 +215,5 @@ def test_where_trials_failed_by_parameter():
 def test_what_is_missing_is_said_with_its_remedy():
     made = drawn(gather(make_frames(0)))
     assert made.figures == []
-    assert len(made.absent) == 14
+    assert len(made.absent) == 15
     assert all(item.title and item.remedy.startswith(("wants", "has")) for item in made.absent)

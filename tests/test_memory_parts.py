@@ -12,6 +12,7 @@ from frames_factory import frames_of, make_spec
 from reports.evidence import Evidence, gather
 from reports.figure import Absent, Bars, Points, Rule
 from reports.figures.all import drawn
+from reports.figures.fronts import fronts
 from reports.figures.memory_parts import memory_parts
 from reports.html import page
 from sweep.analysis.shapes import probe_rows
@@ -72,6 +73,26 @@ def test_two_micro_batches_stand_for_many_and_a_growing_batch_for_none() -> None
     trials = evidence_of([trial(0, several), trial(1, growing)], []).trials
     made = pd.DataFrame([probe(config_of(batch__accumulation=2)), probe(config_of())])
     assert probe_rows(trials, made).tolist() == [0, -1]
+
+
+def test_a_doubtful_trial_tells_what_an_unhurried_probe_took() -> None:
+    ran = {"outcome": "complete", "quality_flags": "", "step_seconds_median": 0.02}
+    rows = [
+        trial(0, config_of(), step_seconds_median=0.03, quality_flags="busy_host", bottleneck="data"),
+        trial(1, config_of(), step_seconds_median=0.02),
+        trial(2, config_of(batch__micro=64), step_seconds_median=0.04, quality_flags="drift"),
+        trial(3, config_of(batch__accumulation=4), step_seconds_median=0.09, quality_flags="drift"),
+    ]
+    doubted = probe(config_of(batch__micro=64), **ran | {"quality_flags": "spread"})
+    evidence = evidence_of(rows, [probe(config_of(), **ran), doubted, probe(config_of(batch__accumulation=2), **ran)])
+    texts = evidence.texts
+    assert "Held up by: data" in texts[0]
+    assert "busy_host\nA step took 30.0 ms; that of a probe, alone on the device, 20.0 ms" in texts[0]
+    assert "Doubts" not in texts[1]
+    assert "drift" in texts[2]
+    assert not any("probe" in texts[number] for number in (1, 2, 3))
+    caption = fronts(evidence)[0].caption  # type: ignore[index]
+    assert "Of 3 search trials the measurement is in doubt" in caption
 
 
 def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> None:

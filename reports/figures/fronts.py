@@ -8,7 +8,7 @@ from reports.evidence import Evidence, known
 from reports.figure import Absent, Figure, Layer, Panel
 from reports.figures import edges, marks
 from reports.labels import metric_label, plural
-from sweep.analysis.summary import column
+from sweep.analysis.summary import column, text
 from sweep.spec.metrics import METRICS
 
 TITLE = "What one objective costs in another"
@@ -75,15 +75,23 @@ def _unfinished(
 
 def _caption(evidence: Evidence) -> str:
     num_search = len(evidence.search)
-    text = f"{plural(num_search, 'complete search trial')}, one seed each"
+    said = f"{plural(num_search, 'complete search trial')}, one seed each"
     num_detailed = int(evidence.search["detailed"].sum())
     if num_search > num_detailed:
-        text += f" ({num_detailed:,} of them as single marks, all as the shade behind)"
+        said += f" ({num_detailed:,} of them as single marks, all as the shade behind)"
     if evidence.num_confirmed:
-        text += f"; {plural(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
+        said += f"; {plural(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
     else:
-        text += "; nothing is confirmed with fresh seeds"
+        said += "; nothing is confirmed with fresh seeds"
+    said += _doubts(evidence)
     return (
-        f"{text}. The line joins what nothing else beats in this pair. A trial that did not complete stands at the "
+        f"{said}. The line joins what nothing else beats in this pair. A trial that did not complete stands at the "
         "time and memory it had used, or beyond the thin line where nothing was measured."
     )
+
+
+def _doubts(evidence: Evidence) -> str:
+    num = int(np.sum(text(evidence.search, "quality_flags") != ""))
+    if not num:
+        return ""
+    return f". Of {plural(num, 'search trial')} the measurement is in doubt: their marks say why, and what a probe took"

@@ -97,12 +97,13 @@ def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Pan
     labels = [_label(found.facts[row]) for row in rows]
     layers: list[Layer] = []
     places, starts = floats(np.arange(len(rows))), np.zeros(len(rows))
-    for part, lengths in zip(MEMORY_PARTS, found.parts[rows].T, strict=True):
+    used = found.parts.any(axis=0)
+    for part, lengths, is_used in zip(MEMORY_PARTS, found.parts[rows].T, used, strict=True):
         texts = tuple(
             f"{name}, micro batch {label}: {_NAMES[part]} {format_value('bytes', length)}"
             for label, length in zip(labels, lengths, strict=True)
         )
-        if lengths.any():
+        if is_used:  # by any model, so that the legend has one order
             layers.append(Bars(_NAMES[part], part, places, floats(starts), floats(lengths), texts))
         starts = starts + lengths
     layers += _measured(found, rows, labels)

@@ -15,6 +15,7 @@ from sweep.analysis.pareto import Mask, Values
 from sweep.spec.trial import Scalar
 
 _MICRO, _ACCUMULATION = "batch.micro", "batch.accumulation"
+_MOST_PROBED = 2  # micro batches in a probe's step
 # What the batch section comes to in one step is worked out from what was recorded.
 _OF_A_STEP = frozenset({_MICRO, _ACCUMULATION, "batch.schedule"})
 # These facts say that the setting does not count in this shape, whatever it is.
@@ -43,7 +44,7 @@ def probe_rows(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
     trial whose global batch grew on the way is of no single shape."""
     found = np.full(len(trials), -1, dtype=np.int64)
     grew = ~np.isin(text(trials, "config.batch.schedule"), ["", "constant"])
-    micro, several = micro_batches(trials), np.where(grew, np.nan, np.minimum(accumulations(trials), 2))
+    micro, several = micro_batches(trials), np.where(grew, np.nan, np.minimum(accumulations(trials), _MOST_PROBED))
     devices, probed_on = text(trials, "device"), text(probes, "device")
     settings: dict[str, _Setting] = {}
     for row, facts in enumerate(facts_of(probes)):
@@ -57,10 +58,24 @@ def probe_rows(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
     return found
 
 
+def probed_step_seconds(trials: pd.DataFrame, probes: pd.DataFrame) -> Values:
+    """The median step time of the probe of each trial's shape; NaN where there is no complete one without a flag, and
+    where a step of the trial has more micro batches than the probe's. Shape ``[trials]``."""
+    is_good = (text(probes, "outcome") == "complete") & (text(probes, "quality_flags") == "")
+    good = probes[np.asarray(is_good, dtype=np.bool_)]
+    rows = probe_rows(trials, good)
+    known = (rows >= 0) & (accumulations(trials) <= _MOST_PROBED)
+    found = np.full(len(trials), np.nan)
+    found[known] = column(good, "step_seconds_median")[rows[known]]
+    return found
+
+
 _Setting = tuple[Numbers, list[Scalar]]  # which of the distinct values each trial has
 
 
 def _setting(trials: pd.DataFrame, key: str) -> _Setting:
+    if f"config.{key}" not in trials.columns:
+        return np.zeros(len(trials), dtype=np.int64), [None]
     codes, values = pd.factorize(trials[f"config.{key}"], use_na_sentinel=False)
     return codes, [plain_value(value) for value in values]
 

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from sweep.training.data.feeders import Batch
+from sweep.training.lifeline import LIFELINE
 from sweep.training.world import SOLO, World
 
 Place = NDArray[np.float64]  # all trained weights, one after another
@@ -101,6 +102,7 @@ class Landscape:
     def _parts(self) -> Iterator[Tensor]:
         # each batch's share of the mean loss
         for images, labels in self._batches():
+            LIFELINE.beat()
             logits = self._model(self._normalise(images))
             yield cross_entropy(logits, labels, reduction="sum") / self._count
 

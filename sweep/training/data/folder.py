@@ -17,6 +17,7 @@ from sweep.spec.trial import DataSection
 from sweep.training.data.cache import cached_pixels
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.splits import Source
+from sweep.training.lifeline import LIFELINE
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
@@ -170,7 +171,8 @@ def _decode(paths: list[str], side: int, resize: bool) -> Pixels:
         fill(range(len(paths)))
         return pixels
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        list(pool.map(fill, spans))
+        for _ in pool.map(fill, spans):
+            LIFELINE.beat()  # a large folder takes many minutes
     return pixels
 
 

@@ -1,0 +1,259 @@
+"""Asked to leave, a trial finishes its step, writes a checkpoint and goes; the same command goes on from there."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_checkpoint import curve
+from test_retries import causes, run, small, store
+
+from sweep.executors.process import ProcessExecutor
+from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.store import Store, open_store
+from sweep.search.departure import Departure, departure_on_signals
+from sweep.search.events import AttemptEnded, Leaving, Stopped
+from sweep.spec.trial import build_config
+from sweep.training.lifeline import LIFELINE
+from sweep.training.trial import run_trial
+
+__all__ = ["store"]  # a fixture
+
+NEVER = 1e9
+
+
+def task(weights: Path, checkpoints: Path | None = None, **values: object) -> TrialTask:
+    settings = {"data.subset": 300, "budget.epochs": 3.0, "seed": 3, "optimizer.lr": 0.02, "model.dropout": 0.1}
+    settings |= {key.replace("__", "."): value for key, value in values.items()}
+    folder = str(checkpoints) if checkpoints else None
+    task = TrialTask(0, build_config(settings, "test"), device="cpu", checkpoint_dir=folder, weights_path=str(weights))
+    return replace(task, checkpoint_seconds=NEVER, threads=1)
+
+
+def leave_at(given: TrialTask, step: int) -> list[Message]:
+    """What a trial says that is asked to leave when it has told that step."""
+    heard = []
+    for message in run_trial(given):
+        heard.append(message)
+        if isinstance(message, Progress | Evaluation) and message.step >= step:
+            LIFELINE.ask_to_leave()
+    LIFELINE.forget()
+    return heard
+
+
+def test_a_trial_that_left_goes_on_as_if_it_had_stayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweep.training.trial._WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.trial._PROGRESS_SECONDS", 0.0)
+    expected = list(run_trial(task(tmp_path / "unbroken")))
+    broken = task(tmp_path / "broken", tmp_path / "checkpoints")
+    busy_seconds, steps = 0.0, []
+    for step in (0, 7):
+        began = time.perf_counter()
+        *_, ending = leave_at(broken, step)
+        busy_seconds += time.perf_counter() - began
+        assert isinstance(ending, Ending)
+        assert (ending.outcome, ending.cause) == ("cancelled", "left")
+        assert ending.error == f"asked to leave, after step {ending.measurements['num_steps']}"
+        steps.append(ending.measurements["num_steps"])
+        assert len(list((tmp_path / "checkpoints").iterdir())) == len(steps)
+        time.sleep(0.5)  # a gap that must count nowhere
+    assert steps == [1, 8]
+    began = time.perf_counter()
+    found = list(run_trial(broken))
+    busy_seconds += time.perf_counter() - began
+    assert curve(found) == curve(expected)
+    one, two = load_file(tmp_path / "unbroken"), load_file(tmp_path / "broken")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert isinstance(found[-1], Ending)
+    assert (found[-1].outcome, found[-1].measurements["num_steps"]) == ("complete", 15)
+    # all segments, and neither gap
+    assert 0.5 * busy_seconds < found[-1].measurements["total_seconds"] <= busy_seconds
+
+
+def test_without_checkpoints_a_trial_leaves_as_well(tmp_path: Path) -> None:
+    *_, ending = leave_at(task(tmp_path / "weights"), 0)
+    assert isinstance(ending, Ending)
+    assert (ending.outcome, ending.measurements["num_steps"] < 15) == ("cancelled", True)
+    assert not (tmp_path / "weights").exists()
+
+
+def test_ranks_leave_together_and_go_on_together(tmp_path: Path) -> None:
+    ranks: dict[str, object] = {"distributed__world_size": 2, "batch__micro": 16, "budget__epochs": 4.0}
+    with ProcessExecutor(["cpu"]) as executor:
+        expected = heard_of(executor, task(tmp_path / "unbroken", **ranks))
+        broken = task(tmp_path / "broken", tmp_path / "checkpoints", **ranks)
+        left = heard_of(executor, broken, ask_at=1)
+        assert isinstance(left[-1], Ending)
+        assert (left[-1].outcome, left[-1].cause) == ("cancelled", "left")
+        assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+        found = heard_of(executor, broken)
+    assert curve(found) == curve(expected)
+    one, two = load_file(tmp_path / "unbroken"), load_file(tmp_path / "broken")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def heard_of(executor: ProcessExecutor, given: TrialTask, ask_at: int | None = None) -> list[Message]:
+    executor.start(given)
+    messages: list[Message] = []
+    while not (messages and isinstance(messages[-1], Ending)):
+        messages += [message for _, message in executor.poll(60.0)]
+        if ask_at is not None and any(isinstance(said, Evaluation) and said.step >= ask_at for said in messages):
+            executor.ask_to_leave(given.number)
+            ask_at = None
+    return messages
+
+
+# ---------------------------------------------------------------------- the study
+
+
+def test_a_study_that_is_asked_to_leave_ends_with_its_trial_open(store: Store, tmp_path: Path) -> None:
+    departure = Departure()
+    threading.Timer(2.0, departure.ask, (signal.SIGTERM,)).start()
+    events = run(store, small(trials=3), "leaving", tmp_path, departure=departure)
+    (record,) = store.trial_records("s")
+    assert (record.outcome, causes(store)) == (None, ["terminated"])
+    assert [event for event in events if isinstance(event, Leaving | AttemptEnded | Stopped)] == [
+        Leaving("terminated", 1),
+        AttemptEnded(0, "terminated"),
+        Stopped("terminated; the same command goes on from here."),
+    ]
+    run(store, small(trials=1), "leaving", tmp_path)
+    (record,) = store.trial_records("s")
+    assert (record.outcome, causes(store)) == ("complete", ["terminated", ""])
+
+
+@pytest.mark.parametrize("runner", ["stubborn", "killed_at_once"])
+def test_whoever_does_not_leave_is_stopped_and_stays_open(store: Store, tmp_path: Path, runner: str) -> None:
+    departure = Departure()
+    departure.ask(signal.SIGUSR1)
+    began = time.monotonic()
+    store.create_study(small())
+    config = small().config({"batch.micro": 64, "optimizer.lr": 0.01})
+    store.add_trial("s", 0, "search", config, config.model_dump_json())
+    run(store, small(), runner, tmp_path, departure=departure)
+    assert causes(store) == []  # nothing begins any more
+    departure.cause = ""
+    threading.Timer(1.5, departure.ask, (signal.SIGUSR1,)).start()
+    if runner == "stubborn":
+        run(store, small(), runner, tmp_path, departure=departure, leave_seconds=0.3)
+        assert causes(store) == ["preempted"]
+        assert store.trial_records("s")[0].outcome is None
+        assert time.monotonic() - began < 60
+
+
+# ---------------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "code"),
+    [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143), (signal.SIGUSR1, "preempted", 75)],
+)
+def test_the_first_signal_asks_and_the_second_stops(number: int, cause: str, code: int) -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    told: list[str] = []
+    expected = KeyboardInterrupt if number == signal.SIGINT else SystemExit
+    with departure_on_signals(lambda: told.append(cause)) as departure:
+        assert departure.cause == ""
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)  # a wrapper that hands on the terminal's
+        assert (departure.cause, departure.exit_code, told) == (cause, code, [cause])
+        time.sleep(0.3)
+        with pytest.raises(expected) as stopped:
+            os.kill(os.getpid(), number)
+        if isinstance(stopped.value, SystemExit):
+            assert stopped.value.code == code
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
+    with pytest.raises(expected):
+        departure.insist()
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with departure_on_signals() as departure:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert departure.cause == ""
+    finally:
+        signal.signal(signal.SIGINT, before)
+    Departure().insist()
+
+
+def test_outside_of_the_main_thread_nothing_is_touched() -> None:
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with departure_on_signals() as departure:
+            seen.append((departure.cause, signal.getsignal(signal.SIGINT) is before))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [("", True)]
+
+
+SUPERVISOR = """
+import sys
+from contextlib import closing
+from pathlib import Path
+from sweep.search.departure import departure_on_signals
+from test_retries import open_store, run, small
+
+folder, runner, leave_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+with closing(open_store(folder / "study.sqlite", create=True)) as store, departure_on_signals() as departure:
+    run(store, small(), runner, folder, departure=departure, leave_seconds=leave_seconds)
+departure.insist()
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    made: list[subprocess.Popen[str]] = []
+
+    def begin(runner: str, leave_seconds: float) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SUPERVISOR, str(tmp_path), runner, str(leave_seconds)]
+        made.append(subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True))
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "logs/trial-00000.log").exists():
+            assert made[-1].poll() is None, made[-1].communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)  # until it has spoken
+        return made[-1]
+
+    yield begin
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -2), (signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
+def test_a_program_leaves_with_the_exit_code_of_the_signal(start: Any, tmp_path: Path, number: int, code: int) -> None:
+    supervisor = start("leaving", 30.0)
+    os.kill(supervisor.pid, number)
+    _, errors = supervisor.communicate(timeout=30)
+    assert supervisor.returncode in (code, 130 if number == signal.SIGINT else code), errors
+    with closing(open_store(tmp_path / "study.sqlite")) as opened:
+        assert opened.trial_records("s")[0].outcome is None
+        assert causes(opened) == [{-2: "interrupted", 143: "terminated", 75: "preempted"}[code]]
+
+
+def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:
+    supervisor = start("stubborn", 1000.0)
+    os.kill(supervisor.pid, signal.SIGTERM)
+    time.sleep(1.0)
+    assert supervisor.poll() is None
+    os.kill(supervisor.pid, signal.SIGTERM)
+    assert supervisor.wait(30) == 143
+    with closing(open_store(tmp_path / "study.sqlite")) as opened:
+        assert opened.trial_records("s")[0].outcome is None
+        assert causes(opened) == ["terminated"]

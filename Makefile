@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STUDY ?= quickstart
 
-.PHONY: setup demo check security test test-slow test-browser test-gpu bench bench-peers bench-gpu clean
+.PHONY: setup demo check security test test-slow faults test-browser test-gpu bench bench-peers bench-gpu clean
 
 setup: $(VENV)/.ready
 
@@ -37,6 +37,10 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
+
+# The whole storm of faults upon real studies, of which `make test` has a tenth; its last line says what was lost.
+faults: setup
+	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
 
 test-browser: setup
 	$(BIN)/python -m pytest -m browser

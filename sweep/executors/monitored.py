@@ -56,7 +56,7 @@ class MonitoredExecutor(Executor):
         flags = (*ending.quality_flags, *seen.flags, *self._compare(ending))
         return replace(
             ending,
-            measurements=ending.measurements | seen.measurements,
+            measurements=ending.measurements | _of_all_attempts(seen.measurements, ending),
             quality_flags=tuple(dict.fromkeys(flags)),
         )
 
@@ -68,6 +68,15 @@ class MonitoredExecutor(Executor):
         flags = reference_flags(seconds, others)
         others.append(seconds)
         return flags
+
+
+def _of_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, float]:
+    # what the attempts before drew is lost with them; the power of this one stands for theirs
+    watched_seconds = sum(end - begin for begin, end in ending.training_spans)
+    if "energy_joules" not in seen or not watched_seconds:
+        return seen
+    trained_seconds = ending.measurements.get("train_seconds", watched_seconds)
+    return seen | {"energy_joules": seen["energy_joules"] * max(1.0, trained_seconds / watched_seconds)}
 
 
 def source_of(device: str) -> Source:

@@ -1,0 +1,314 @@
+"""What nobody gets in by: code in files, names as paths, the environment in records. See docs/security.md."""
+
+import ast
+import importlib.metadata
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from audit_dependencies import judge
+from packaging.requirements import Requirement
+from records_factory import make_spec, make_store
+
+from sweep import TrialConfig
+from sweep.search.session import Options, open_session
+from sweep.spec.errors import InputError
+from sweep.spec.study import build_study
+from sweep.spec.trial import DataSection, config_keys
+from sweep.training.data.downloads import cifar10
+from sweep.training.data.known import KNOWN_SETS
+from sweep.training.models.pretrained import read_weights
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = sorted(
+    path for folder in ("sweep", "reports", "studies", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+)
+
+# ---------------------------------------------------------------------- what the source may not say
+
+FORBIDDEN_MODULES = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "shelve",
+    "marshal",
+    "yaml",
+    "optunahub",
+    "code",
+}
+FORBIDDEN_CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "os.system",
+    "os.popen",
+    "torch.export.load",
+    "pd.read_pickle",
+}
+FORBIDDEN_NAMES = {"JournalRedisBackend", "JournalFileBackend", "JournalStorage", "FileSystemArtifactStore"}
+# Runs a program that its user named.
+PLUGINS = "sweep/training/plugins.py"
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_name(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _keywords(call: ast.Call) -> dict[str, Any]:
+    return {word.arg: getattr(word.value, "value", ...) for word in call.keywords if word.arg}
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (each.name.partition(".")[0] for each in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        yield (node.module or "").partition(".")[0]
+
+
+def _faults(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        yield from (f"imports {module}" for module in _imported(node) if module in FORBIDDEN_MODULES)
+        if _name(node).rpartition(".")[2] in FORBIDDEN_NAMES:
+            yield f"names {_name(node)}"
+        if not isinstance(node, ast.Call):
+            continue
+        name, words = _name(node.func), _keywords(node)
+        if name in FORBIDDEN_CALLS or name.endswith((".to_pickle", ".read_pickle")):
+            yield f"calls {name}"
+        if name in {"torch.load", "load"} and "weights_only" in words and words["weights_only"] is not True:
+            yield "loads code with weights"
+        if name == "torch.load" and words.get("weights_only") is not True:
+            yield "torch.load without weights_only=True"
+        if name == "np.load" and words.get("allow_pickle") is not False:
+            yield "np.load without allow_pickle=False"
+        if words.get("shell") not in (None, False) or words.get("allow_pickle") is True:
+            yield f"{name} with a shell or a pickle"
+        if name == "Environment" and words.get("autoescape") is not True:
+            yield "a template that is not escaped"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from joblib import load", "torch.load(f)", "torch.load(f, weights_only=False)", "eval(x)",
+        "np.load(f)", "np.load(f, allow_pickle=True)", "subprocess.run(c, shell=True)", "pd.read_pickle(f)",
+        "yaml.load(f)\nimport yaml", "optuna.storages.JournalStorage(b)", "Environment()", "os.system(c)",
+    ],
+)  # fmt: skip
+def test_the_rules_of_the_source_find_what_they_forbid(source: str) -> None:
+    assert list(_faults(source))
+
+
+def test_no_source_reads_pickles_or_runs_texts() -> None:
+    assert len(SOURCES) > 250
+    found = [f"{path.relative_to(ROOT)}: {fault}" for path in SOURCES for fault in _faults(path.read_text())]
+    assert found == []
+
+
+def test_only_a_plugin_is_executed_by_path() -> None:
+    users = [path for path in SOURCES if "spec_from_file_location" in path.read_text()]
+    assert [str(path.relative_to(ROOT)) for path in users] == [PLUGINS]
+
+
+# ---------------------------------------------------------------------- files that would run code
+
+
+class Payload:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self._marker,)
+
+
+def test_weights_that_are_a_program_are_refused_and_not_run(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    for name in ("plain.pt", "inside.pth"):
+        content: Any = (
+            Payload(marker) if name == "plain.pt" else {"state_dict": {"w": torch.ones(1), "x": Payload(marker)}}
+        )
+        torch.save(content, tmp_path / name)
+        with pytest.raises(InputError, match="cannot be read as plain tensors"):
+            read_weights(str(tmp_path / name))
+    assert not marker.exists()
+    torch.load(tmp_path / "plain.pt", weights_only=False)
+    assert marker.exists()  # so the file would have done it
+
+
+def test_a_downloaded_set_that_was_tampered_with_is_not_unpickled(tmp_path: Path) -> None:
+    known = KNOWN_SETS["cifar10"]
+    folder = tmp_path / known.folder
+    folder.mkdir()
+    for name in known.files:
+        (folder / name).write_bytes(pickle.dumps({"data": Payload(tmp_path / "ran"), "label_names": []}))
+    with pytest.raises(InputError, match="cifar10"):
+        cifar10(DataSection(name="cifar10", root=str(tmp_path)))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "value", ["os.system", "os:system", "__import__('os')", "{{7*7}}", "lambda: 1", "torch.nn.Linear"]
+)
+def test_no_key_of_a_configuration_names_code(value: str, tmp_path: Path) -> None:
+    before = set(sys.modules)
+    texts = [key for key in config_keys() if key not in {"data.root", "model.weights"}]
+    for key in texts:
+        with pytest.raises(InputError):
+            build_study({"name": "a", "base": {key: value}}, str(tmp_path))
+    assert set(sys.modules) - before <= {"difflib"}
+    assert TrialConfig.model_validate({"data": {"root": value}}).data.root == value  # a path, which is only opened
+
+
+# ---------------------------------------------------------------------- names
+
+
+def test_a_folder_that_holds_another_study_is_left_alone(tmp_path: Path) -> None:
+    """As where the file system takes Lr and lr for one name."""
+    make_store(tmp_path / "lr" / "study.sqlite", make_spec("Lr")).close()
+    with (
+        pytest.raises(InputError, match="it holds the study 'Lr', not 'lr'"),
+        open_session(
+            make_spec("lr", base={"data.name": "digits"}), Options(root=tmp_path, device="cpu", executor="inline")
+        ),
+    ):
+        pass
+
+
+# ---------------------------------------------------------------------- environment
+
+STUDY = """
+name = "tiny"
+trials = 1
+sampler = "random"
+confirm = { max_configurations = 0, seeds = 0 }
+[base]
+data.name = "digits"
+data.subset = 64
+budget.steps = 2
+[space]
+"batch.micro" = { choice = [16, 32] }
+"""
+
+
+CANARY, SEEN = "canary-5f1c2", "seen-5f1c2"
+NO_NETWORK = ["unshare", "--map-root-user", "--net"]
+
+
+@pytest.fixture(scope="module")
+def has_no_network() -> bool:
+    """Whether a command may be run without any network here."""
+    return shutil.which("unshare") is not None and subprocess.run([*NO_NETWORK, "true"], check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, has_no_network: bool) -> tuple[Path, list[str]]:
+    """The folder of a study that was run, reported and exported, and what the commands said."""
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "tiny.toml").write_text(STUDY)
+    environment = {**os.environ, "X_TOKEN": CANARY, "AWS_SECRET_ACCESS_KEY": CANARY, "OMP_MARKER": SEEN}
+    said = []
+    for command in (["run", "tiny.toml", "--json"], ["export", "tiny", str(folder / "out"), "--to", "csv"]):
+        done = subprocess.run(
+            [*(NO_NETWORK if has_no_network else []), sys.executable, "-m", "sweep.cli", *command],
+            cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said += [done.stdout, done.stderr]
+    return folder, said
+
+
+def test_no_artefact_holds_a_variable_that_was_not_asked_for(ran: tuple[Path, list[str]]) -> None:
+    folder, said = ran
+    assert CANARY not in "".join(said)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
+    assert any(SEEN.encode() in path.read_bytes() for path in files)  # of the list of variables that are kept
+
+
+def test_a_study_runs_without_any_network(ran: tuple[Path, list[str]], has_no_network: bool) -> None:
+    if not has_no_network:
+        pytest.skip("this machine allows no network namespaces")
+    assert json.loads(ran[1][0])["outcomes"] == {"complete": 1}
+    assert (ran[0] / "runs/tiny/report.html").exists()
+
+
+# ---------------------------------------------------------------------- licences
+
+STRONG = re.compile(r"(?<!L)(?<!Lesser )(?<!Library or Lesser )\b(A?GPL|General Public License)", re.IGNORECASE)
+WEAK_ALLOWED = {"moocore", "psycopg", "psycopg-binary"}  # LGPL, as they are published and never changed
+
+
+def _requirements(project: str, extras: tuple[str, ...]) -> Iterator[str]:
+    for line in importlib.metadata.requires(project) or ():
+        need = Requirement(line)
+        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield need.name.lower().replace("_", "-")
+
+
+def _closure(extras: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(_requirements("batch-sweep", extras))
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            needs = list(_requirements(name, ()))
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another platform
+        found.add(name)
+        waiting += needs
+    return found
+
+
+def _licence(project: str) -> str:
+    about = importlib.metadata.metadata(project)
+    classifiers = [each for each in about.get_all("Classifier") or () if each.startswith("License")]
+    first_line = (about.get("License") or "").strip().partition("\n")[0]
+    return about.get("License-Expression") or " ".join([*classifiers, first_line])
+
+
+def test_what_a_user_installs_has_no_licence_that_binds() -> None:
+    projects = _closure(("dashboard", "postgres"))
+    assert {"torch", "sqlalchemy", "numpy", "moocore"} <= projects
+    licences = {project: _licence(project) for project in projects}
+    assert [project for project, licence in licences.items() if not licence] == []
+    assert {project: text for project, text in licences.items() if STRONG.search(text)} == {}
+    weak = {project for project, text in licences.items() if re.search("LGPL|Lesser", text)}
+    assert weak <= WEAK_ALLOWED
+
+
+def test_the_licence_rule_tells_strong_from_weak() -> None:
+    for text in ("GPL-3.0-only", "AGPL-3.0", "License :: OSI Approved :: GNU General Public License v3 (GPLv3)"):
+        assert STRONG.search(text)
+    for text in ("LGPL-2.1-or-later", "GNU Lesser General Public License v3 (LGPLv3)", "MIT"):
+        assert not STRONG.search(text)
+
+
+def test_an_audit_that_saw_nothing_is_no_clean_bill() -> None:
+    hole = {"name": "a", "version": "1", "vulns": [{"id": "CVE-1"}]}
+    clean, skipped = {"name": "b", "version": "1", "vulns": []}, {"name": "c", "skip_reason": "not found"}
+    own = {"name": "batch-sweep", "skip_reason": "distribution marked as editable"}
+    assert judge([clean, own])[0] == 0
+    assert judge([clean, hole])[0] == 1
+    code, lines = judge([clean, skipped])
+    assert code == 3
+    assert "NOT AUDITED" in lines[-1]
+    assert json.dumps(lines).count("c") > 0

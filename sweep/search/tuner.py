@@ -103,7 +103,7 @@ class Tuner:
             yield Stopped(f"every point of its space has been tried: {num} instead of {self._spec.trials}.")
 
     def _choose(self) -> tuple[Phase, TrialConfig] | None:
-        # earlier versions cancelled what an interruption cut off: that is trained again first, so that no point is missed
+        # earlier versions cancelled what they cut off: that is trained again first, so that no point is missed
         again = self._roster.take_cancelled("search")
         config = again.config if again else self._propose()
         if config is not None:

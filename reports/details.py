@@ -170,12 +170,13 @@ def fixed_settings(evidence: Evidence) -> list[tuple[str, str]]:
     from sweep.spec.trial import TrialConfig, flatten
 
     frame = evidence.trials
+    one = frame.head(1)
     found = []
     for key, default in flatten(TrialConfig()).items():
         name = f"config.{key}"
         if key == "seed" or key in evidence.swept or name not in frame.columns or not len(frame):
             continue
-        first = settings(frame.head(1), key)[0]
+        first = settings(one, key)[0]
         if frame[name].nunique(dropna=False) == 1 and first != format_setting(default):
             found.append((key, first))
     return found

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sweep.probing.shapes import shape_of
+from sweep.records.columns import MEMORY_PARTS
 from sweep.spec.metrics import METRICS as METRIC_TABLE
 from sweep.spec.study import StudySpec, build_study
 from sweep.spec.trial import config_keys, flatten
@@ -56,6 +58,21 @@ def make_frames(num_search: int = 40, confirm: int = 0, seed: int = 0, **changes
         for extra in range(1, 4):
             rows.append(_confirm_row(row, rng, len(rows), spec.seed + extra))
     return frames_of(spec, rows)
+
+
+def estimates_of(spec: StudySpec, device: str = "cpu: made") -> pd.DataFrame:
+    """Probes of each model and of three micro batches: what memory is for, as it was estimated and as it came out."""
+    mebi = 2**20
+    rows = []
+    for model in ("resnet8", "vit_micro"):
+        for micro in (16, 64, 256):
+            config = spec.config({"model.name": model, "batch.micro": micro, "optimizer.lr": 0.1})
+            row: dict[str, Any] = {"study": spec.name, "shape_key": f"{model}{micro}", "device": device}
+            row |= {"shape": shape_of(config).text, "micro_batch": micro, "outcome": "complete", "quality_flags": ""}
+            row |= {f"forecast_{part}_bytes": 2 * mebi for part in MEMORY_PARTS}
+            row |= {"forecast_activation_bytes": int(0.3 * micro * mebi)}
+            rows.append(row | {"peak_memory_bytes": int((8 + 0.35 * micro) * mebi), "step_seconds_median": micro / 4e3})
+    return pd.DataFrame(rows)
 
 
 def frames_of(spec: StudySpec | None, rows: list[dict[str, Any]]) -> MadeFrames:

@@ -357,3 +357,18 @@ def test_commands_carry_what_was_changed() -> None:
     assert shlex.split(variant)[-1] == 'model.weights="my weights.safetensors"'
     own = make_spec(name="quickstart_of_mine")  # another space, so no command makes it of the shipped one
     assert called(own.name, own).argument == "quickstart_of_mine.toml"
+
+
+@pytest.mark.parametrize(
+    ("place", "command"),
+    [
+        ("", "sweep run s.toml --trials 9"),
+        ("runs/s", "sweep run s.toml --trials 9"),
+        ("other place/s", "sweep run s.toml --root 'other place' --trials 9"),
+        ("/else/s/study.sqlite", "sweep run s.toml --root /else --trials 9"),
+        ("exports/of_s", "sweep run s.toml --trials 9"),  # cannot be gone on with
+        ("sqlite:////else/all.sqlite", "sweep run s.toml --store sqlite:////else/all.sqlite --trials 9"),
+    ],
+)
+def test_commands_lead_to_where_the_records_are(place: str, command: str) -> None:
+    assert run_more(called("s", None, place), 9) == command

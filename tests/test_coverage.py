@@ -135,6 +135,18 @@ def test_recommendations_are_on_the_front_in_many_studies(make: Callable[[int], 
 
 
 @pytest.mark.slow
+def test_where_seeds_scatter_more_than_rivals_differ_the_answer_says_so() -> None:
+    """Of configurations that cost exactly the same, one seed each, which is the better one is hardly more than a guess:
+    then the stated probability falls with the true one, and the answer names the seeds that would tell."""
+    studies = [simulate(seed, noise=0.004) for seed in range(3000, 3200)]
+    truly, said = _shares(studies)
+    assert said == pytest.approx(truly, abs=0.05)
+    for study in studies[:20]:
+        for item in recommend(study.frames, uses=("speed", "memory")).uses.values():
+            assert item.missing or item.on_front >= 0.95
+
+
+@pytest.mark.slow
 def test_certainty_of_the_most_accurate_is_honest() -> None:
     """Of the choices for accuracy that are said to be the best with probability p, a share of about p is."""
     said, true = [], []

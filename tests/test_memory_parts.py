@@ -2,12 +2,16 @@
 
 import dataclasses
 import json
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from frames_factory import frames_of, make_spec
+from records_factory import add_trials, make_config, make_store
+from records_factory import make_spec as records_spec
 
 from reports.evidence import Evidence, gather
 from reports.figure import Absent, Bars, Points, Rule
@@ -16,9 +20,15 @@ from reports.figures.fronts import fronts
 from reports.figures.memory_parts import memory_parts
 from reports.html import page
 from sweep.analysis.shapes import probe_rows
+from sweep.executors.consulted import ConsultedExecutor
+from sweep.executors.inline import InlineExecutor
+from sweep.probing.estimate import estimate_memory
 from sweep.probing.shapes import Shape, shape_of
+from sweep.records.messages import Ending
+from sweep.records.probes import ProbeBook, probe_record
 from sweep.records.rows import TrialRecord
 from sweep.search import memory_parts as asked
+from sweep.search.foresight import Foresight
 from sweep.spec.trial import TrialConfig, build_config, flatten
 
 MIB = 2.0**20
@@ -149,3 +159,24 @@ def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.
     wanted.clear()
     asked.estimate_trained([record(0, config_of(), 1.0)], frozenset[Shape](), wanted.append)
     assert wanted == []
+
+
+def test_what_was_trained_is_estimated_and_kept_beside_its_probe(tmp_path: Path) -> None:
+    executor = ConsultedExecutor(InlineExecutor("cpu"))
+    with closing(make_store(tmp_path / "study.sqlite", records_spec())) as store:
+        add_trials(store, ["complete"] * 22)
+        foresight = Foresight(records_spec(), executor, None, executor.describe(), "cpu")
+        foresight.explain_memory(store)
+        smallest = make_config(0)
+        book, shape = ProbeBook(store, "s"), shape_of(smallest)
+        (kept,) = [each for each in book.of_device(foresight.device_class) if each.shape == shape.text]
+        assert (kept.outcome, kept.micro_batch, kept.peak_memory_bytes) == ("estimated", 16, None)
+        assert sum(kept.forecast.values()) == estimate_memory(smallest).peak_memory_bytes
+        # a probe that comes later takes the row and leaves the estimate
+        measured = {"peak_memory_bytes": 7, "step_seconds_mean": 0.1}
+        ending = Ending("complete", measured, foresight.device_class)
+        again = Foresight(records_spec(), executor, None, executor.describe(), "cpu")
+        again.prober.used[kept.shape_key] = probe_record(kept.shape_key, shape.text, 16, ending, 0.0)
+        again.keep_in(store)
+        (row,) = [each for each in book.of_device(foresight.device_class) if each.shape == shape.text]
+    assert (row.outcome, row.peak_memory_bytes, row.forecast) == ("complete", 7, kept.forecast)

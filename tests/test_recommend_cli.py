@@ -27,7 +27,8 @@ def test_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
     assert "from one seed, not confirmed" in shown.out
     assert "to be surer: sweep run s.toml --set confirm.max_configurations=" in shown.out
-    assert "run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2" in shown.out
+    command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
+    assert command in shown.out
     assert "Findings: " in shown.out
     assert shown.err == ""
 

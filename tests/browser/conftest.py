@@ -1,7 +1,9 @@
 """One browser and one page of a study for all tests of a file."""
 
+import dataclasses
+
 import pytest
-from frames_factory import make_frames
+from frames_factory import estimates_of, make_frames
 from visiting import CHROMIUM, SWITCHES, Visit
 
 from reports.writing import write_frames_report
@@ -26,7 +28,8 @@ def study():
         "batch.micro": {"log2": [4, 8]},
         "optimizer.lr": {"log": [1e-3, 1.0]},
     }
-    return make_frames(50, confirm=3, space=space, objectives=["val_accuracy", "train_seconds"])
+    frames = make_frames(50, confirm=3, space=space, objectives=["val_accuracy", "train_seconds"])
+    return dataclasses.replace(frames, probes=estimates_of(frames.spec))
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ optimizer.lr = 0.01
 SWEEP = [sys.executable, "-m", "sweep.cli"]
 
 
-def sweep(*arguments: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def sweep(*arguments: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SWEEP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
 
 
@@ -267,7 +267,7 @@ def start_study(folder: Path, marker: str) -> subprocess.Popen[str]:
 
 
 def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if (folder / "runs/tiny/study.sqlite").exists():
             try:
@@ -281,49 +281,89 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("sent", "code", "first_outcome"),
-    [(signal.SIGINT, 130, "cancelled"), (signal.SIGTERM, 143, "cancelled"), (signal.SIGKILL, -9, None)],
+    ("sent", "code", "cause"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated"),
+        (signal.SIGUSR1, 75, "preempted"),
+        (signal.SIGKILL, -9, "supervisor_lost"),
+    ],
 )
 def test_an_interrupted_study_leaves_no_process_and_goes_on(
-    tmp_path: Path, sent: signal.Signals, code: int, first_outcome: str | None
+    tmp_path: Path, sent: signal.Signals, code: int, cause: str
 ) -> None:
     marker = f"{tmp_path.name}-{sent.name}"
     study = start_study(tmp_path, marker)
     wait_for_evaluations(tmp_path, 2)
     study.send_signal(sent)
-    _, errors = study.communicate(timeout=30)
+    _, errors = study.communicate(timeout=120)
     assert study.returncode == code, errors
     assert "Traceback" not in errors
-    if first_outcome:
-        assert "the same command goes on from here" in errors
+    if sent != signal.SIGKILL:
+        assert f"{cause}: waiting for a step and a checkpoint of 1 running trial" in errors
+        assert f"stopped: {cause}; the same command goes on from here." in errors
+        assert list((tmp_path / "runs/tiny/checkpoints/0").iterdir())
     deadline = time.monotonic() + 3
     while processes_with(marker) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_with(marker) == []
     before = load_frames(tmp_path / "runs/tiny").trials
-    assert before["outcome"].tolist()[0] == first_outcome or (first_outcome is None and before["outcome"].isna()[0])
+    assert before["outcome"].isna().tolist() == [True]
     result = sweep(*LONGER, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    after = load_frames(tmp_path / "runs/tiny").trials
-    counts = after["outcome"].value_counts().to_dict()
-    assert counts == ({"complete": 2, "cancelled": 1} if first_outcome else {"complete": 2})
-    assert after["number"].is_unique
-    trained = after[after["outcome"] == "complete"]
-    assert trained["trial_key"].is_unique
+    frames = load_frames(tmp_path / "runs/tiny")
+    assert frames.trials["outcome"].tolist() == ["complete", "complete"]
+    assert frames.trials["trial_key"].is_unique
+    assert frames.attempts["cause"].tolist() == [cause, "", ""]
+    assert (tmp_path / "runs/tiny/report.html").exists()
+    assert not list((tmp_path / "runs/tiny/checkpoints").iterdir())
 
 
-def test_a_killed_child_is_a_crash_on_record_and_the_study_goes_on(tmp_path: Path) -> None:
+def test_a_killed_child_is_an_attempt_on_record_and_its_trial_goes_on(tmp_path: Path) -> None:
     marker = f"{tmp_path.name}-child"
     study = start_study(tmp_path, marker)
     wait_for_evaluations(tmp_path, 1)
     children = [pid for pid in processes_with(marker) if pid != study.pid]
     newest = max(children, key=lambda pid: float(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]))
     os.kill(newest, signal.SIGKILL)
-    _, errors = study.communicate(timeout=90)
+    _, errors = study.communicate(timeout=180)
     assert study.returncode == 0, errors
-    trials = load_frames(tmp_path / "runs/tiny").trials
-    assert trials["outcome"].tolist() == ["crashed", "complete"]
-    assert "SIGKILL" in trials["error"][0]
+    assert "trial    0 attempt ended: SIGKILL; it goes on from its last checkpoint" in errors
+    frames = load_frames(tmp_path / "runs/tiny")
+    assert frames.trials["outcome"].tolist() == ["complete", "complete"]
+    assert frames.attempts["cause"].tolist() == ["SIGKILL", "", ""]
+
+
+def test_a_signal_before_the_first_trial_ends_the_command_at_once(tmp_path: Path) -> None:
+    for sent, code in ((signal.SIGUSR1, 75), (signal.SIGTERM, 143)):
+        study = start_study(tmp_path, f"{tmp_path.name}-{sent.name}")
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "runs/probes.sqlite").exists():  # it opens the study and probes
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        study.send_signal(sent)
+        _, errors = study.communicate(timeout=120)
+        assert study.returncode == code, errors
+        assert "Traceback" not in errors
+        assert processes_with(f"{tmp_path.name}-{sent.name}") == []
+
+
+def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
+    sets = ["data.name=digits", "budget.epochs=1000"]
+    command = [*SWEEP, "train", *(word for value in sets for word in ("--set", value)), "--json"]
+    training = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert training.stderr is not None
+    said = ""
+    while "epoch" not in said:
+        said = training.stderr.readline()
+        assert said
+    training.send_signal(signal.SIGINT)
+    record, errors = training.communicate(timeout=120)
+    assert training.returncode == 130, errors
+    assert "stops after this step; a second signal stops at once" in errors
+    told = json.loads(record)
+    assert (told["outcome"], told["num_steps"] > 0) == ("cancelled", True)
+    assert "asked to leave, after step" in told["error"]
 
 
 PLUGIN = """

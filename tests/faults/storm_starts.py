@@ -10,10 +10,15 @@ from pathlib import Path
 
 import storm_study
 
+from sweep.training.parent import die_with_parent
+
 num_starts, about, folder = int(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
+die_with_parent(os.getppid())  # as each of them with this one
+starter_pid = os.getpid()
 reader, writer = os.pipe()
 for _ in range(num_starts):
     if os.fork() == 0:
+        die_with_parent(starter_pid)
         os.close(writer)
         told = os.open(folder / f"{os.getpid()}.txt", os.O_WRONLY | os.O_CREAT)
         os.dup2(told, 1)

@@ -1,31 +1,33 @@
 """``python storm_study.py '{"spec": {...}, "options": {...}}'``: runs a study of short trainings, or goes on with it.
 
-Two trials at a time, each with a checkpoint at every chance; where a program passes this on to others it may name
-another runner of trials. What ``sweep run`` does besides, a forecast and a report, would only make the storm slower.
+Two trials at a time, each with a checkpoint at every chance. What ``sweep run`` does besides, a forecast and a report,
+would only make the storm slower.
 """
 
 import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sweep.executors.base import RUNNER, Executor
+from sweep.executors.base import Executor
 from sweep.executors.process import ProcessExecutor
 from sweep.records.store import StoreError
 from sweep.search import session
 from sweep.search.tuner import Plan
 from sweep.spec.errors import InputError
 from sweep.spec.study import build_study
+from sweep.training.parent import die_with_parent
+
+
+def _two_slots(_name: str, _device: str, log_dir: Path | None, _world_size: int) -> Executor:
+    return ProcessExecutor(["cpu", "cpu"], log_dir)
 
 
 def main(about: dict[str, Any]) -> int:
     """The exit code: that of ``sweep run``."""
-
-    def two_slots(_name: str, _device: str, log_dir: Path | None, _world_size: int) -> Executor:
-        return ProcessExecutor(["cpu", "cpu"], log_dir, about.get("runner", RUNNER))
-
-    session.make_executor = two_slots
+    session.make_executor = _two_slots
     session.Plan = partial(Plan, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
     options = about["options"]
     if plugin := options.get("plugin"):
@@ -42,4 +44,5 @@ def main(about: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
+    die_with_parent(os.getppid())  # a test that is killed leaves no study behind
     sys.exit(main(json.loads(sys.argv[1])))

@@ -97,7 +97,7 @@ def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Pan
     labels = [_label(found.facts[row]) for row in rows]
     layers: list[Layer] = []
     places, starts = floats(np.arange(len(rows))), np.zeros(len(rows))
-    used = found.parts.any(axis=0)
+    used = found.parts.max(axis=0) > 0
     for part, lengths, is_used in zip(MEMORY_PARTS, found.parts[rows].T, used, strict=True):
         texts = tuple(
             f"{name}, micro batch {label}: {_NAMES[part]} {format_value('bytes', length)}"

@@ -21,10 +21,12 @@ from test_retries import causes, run, small, store
 from sweep.executors.monitored import _of_all_attempts
 from sweep.executors.process import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.rows import TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.departure import Departure, departure_on_signals
 from sweep.search.events import AttemptEnded, Leaving, Stopped
-from sweep.spec.trial import build_config
+from sweep.search.outlook import Ahead, outlook_of
+from sweep.spec.trial import build_config, flatten
 from sweep.training.lifeline import LIFELINE
 from sweep.training.trial import run_trial
 
@@ -272,3 +274,11 @@ def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
         "energy_joules": 300.0,
         "power_watts": 10.0,
     }
+
+
+def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:
+    spec = small(trials=5, sampler="random")
+    values = flatten(spec.config({"batch.micro": 64, "optimizer.lr": 0.01}))
+    records = [TrialRecord(0, "search", values, "complete"), TrialRecord(1, "search", values)]
+    outlook = outlook_of(spec, Ahead(records), slots=1)
+    assert (outlook.num_trials, len(outlook.sample), outlook.is_exact) == (4, 4, True)

@@ -49,7 +49,8 @@ class Outlook:
 
 def outlook_of(spec: StudySpec, ahead: Ahead, slots: int) -> Outlook:
     """The rest of ``spec``, of which ``ahead`` is known, on ``slots`` devices at once."""
-    searched = [record for record in ahead.records if record.phase == "search"]
+    # an open trial is still to be trained; those are the latest, so that they head the sample
+    searched = [record for record in ahead.records if record.phase == "search" and record.outcome is not None]
     num_trials = max(spec.trials - sum(record.outcome not in NOT_COUNTED for record in searched), 0)
     first = sum(record.outcome != "cancelled" for record in searched)
     size = grid_size(spec.space)

@@ -1,13 +1,17 @@
 """One supervisor per study, whoever dies and however."""
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from sweep.records import lock
 from sweep.records.lock import study_lock
 from sweep.spec.errors import InputError
 
@@ -56,3 +60,24 @@ def test_the_lock_is_free_again_at_the_end_also_after_an_error(tmp_path: Path) -
             raise KeyError
     with study_lock(tmp_path), pytest.raises(InputError), study_lock(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("left_behind", ["", '{"pid": 4194305, "host": "HERE", "since": "2020-01-01"}'])
+def test_who_has_just_got_the_lock_is_waited_for_and_named(tmp_path: Path, left_behind: str) -> None:
+    path = tmp_path / "study.lock"
+    path.write_text(left_behind.replace("HERE", socket.gethostname()))  # of a holder that was killed
+    with path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        signing = threading.Timer(0.3, lock._sign, [file.fileno()])
+        signing.start()
+        with pytest.raises(InputError, match=f"process {os.getpid()} on"), study_lock(tmp_path):
+            pass
+        signing.join()
+
+
+def test_a_holder_that_never_signs_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_SIGNING_SECONDS", 0.1)
+    with (tmp_path / "study.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match="has not signed yet"), study_lock(tmp_path):
+            pass

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from sweep.records.supervision import Supervision
 from sweep.spec.errors import InputError
 
 LOCK_FILE = "study.lock"
+_SIGNING_SECONDS = 2.0
 
 
 @contextmanager
@@ -50,11 +52,23 @@ def _sign(descriptor: int) -> None:
 
 
 def _holder(descriptor: int) -> str:
+    # one that has just got the lock signs in a moment; until then the file names nobody, or one that was killed
+    deadline = time.monotonic() + _SIGNING_SECONDS
+    told, is_alive = _signature(descriptor)
+    while not is_alive and time.monotonic() < deadline:
+        time.sleep(0.02)
+        told, is_alive = _signature(descriptor)
+    return told
+
+
+def _signature(descriptor: int) -> tuple[str, bool]:
+    """Who says that it holds the lock, and whether it may be so: of another host's processes nothing is known."""
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {holder['pid']} on {holder['host']} since {holder['since']}; wait for it or end it"
+        told = f"process {holder['pid']} on {holder['host']} since {holder['since']}; wait for it or end it"
+        return told, holder["host"] != socket.gethostname() or Path(f"/proc/{holder['pid']}").exists()
     except (ValueError, KeyError, TypeError):
-        return "by a process that has not signed yet; try again"
+        return "by a process that has not signed yet; try again", False
 
 
 @contextmanager

@@ -336,9 +336,11 @@ def test_a_killed_child_is_an_attempt_on_record_and_its_trial_goes_on(tmp_path: 
 
 def test_a_signal_before_the_first_trial_ends_the_command_at_once(tmp_path: Path) -> None:
     for sent, code in ((signal.SIGUSR1, 75), (signal.SIGTERM, 143)):
-        study = start_study(tmp_path, f"{tmp_path.name}-{sent.name}")
+        folder = tmp_path / sent.name
+        folder.mkdir()
+        study = start_study(folder, f"{tmp_path.name}-{sent.name}")
         deadline = time.monotonic() + 120
-        while not (tmp_path / "runs/probes.sqlite").exists():  # it opens the study and probes
+        while not (folder / "runs/probes.sqlite").exists():  # it opens the study and probes
             assert time.monotonic() < deadline
             time.sleep(0.02)
         study.send_signal(sent)

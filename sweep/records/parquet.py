@@ -11,7 +11,8 @@ from sweep.spec.errors import InputError
 
 
 def open_parquet(path: Path, texts: Sequence[str] = ()) -> Any:
-    """The file as pyarrow's, with those of the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for anything else."""
+    """The file as pyarrow's, with those of the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for
+    anything else."""
     import pyarrow as pa  # 0.2 s, and only these files need it
     from pyarrow import parquet
 

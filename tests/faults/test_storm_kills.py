@@ -21,7 +21,7 @@ _MAX_ATTEMPTS = 4  # a trial is tried again three times
 
 @pytest.mark.parametrize("index", range(rounds(10)))
 def test_a_killed_child_costs_its_attempt_alone(index: int, tmp_path: Path, tally: Tally) -> None:
-    with storm(tmp_path, trials=30) as study:
+    with storm(tmp_path, trials=40) as study:
         supervisor = study.start()
         trained, killed = _kill_children(study, lambda: supervisor.poll() is not None, random.Random(index))
         study.finish(supervisor)

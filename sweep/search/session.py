@@ -75,8 +75,10 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
         except OSError as error:
             reason = f"cannot be written: {error.strerror}"
             raise InputError(f"{folder}: {reason}; choose another folder with --root.") from None
-        store = stack.enter_context(contextlib.closing(_open_own(spec, folder, options)))
+        place = options.store or folder / "study.sqlite"
+        store = stack.enter_context(contextlib.closing(open_store(place, create=True)))
         stack.enter_context(database_lock(store.database, spec.name))
+        _enter(spec, store, folder, options)
         library = None
         if options.reuse:
             own_file = folder / "study.sqlite" if options.store is None else None
@@ -235,22 +237,16 @@ def check_inputs(spec: StudySpec, device_type: str) -> None:
             check_data(config)
 
 
-def _open_own(spec: StudySpec, folder: Path, options: Options) -> Store:
-    store = open_store(options.store or folder / "study.sqlite", create=True)
+def _enter(spec: StudySpec, store: Store, folder: Path, options: Options) -> None:
+    """Puts the study on record, or finds it there; only its supervisor may change what is."""
     known = store.load_spec(spec.name)
-    if known is None:
-        if options.store is None and (others := store.study_names()):  # Lr and lr are one folder on some systems
-            store.close()
-            raise InputError(f"{folder}: it holds the study {others[0]!r}, not {spec.name!r}; choose another name.")
-        store.create_study(spec)
-        return store
-    try:
+    if known is not None:
         refuse_changes(known, spec, folder)
-    except InputError:
-        store.close()
-        raise
-    store.update_spec(spec)
-    return store
+        store.update_spec(spec)
+        return
+    if options.store is None and (others := store.study_names()):  # Lr and lr are one folder on some systems
+        raise InputError(f"{folder}: it holds the study {others[0]!r}, not {spec.name!r}; choose another name.")
+    store.create_study(spec)
 
 
 def refuse_changes(known: StudySpec, spec: StudySpec, folder: Path) -> None:

@@ -135,7 +135,7 @@ def hung(_task: TrialTask) -> Iterator[Message]:
 def burst(_task: TrialTask) -> Iterator[Message]:
     for step in range(20_000):
         yield Progress(step, 20_000, 0.0, 1.0)
-    yield Ending("complete", error="x" * 5_000_000)
+    yield Ending("complete", error="x" * 1_000_000)
 
 
 def nonsense(_task: TrialTask) -> Iterator[Message]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sweep.executors.process import ProcessExecutor
-from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
 from sweep.spec.errors import InputError
 from sweep.spec.trial import build_config
 from sweep.training.data.plan import epoch_windows
@@ -319,7 +319,7 @@ def test_a_trial_in_this_process_has_ranks_too() -> None:
     torch.ones(1000, 1000) @ torch.ones(1000, 1000)
     before = set(family(os.getpid()))
     messages = run_trial(task(budget__epochs=10_000.0))
-    assert isinstance(next(messages), Progress | Evaluation)
+    assert isinstance(next(messages), Heartbeat | Progress | Evaluation)
     ranks = set(family(os.getpid())) - before
     assert len(ranks) == 3
     messages.close()  # type: ignore[attr-defined]

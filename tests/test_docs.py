@@ -14,7 +14,7 @@ from test_executors import run, task
 
 from reports.evidence import gather
 from reports.figures.marks import floats
-from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 from sweep.spec.study import load_study
 from sweep.spec.trial import build_config
 from sweep.training.plugins import load_plugin
@@ -106,6 +106,19 @@ def test_the_executor_keeps_the_contract(
         assert isinstance(ending, Ending)
         assert ending.outcome == ("crashed" if reason else "complete")
         assert reason in ending.error
+
+
+def test_the_executor_lets_a_trial_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load(example("fresh.py", tmp_path), monkeypatch)
+    with module.FreshExecutor("executor_runners:leaves", "executor_runners:describe") as executor:
+        executor.start(task())
+        heard: list[Message] = []
+        while not heard:
+            heard = [message for _, message in executor.poll(30.0)]
+        executor.ask_to_leave(task().number)
+        while not isinstance(heard[-1], Ending):
+            heard += [message for _, message in executor.poll(30.0)]
+        assert (heard[-1].outcome, heard[-1].cause) == ("cancelled", "left")
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)

@@ -18,6 +18,7 @@ from sweep.search.mirror import Mirror
 from sweep.search.tuner import Plan, Tuner
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import TrialConfig
+from sweep.training.data.feeders import _handed_over
 from sweep.training.outcomes import LeftError, cause_of, classify
 
 
@@ -138,3 +139,15 @@ def test_lost_attempts_and_crashes_are_counted_apart() -> None:
         assert breaker.reason == ""
     breaker.hear(TrialConfig(), Ending("crashed", cause="stalled"))
     assert breaker.reason == "5 attempts running were lost in the same way: stalled. Mend that"
+
+
+def test_a_data_worker_lost_amid_handing_over_is_the_machines_fault() -> None:
+    def loader() -> Iterator[None]:
+        yield None
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    batches = _handed_over(loader())  # type: ignore[arg-type]
+    next(batches)
+    with pytest.raises(RuntimeError) as caught:
+        next(batches)
+    assert cause_of(caught.value) == "data_worker_lost"

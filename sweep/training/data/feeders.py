@@ -155,7 +155,7 @@ class StreamFeeder:
         self._plan = plan_epoch(self._config, self._num_samples, self._pad, epoch)
         parts = [part for window in windows for part in window.slices]
         self._order.parts = [self._plan.order[self._extras.positions(part)] for part in parts]
-        self._batches = iter(self._loader)
+        self._batches = _handed_over(self._loader)
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
         for part in window.slices:
@@ -209,7 +209,7 @@ def plain_batches(
     order = _Order()
     order.parts = parts
     loader = _loader(images, order, config.data.workers, device, keep_workers=False)
-    return lambda: ((pixels.to(device), labels.to(device)) for pixels, labels in loader)
+    return lambda: ((pixels.to(device), labels.to(device)) for pixels, labels in _handed_over(loader))
 
 
 def _to_device(images: ArrayImages, part: Indices, device: torch.device) -> Batch:
@@ -256,6 +256,18 @@ def _loader(
         worker_init_fn=_die_with_parent if workers else None,
         persistent_workers=keep_workers and workers > 0,
     )
+
+
+def _handed_over(loader: DataLoader[Batch]) -> Iterator[Batch]:
+    """What the workers read. One that dies amid handing over breaks a connection before its death is noticed.
+
+    Raises:
+        RuntimeError: as torch says it of a worker that died between two batches.
+    """
+    try:
+        yield from loader
+    except (ConnectionError, EOFError) as error:
+        raise RuntimeError(f"DataLoader worker (pid unknown) was lost amid handing over images: {error!r}") from error
 
 
 def _die_with_parent(_worker: int) -> None:

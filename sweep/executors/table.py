@@ -1,7 +1,9 @@
 """The executors by name."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 from sweep.executors.base import Executor
 from sweep.executors.devices import available_devices
@@ -11,32 +13,55 @@ from sweep.executors.process import ProcessExecutor
 from sweep.spec.errors import InputError, unknown_name
 
 
-def make_executor(name: str, device: str, log_dir: Path | None, world_size: int = 1) -> Executor:
+@final
+@dataclass(frozen=True)
+class Site:
+    """What some executors alone ask for: where the cluster is and what may be had of it."""
+
+    root: Path = Path("runs")  # where studies lie; a cluster's machines must all see it
+    slurm: Path | None = None  # a TOML file: what to ask of Slurm
+
+
+HERE = Site()
+
+
+@final
+@dataclass(frozen=True)
+class Kind:
+    """How an executor is made from a device, a folder for logs and the ranks of a trial; what is known before."""
+
+    make: Callable[[str, Path | None, int, Site], Executor]
+    devices: Callable[[Site], list[str]]  # named as by :func:`available_devices`, without asking the cluster
+    check: Callable[[Site], None] = lambda _site: None  # raises InputError where it cannot work here
+
+
+def make_executor(name: str, device: str, log_dir: Path | None, world_size: int = 1, site: Site = HERE) -> Executor:
     """The executor called ``name`` for ``device`` (``auto``: every GPU, or the CPU where there is none).
 
     Without ``log_dir`` what trials print is not kept. A GPU trial has ``world_size`` GPUs to itself, the most that any
     trial of the study needs.
     """
-    return EXECUTORS[name](device, log_dir, world_size)
+    return EXECUTORS[name].make(device, log_dir, world_size, site)
 
 
-def check_executor(name: str) -> None:
-    """Raises ``InputError`` where there is no executor of that name, with those that there are."""
+def check_executor(name: str, site: Site = HERE) -> None:
+    """Raises ``InputError`` where no executor has that name, with those that there are, or where it cannot work."""
     if name not in EXECUTORS:
         raise InputError(f"--executor: {unknown_name('executor', name, EXECUTORS)}")
+    EXECUTORS[name].check(site)
 
 
-def check_device(device: str) -> None:
-    """Raises ``InputError`` where this machine has no such device (auto, cpu, cuda, cuda:N), with those it has."""
-    present = available_devices()
+def check_device(device: str, executor: str = "process", site: Site = HERE) -> None:
+    """Raises ``InputError`` where ``executor`` has no such device (auto, cpu, cuda, cuda:N), with those it has."""
+    present = EXECUTORS[executor].devices(site)
     known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
     if device not in known:
         raise InputError(f"--device: {unknown_name('device', device, known)}")
 
 
-def check_ranks(device: str, world_size: int) -> None:
+def check_ranks(device: str, world_size: int, executor: str = "process", site: Site = HERE) -> None:
     """Raises ``InputError`` where ``device`` does not name as many GPUs as a trial has ranks; a CPU is shared."""
-    gpus = _gpus(device, world_size)
+    gpus = _gpus(device, world_size, EXECUTORS[executor].devices(site))
     if gpus and len(gpus) < world_size:
         raise InputError(
             f"distributed.world_size = {world_size} needs {world_size} GPUs, and --device {device} has {len(gpus)} "
@@ -44,29 +69,33 @@ def check_ranks(device: str, world_size: int) -> None:
         )
 
 
-def device_type(device: str) -> str:
+def device_type(device: str, executor: str = "process", site: Site = HERE) -> str:
     """``cuda`` where trials on ``device`` run on a GPU, else ``cpu``."""
-    return "cuda" if _gpus(device, 1) else "cpu"
+    return "cuda" if _gpus(device, 1, EXECUTORS[executor].devices(site)) else "cpu"
 
 
-def _gpus(device: str, world_size: int) -> list[str]:
+def _gpus(device: str, world_size: int, devices: list[str]) -> list[str]:
     # "cuda" is the first one, or as many as one trial needs
-    present = [name for name in available_devices() if name != "cpu"]
+    present = [name for name in devices if name != "cpu"]
     if device == "auto":
         return present
     return present[:world_size] if device == "cuda" else [device] if device.startswith("cuda:") else []
 
 
-def _process(device: str, log_dir: Path | None, world_size: int) -> Executor:
-    gpus = _gpus(device, world_size)
+def _devices_here(_site: Site) -> list[str]:
+    return available_devices()
+
+
+def _process(device: str, log_dir: Path | None, world_size: int, _site: Site) -> Executor:
+    gpus = _gpus(device, world_size, available_devices())
     starts = range(0, len(gpus) - world_size + 1, world_size)
     groups = [",".join(gpus[start : start + world_size]) for start in starts]
     return ProcessExecutor(devices=groups or ["cpu"], log_dir=log_dir)
 
 
-def _inline(device: str, _log_dir: Path | None, _world_size: int) -> Executor:
+def _inline(device: str, _log_dir: Path | None, _world_size: int, _site: Site) -> Executor:
     limit_spinning()
     return InlineExecutor(device)
 
 
-EXECUTORS: dict[str, Callable[[str, Path | None, int], Executor]] = {"process": _process, "inline": _inline}
+EXECUTORS: dict[str, Kind] = {"process": Kind(_process, _devices_here), "inline": Kind(_inline, _devices_here)}

@@ -24,12 +24,12 @@ def preview(spec: StudySpec, options: Options) -> Forecast:
         InputError: the study's file changed, its data is missing, or what the options name is not there.
     """
     check_options(options)
-    check_ranks(options.device, spec.largest_world_size)
-    check_inputs(spec, device_type(options.device))
+    check_ranks(options.device, spec.largest_world_size, options.executor, options.site)
+    check_inputs(spec, device_type(options.device, options.executor, options.site))
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(_recorded(spec, options))
         library = stack.enter_context(_library(own, options))
-        executor = make_executor(options.executor, options.device, None, spec.largest_world_size)
+        executor = make_executor(options.executor, options.device, None, spec.largest_world_size, options.site)
         consulted = stack.enter_context(ConsultedExecutor(executor))
         book = stack.enter_context(shared_book(options.root))
         foresight = Foresight(spec, consulted, book, consulted.describe(), options.device, options.plugin)

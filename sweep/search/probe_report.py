@@ -64,8 +64,8 @@ def check_probe(config: TrialConfig, options: Options) -> None:
     Raises:
         InputError: the device, the data, the precision; or a configuration of several ranks.
     """
-    check_device(options.device)
-    check_precision(config.precision, device_type(options.device))
+    check_device(options.device, options.executor, options.site)
+    check_precision(config.precision, device_type(options.device, options.executor, options.site))
     if config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {config.distributed.world_size}: a probe is of one rank alone on a device; "
@@ -78,7 +78,9 @@ def check_probe(config: TrialConfig, options: Options) -> None:
 def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Prober, int]]:
     """A prober with an executor of its own, and the memory that a probe may use: ``limit_bytes``, else nine tenths."""
     with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(ConsultedExecutor(make_executor(options.executor, options.device, None)))
+        executor = stack.enter_context(
+            ConsultedExecutor(make_executor(options.executor, options.device, None, 1, options.site))
+        )
         machine = executor.describe()
         limit = limit_bytes or memory_limit_bytes(int(machine.get("device_memory_bytes", 0)))
         plan = ProbePlan(options.device, str(machine["device"]), options.plugin, limit)

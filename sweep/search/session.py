@@ -13,7 +13,7 @@ from typing import final
 
 from sweep.executors.consulted import ConsultedExecutor
 from sweep.executors.monitored import MonitoredExecutor, source_of
-from sweep.executors.table import check_device, check_executor, check_ranks, device_type, make_executor
+from sweep.executors.table import Site, check_device, check_executor, check_ranks, device_type, make_executor
 from sweep.measurement.monitor import Monitor
 from sweep.records.keys import code_digest, trial_key
 from sweep.records.lock import database_lock, study_lock
@@ -53,6 +53,12 @@ class Options:
     plugin: str | None = None
     timeout_seconds: float | None = None  # over the study's own
     warm_start: Sequence[str] = ()  # places of earlier results that the sampler is to learn from
+    slurm: Path | None = None  # what to ask of Slurm, a TOML file
+
+    @property
+    def site(self) -> Site:
+        """What some executors alone ask for."""
+        return Site(self.root, self.slurm)
 
 
 @contextlib.contextmanager
@@ -63,8 +69,8 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
         InputError: the study is running elsewhere, its file changed, its data is missing, or the store is not ours.
     """
     check_options(options)
-    check_ranks(options.device, spec.largest_world_size)
-    check_inputs(spec, device_type(options.device))
+    check_ranks(options.device, spec.largest_world_size, options.executor, options.site)
+    check_inputs(spec, device_type(options.device, options.executor, options.site))
     earlier = tuple(result for place in options.warm_start for result in read_earlier(place, spec))
     folder = options.root / spec.name
     with contextlib.ExitStack() as stack:
@@ -85,7 +91,9 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
             library = stack.enter_context(
                 contextlib.closing(open_library(store, options.root, own_file, options.reuse_from))
             )
-        trainer = make_executor(options.executor, options.device, folder / "logs", spec.largest_world_size)
+        trainer = make_executor(
+            options.executor, options.device, folder / "logs", spec.largest_world_size, options.site
+        )
         watched = MonitoredExecutor(trainer, Monitor(source_of), _references(store, spec.name))
         executor = stack.enter_context(ConsultedExecutor(watched, spec.stall_timeout))
         book = stack.enter_context(shared_book(options.root))
@@ -213,8 +221,8 @@ def check_options(options: Options) -> None:
         raise InputError(f"--store {shown(options.store)}: not a database URL; give one like {known}.")
     if options.reuse_from and not options.reuse:
         raise InputError("--reuse and --no-reuse exclude each other; leave one out.")
-    check_executor(options.executor)
-    check_device(options.device)
+    check_executor(options.executor, options.site)
+    check_device(options.device, options.executor, options.site)
     reuse_files(options.reuse_from)
 
 

@@ -21,7 +21,7 @@ from sweep.spec.study import build_study
 from sweep.training.parent import die_with_parent
 
 
-def _two_slots(_name: str, _device: str, log_dir: Path | None, _world_size: int) -> Executor:
+def _two_slots(_name: str, _device: str, log_dir: Path | None, *_: object) -> Executor:
     return ProcessExecutor(["cpu", "cpu"], log_dir)
 
 

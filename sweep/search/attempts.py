@@ -11,7 +11,7 @@ from typing import final
 from sweep.executors.base import Executor
 from sweep.executors.silence import listen
 from sweep.records.causes import FAULTS_OF_THE_MACHINE, LEFT, STALLED
-from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
 from sweep.records.rows import TrialRecord
 from sweep.records.store import Store
 from sweep.search.plan import Plan
@@ -29,19 +29,25 @@ class Attempt:
     record: TrialRecord
     number: int  # from 1
     started: float
-    deadline: float = _NEVER
+    limit_seconds: float = _NEVER
     faults: tuple[str, ...] = ()  # of the machine, that ended earlier attempts
     memory_limit_bytes: int | None = None
     last: Evaluation | None = None
     first_step: int | None = None  # that it told, when it had everything together
     has_advanced: bool = False  # by a step at least
-    silent_seconds: float = 0.0
+    heard_at: float = 0.0  # in seconds of listening, of all attempts together
     asked: str = ""  # why it was asked to leave
     leave_by: float = _NEVER
 
-    def hear(self, message: Message) -> None:
+    @property
+    def deadline(self) -> float:
+        """When its trial's limit comes."""
+        return self.started + self.limit_seconds
+
+    def hear(self, message: Message, now: float) -> None:
         """Takes news into account."""
-        self.silent_seconds = 0.0
+        if isinstance(message, Heartbeat) and message.is_queued:
+            self.started = now
         if isinstance(message, Evaluation):
             self.last = message
         if isinstance(message, Progress):
@@ -63,11 +69,17 @@ class Attempt:
 
 @final
 class Attempts:
-    """Those of one study on one executor, by number of their trials."""
+    """Those of one study on one executor, by number of their trials.
+
+    News cost the same however many run: a limit is looked at when the first of all may have come.
+    """
 
     def __init__(self, spec: StudySpec, store: Store, executor: Executor, plan: Plan) -> None:
         self._spec, self._store, self._executor, self._plan = spec, store, executor, plan
         self._running: dict[int, Attempt] = {}
+        self._listened_seconds = 0.0
+        # no limit comes before: by the plan's clock, and in seconds of listening
+        self._first_limit, self._first_stall = _NEVER, _NEVER
 
     def __len__(self) -> int:
         return len(self._running)
@@ -84,32 +96,37 @@ class Attempts:
     def start(self, record: TrialRecord, attempt: int, memory_limit_bytes: int | None = None) -> None:
         """Launches an attempt that is on the record already."""
         earlier = self._store.attempts(self._spec.name, record.number)[:-1] if attempt > 1 else []
-        now = self._plan.clock()
         spent = sum(busy_seconds or 0.0 for _, busy_seconds in earlier)  # the time between them counts nowhere
-        self._running[record.number] = Attempt(
+        run = self._running[record.number] = Attempt(
             record,
             attempt,
-            started=now,
-            deadline=now + (self._spec.trial_timeout or _NEVER) - spent,
+            started=self._plan.clock(),
+            limit_seconds=(self._spec.trial_timeout or _NEVER) - spent,
             faults=tuple(cause for cause, _ in earlier if cause in FAULTS_OF_THE_MACHINE),
             memory_limit_bytes=memory_limit_bytes,
+            heard_at=self._listened_seconds,
         )
+        self._expect_limits_of(run)
         self._executor.start(self._task(record, memory_limit_bytes))
 
     def listen(self) -> list[tuple[int, Message]]:
         """News of the trials, the first at once; after a moment without any, none."""
         news, seconds = listen(self._executor, self._wait_seconds())
-        for run in self:
-            run.silent_seconds += seconds
+        self._listened_seconds += seconds
         news = [(number, message) for number, message in news if number in self._running]
         for number, message in news:
-            self._running[number].hear(message)
+            self._running[number].hear(message, self._plan.clock())
+            self._running[number].heard_at = self._listened_seconds
         return news
 
     def overdue(self) -> Iterator[tuple[int, Ending]]:
         """Ends what is over a limit, and says how."""
         now = self._plan.clock()
+        if now < self._first_limit and self._listened_seconds < self._first_stall:
+            return
+        self._first_limit, self._first_stall = _NEVER, _NEVER
         for number, run in list(self._running.items()):
+            self._expect_limits_of(run)
             if ending := self._limit(run, now):
                 self._executor.stop(number)
                 yield number, ending
@@ -123,6 +140,7 @@ class Attempts:
             if run.first_step is not None:
                 run.leave_by += self._plan.leave_seconds
                 self._executor.ask_to_leave(run.record.number)
+            self._expect_limits_of(run)
         return len(unasked)
 
     def stop(self, number: int) -> None:
@@ -164,16 +182,21 @@ class Attempts:
         if now >= run.deadline:
             error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
             return Ending("timed_out", run.so_far(), error=error, cause="trial_timeout")
-        if run.silent_seconds >= self._spec.stall_timeout:
+        if self._listened_seconds - run.heard_at >= self._spec.stall_timeout:
             error = f"nothing was heard of it for stall_timeout = {self._spec.stall_timeout:g} s"
             return Ending("crashed", run.so_far(), error=error, cause=STALLED)
         return None
 
+    def _expect_limits_of(self, run: Attempt) -> None:
+        self._first_limit = min(self._first_limit, run.deadline, run.leave_by)
+        self._first_stall = min(self._first_stall, run.heard_at + self._spec.stall_timeout)
+
     def _wait_seconds(self) -> float:
-        moments = [moment for run in self for moment in (run.deadline, run.leave_by)]
-        if not all(run.asked for run in self):
+        now = self._plan.clock()
+        moments = [self._first_limit]
+        if now < self._plan.deadline:  # afterwards each has a limit of its own to leave by
             moments.append(self._plan.deadline)
-        return max(0.0, min([_POLL_SECONDS, *(moment - self._plan.clock() for moment in moments)]))
+        return max(0.0, min([_POLL_SECONDS, *(moment - now for moment in moments)]))
 
     def _task(self, record: TrialRecord, memory_limit_bytes: int | None) -> TrialTask:
         return TrialTask(

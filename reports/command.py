@@ -2,7 +2,7 @@
 
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import pandas as pd
@@ -32,7 +32,7 @@ def train_commands(frame: pd.DataFrame) -> list[str]:
     """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed."""
     seeds = frame["seed"] if "seed" in frame.columns else [numbers[0] for numbers in frame["seeds"]]
     # what is the default in every row is named in none
-    varied = {key: values for key in _defaults() if any(map(_differs(key), values := recorded(frame, key)))}
+    varied = {key: recorded(frame, key) for key in _defaults() if _is_named(frame, key)}
     rows = zip(*varied.values(), strict=True) if varied else [()] * len(frame)
     return [
         train_command(dict(zip(varied, row, strict=True)), int(seed)) for row, seed in zip(rows, seeds, strict=True)
@@ -41,13 +41,17 @@ def train_commands(frame: pd.DataFrame) -> list[str]:
 
 def recorded(frame: pd.DataFrame, key: str) -> list[object]:
     """A key's value in every row, with the word that stands for a missing cell."""
+    return _worded(key, cells(frame, f"config.{key}"))
+
+
+def _worded(key: str, values: Iterable[object]) -> list[object]:
     word = _WORDS.get(key)
-    return [word if value is None else value for value in map(plain, cells(frame, f"config.{key}"))]
+    return [word if value is None else value for value in map(plain, values)]
 
 
-def _differs(key: str) -> Callable[[object], bool]:
+def _is_named(frame: pd.DataFrame, key: str) -> bool:
     default = _defaults()[key]
-    return lambda value: value is not None and value != default
+    return any(value is not None and value != default for value in _worded(key, set(cells(frame, f"config.{key}"))))
 
 
 @cache

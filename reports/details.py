@@ -3,6 +3,7 @@
 Column by column, because that is smaller and faster than row by row.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from reports.command import train_commands
 from reports.describe import settings
 from reports.evidence import Evidence, known
+from reports.figures.curves import moments
 from reports.figures.ledger import PARTS, parts_of
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
 from reports.palette import look
@@ -111,7 +113,7 @@ def _numbers(label: str, group: str, texts: list[str], values: "np.ndarray[Any, 
 
 
 def _rounded(values: "np.ndarray[Any, np.dtype[np.float64]]") -> list[float | None]:
-    return [float(f"{value:.7g}") if np.isfinite(value) else None for value in values]
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _filter(index: int, given: Json) -> Json | None:
@@ -156,13 +158,13 @@ def _curves(evidence: Evidence) -> Json:
     owners, begins = np.unique(column(frame, "number"), return_index=True)
     made: Json = {}
     for owner, part in zip(owners, np.split(table, begins[1:]), strict=False):
-        rows = np.unique(np.linspace(0, len(part) - 1, MAX_MOMENTS).astype(np.int64))
-        made[str(int(owner))] = [[_short(value) for value in values] for values in part[rows].T]
+        rows = part[moments(len(part), MAX_MOMENTS)]
+        made[str(int(owner))] = [[_short(value) for value in values] for values in rows.T.tolist()]
     return made
 
 
 def _short(value: float) -> float | None:
-    return float(f"{value:.5g}") if np.isfinite(value) else None
+    return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
 def fixed_settings(evidence: Evidence) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 import math
 import textwrap
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
-from matplotlib.font_manager import findfont, get_font
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.font import printable
 from reports.labels import Display, display
 from reports.layout import axis_ticks, axis_title, depths, extents, shown_units
 from reports.palette import HEAT_COLOURS, Look, look
+from reports.ticks import clear_ticks, draw_ticks, usual_ticks
 
 MAX_TICK = 32  # characters of a tick's text
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -33,10 +32,25 @@ def draw_panel(area: Axes, panel: Panel) -> None:
     x_shown, y_shown = shown_units(panel)
     for layer in panel.layers:
         _layer(area, layer, x_shown, y_shown)
-    x, y = extents(panel)
-    _axis(area, "x", panel.x, x_shown, x)
-    _axis(area, "y", panel.y, y_shown, y)
+    area.set(xscale=panel.x.scale, yscale=panel.y.scale)
+    clear_ticks(area)
     area.autoscale_view()
+
+
+def draw_axes(area: Axes, panel: Panel, has_y_texts: bool = True) -> None:
+    """Draws the axes of ``panel`` where its layers have set their limits; without ``has_y_texts`` the panel beside it
+    says what the y axis is."""
+    if panel.z is not None:
+        return
+    has_grid = not any(isinstance(layer, Heat) for layer in panel.layers)
+    shown, values = shown_units(panel), extents(panel)
+    for which, axis, unit, known in zip("xy", (panel.x, panel.y), shown, values, strict=True):
+        ticks = [(at, _short(text)) for at, text in axis_ticks(axis, unit, known)]
+        if not ticks:
+            low, high = area.get_xlim() if which == "x" else area.get_ylim()
+            ticks = usual_ticks(low, high, 5 if which == "x" else 6)
+        label = printable(axis_title(axis, unit)) if which == "x" or has_y_texts else None
+        draw_ticks(area, which, ticks, label, has_grid)
 
 
 def _layer(area: Axes, layer: Layer, x_shown: Display, y_shown: Display) -> None:
@@ -110,7 +124,6 @@ def _heat(area: Axes, layer: Heat) -> None:
     scale = Normalize(low, high if high > low else low + 1.0)
     edges = [np.arange(size + 1) - 0.5 for size in (cells.shape[1], cells.shape[0])]
     area.pcolormesh(*edges, np.ma.masked_invalid(cells), cmap=colours, norm=scale, edgecolors="white", linewidth=0.8)
-    area.grid(visible=False)
     figure = area.get_figure()
     assert figure is not None
     bar = figure.colorbar(ScalarMappable(scale, colours), ax=area, fraction=0.05, pad=0.02, label=shown.suffix)
@@ -139,18 +152,6 @@ def _rule(area: Axes, layer: Rule, x_shown: Display, y_shown: Display) -> None:
     area.text(0.99, at, printable(layer.text), va="bottom", ha="right", transform=area.get_yaxis_transform(), **text)
 
 
-def _axis(area: Axes, which: str, axis: Axis, shown: Display, values: list[float]) -> None:
-    line = area.xaxis if which == "x" else area.yaxis
-    area.set(**{f"{which}label": printable(axis_title(axis, shown)), f"{which}scale": axis.scale})
-    ticks = axis_ticks(axis, shown, values)
-    if not ticks:
-        line.set_major_locator(MaxNLocator(6 if which == "y" else 5))
-        line.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
-        return
-    line.set_ticks([position for position, _ in ticks], [_short(text) for _, text in ticks])
-    line.set_minor_locator(NullLocator())
-
-
 def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
     x, y = extents(panel)
     axes = {"x": (panel.x, x), "y": (panel.y, y), "z": (z_axis, depths(panel))}
@@ -174,14 +175,3 @@ def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
 
 def _short(text: str) -> str:
     return printable(textwrap.shorten(text, MAX_TICK))
-
-
-def printable(text: str) -> str:
-    """With a mark in place of what the font cannot draw."""
-    known = _characters()
-    return "".join(c if known.get_char_index(ord(c)) else "\ufffd" for c in text.replace("\n", " "))
-
-
-@cache
-def _characters() -> Any:
-    return get_font(findfont("DejaVu Sans"))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.describe import trial_texts
+from reports.describe import configuration_text, trial_texts
 from sweep.analysis.pareto import front_rank
 from sweep.analysis.summary import column, configuration_groups, configurations, objective_table, signs, text
 from sweep.spec.metrics import METRICS
@@ -82,6 +82,12 @@ class Evidence:
     def texts(self) -> dict[int, str]:
         """What the mark of a detailed trial says, by its number; the same in every figure."""
         return trial_texts(self.detailed, self.swept, self.objectives, self.probes)
+
+    @cached_property
+    def confirmed_texts(self) -> dict[int, str]:
+        """What the mark of a confirmed configuration says, by the configuration's number."""
+        frame = self.configurations[self.configurations["confirmed"].to_numpy(dtype=bool)]
+        return {int(row["number"]): configuration_text(row, self.swept, self.objectives) for _, row in frame.iterrows()}
 
     @property
     def num_confirmed(self) -> int:

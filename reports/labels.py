@@ -89,7 +89,7 @@ def metric_label(name: str) -> str:
 
 def display(unit: str, values: Iterable[float]) -> Display:
     """The unit in which all of ``values`` read well."""
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    largest = max(map(abs, filter(math.isfinite, values)), default=0.0)
     for limit, shown in _STEPS.get(unit, ()):
         if largest < limit:
             return shown

@@ -30,7 +30,8 @@ def extents(panel: Panel) -> tuple[list[float], list[float]]:
     y: list[float] = []
     for layer in panel.layers:
         more_x, more_y = _extent(layer)
-        x, y = [*x, *more_x], [*y, *more_y]
+        x.extend(more_x)
+        y.extend(more_y)
     return x, y
 
 

@@ -1,70 +1,90 @@
-"""Draws pictures in a process of its own, while this one makes the page: matplotlib takes as long as all the rest.
+"""Draws pictures in processes of their own, while this one makes the page: matplotlib takes longer than all the rest.
 
-What is sent there are figures, which are data; what comes back are the bytes of the pictures.
+What is sent there are figures, which are data, one by one as they are made; what comes back are the bytes of the
+pictures. The process that is started has matplotlib by then and divides itself, one for each processor.
 """
 
+import gc
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import is_dataclass
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
 from threading import Thread
-from typing import Any, BinaryIO, Self, final
+from typing import Any, NoReturn, Self, final
 
 from reports import figure as figures
 from reports.figure import Figure
 
 Task = tuple[Figure, str]  # a figure, and the format of its picture
+MAX_PROCESSES = 4
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from reports.painter import main; main()"
 _SIZE = 8  # bytes that tell how long a picture is
 
 
 @final
 class Painter:
-    """A process that is ready to draw when the figures are; it is gone when the context is left."""
+    """Processes that are ready to draw when the figures are; they are gone when the context is left."""
 
     def __init__(self) -> None:
         # with the path of this process, so that it finds this package wherever it lies
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # whoever has threads cannot divide
         )
-        self._thread: Thread | None = None
+        self._texts: SimpleQueue[str | None] = SimpleQueue()
         self._answer = b""
+        self._thread = Thread(target=self._talk, daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._process.kill()
-        if self._thread is not None:
-            self._thread.join()
-        else:
-            self._process.communicate()
+        self._texts.put(None)
+        self._thread.join()
+        self._process.wait()
 
-    def start(self, tasks: Sequence[Task]) -> None:
-        """Sends the tasks and returns at once."""
-        self._thread = Thread(target=self._talk, args=(dumps(tasks),), daemon=True)
-        self._thread.start()
+    def send(self, task: Task) -> None:
+        """Has a picture drawn; returns at once."""
+        self._texts.put(dumps(task))
 
-    def _talk(self, text: str) -> None:
-        self._answer = self._process.communicate(text.encode())[0]
+    def _talk(self) -> None:
+        pipe, answer = self._process.stdin, self._process.stdout
+        assert pipe is not None
+        assert answer is not None
+        with answer:
+            with suppress(BrokenPipeError), pipe:  # its end shows in what it answers
+                for text in iter(self._texts.get, None):
+                    pipe.write(text.encode() + b"\n")
+            self._answer = answer.read()
 
     def pictures(self) -> list[bytes] | None:
-        """The picture of each task, when all are drawn; None where the process could not."""
-        assert self._thread is not None
+        """The picture of each task, when all are drawn; None where the processes could not."""
+        self._texts.put(None)
         self._thread.join()
-        return list(_parts(self._answer)) if self._process.returncode == 0 else None
+        return list(_parts(self._answer)) if self._process.wait() == 0 else None
 
 
-def dumps(tasks: Sequence[Task]) -> str:
-    """Tasks as JSON; a layer, a panel or a figure is an object with its class as ``kind``."""
-    return json.dumps(tasks, default=_fields)
+def dumps(task: Task) -> str:
+    """A task as one line of JSON; a layer, a panel or a figure is an object with its class as ``kind``."""
+    return json.dumps(task, default=_fields)
 
 
-def loads(text: str) -> list[Task]:
+def loads(text: str | bytes) -> Task:
     """The inverse of :func:`dumps`."""
-    return [(figure, form) for figure, form in json.loads(text, object_hook=_built)]
+    figure, form = json.loads(text, object_hook=_built)
+    return figure, form
 
 
 def _fields(value: object) -> dict[str, Any]:
@@ -93,12 +113,51 @@ def _parts(answer: bytes) -> list[bytes]:
     return parts
 
 
-def main(source: BinaryIO | None = None, sink: BinaryIO | None = None) -> None:
-    """What the process runs: tasks from standard input, pictures to standard output."""
+def main() -> None:
+    """What the process runs: tasks from standard input, line by line, pictures to standard output."""
+    hands = _divide(min(MAX_PROCESSES, len(os.sched_getaffinity(0))))
+    idle: SimpleQueue[Connection] = SimpleQueue()
+    for hand in hands:
+        idle.put(hand)
+
+    def draw(text: bytes) -> bytes:
+        hand = idle.get()
+        hand.send_bytes(text)
+        drawn = hand.recv_bytes()
+        idle.put(hand)
+        return drawn
+
+    with ThreadPoolExecutor(len(hands)) as pool:
+        for drawn in pool.map(draw, sys.stdin.buffer):
+            sys.stdout.buffer.write(len(drawn).to_bytes(_SIZE) + drawn)
+    for hand in hands:
+        hand.close()
+        os.wait()
+
+
+def _divide(number: int) -> list[Connection]:
+    """Lines to so many copies of this process that draw."""
+    from reports import pictures  # noqa: F401  imported once for all of them
+
+    gc.freeze()  # they share these pages: their collector must not touch every object
+    hands: list[Connection] = []
+    for _ in range(number):
+        here, there = Pipe()
+        if os.fork() == 0:
+            _serve(there, [*hands, here])
+        there.close()
+        hands.append(here)
+    return hands
+
+
+def _serve(line: Connection, others: Iterable[Connection]) -> NoReturn:
     from reports.pictures import picture
 
-    tasks = loads((source or sys.stdin.buffer).read().decode())
-    out = sink or sys.stdout.buffer
-    for figure, name in tasks:
-        drawn = picture(figure, next(form for form in figures.FORMATS if form == name))
-        out.write(len(drawn).to_bytes(_SIZE) + drawn)
+    try:
+        for other in others:
+            other.close()  # else the lines of a process that was killed would never end
+        while True:
+            figure, name = loads(line.recv_bytes())
+            line.send_bytes(picture(figure, next(form for form in figures.FORMATS if form == name)))
+    finally:
+        os._exit(0)

@@ -12,8 +12,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from reports.drawing import MAX_TICK, draw_panel, printable
+from reports.drawing import MAX_TICK, draw_axes, draw_panel
 from reports.figure import Bars, Figure, Format, Heat, Layer, Lines
+from reports.font import FONT, printable
 from reports.palette import look
 
 MAX_COLUMNS = 3
@@ -25,9 +26,10 @@ _METADATA: dict[Format, dict[str, Any]] = {
 }
 _STYLE: Any = {
     "text.parse_math": False,  # a name with a dollar sign is a name
-    "font.family": "DejaVu Sans", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#e3e7ec", "grid.linewidth": 0.7, "axes.axisbelow": True,
+    "font.family": FONT, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.axisbelow": True,
     "axes.edgecolor": "#9aa4ae", "axes.labelcolor": "#1c2430", "xtick.color": "#5b6675", "ytick.color": "#5b6675",
+    "axes.titley": 1.0,  # else the place of every title would be sought by measuring the ticks
     "svg.hashsalt": "batch-sweep", "pdf.fonttype": 42,
 }  # fmt: skip
 
@@ -44,8 +46,11 @@ def picture(figure: Figure, form: Format = "png", dpi: int = 160) -> bytes:
             areas.append(canvas.add_axes(page.place(index), **kind))
             draw_panel(areas[-1], panel)
         for row in page.rows(figure):
-            if _is_shared(row, figure):
+            is_shared = _is_shared(row, figure)
+            if is_shared:
                 _share(areas[index] for index in row)
+            for index in row:
+                draw_axes(areas[index], figure.panels[index], has_y_texts=index == row[0] or not is_shared)
         top = 1 - 0.1 / page.height
         canvas.text(0.01, top, printable(figure.title), va="top", fontsize=13, fontweight="bold")
         caption = "\n".join(page.caption)
@@ -110,14 +115,11 @@ def _is_shared(row: range, figure: Figure) -> bool:
 
 
 def _share(areas: Iterable[Axes]) -> None:
-    """One y axis for a row of panels: the same range, written on the first."""
-    first, *others = areas
-    limits = [area.get_ylim() for area in (first, *others)]
-    for area in (first, *others):
+    """One y axis for a row of panels: the same range."""
+    row = list(areas)
+    limits = [area.get_ylim() for area in row]
+    for area in row:
         area.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-    for area in others:
-        area.tick_params(axis="y", labelleft=False)
-        area.set_ylabel("")
 
 
 def _left(figure: Figure, index: int, num_columns: int) -> float:

@@ -10,14 +10,15 @@ from reports.writing import write_frames_report
 
 
 def test_figures_survive_the_way_there():
-    tasks = [(figure, "png") for figure in all_figures(gather(make_frames(30, confirm=2)))]
-    assert loads(dumps(tasks)) == tasks
+    for figure in all_figures(gather(make_frames(30, confirm=2))):
+        assert loads(dumps((figure, "png"))) == (figure, "png")
 
 
 def test_it_draws_what_would_be_drawn_here():
     figures = [figure for figure in all_figures(gather(make_frames(12))) if figure.name in {"memory", "outcomes"}]
     with Painter() as painter:
-        painter.start([(figure, "png") for figure in figures])
+        for figure in figures:
+            painter.send((figure, "png"))
         assert painter.pictures() == [picture(figure) for figure in figures]
 
 

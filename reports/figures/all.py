@@ -32,11 +32,20 @@ class Drawn(NamedTuple):
     absent: list[Absent]
 
 
-def drawn(evidence: Evidence) -> Drawn:
-    """The figures in the order of the report, and what to record for the missing ones."""
-    made = [make(evidence) for make in FIGURES]
-    figures = [figure for each in made if not isinstance(each, Absent) for figure in each]
-    return Drawn(figures, [each for each in made if isinstance(each, Absent)])
+def drawn(evidence: Evidence, ready: Callable[[Figure], None] | None = None) -> Drawn:
+    """The figures in the order of the report, and what to record for the missing ones. ``ready`` hears of each figure
+    as soon as it is made."""
+    made = Drawn([], [])
+    for make in FIGURES:
+        found = make(evidence)
+        if isinstance(found, Absent):
+            made.absent.append(found)
+            continue
+        made.figures.extend(found)
+        if ready is not None:
+            for figure in found:
+                ready(figure)
+    return made
 
 
 def all_figures(evidence: Evidence) -> list[Figure]:

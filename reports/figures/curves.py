@@ -1,6 +1,7 @@
 """Learning curves by seconds of training, by optimizer steps and by passes over the data."""
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import describe
@@ -61,7 +62,8 @@ def chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: s
 
 def _coloured(evidence: Evidence) -> list[tuple[tuple[int, ...], str]]:
     frame = evidence.configurations
-    front = frame[frame["on_front"].to_numpy(dtype=bool)].head(NUM_SERIES)
+    names = ["number", "numbers", *(f"config.{key}" for key in evidence.swept)]  # rows of few columns are quick
+    front = frame.loc[frame["on_front"].to_numpy(dtype=bool), names].head(NUM_SERIES)
     return [(row["numbers"], f"{row['number']}: {describe(row, evidence.swept)}") for _, row in front.iterrows()]
 
 
@@ -70,6 +72,11 @@ def _faint(evidence: Evidence, frame: pd.DataFrame) -> tuple[int, ...]:
     named = {number for numbers, _ in _coloured(evidence) for number in numbers}
     latest = np.setdiff1d(column(evidence.detailed, "number")[-MAX_FAINT:], list(named))
     return tuple(int(number) for number in np.intersect1d(latest, column(frame, "number")))
+
+
+def moments(length: int, limit: int) -> npt.NDArray[np.int64]:
+    """At most ``limit`` positions of ``length``, evenly spread, the first and the last among them."""
+    return np.linspace(0, length - 1, min(length, limit)).astype(np.int64)
 
 
 def _segments(
@@ -81,6 +88,6 @@ def _segments(
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     trials, begins = np.unique(owner[rows], return_index=True)
     cuts = np.split(rows, begins[1:])
-    thin = [cut[np.unique(np.linspace(0, len(cut) - 1, MAX_MOMENTS).astype(np.int64))] for cut in cuts if len(cut)]
+    thin = [cut[moments(len(cut), MAX_MOMENTS)] for cut in cuts if len(cut)]
     segments = tuple((marks.floats(x[cut]), marks.floats(y[cut])) for cut in thin)
     return tuple(int(number) for number in trials), segments

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.describe import configuration_text
 from reports.evidence import Evidence, known
 from reports.figure import Axis, Density, Floats, Intervals, Lines, Points
 from reports.labels import OUTCOME_NAMES, metric_label
@@ -54,7 +53,7 @@ def texts_of(frame: pd.DataFrame, evidence: Evidence) -> tuple[str, ...]:
 
 def numbers(frame: pd.DataFrame) -> tuple[int, ...]:
     """The trials' numbers."""
-    return tuple(int(number) for number in frame["number"])
+    return tuple(frame["number"].to_numpy(dtype=np.int64).tolist())
 
 
 def trial_points(name: str, role: str, evidence: Evidence, owners: Sequence[int], x: Values, y: Values) -> list[Points]:
@@ -99,7 +98,7 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     if not len(rows):
         return None
     chosen = frame.iloc[rows]
-    texts = tuple(configuration_text(row, evidence.swept, evidence.objectives) for _, row in chosen.iterrows())
+    texts = tuple(evidence.confirmed_texts[number] for number in numbers(chosen))
     return Intervals(
         "confirmed: median and 95 % interval",
         "confirmed",

@@ -48,12 +48,13 @@ class Grouping:
         medians[some] = low + (high - low) / 2
         return medians, counts
 
-    def rows_of(self, chosen: Mask) -> list[npt.NDArray[np.int64]]:
-        """The rows among ``chosen`` (shape ``[trials]``) of each configuration, in order; a list of ``size`` arrays."""
-        rows = np.flatnonzero(chosen)
+    def basis_values(self, values: Numbers) -> list[tuple[int, ...]]:
+        """The values of the trials that each configuration's values rest on, in order; ``size`` tuples."""
+        rows = np.flatnonzero(self.is_basis)
         rows = rows[np.argsort(self.members[rows], kind="stable")]
-        counts = np.bincount(self.members[rows], minlength=self.size)
-        return np.split(rows, np.cumsum(counts)[:-1]) if self.size else []
+        ends = np.cumsum(np.bincount(self.members[rows], minlength=self.size)).tolist()
+        every = values[rows].tolist()
+        return [tuple(every[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def group(done: pd.DataFrame, groups: Numbers) -> Grouping:
@@ -86,7 +87,10 @@ def column(frame: pd.DataFrame, name: str) -> Values:
     """A numeric column as floats with NaN for what is missing; all NaN when there is no such column."""
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
-    return pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    values = frame[name]
+    if values.dtype == np.float64:
+        return values.to_numpy()
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def text(frame: pd.DataFrame, name: str) -> npt.NDArray[np.object_]:

@@ -42,14 +42,14 @@ def configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFr
     grouping = group(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
-    basis = grouping.rows_of(grouping.is_basis)
-    numbers, seeds = column(done, "number"), column(done, "seed")
+    numbers, seeds = (_whole(column(done, name)) for name in ("number", "seed"))
+    basis = grouping.basis_values(numbers)
     new: dict[str, object] = {
-        "number": _search_numbers(numbers, grouping),
-        "numbers": _tuples(numbers, basis),
-        "seeds": _tuples(seeds, basis),
+        "number": _search_numbers(column(done, "number"), grouping),
+        "numbers": basis,
+        "seeds": grouping.basis_values(seeds),
         "confirmed": grouping.confirmed,
-        "num_seeds": np.array([len(rows) for rows in basis], dtype=np.int64),
+        "num_seeds": np.bincount(grouping.members[grouping.is_basis], minlength=grouping.size),
         "num_failed_seeds": _failed_seeds(trials, every_group, every_group[complete][grouping.first]),
     }
     for name in dict.fromkeys((*objectives, *USUAL_METRICS)):
@@ -81,9 +81,8 @@ def _first_search(values: Values, grouping: Grouping) -> Values:
     return found
 
 
-def _tuples(values: Values, basis: list[Numbers]) -> list[tuple[int, ...]]:
-    whole = np.where(np.isfinite(values), values, 0).astype(np.int64)
-    return [tuple(whole[rows].tolist()) for rows in basis]
+def _whole(values: Values) -> Numbers:
+    return np.where(np.isfinite(values), values, 0).astype(np.int64)
 
 
 def _failed_seeds(trials: pd.DataFrame, every_group: Numbers, kept: Numbers) -> Numbers:

@@ -1,5 +1,6 @@
 """The process that draws pictures: it gives what this process would draw, and its end stops nothing."""
 
+import psutil
 from frames_factory import make_frames
 
 from reports.evidence import gather
@@ -35,3 +36,28 @@ def test_a_painter_that_is_not_used_leaves_nothing_behind():
     with Painter() as painter:
         process = painter._process
     assert process.returncode is not None
+
+
+def test_a_painter_that_is_killed_takes_its_copies_along():
+    with Painter() as painter:
+        copies = _copies_of(painter)
+    _, alive = psutil.wait_procs(copies, timeout=30)
+    assert copies
+    assert not alive
+
+
+def test_a_copy_that_is_killed_spoils_no_picture():
+    with Painter() as painter:
+        for copy in _copies_of(painter):
+            copy.kill()
+        for figure in all_figures(gather(make_frames(3))):
+            painter.send((figure, "png"))
+        assert painter.pictures() is None
+
+
+def _copies_of(painter: Painter) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    while not found:  # it divides itself once it has matplotlib
+        assert painter._process.poll() is None
+        found = psutil.Process(painter._process.pid).children()
+    return found

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from sweep.executors.base import Describer, Runner, load_function
+from sweep.executors.cores import pin
 from sweep.measurement.host_memory import limit_own_data
 from sweep.training.lifeline import LIFELINE
 from sweep.training.parent import bind_forks_to_parent, die_with_parent
@@ -29,6 +30,8 @@ def run_child(request: dict[str, Any], message_fd: int, output_fd: int, server_p
     try:
         die_with_parent(server_pid)
         _settle(request["environment"], message_fd, output_fd)
+        if request["cores"]:
+            pin(request["cores"])  # before anything starts threads, which stay where they began
         for line in _lines(request):
             _write(message_fd, line + b"\n")
         exit_code = 0

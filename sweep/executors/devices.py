@@ -29,6 +29,26 @@ def pinned_environment(device: str) -> dict[str, str]:
     return {_VISIBLE: chosen, "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
 
 
+def bus_address(device: str) -> str | None:
+    """Where a GPU sits on the PCI bus, as the kernel writes it (``0000:3b:00.0``), of several the first; None where the
+    driver does not tell."""
+    entry = _entry(device.split(",")[0], _visible_entries(os.environ))
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, or no driver
+        return None
+    try:
+        find = pynvml.nvmlDeviceGetHandleByIndex if entry.isdigit() else pynvml.nvmlDeviceGetHandleByUUID
+        place = pynvml.nvmlDeviceGetPciInfo(find(int(entry) if entry.isdigit() else entry))
+        return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0"
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def _entry(device: str, visible: list[str] | None) -> str:
     index = int(device.partition(":")[2] or 0)
     if visible is None:

@@ -9,13 +9,14 @@ import os
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from sweep.executors.base import DESCRIBER, RUNNER, Executor, runner_of
+from sweep.executors.cores import divide_cores
 from sweep.executors.devices import available_devices, pinned_environment
 from sweep.executors.forkserver import Child, ForkServer
 from sweep.executors.output import OutputFile
@@ -34,7 +35,7 @@ class _Running:
     """An attempt under way."""
 
     number: int
-    device: str
+    slot: int
     child: Child
     ending: Ending | None = None
     leave_by: float = float("inf")  # on the monotonic clock
@@ -45,7 +46,7 @@ class ProcessExecutor(Executor):
     """One child at a time for each of ``devices`` (``cuda:0``, ``cpu`` ...; all GPUs when None, else the CPU).
 
     A child sees its own GPU only, as ``cuda``; the device of a trial of several ranks is ``cuda:0,cuda:1``, and a CPU
-    is shared by them. Of several devices, each gets an equal share of the cores as threads, unless its
+    is shared by them. Of several slots, each is kept on an equal share of the cores and has as many threads, unless its
     task names a number. Output goes to ``log_dir/trial-00012.log``; without ``log_dir`` only the last lines are kept,
     for error texts. ``runner`` and ``describer`` are ``module:function`` names, imported in the child; ``modules`` are
     imported once, before the fork.
@@ -60,18 +61,31 @@ class ProcessExecutor(Executor):
         modules: tuple[str, ...] = MODULES,
     ) -> None:
         self._devices = list(available_devices() if devices is None else devices)
+        self._running: dict[int, _Running] = {}
+        self.divide(1)
         self._log_dir = log_dir
         self._runner = runner
         self._describer = describer
         self._modules = modules
-        self._running: dict[int, _Running] = {}
         self._news: list[tuple[int, Message]] = []
         self._closed = False
         self._server = self._launch()  # at once: it imports while the supervisor has other things to do
 
+    def divide(self, per_device: int, environment: Mapping[str, str] | None = None) -> None:
+        """From now on so many at once on each device, each with ``environment`` beside its own.
+
+        Raises:
+            RuntimeError: something is running.
+        """
+        if self._running:
+            raise RuntimeError(f"the devices cannot be divided: trials {sorted(self._running)} are running")
+        self._slots = self._devices * per_device
+        self._cores = divide_cores(self._slots, frozenset(os.sched_getaffinity(0)))
+        self._extra = dict(environment or {})
+
     @property
     def slots(self) -> int:
-        return len(self._devices)
+        return len(self._slots)
 
     @property
     def forkserver_pid(self) -> int:
@@ -79,9 +93,9 @@ class ProcessExecutor(Executor):
         return self._server.pid
 
     def describe(self) -> dict[str, Any]:
-        device = self._devices[0]
+        device = self._slots[0]
         inner = "cuda" if device.startswith("cuda") else device
-        child = self._fork({"call": self._describer, "device": inner, "threads": self._threads()}, device, OutputFile())
+        child = self._fork({"call": self._describer, "device": inner, "threads": self._threads()}, 0, OutputFile())
         try:
             lines = self._await_lines(child)
             if not lines:
@@ -93,19 +107,19 @@ class ProcessExecutor(Executor):
         return description
 
     def start(self, task: TrialTask) -> None:
-        busy = [run.device for run in self._running.values()]
-        free = [device for device in self._devices if busy.count(device) < self._devices.count(device)]
+        busy = {run.slot for run in self._running.values()}
+        free = [slot for slot in range(self.slots) if slot not in busy]
         if task.number in self._running or not free:
             raise RuntimeError(f"trial {task.number} cannot start: trials {sorted(self._running)} are running")
-        device = free[0]
+        slot = free[0]
         name = f"{task.work}-{abs(task.number):05d}.log"
         output = OutputFile(self._log_dir / name if self._log_dir else None)
-        request = {"call": runner_of(task, self._runner), "task": encode_task(self._placed(task, device)).decode()}
-        child = self._fork(request, device, output)
-        self._running[task.number] = _Running(task.number, device, child)
+        request = {"call": runner_of(task, self._runner), "task": encode_task(self._placed(task, slot)).decode()}
+        child = self._fork(request, slot, output)
+        self._running[task.number] = _Running(task.number, slot, child)
 
     def devices_of(self, number: int) -> tuple[str, ...]:
-        return tuple(self._running[number].device.split(","))
+        return tuple(self._slots[self._running[number].slot].split(","))
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
         deadline = time.monotonic() + timeout_seconds
@@ -144,10 +158,11 @@ class ProcessExecutor(Executor):
     def _launch(self) -> ForkServer:
         return ForkServer(self._modules, OutputFile(self._log_dir / "forkserver.log" if self._log_dir else None))
 
-    def _fork(self, request: dict[str, Any], device: str, output: OutputFile) -> Child:
+    def _fork(self, request: dict[str, Any], slot: int, output: OutputFile) -> Child:
         if self._closed:
             raise RuntimeError("the executor is closed")
-        request = {**request, "environment": pinned_environment(device)}
+        environment = {**pinned_environment(self._slots[slot]), **self._extra}
+        request = {**request, "environment": environment, "cores": self._cores[slot] if self._cores else ()}
         self._server.listen()
         if self._server.is_alive():
             child = self._server.fork(request, output)
@@ -159,7 +174,8 @@ class ProcessExecutor(Executor):
         self._server = self._launch()
         return self._server.fork(request, output)
 
-    def _placed(self, task: TrialTask, device: str) -> TrialTask:
+    def _placed(self, task: TrialTask, slot: int) -> TrialTask:
+        device = self._slots[slot]
         on_gpu = device.startswith("cuda")
         if on_gpu and (task.device == "auto" or task.device.startswith("cuda")):
             task = replace(task, device="cuda")  # the one that it is pinned to
@@ -171,9 +187,11 @@ class ProcessExecutor(Executor):
 
     def _threads(self) -> int | None:
         """A slot's share of the cores; None leaves a single slot to torch, which knows cores from hyperthreads."""
+        if self.slots == 1:
+            return None
         wanted = os.environ.get("OMP_NUM_THREADS", "")
         num_threads = int(wanted) if wanted.isdigit() else len(os.sched_getaffinity(0))
-        return max(1, num_threads // self.slots) if self.slots > 1 else None
+        return max(1, min([num_threads // self.slots, *map(len, self._cores)]))
 
     def _wait(self, timeout_seconds: float) -> None:
         readable = select.poll()

@@ -59,6 +59,8 @@ class Progress:
 class Heartbeat:
     """A trial that has nothing to say lives; every few seconds while it gets on, never recorded."""
 
+    is_queued: bool = False  # until now it has waited for a machine: its time begins only now
+
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -42,7 +42,10 @@ def run(
     store: Annotated[
         str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL for the records, instead of a file.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where trials run: process or inline.")] = "process",
+    executor: Annotated[str, typer.Option(help="Where trials run: process, inline or slurm.")] = "process",
+    slurm: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What to ask of Slurm for each trial, as a .toml file.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set the old study aside and begin anew.")] = False,
     reuse: Annotated[
@@ -71,6 +74,7 @@ def run(
         plugin=load_plugin(plugin),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         warm_start=tuple(warm_start or ()),
+        slurm=slurm,
     )
     changes = parse_sets(sets or [])
     if trials is not None:

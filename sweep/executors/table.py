@@ -1,5 +1,6 @@
 """The executors by name."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from sweep.executors.devices import available_devices
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process import ProcessExecutor
+from sweep.executors.slurm import SlurmExecutor
+from sweep.executors.slurm_cluster import check_cluster
+from sweep.executors.slurm_settings import read_settings
 from sweep.spec.errors import InputError, unknown_name
 
 
@@ -98,4 +102,24 @@ def _inline(device: str, _log_dir: Path | None, _world_size: int, _site: Site) -
     return InlineExecutor(device)
 
 
-EXECUTORS: dict[str, Kind] = {"process": Kind(_process, _devices_here), "inline": Kind(_inline, _devices_here)}
+def _slurm(device: str, log_dir: Path | None, _world_size: int, site: Site) -> Executor:
+    # a forecast alone has no folder of a study
+    folder = log_dir.parent / "slurm" if log_dir else site.root / f".slurm-{os.getpid()}"
+    name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
+    return SlurmExecutor(folder, name, read_settings(site.slurm), device, log_dir)
+
+
+def _devices_of_slurm(site: Site) -> list[str]:
+    settings = read_settings(site.slurm)
+    return [f"cuda:{index}" for index in range(settings.nodes * settings.gpus_per_node)] or ["cpu"]
+
+
+def _check_slurm(site: Site) -> None:
+    check_cluster(read_settings(site.slurm))
+
+
+EXECUTORS: dict[str, Kind] = {
+    "process": Kind(_process, _devices_here),
+    "inline": Kind(_inline, _devices_here),
+    "slurm": Kind(_slurm, _devices_of_slurm, _check_slurm),
+}

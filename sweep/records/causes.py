@@ -6,6 +6,8 @@ A signal goes by its name. A fault of the machine is tried again; the trial's ow
 LEFT = "left"  # it was asked to; the record says by what
 STALLED = "stalled"
 FORKSERVER_LOST = "forkserver_lost"
+NODE_LOST = "node_lost"  # its machine
+JOB_LOST = "job_lost"  # the job of a Slurm cluster, by its limits or its administrators
 DATA_WORKER_LOST = "data_worker_lost"
 DEVICE_FAILED = "device_failed"
 COLLECTIVE_FAILED = "collective_failed"
@@ -25,5 +27,14 @@ _SENT_BY_OTHERS = (
     "SIGBUS",
 )
 FAULTS_OF_THE_MACHINE = frozenset(
-    {STALLED, FORKSERVER_LOST, DATA_WORKER_LOST, DEVICE_FAILED, COLLECTIVE_FAILED, *_SENT_BY_OTHERS}
+    {
+        STALLED,
+        FORKSERVER_LOST,
+        NODE_LOST,
+        JOB_LOST,
+        DATA_WORKER_LOST,
+        DEVICE_FAILED,
+        COLLECTIVE_FAILED,
+        *_SENT_BY_OTHERS,
+    }
 )

@@ -198,21 +198,26 @@ def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> Study
     """
     path = Path(path)
     try:
-        return build_study(_read_toml(path), str(path), changes)
+        return build_study(read_toml(path), str(path), changes)
     except RecursionError:
         raise InputError(
             f"{path}: its tables or lists lie too deep in one another; a study wants three levels."
         ) from None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a user's file of at most a page or two.
+
+    Raises:
+        InputError: it cannot be read, is too large, or no TOML.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
     if len(content) > _MAX_FILE_BYTES:
-        raise InputError(f"{path}: larger than {_MAX_FILE_BYTES} bytes; a study is a page of text.")
+        raise InputError(f"{path}: larger than {_MAX_FILE_BYTES} bytes; it should be a page of text.")
     try:
         text = content.decode("utf-8-sig")
         # Python's parser takes minutes for a key of thousands of parts

@@ -1,0 +1,146 @@
+"""What runs in a job: one attempt at a trial, in a child as on one machine, its words appended to a file.
+
+The job leaves with a checkpoint when Slurm says by a signal that its time is over, when it is told to, and when its
+supervisor shows no sign of life; it ends at once when another run of the study has taken its place.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, final
+
+from sweep.executors.base import Executor
+from sweep.executors.devices import available_devices
+from sweep.executors.monitored import MonitoredExecutor, source_of
+from sweep.executors.process import ProcessExecutor
+from sweep.executors.slurm_files import MESSAGES, ORDER, SUPERVISOR, Order, append_lines, look
+from sweep.measurement.monitor import Monitor
+from sweep.records.messages import Ending, TrialTask, decode_task, encode_message
+
+_LOOK_SECONDS = 0.5
+# Slurm's at the end of a job's time, what it sends before it takes a node away, and what clusters are set up to send
+_SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1)
+
+
+def run_job(text: str) -> None:
+    """The whole life of a job; ``text`` is a request of :class:`sweep.executors.slurm.SlurmExecutor` as JSON."""
+    request: dict[str, Any] = json.loads(text)
+    folder = Path(request["folder"])
+    if not _claim(folder):
+        return  # Slurm has started it again, and the study will have done so too
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # for the children, which a signal to the whole job reaches too
+    sys.path[:] = request["path"]
+    say = _speaker(folder / MESSAGES)
+    try:
+        with _executor(request) as executor:
+            orders = Orders(folder, request["run"], request["stale_seconds"])
+            for number in _SIGNALS:
+                signal.signal(number, orders.hear)
+            say([_note("began", node=os.uname().nodename)])
+            _work(request, executor, orders, say)
+    finally:
+        say([_note("over")])
+
+
+@final
+class Orders:
+    """What the job is to do: by a file of its own, by its supervisor's sign of life, by signals."""
+
+    def __init__(self, folder: Path, run: str, stale_seconds: float) -> None:
+        self._order, self._supervisor, self._run = folder / ORDER, folder.parent / SUPERVISOR, run
+        self._stale_seconds = stale_seconds
+        self._sign, self._seen_at, self._looked_at = "", time.monotonic(), 0.0
+        self._is_signalled = False
+        self._last: Order = ""
+
+    def hear(self, _number: int, _frame: FrameType | None) -> None:
+        """The handler of the signals that ask to leave."""
+        self._is_signalled = True
+
+    def look(self) -> Order:
+        """What is wanted now; looks at the files twice a second at most."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self._last = self._wanted(now)
+        return "leave" if self._is_signalled and self._last == "" else self._last
+
+    def _wanted(self, now: float) -> Order:
+        sign = look(self._supervisor)
+        if sign and sign.split()[0] != self._run:
+            return "stop"  # the supervisor has ended, or another has taken over
+        if sign != self._sign:
+            self._sign, self._seen_at = sign, now
+        silent_seconds = now - self._seen_at
+        if silent_seconds > 2 * self._stale_seconds or look(self._order) == "stop":
+            return "stop"
+        return "leave" if silent_seconds > self._stale_seconds or look(self._order) == "leave" else ""
+
+
+def _work(request: dict[str, Any], executor: Executor, orders: Orders, say: Callable[[list[bytes]], None]) -> None:
+    if "task" not in request:
+        say([_note("described", machine=executor.describe())])
+        return
+    task = _task(request)
+    executor.start(task)
+    is_asked = False
+    while True:
+        news = [message for _, message in executor.poll(_LOOK_SECONDS)]
+        say([encode_message(message) for message in news])
+        if any(isinstance(message, Ending) for message in news):
+            return
+        order = orders.look()
+        if order == "stop":
+            executor.stop(task.number)
+            return
+        if order == "leave" and not is_asked:
+            executor.ask_to_leave(task.number)
+            is_asked = True
+
+
+def _executor(request: dict[str, Any]) -> Executor:
+    log_dir = Path(request["log_dir"]) if request["log_dir"] else None
+    runner, describer, modules = request["runner"], request["describer"], tuple(request["modules"])
+    inner = ProcessExecutor([_device(request)], log_dir, runner, describer, modules)
+    return MonitoredExecutor(inner, Monitor(source_of), {})  # from the machine that trains
+
+
+def _device(request: dict[str, Any]) -> str:
+    """The GPUs of this node that the trial uses, or ``cpu``."""
+    if not request["num_gpus"]:
+        return "cpu"
+    gpus = [name for name in available_devices() if name != "cpu"]
+    if len(gpus) < request["num_gpus"]:
+        raise RuntimeError(f"the job asked for {request['gpus']} GPUs on a node, and {len(gpus)} can be seen there")
+    return ",".join(gpus[: request["num_gpus"]])
+
+
+def _task(request: dict[str, Any]) -> TrialTask:
+    if plugin := json.loads(request["task"])["plugin"]:
+        from sweep.training.plugins import load_plugin
+
+        load_plugin(plugin)  # its names may stand in the configuration
+    return decode_task(request["task"].encode())
+
+
+def _speaker(path: Path) -> Callable[[list[bytes]], None]:
+    return lambda lines: append_lines(path, lines) if lines else None
+
+
+def _note(what: str, **facts: Any) -> bytes:
+    """What the job says of itself, as against its trial."""
+    return json.dumps({"job": what, **facts}).encode()
+
+
+def _claim(folder: Path) -> bool:
+    """Whether this is the first process that runs this job."""
+    try:
+        (folder / "claim").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True

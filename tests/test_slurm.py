@@ -1,0 +1,428 @@
+"""The Slurm executor on a fake Slurm that really runs its jobs, and on submitit's local executor."""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import executor_runners
+import pytest
+from fake_slurm import FakeSlurm
+
+from sweep import load_frames
+from sweep.executors import slurm_jobs
+from sweep.executors.slurm import SlurmExecutor
+from sweep.executors.slurm_cluster import make_cluster
+from sweep.executors.slurm_files import Tail, append_lines
+from sweep.executors.slurm_job import run_job
+from sweep.executors.slurm_settings import SlurmSettings, read_settings
+from sweep.executors.table import check_executor
+from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
+from sweep.records.rows import TrialRecord
+from sweep.search.attempts import Attempt
+from sweep.search.session import Options, run_study
+from sweep.spec.errors import InputError
+from sweep.spec.study import build_study
+from sweep.spec.trial import TrialConfig
+from sweep.training.plugins import load_plugin
+
+pytest.importorskip("submitit")
+
+Make = Callable[..., SlurmExecutor]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm]:
+    made = FakeSlurm(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(slurm_jobs, "ASK_SECONDS", 0.3)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make(cluster: FakeSlurm, tmp_path: Path) -> Iterator[Make]:
+    del cluster
+    made: list[SlurmExecutor] = []
+
+    def build(runner: str, log_dir: Path | None = None, describer: str = "describe", **settings: Any) -> SlurmExecutor:
+        asked = SlurmSettings(**{"gpus_per_node": 0, "jobs": 1, **settings})
+        names = (f"executor_runners:{runner}", f"executor_runners:{describer}")
+        made.append(SlurmExecutor(tmp_path / "jobs", "sweep-test", asked, "auto", log_dir, *names, modules=()))
+        return made[-1]
+
+    yield build
+    for executor in made:
+        executor.close()
+
+
+def task(number: int = 12, **fields: Any) -> TrialTask:
+    return TrialTask(number=number, config=TrialConfig(seed=fields.pop("seed", 3)), **fields)
+
+
+def hear(executor: SlurmExecutor, number: int, until: Callable[[list[Message]], bool]) -> list[Message]:
+    """What trial ``number`` says, without signs of life."""
+    messages: list[Message] = []
+    deadline = time.monotonic() + 60
+    while not until(messages):
+        assert time.monotonic() < deadline, f"heard {messages}"
+        messages += [
+            said for sender, said in executor.poll(1.0) if sender == number and not isinstance(said, Heartbeat)
+        ]
+    return messages
+
+
+def is_ended(messages: list[Message]) -> bool:
+    return bool(messages) and isinstance(messages[-1], Ending)
+
+
+def run(executor: SlurmExecutor, given: TrialTask) -> list[Message]:
+    executor.start(given)
+    return hear(executor, given.number, is_ended)
+
+
+def ending_of(executor: SlurmExecutor, number: int) -> Ending:
+    ending = hear(executor, number, is_ended)[-1]
+    assert isinstance(ending, Ending)
+    return ending
+
+
+def test_messages_arrive_whole_and_in_order(make: Make) -> None:
+    assert run(make("complete"), task()) == list(executor_runners.complete(task()))
+
+
+# ---------------------------------------------------------------------- how a job may end
+
+
+def test_the_last_words_of_a_killed_trial_are_told(make: Make, tmp_path: Path) -> None:
+    *before, ending = run(make("sigkill", tmp_path / "logs"), task())
+    assert before == [executor_runners.evaluation(1)]
+    assert isinstance(ending, Ending)
+    assert (ending.outcome, ending.cause) == ("crashed", "SIGKILL")
+    assert ending.error.endswith("these were the last words")
+    assert (tmp_path / "logs" / "trial-00012.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("befall", "runner", "state", "cause"),
+    [
+        (FakeSlurm.lose_node, "leaves", "NODE_FAIL", "node_lost"),
+        (FakeSlurm.preempt, "endless", "PREEMPTED", "job_lost"),
+    ],
+)
+def test_a_job_that_is_lost_has_one_ending(
+    make: Make, cluster: FakeSlurm, befall: Callable[[FakeSlurm, str], None], runner: str, state: str, cause: str
+) -> None:
+    executor = make(runner)
+    executor.start(task())
+    hear(executor, 12, bool)
+    (job_id,) = cluster.ids("RUNNING")
+    befall(cluster, job_id)
+    ending = ending_of(executor, 12)
+    assert (ending.outcome, ending.cause) == ("crashed", cause)
+    assert ending.error.startswith(f"job {job_id} ended as {state} without a result")
+    assert executor.poll(0.0) == []
+    executor.start(task())  # the slot is free
+    hear(executor, 12, bool)
+
+
+def test_a_pre_empted_trial_leaves(make: Make, cluster: FakeSlurm) -> None:
+    executor = make("leaves")
+    executor.start(task())
+    hear(executor, 12, bool)
+    cluster.preempt(*cluster.ids("RUNNING"))
+    ending = ending_of(executor, 12)
+    assert (ending.outcome, ending.cause) == ("cancelled", "left")
+
+
+def test_a_trial_leaves_before_its_jobs_time_is_over(make: Make, cluster: FakeSlurm) -> None:
+    del cluster
+    executor = make("leaves", time=60.0, notice=57.0)  # told to leave three seconds after it has begun
+    executor.start(task())
+    ending = ending_of(executor, 12)
+    assert (ending.outcome, ending.cause) == ("cancelled", "left")
+
+
+def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again(
+    make: Make, cluster: FakeSlurm
+) -> None:
+    executor = make("leaves", jobs=3)
+    for number in (1, 2, 3):
+        executor.start(task(number))
+    for number in (1, 2):
+        hear(executor, number, bool)
+    assert len({job_id.partition("_")[0] for job_id in cluster.jobs()}) == 1, "one array"
+    with pytest.raises(RuntimeError, match="are running"):
+        executor.start(task(4))
+    executor.ask_to_leave(1)
+    executor.ask_to_leave(99)
+    assert ending_of(executor, 1).cause == "left"
+    executor.stop(2)
+    executor.stop(2)
+    assert {number for number, _ in executor.poll(10.0)} <= {3}
+    assert len(cluster.ids("CANCELLED")) == 1
+    executor.close()
+    executor.close()
+    assert len(cluster.ids("CANCELLED")) == 2
+    assert executor.poll(0.1) == []
+
+
+def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    (folder / "claim").touch()
+    run_job(json.dumps({"folder": str(folder)}))
+    assert [path.name for path in folder.iterdir()] == ["claim"]
+
+
+# ---------------------------------------------------------------------- the queue
+
+
+def test_waiting_in_the_queue_takes_none_of_a_trials_time(make: Make, cluster: FakeSlurm) -> None:
+    cluster.hold()
+    executor = make("complete")
+    executor.start(task())
+    beats = [message for _ in range(3) for _, message in executor.poll(5.0)]
+    assert set(beats) == {Heartbeat(is_queued=True)}
+    cluster.release()
+    assert ending_of(executor, 12).outcome == "complete"
+    attempt = Attempt(TrialRecord(0, "search", {}), 1, started=0.0, limit_seconds=10.0)
+    attempt.hear(beats[0], now=1000.0)
+    assert (attempt.started, attempt.deadline) == (1000.0, 1010.0)
+    attempt.hear(Heartbeat(), now=1005.0)
+    assert attempt.started == 1000.0
+
+
+def test_a_waiting_job_is_cancelled(make: Make, cluster: FakeSlurm) -> None:
+    cluster.hold()
+    executor = make("complete")
+    executor.start(task())
+    assert executor.poll(5.0) == [(12, Heartbeat(is_queued=True))]
+    executor.stop(12)
+    assert len(cluster.ids("CANCELLED")) == 1
+    assert not list((cluster.folder.parent / "jobs").glob("trial-*"))
+
+
+def test_a_cluster_that_takes_no_jobs_is_asked_again(
+    make: Make, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = make("complete")
+    cluster.refuse("Slurm temporarily unable to accept job")
+    executor.start(task())
+    assert executor.poll(5.0) == [(12, Heartbeat(is_queued=True))]
+    cluster.refuse("")
+    assert ending_of(executor, 12).outcome == "complete"
+    monkeypatch.setattr(slurm_jobs, "_REFUSED_SECONDS", 0.5)
+    cluster.refuse("QOSMaxSubmitJobPerUserLimit")
+    executor.start(task())
+    ending = ending_of(executor, 12)
+    assert (ending.outcome, ending.cause) == ("crashed", "job_lost")
+    assert "QOSMaxSubmitJobPerUserLimit" in ending.error
+
+
+def test_what_the_cluster_refuses_at_first_is_the_users_to_mend(make: Make, cluster: FakeSlurm) -> None:
+    cluster.refuse("invalid partition specified: gpuu")
+    with pytest.raises(InputError, match=r"no job was taken: .*invalid partition specified: gpuu; change the file"):
+        make("complete").describe()
+
+
+def test_the_machine_is_described_by_a_job(make: Make) -> None:
+    assert make("complete").describe()["device"] == "class of cpu"
+    with pytest.raises(RuntimeError, match=r"could not be described: (?s:.*)no such machine"):
+        make("complete", describer="describe_badly").describe()
+
+
+# ---------------------------------------------------------------------- supervisors that are gone
+
+
+def test_a_job_whose_supervisor_is_silent_leaves(
+    make: Make, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_jobs, "_STALE_SECONDS", 1.0)
+    executor = make("leaves")
+    executor._jobs._pulse._over.set()  # a supervisor that was stopped
+    executor.start(task())
+    ending = ending_of(executor, 12)
+    assert (ending.outcome, ending.cause) == ("cancelled", "left")
+    del cluster
+
+
+def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeSlurm) -> None:
+    killed = make("endless", jobs=2)
+    killed.start(task(1))
+    hear(killed, 1, bool)
+    killed.start(task(2))
+    killed.poll(0.0)
+    (killed._running[2].folder / "id").unlink()  # as if it had been killed before it wrote that down
+    executor = make("complete", jobs=2)
+    assert len(cluster.ids("CANCELLED")) == 1
+    assert run(executor, task(3))[-1] == list(executor_runners.complete(task()))[-1]
+    deadline = time.monotonic() + 30
+    while len(cluster.ids("RUNNING")) > 0:
+        assert time.monotonic() < deadline, "a job of the killed run goes on"
+        time.sleep(0.1)
+
+
+def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:
+    path, tail = tmp_path / "messages", Tail(tmp_path / "messages")
+    assert tail.read_lines() == []
+    path.write_bytes(b"one\ntw")
+    assert tail.read_lines() == [b"one"]
+    assert tail.read_lines() == []
+    append_lines(path, [b"o", b"three"])
+    assert tail.read_lines() == [b"two", b"three"]
+
+
+# ---------------------------------------------------------------------- what is asked of Slurm
+
+
+SETTINGS = """
+jobs = 8
+partition = "gpu"
+account = "lab"
+time = "4h"
+notice = "3m"
+gpus_per_node = 2
+cpus_per_task = 12
+mem = "48G"
+setup = ["module load cuda"]
+[sbatch]
+exclusive = true
+reservation = "night"
+"""
+
+
+def test_the_settings_become_options_of_sbatch(cluster: FakeSlurm, tmp_path: Path) -> None:
+    (tmp_path / "gpu.toml").write_text(SETTINGS)
+    settings = read_settings(tmp_path / "gpu.toml")
+    made = make_cluster(tmp_path / "jobs", settings, "sweep-lr")
+    made.submit([json.dumps({"folder": str(tmp_path)})])
+    (job,) = cluster.jobs().values()
+    asked = {name: value for name, value in job["options"].items() if name not in ("output", "open-mode")}
+    assert asked == {
+        "job-name": "sweep-lr", "partition": "gpu", "account": "lab", "time": "240", "signal": "USR2@180",
+        "nodes": "1", "ntasks-per-node": "1", "gpus-per-node": "2", "cpus-per-task": "12", "mem": "48G",
+        "no-requeue": "", "exclusive": "", "reservation": "night",
+    }  # fmt: skip
+    assert "\nmodule load cuda\n" in job["text"]
+    assert "--cpus-per-task=12 --kill-on-bad-exit=1" in job["text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("partitoin = 'gpu'", r"unknown key 'partitoin'\. Did you mean 'partition'\? Known: account, "),
+        ("jobs = 0", r"jobs: .*greater than or equal to 1 \(given: 0\)"),
+        ("time = '1m'\nnotice = '1m'", r"notice = 60 s: it must be less than time = 60 s; lower it"),
+        ("[sbatch]\narray = '0-3'", "sbatch: array is set by the executor itself; leave it out"),
+        ("[sbatch]\n'x\\ny' = 1", "sbatch"),
+        ("partition = 'a\\nb'", "partition"),
+        ("sbatch = 3", "sbatch: give a table"),
+        ("x", "not valid TOML"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "bad.toml").write_text(text.replace("'", '"'))
+    with pytest.raises(InputError, match=reason):
+        read_settings(tmp_path / "bad.toml")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_settings(tmp_path / "missing.toml")
+
+
+def test_without_slurm_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match=r"sbatch is not on the PATH; run it on a login node"):
+        check_executor("slurm")
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(InputError, match=r"submitit is missing; pip install 'batch-sweep\[slurm\]'"):
+        check_executor("slurm")
+
+
+def test_no_job_knows_the_password_of_the_store(
+    make: Make, cluster: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_STORE", "postgresql+psycopg://u:canary@h/x")
+    monkeypatch.setenv("PGPASSWORD", "canary")
+    executor = make("leaves", tmp_path / "logs")
+    executor.start(task())
+    hear(executor, 12, bool)
+    assert os.environ["PGPASSWORD"] == "canary"
+    (job,) = cluster.jobs().values()
+    assert "SLURM_JOB_ID" not in job["environment"]
+    assert not any("canary" in value for value in job["environment"].values())
+    assert all(b"canary" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+# ---------------------------------------------------------------------- a study
+
+
+PLUGIN = str(Path(__file__).with_name("patient_plugin.py"))
+SPEC: dict[str, Any] = {
+    "name": "cluster",
+    "question": "Is it the same on a cluster?",
+    "trials": 3,
+    "sampler": "random",
+    "objectives": ["val_accuracy", "train_seconds"],
+    "confirm": {"seeds": 0},
+    "base": {
+        "model.name": "patient",
+        "data.name": "digits",
+        "data.subset": 300,
+        "budget.epochs": 10,
+        "batch.micro": 32,
+    },
+    "space": {"optimizer.lr": {"log": [1e-3, 1e-1]}},
+}
+
+
+def curves(folder: Path) -> dict[int, list[tuple[float, ...]]]:
+    """Steps, losses and accuracies of each trial's evaluations."""
+    evaluations = load_frames(folder, evaluations=True).evaluations
+    assert evaluations is not None
+    found: dict[int, list[tuple[float, ...]]] = {}
+    for number, *values in evaluations[["number", "step", "val_loss", "val_accuracy"]].itertuples(index=False):
+        found.setdefault(number, []).append(tuple(values))
+    return found
+
+
+def befall_waiting(folder: Path, befall: Callable[[str], None], over: threading.Event) -> None:
+    """Does something to each job whose trial waits amid its training."""
+    while not over.wait(0.05):
+        for path in folder.glob("*.job"):
+            befall(path.read_text())
+            path.unlink()
+
+
+@pytest.mark.slow
+def test_a_study_on_a_cluster_is_the_study_here(
+    cluster: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_plugin(PLUGIN)
+    patience, over = tmp_path / "patience", threading.Event()
+    patience.mkdir()
+    monkeypatch.setenv("PATIENT", str(patience))
+    (tmp_path / "slurm.toml").write_text("jobs = 2\ngpus_per_node = 0\n")
+    spec = build_study(SPEC, "test")
+    here = run_study(spec, Options(root=tmp_path / "here", device="cpu", plugin=PLUGIN))
+    for number in range(2):
+        (patience / f"{number}.wait").touch()
+    thread = threading.Thread(target=befall_waiting, args=(patience, cluster.preempt, over))
+    thread.start()
+    there = Options(
+        root=tmp_path / "runs", executor="slurm", slurm=tmp_path / "slurm.toml", device="cpu", plugin=PLUGIN
+    )
+    folder = run_study(spec, there)
+    over.set()
+    thread.join()
+    assert curves(folder) == curves(here)
+    trials = load_frames(folder).trials
+    assert trials["outcome"].tolist() == ["complete"] * 3
+    assert trials["device"].tolist() == load_frames(here).trials["device"].tolist()
+    causes = load_frames(folder).attempts["cause"].tolist()
+    assert sorted(causes) == ["", "", "", "left", "left"]
+    assert [path.name for path in (folder / "slurm").iterdir()] == ["supervisor"]

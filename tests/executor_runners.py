@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sweep.executors.base import load_function
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.training import lifeline
 from sweep.training.lifeline import LIFELINE
@@ -26,6 +28,21 @@ def evaluation(step: int) -> Evaluation:
         step=step, epoch=step / 10, samples=step * 64, train_seconds=0.5 * step, train_loss=1 / (step + 1),
         val_loss=float("inf") if step == 3 else 0.25, val_accuracy=0.1 * step, learning_rate=0.1, global_batch_size=64,
     )  # fmt: skip
+
+
+def chosen(task: TrialTask) -> Iterator[Message]:
+    """The runner that the task names in place of a file for weights, or a training."""
+    name = Path(task.weights_path or "").name
+    runner = load_function(name) if ":" in name else globals()[name]
+    yield from runner(replace(task, weights_path=None))
+
+
+def holders(_task: TrialTask) -> Iterator[Message]:
+    """Tells the processes that it hangs on: itself, the forkserver, and who started that."""
+    server = os.getppid()
+    starter = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
+    yield Progress(os.getpid(), server, float(starter), 0.0)
+    _sleep_for_ever()
 
 
 def complete(_task: TrialTask) -> Iterator[Message]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from executor_contract import run, task
 from frames_factory import make_frames
-from test_executors import run, task
 
 from reports.evidence import gather
 from reports.figures.marks import floats

@@ -1,34 +1,33 @@
 """The contract that every executor keeps."""
 
+import dataclasses
+import os
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import executor_runners
 import pytest
+from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, run, seconds_until_dead, task
 
 from sweep.executors.base import Executor
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.process import ProcessExecutor
-from sweep.records.messages import Ending, Message, Progress, TrialTask
-from sweep.spec.trial import TrialConfig
-
-Make = Callable[[str], Executor]
+from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.spec.trial import TrialConfig, build_config
 
 
-def _inline(runner: str) -> Executor:
-    return InlineExecutor("cpu", f"executor_runners:{runner}", "executor_runners:describe")
+@pytest.fixture(scope="module", params=EXECUTORS)
+def kind(request: pytest.FixtureRequest) -> Iterator[tuple[str, Make]]:
+    with EXECUTORS[request.param]() as make_one:
+        yield request.param, make_one
 
 
-def _process(runner: str) -> Executor:
-    return ProcessExecutor(["cpu"], None, f"executor_runners:{runner}", "executor_runners:describe", modules=())
-
-
-@pytest.fixture(params=[_inline, _process], ids=["inline", "process"])
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+@pytest.fixture
+def make(kind: tuple[str, Make]) -> Iterator[Make]:
     made: list[Executor] = []
 
     def build(runner: str) -> Executor:
-        made.append(request.param(runner))
+        made.append(kind[1](runner))
         return made[-1]
 
     yield build
@@ -36,21 +35,12 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         executor.close()
 
 
-def task(number: int = 12, seed: int = 3) -> TrialTask:
-    return TrialTask(number=number, config=TrialConfig(seed=seed))
-
-
-def run(executor: Executor, given: TrialTask) -> list[Message]:
-    """Everything that is heard of one trial, to its ending."""
-    executor.start(given)
-    messages: list[Message] = []
-    deadline = time.monotonic() + 30
-    while not (messages and isinstance(messages[-1], Ending)):
-        assert time.monotonic() < deadline, f"no ending; heard {messages}"
-        for number, message in executor.poll(1.0):
-            assert number == given.number
-            messages.append(message)
-    return messages
+@pytest.fixture
+def make_outside(kind: tuple[str, Make], make: Make) -> Make:
+    """Executors that do not train in this very process."""
+    if kind[0] == "inline":
+        pytest.skip("a crash here is one of this process")
+    return make
 
 
 def test_messages_arrive_whole_and_in_order(make: Make) -> None:
@@ -144,7 +134,7 @@ def test_no_more_trials_than_slots(make: Make) -> None:
 
 
 def test_an_interrupted_trial_in_this_process_has_ended() -> None:
-    executor = _inline("interrupted")
+    executor = InlineExecutor("cpu", "executor_runners:interrupted")
     executor.start(task())
     assert executor.poll(1.0) == [(12, executor_runners.evaluation(1))]
     with pytest.raises(KeyboardInterrupt):
@@ -165,3 +155,67 @@ def test_closing_stops_what_runs_and_may_be_repeated(make: Make) -> None:
         assert executor.poll(30.0)
     executor.close()
     assert executor.poll(0.1) == []
+
+
+# ------------------------------------------------------------------ faults
+
+
+def test_a_killed_trial_has_crashed_by_that_signal(make_outside: Make) -> None:
+    before, ending = run(make_outside("sigkill"), task())
+    assert before == executor_runners.evaluation(1)
+    assert isinstance(ending, Ending)
+    assert (ending.outcome, ending.cause) == ("crashed", "SIGKILL")
+    assert "these were the last words" in ending.error
+
+
+@pytest.mark.parametrize("holder", [1, 2])
+def test_who_holds_a_trial_dies_and_another_takes_the_next(holder: int, kind: tuple[str, Make], make: Make) -> None:
+    lost = {("process", 1): "forkserver_lost", ("ray", 1): "forkserver_lost", ("ray", 2): "actor_lost"}
+    if (kind[0], holder) not in lost:
+        pytest.skip("that one is this process, or a machine")
+    executor = make("holders")
+    for number in (1, 2):
+        executor.start(task(number=number))
+        told = hear_first(executor)
+        assert isinstance(told, Progress)
+        os.kill((told.step, told.num_steps, int(told.epoch))[holder], signal.SIGKILL)
+        (ending,) = hear_out(executor, number)
+        assert isinstance(ending, Ending)
+        assert (ending.outcome, ending.cause) == ("crashed", lost[kind[0], holder])
+        seconds_until_dead([told.step], 5.0)
+
+
+# ------------------------------------------------------------------ real trainings
+
+TRAINED = {
+    "complete": {"budget.epochs": 2.0},
+    "diverged": {"optimizer.lr": 1e4, "optimizer.name": "sgd", "budget.epochs": 5.0},
+}
+
+
+def test_trainings_are_the_same_everywhere(make: Make) -> None:
+    executor = make(TRAINING)
+    with EXECUTORS["inline"]() as make_here:
+        for outcome in TRAINED:
+            messages = run(executor, trained(outcome))
+            assert lasting(messages) == lasting(run(make_here(TRAINING), trained(outcome)))
+            ending = messages[-1]
+            assert isinstance(ending, Ending)
+            assert ending.outcome == outcome
+
+
+def trained(outcome: str) -> TrialTask:
+    values = {"data.name": "digits", "data.subset": 256, "batch.micro": 64, "seed": 5, **TRAINED[outcome]}
+    return TrialTask(number=3, config=build_config(values, "test"), device="cpu", threads=1)
+
+
+def lasting(messages: list[Message]) -> list[dict[str, object]]:
+    """What does not depend on how long anything took."""
+    evaluations = [message for message in messages if isinstance(message, Evaluation)]
+    ending = messages[-1]
+    assert isinstance(ending, Ending)
+    counted = ("val_accuracy", "val_loss", "train_accuracy", "num_steps", "num_epochs", "num_parameters")
+    figures = {name: ending.measurements.get(name) for name in counted}
+    environment = ending.environment | {"git_commit": "", "project_commit": ""}  # somebody may commit meanwhile
+    whole = {"outcome": ending.outcome, "device": ending.device, "environment": environment, **figures}
+    return [*(dataclasses.asdict(each) | {"train_seconds": 0.0} for each in evaluations), whole]

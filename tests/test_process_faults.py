@@ -12,7 +12,7 @@ from typing import Any
 
 import executor_runners
 import pytest
-from test_executors import run, task
+from executor_contract import lives, run, seconds_until_dead, task
 
 from sweep.executors.devices import available_devices
 from sweep.executors.process import ProcessExecutor
@@ -49,24 +49,6 @@ def crash(executor: ProcessExecutor, given: TrialTask) -> str:
 def first_message(executor: ProcessExecutor) -> Message:
     (_, message), *_ = executor.poll(30.0)
     return message
-
-
-def lives(pid: int) -> bool:
-    """Whether the process still runs; one that is dead and not yet reaped does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def seconds_until_dead(pids: list[int], limit_seconds: float) -> float:
-    begun = time.monotonic()
-    while any(lives(pid) for pid in pids):
-        elapsed = time.monotonic() - begun
-        assert elapsed < limit_seconds, f"still alive: {[pid for pid in pids if lives(pid)]}"
-        time.sleep(0.01)
-    return time.monotonic() - begun
 
 
 def marked(marker: str) -> list[int]:
@@ -270,7 +252,7 @@ def test_the_main_module_is_not_run_again(tmp_path: Path) -> None:
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "print('the script ran')\n"
-        "from test_executors import run, task\n"
+        "from executor_contract import lives, run, seconds_until_dead, task\n"
         "from sweep.executors.process import ProcessExecutor\n"
         "with ProcessExecutor(['cpu'], None, 'executor_runners:complete', modules=()) as executor:\n"
         "    print(run(executor, task())[-1].outcome)\n"
@@ -322,7 +304,7 @@ def test_a_module_that_cannot_be_preloaded_fails_nothing(make: Make, tmp_path: P
 SUPERVISOR = """
 import sys
 from sweep.executors.process import ProcessExecutor
-from test_executors import task
+from executor_contract import task
 
 executor = ProcessExecutor(["cpu"], None, "executor_runners:with_workers", modules=())
 executor.start(task(number=1))

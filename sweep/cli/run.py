@@ -42,9 +42,12 @@ def run(
     store: Annotated[
         str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL for the records, instead of a file.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where trials run: process, inline or slurm.")] = "process",
+    executor: Annotated[str, typer.Option(help="Where trials run: process, inline, ray or slurm.")] = "process",
     slurm: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What to ask of Slurm for each trial, as a .toml file.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster: host:port, or auto. Without it --executor ray starts one here.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set the old study aside and begin anew.")] = False,
@@ -67,6 +70,7 @@ def run(
         root=root,
         store=store,
         executor=executor,
+        address=address,
         device=device,
         fresh=fresh,
         reuse=not no_reuse,

@@ -14,13 +14,12 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, final
 
 from sweep.executors.child import run_child
+from sweep.executors.interpreter import python_command
 from sweep.executors.preload import preload
 from sweep.training.parent import adopt_orphans, die_with_parent
 
@@ -134,9 +133,5 @@ def _signal_group(pid: int, number: int) -> None:
 
 def command(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> list[str]:
     """The command line that runs :func:`main` in a new interpreter which finds the same modules as this one."""
-    path = [str(Path(entry).absolute()) for entry in sys.path]
-    program = (
-        f"import sys; sys.path[:] = {path!r}; "
-        f"from sweep.executors.server import main; main({control_fd}, {supervisor_pid}, {modules!r})"
-    )
-    return [sys.executable, "-c", program]
+    call = f"main({control_fd}, {supervisor_pid}, {modules!r})"
+    return python_command(f"from sweep.executors.server import main; {call}")

@@ -11,6 +11,7 @@ from sweep.executors.devices import available_devices
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process import ProcessExecutor
+from sweep.executors.ray import MOST_GPUS, RayExecutor, check_ray
 from sweep.executors.slurm import SlurmExecutor
 from sweep.executors.slurm_cluster import check_cluster
 from sweep.executors.slurm_settings import read_settings
@@ -24,6 +25,7 @@ class Site:
 
     root: Path = Path("runs")  # where studies lie; a cluster's machines must all see it
     slurm: Path | None = None  # a TOML file: what to ask of Slurm
+    address: str | None = None  # of a Ray cluster; without one this machine becomes one
 
 
 HERE = Site()
@@ -118,8 +120,23 @@ def _check_slurm(site: Site) -> None:
     check_cluster(read_settings(site.slurm))
 
 
+def _ray(device: str, log_dir: Path | None, world_size: int, site: Site) -> Executor:
+    limit_spinning()
+    return RayExecutor(device, log_dir, world_size, site.address)
+
+
+def _devices_of_ray(site: Site) -> list[str]:
+    # what a cluster has shows when it is there, and the executor refuses what it has not
+    return available_devices() if site.address is None else ["cpu", *(f"cuda:{index}" for index in range(MOST_GPUS))]
+
+
+def _check_ray(site: Site) -> None:
+    check_ray(site.address)
+
+
 EXECUTORS: dict[str, Kind] = {
     "process": Kind(_process, _devices_here),
     "inline": Kind(_inline, _devices_here),
+    "ray": Kind(_ray, _devices_of_ray, _check_ray),
     "slurm": Kind(_slurm, _devices_of_slurm, _check_slurm),
 }

@@ -54,11 +54,12 @@ class Options:
     timeout_seconds: float | None = None  # over the study's own
     warm_start: Sequence[str] = ()  # places of earlier results that the sampler is to learn from
     slurm: Path | None = None  # what to ask of Slurm, a TOML file
+    address: str | None = None  # of a Ray cluster
 
     @property
     def site(self) -> Site:
         """What some executors alone ask for."""
-        return Site(self.root, self.slurm)
+        return Site(self.root, self.slurm, self.address)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,144 @@
+"""The executors that keep the contract of ``test_executors.py``, in one table, and what its tests share."""
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+
+from sweep.executors.base import DESCRIBER, RUNNER, Executor
+from sweep.executors.inline import InlineExecutor
+from sweep.executors.preload import MODULES
+from sweep.executors.process import ProcessExecutor
+from sweep.executors.ray import RayExecutor
+from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
+from sweep.spec.trial import TrialConfig
+
+TRAINING = ""  # in place of a runner's name: the real thing
+Make = Callable[[str], Executor]  # with one slot, for the runner of that name in ``executor_runners.py``
+
+
+@contextmanager
+def _inline() -> Iterator[Make]:
+    yield lambda runner: InlineExecutor("cpu", *_functions(runner))
+
+
+@contextmanager
+def _process() -> Iterator[Make]:
+    yield lambda runner: ProcessExecutor(["cpu"], None, *_functions(runner), () if runner else MODULES)
+
+
+@contextmanager
+def _ray() -> Iterator[Make]:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed")
+    chooser, describer = _functions("chosen")
+    with RayExecutor("cpu", num_cpus=1, runner=chooser, describer=describer) as cluster:
+        yield lambda runner: _OnCluster(cluster, runner)
+
+
+# What a line holds makes executors for as long as it is open: a cluster takes seconds to start.
+EXECUTORS: dict[str, Callable[[], AbstractContextManager[Make]]] = {
+    "inline": _inline,
+    "process": _process,
+    "ray": _ray,
+}
+
+
+def _functions(runner: str) -> tuple[str, str]:
+    if runner == TRAINING:
+        return RUNNER, DESCRIBER
+    return f"executor_runners:{runner}", "executor_runners:describe"
+
+
+@final
+class _OnCluster(Executor):
+    """A cluster that several tests use one after the other; the task says which runner each of them wants."""
+
+    def __init__(self, cluster: Executor, runner: str) -> None:
+        self._cluster, self._runner = cluster, runner
+        self._started: set[int] = set()
+
+    @property
+    def slots(self) -> int:
+        return self._cluster.slots
+
+    def describe(self) -> dict[str, Any]:
+        return self._cluster.describe()
+
+    def start(self, task: TrialTask) -> None:
+        self._cluster.start(replace(task, weights_path=self._runner or RUNNER))
+        self._started.add(task.number)
+
+    def devices_of(self, number: int) -> tuple[str, ...]:
+        return self._cluster.devices_of(number)
+
+    def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
+        return self._cluster.poll(timeout_seconds)
+
+    def ask_to_leave(self, number: int) -> None:
+        self._cluster.ask_to_leave(number)
+
+    def stop(self, number: int) -> None:
+        self._cluster.stop(number)
+
+    def close(self) -> None:
+        for number in self._started:
+            self._cluster.stop(number)
+
+
+def task(number: int = 12, seed: int = 3) -> TrialTask:
+    return TrialTask(number=number, config=TrialConfig(seed=seed))
+
+
+def run(executor: Executor, given: TrialTask) -> list[Message]:
+    """Everything that is heard of one trial, to its ending."""
+    executor.start(given)
+    return hear_out(executor, given.number)
+
+
+def hear_out(executor: Executor, trial: int) -> list[Message]:
+    """What is still heard of a trial that was started, but signs of life."""
+    messages: list[Message] = []
+    while not (messages and isinstance(messages[-1], Ending)):
+        heard = _poll(executor, f"no ending; heard {messages}")
+        assert {number for number, _ in heard} == {trial}
+        messages += [message for _, message in heard]
+    return messages
+
+
+def hear_first(executor: Executor) -> Message:
+    """The first that is heard of the trial that was started, but signs of life."""
+    (_, message), *_ = _poll(executor, "nothing is heard")
+    return message
+
+
+def _poll(executor: Executor, complaint: str) -> list[tuple[int, Message]]:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        news = executor.poll(1.0)
+        if heard := [(number, message) for number, message in news if not isinstance(message, Heartbeat)]:
+            return heard
+    raise AssertionError(complaint)
+
+
+def lives(pid: int) -> bool:
+    """Whether the process still runs; one that is dead and not yet reaped does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def seconds_until_dead(pids: list[int], limit_seconds: float) -> float:
+    begun = time.monotonic()
+    while any(lives(pid) for pid in pids):
+        elapsed = time.monotonic() - begun
+        assert elapsed < limit_seconds, f"still alive: {[pid for pid in pids if lives(pid)]}"
+        time.sleep(0.01)
+    return time.monotonic() - begun

@@ -42,12 +42,15 @@ def run(
     store: Annotated[
         str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL for the records, instead of a file.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where trials run: process, inline, ray or slurm.")] = "process",
+    executor: Annotated[str, typer.Option(help="Where trials run: process, packed, inline, ray or slurm.")] = "process",
     slurm: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What to ask of Slurm for each trial, as a .toml file.")
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster: host:port, or auto. Without it --executor ray starts one here.")
+    ] = None,
+    per_device: Annotated[
+        int | None, typer.Option(help="Trials at once on each device; from 2 on they measure accuracy alone.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set the old study aside and begin anew.")] = False,
@@ -71,6 +74,7 @@ def run(
         store=store,
         executor=executor,
         address=address,
+        per_device=per_device,
         device=device,
         fresh=fresh,
         reuse=not no_reuse,
@@ -92,6 +96,9 @@ def run(
         _tell(session.forecast())
         if session.earlier:
             Console(stderr=True).print(f"warm start: the sampler knows {len(session.earlier)} earlier trials")
+        if options.packs:
+            words = "trials at once; their times and memory are those of solo probes"
+            Console(stderr=True).print(f"packed: {session.executor.slots} {words}")
         tell_advice(spec, study)
         with display, departure_on_signals() as departure, contextlib.closing(session.run(departure)) as events:
             for event in events:

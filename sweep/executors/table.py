@@ -136,6 +136,7 @@ def _check_ray(site: Site) -> None:
 
 EXECUTORS: dict[str, Kind] = {
     "process": Kind(_process, _devices_here),
+    "packed": Kind(_process, _devices_here),  # by a wrapper, see :mod:`sweep.executors.packed`
     "inline": Kind(_inline, _devices_here),
     "ray": Kind(_ray, _devices_of_ray, _check_ray),
     "slurm": Kind(_slurm, _devices_of_slurm, _check_slurm),

@@ -14,6 +14,7 @@ _MUCH = 0.1  # of the median
 _PRECISION = 0.01  # of the median, to either side
 _MAX_REPEATS = 1_000_000
 
+PACKED = "packed"
 # Every doubt about a measurement that this program raises, and what it says.
 MEANINGS = {
     "few_steps": f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
@@ -26,17 +27,19 @@ MEANINGS = {
     "busy_host": f"others took {_MUCH:.0%} of the processors, or more",
     "reference_drift": f"a fixed piece of work took {_MUCH:.0%} more or less time than before the study's other trials",
     "micro_batch_changed": "the micro batch was changed on the way, so times are of more than one",
+    PACKED: "the trial shared its device: its times and memory are those that solo probes tell",
     "global_batch_larger_than_train_split": "a step holds the whole training split, and less than was asked for",
     "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, and less than was asked for",
 }
+# These are no doubts about a time.
+OF_THE_CONFIGURATION = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
 # These come with the configuration: measuring again would raise them again.
 INHERENT = frozenset(
     {
         "few_steps",
         "allocator_retries",
         "micro_batch_changed",
-        "global_batch_larger_than_train_split",
-        "micro_batch_larger_than_train_split",
+        *OF_THE_CONFIGURATION,
     }
 )
 # A machine that others work on as well is worth a few more seconds of measuring, but not another training, which would

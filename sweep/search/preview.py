@@ -10,6 +10,7 @@ from sweep.records.store import Store, open_store
 from sweep.search.forecast import Forecast
 from sweep.search.foresight import Foresight
 from sweep.search.outlook import Ahead
+from sweep.search.packing import check_packing
 from sweep.search.prober import shared_book
 from sweep.search.reuse import Library, open_library
 from sweep.search.session import KeyMaker, Options, check_inputs, check_options, refuse_changes
@@ -26,6 +27,8 @@ def preview(spec: StudySpec, options: Options) -> Forecast:
     check_options(options)
     check_ranks(options.device, spec.largest_world_size, options.executor, options.site)
     check_inputs(spec, device_type(options.device, options.executor, options.site))
+    if options.packs:
+        check_packing(spec)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(_recorded(spec, options))
         library = stack.enter_context(_library(own, options))

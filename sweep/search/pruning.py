@@ -17,6 +17,7 @@ import numpy as np
 
 from sweep.analysis.extrapolation import CurveFamily
 from sweep.analysis.pareto import Values, non_dominated
+from sweep.measurement.quality import OF_THE_CONFIGURATION, PACKED
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.rows import TrialRecord
 from sweep.records.store import Store
@@ -27,7 +28,7 @@ from sweep.spec.study import StudySpec
 _NUM_RECALLED = 500  # curves that are read when a study is opened again
 _NO_DIFFERENCE = 1e-9
 # These say nothing about the time; what bears any other flag is not compared by it.
-_NOT_ABOUT_TIME = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
+_NOT_ABOUT_TIME = OF_THE_CONFIGURATION | {PACKED}
 
 
 class Pruner(ABC):

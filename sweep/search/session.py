@@ -13,6 +13,9 @@ from typing import final
 
 from sweep.executors.consulted import ConsultedExecutor
 from sweep.executors.monitored import MonitoredExecutor, source_of
+from sweep.executors.mps import mps
+from sweep.executors.packed import PackedExecutor
+from sweep.executors.process import ProcessExecutor
 from sweep.executors.table import Site, check_device, check_executor, check_ranks, device_type, make_executor
 from sweep.measurement.monitor import Monitor
 from sweep.records.keys import code_digest, trial_key
@@ -26,6 +29,7 @@ from sweep.search.forecast import Forecast
 from sweep.search.foresight import Foresight
 from sweep.search.mirror import Mirror
 from sweep.search.outlook import Ahead
+from sweep.search.packing import check_packing, pack
 from sweep.search.prior import Earlier, prior_records
 from sweep.search.prober import shared_book
 from sweep.search.reuse import ASIDE, Library, open_library, reuse_files
@@ -55,6 +59,12 @@ class Options:
     warm_start: Sequence[str] = ()  # places of earlier results that the sampler is to learn from
     slurm: Path | None = None  # what to ask of Slurm, a TOML file
     address: str | None = None  # of a Ray cluster
+    per_device: int | None = None  # trials at once on each device
+
+    @property
+    def packs(self) -> bool:
+        """Whether trials share a device."""
+        return self.executor == "packed" or (self.per_device or 1) > 1
 
     @property
     def site(self) -> Site:
@@ -71,7 +81,10 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
     """
     check_options(options)
     check_ranks(options.device, spec.largest_world_size, options.executor, options.site)
-    check_inputs(spec, device_type(options.device, options.executor, options.site))
+    kind = device_type(options.device, options.executor, options.site)
+    check_inputs(spec, kind)
+    if options.packs:
+        check_packing(spec)
     earlier = tuple(result for place in options.warm_start for result in read_earlier(place, spec))
     folder = options.root / spec.name
     with contextlib.ExitStack() as stack:
@@ -92,13 +105,19 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
             library = stack.enter_context(
                 contextlib.closing(open_library(store, options.root, own_file, options.reuse_from))
             )
+        environment = stack.enter_context(mps(kind if options.packs else "cpu"))
         trainer = make_executor(
             options.executor, options.device, folder / "logs", spec.largest_world_size, options.site
         )
         watched = MonitoredExecutor(trainer, Monitor(source_of), _references(store, spec.name))
-        executor = stack.enter_context(ConsultedExecutor(watched, spec.stall_timeout))
+        packed = PackedExecutor(watched, trainer) if options.packs and isinstance(trainer, ProcessExecutor) else None
+        executor = stack.enter_context(ConsultedExecutor(packed or watched, spec.stall_timeout))
         book = stack.enter_context(shared_book(options.root))
-        yield Session(spec, options, folder, store, library, executor, book, earlier)
+        session = Session(spec, options, folder, store, library, executor, book, earlier)
+        if packed:
+            pack(spec, packed, session.foresight, environment, options.per_device)
+            session.foresight.keep_in(store)
+        yield session
 
 
 @dataclass(frozen=True)
@@ -222,9 +241,21 @@ def check_options(options: Options) -> None:
         raise InputError(f"--store {shown(options.store)}: not a database URL; give one like {known}.")
     if options.reuse_from and not options.reuse:
         raise InputError("--reuse and --no-reuse exclude each other; leave one out.")
+    _check_per_device(options)
     check_executor(options.executor, options.site)
     check_device(options.device, options.executor, options.site)
     reuse_files(options.reuse_from)
+
+
+def _check_per_device(options: Options) -> None:
+    number = options.per_device
+    if number is not None and number < 1:
+        raise InputError(f"--per-device {number}: give 1 or more.")
+    if options.packs and options.executor not in ("process", "packed"):
+        raise InputError(
+            f"--per-device {number}: --executor {options.executor} trains one trial on a device; choose process or "
+            "packed."
+        )
 
 
 def check_inputs(spec: StudySpec, device_type: str) -> None:

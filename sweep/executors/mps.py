@@ -1,0 +1,70 @@
+"""NVIDIA's Multi-Process Service: several processes compute on one GPU at the same time, not in turns."""
+
+import logging
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_CONTROL = "nvidia-cuda-mps-control"
+_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+_SECONDS = 30.0
+# Ends the service when its standard input does: also after a kill of the supervisor, which holds the other end.
+_KEEPER = f"{_CONTROL} -d >/dev/null && echo ready || echo failed; cat >/dev/null; echo quit | {_CONTROL} >/dev/null"
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def mps(device: str) -> Iterator[dict[str, str]]:
+    """The environment in which processes on ``device`` share it by a service of our own, which ends with the block.
+
+    Empty where there is nothing to do (a CPU, or a service that the user runs), and with a warning where it does not
+    start: processes then take turns.
+    """
+    if not device.startswith("cuda") or _PIPES in os.environ:
+        yield {}
+        return
+    if shutil.which(_CONTROL) is None:
+        _log.warning("%s is not installed: trials on one GPU take turns", _CONTROL)
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="sweep-mps-") as folder:
+        environment = {_PIPES: folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        with _kept(environment) as is_ready:
+            if not is_ready:
+                _log.warning("%s does not start: trials on one GPU take turns", _CONTROL)
+            yield environment if is_ready else {}
+
+
+@contextmanager
+def _kept(environment: dict[str, str]) -> Iterator[bool]:
+    keeper = subprocess.Popen(
+        ["/bin/sh", "-c", _KEEPER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+        start_new_session=True,  # the terminal's Ctrl-C is not for it
+    )
+    assert keeper.stdin is not None
+    assert keeper.stdout is not None
+    try:
+        yield _says_ready(keeper)
+    finally:
+        keeper.stdin.close()
+        try:
+            keeper.wait(_SECONDS)
+        except subprocess.TimeoutExpired:
+            keeper.kill()
+            keeper.wait()
+        keeper.stdout.close()
+
+
+def _says_ready(keeper: "subprocess.Popen[bytes]") -> bool:
+    assert keeper.stdout is not None
+    readable, _, _ = select.select([keeper.stdout], [], [], _SECONDS)
+    return bool(readable) and keeper.stdout.readline().strip() == b"ready"

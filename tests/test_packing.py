@@ -1,0 +1,313 @@
+"""Trials that share a device: the same accuracy, other figures from solo probes, and a word of it on the record."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sweep.cli.app import run_app
+from sweep.executors.mps import mps
+from sweep.executors.packed import PackedExecutor, Quote, as_probed
+from sweep.executors.process import ProcessExecutor
+from sweep.measurement.quality import is_disturbed
+from sweep.records.causes import CROWDED, FAULTS_OF_THE_MACHINE
+from sweep.records.frames import load_frames
+from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.search.packing import best_number, check_packing, shapes_of, together
+from sweep.search.session import Options, run_study
+from sweep.spec.errors import InputError
+from sweep.spec.study import StudySpec, build_study
+from sweep.spec.trial import TrialConfig, build_config
+from sweep.training.trial import run_trial
+
+TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="wants two cores")
+BASE: dict[str, Any] = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2}
+SPACE: dict[str, Any] = {"batch.micro": {"choice": [32, 64]}, "optimizer.lr": {"log": [1e-3, 0.3]}}
+
+
+def packed_study(base: dict[str, Any] | None = None, space: dict[str, Any] | None = None, **fields: Any) -> StudySpec:
+    plain = {"name": "packed", "trials": 4, "sampler": "qmc", "confirm": {"max_configurations": 0}, **fields}
+    return build_study({**plain, "base": {**BASE, **(base or {})}, "space": space or SPACE}, "test")
+
+
+def endings(executor: PackedExecutor | ProcessExecutor, count: int) -> dict[int, list[Message]]:
+    """What was said until so many trials have ended."""
+    said: dict[int, list[Message]] = {}
+    deadline = time.monotonic() + 120
+    while sum(isinstance(each[-1], Ending) for each in said.values()) < count:
+        assert time.monotonic() < deadline
+        for number, message in executor.poll(1.0):
+            said.setdefault(number, []).append(message)
+    return said
+
+
+def learned(said: list[Message]) -> list[tuple[float, float, float]]:
+    return [(each.train_loss, each.val_loss, each.val_accuracy) for each in said if isinstance(each, Evaluation)]
+
+
+@TWO_CORES
+@pytest.mark.parametrize("num_pairs", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_what_is_learned_is_the_same_to_the_last_bit_alone_and_beside_another(num_pairs: int) -> None:
+    # a sum over another number of threads is another sum, so both have as many
+    with ProcessExecutor(["cpu"]) as process:
+        threads = len(os.sched_getaffinity(0)) // 2
+        packed = PackedExecutor(process, process)
+        packed.pack(2, lambda _config: Quote(epoch_seconds=1.0, device="alone"))
+        assert packed.slots == 2
+        together_said: dict[int, list[Message]] = {}
+        for first in range(0, num_pairs, 2):
+            for seed in (first, first + 1):
+                packed.start(TrialTask(seed, build_config({**BASE, "seed": seed}, "test")))
+            together_said |= endings(packed, 2)
+        process.divide(1)
+        for seed in range(num_pairs):
+            process.start(TrialTask(seed, build_config({**BASE, "seed": seed}, "test"), threads=threads))
+            assert learned(endings(process, 1)[seed]) == learned(together_said[seed])
+        assert len({tuple(learned(said)) for said in together_said.values()}) == num_pairs
+
+
+@TWO_CORES
+def test_a_packed_study_has_its_times_from_probes(tmp_path: Path) -> None:
+    spec = packed_study(pruner="front", confirm={"max_configurations": 1, "seeds": 1})
+    folder = run_study(spec, Options(root=tmp_path, per_device=2, device="cpu"))
+    frames = load_frames(folder, evaluations=True)
+    trials, probes = frames.trials, frames.probes
+    assert frames.evaluations is not None
+    trained = trials[trials["outcome"] == "complete"]
+    assert len(trained) >= 2
+    assert (trials["outcome"].isin(["complete", "pruned"])).all()
+    for flags in trained["quality_flags"]:
+        assert flags.split(",")[0] == "packed"
+        assert is_disturbed(flags.split(","))  # so that no other study takes its times over
+    assert set(trained["device"]) == set(probes["device"])  # of one that has all cores
+    assert trained["total_seconds"].isna().all()  # of its own clock nothing is left
+    for micro, group in trained.groupby("config.batch.micro"):
+        (probe,) = probes[probes["micro_batch"] == micro].itertuples()
+        assert (group["peak_memory_bytes"] == probe.peak_memory_bytes).all()
+        steps = 256 // micro
+        assert group["train_seconds"].nunique() == 1
+        assert group["train_seconds"].iloc[0] == pytest.approx(2 * steps * probe.step_seconds_mean, rel=0.3)
+    curves = frames.evaluations.merge(trained[["number", "train_seconds"]], on="number", suffixes=("", "_in_all"))
+    assert np.allclose(curves["train_seconds"] / curves["train_seconds_in_all"], curves["epoch"] / 2)
+
+
+def dies(task: TrialTask) -> Iterator[Message]:
+    """A trial of seed 1 is killed, one of seed 2 runs out of memory; the others train."""
+    if task.config.seed == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task.config.seed == 2:
+        yield Ending("out_of_memory", error="no bytes left")
+    else:
+        yield from run_trial(task)
+
+
+def test_a_trial_that_fails_leaves_its_neighbours_alone() -> None:
+    with ProcessExecutor(["cpu"], runner="test_packing:dies") as process:
+        packed = PackedExecutor(process, process)
+        packed.pack(4, lambda _config: Quote(1.0, 1000, "alone"))
+        for seed in range(4):
+            packed.start(TrialTask(seed, build_config({**BASE, "seed": seed}, "test")))
+        said = endings(packed, 4)
+        last = [said[seed][-1] for seed in range(4)]
+    assert [each.outcome for each in last if isinstance(each, Ending)] == ["complete", "crashed", "crashed", "complete"]
+    assert [each.cause for each in last if isinstance(each, Ending)] == ["", "SIGKILL", CROWDED, ""]
+    assert CROWDED in FAULTS_OF_THE_MACHINE  # so that the trial is tried again
+
+
+QUOTE = Quote(epoch_seconds=3.0, peak_memory_bytes=1000, device="GPU alone", flags=("spread",))
+OWN: dict[str, float | int] = {
+    "val_accuracy": 0.9,
+    "num_epochs": 4.0,
+    "num_steps": 80,
+    "train_seconds": 40.0,
+    "images_per_second": 30.0,
+    "total_seconds": 55.0,
+    "peak_memory_bytes": 2000,
+    "energy_joules": 7.0,
+    "step_seconds_median": 0.5,
+    "gpu_utilization": 0.9,
+}
+
+
+def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
+    flags = ("drift", "other_process", "micro_batch_larger_than_train_split")
+    said = as_probed(Ending("complete", OWN, "GPU shared", quality_flags=flags, bottleneck="data_bound"), QUOTE)
+    assert isinstance(said, Ending)
+    assert said.measurements == {
+        "val_accuracy": 0.9,
+        "num_epochs": 4.0,
+        "num_steps": 80,
+        "train_seconds": 12.0,
+        "peak_memory_bytes": 1000,
+        "images_per_second": 100.0,  # 1200 images in 12 s
+    }
+    assert (said.device, said.bottleneck) == ("GPU alone", "")
+    assert said.quality_flags == ("packed", "micro_batch_larger_than_train_split", "spread")
+    progress = as_probed(Progress(1, 80, 0.1, 5.0, 2000, ("drift",)), QUOTE)
+    assert progress == Progress(1, 80, 0.1, 5.0, 1000, ())
+    curve = Evaluation(10, 0.5, 640, 9.0, 1.0, 1.0, 0.5, 0.1, 64)
+    assert as_probed(curve, QUOTE) == replace(curve, train_seconds=1.5)
+
+
+def test_where_no_probe_tells_there_is_no_figure() -> None:
+    said = as_probed(Ending("complete", OWN, "GPU shared"), Quote(device="GPU alone"))
+    assert isinstance(said, Ending)
+    assert said.measurements.keys() == {"val_accuracy", "num_epochs", "num_steps"}
+    lost = as_probed(Ending("out_of_memory", error="no bytes"), Quote())
+    assert isinstance(lost, Ending)
+    assert lost.outcome == "out_of_memory"  # nobody has seen it fit
+
+
+@pytest.mark.parametrize(
+    ("rates", "most", "expected"),
+    [
+        ({1: 100.0, 2: 190.0, 4: 300.0, 8: 290.0}, 16, 4),
+        ({1: 100.0, 2: 190.0}, 3, 2),
+        ({1: 100.0}, 1, 1),
+        ({1: 100.0, 2: 101.0}, 16, 1),  # a gain that could be noise
+        ({1: 100.0, 2: 0.0}, 16, 1),  # one of two failed
+    ],
+)
+def test_the_best_number_is_found_by_doubling(rates: dict[int, float], most: int, expected: int) -> None:
+    assert best_number(rates.__getitem__, most) == expected
+
+
+@TWO_CORES
+def test_copies_of_a_short_trial_are_timed_together() -> None:
+    config = build_config({"data.name": "digits", "budget.seconds": 0.5}, "test")
+    task = TrialTask(0, config, measure_sharpness=False)
+    with ProcessExecutor(["cpu"], runner="test_packing:dies") as process:
+        assert together(process, task, 2, {}) > 0
+        assert process.slots == 2
+        assert together(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0
+
+
+def test_each_shape_is_probed_once() -> None:
+    more = {"model.name": {"choice": ["resnet8", "vit_micro"]}, "optimizer.weight_decay": {"float": [0.0, 1.0]}}
+    wide = packed_study(space={**SPACE, **more})
+    shapes = {(config.model.name, config.batch.micro) for config in shapes_of(wide)}
+    assert shapes == {(model, micro) for model in ("resnet8", "vit_micro") for micro in (32, 64)}
+    assert len(shapes_of(wide)) == 4
+    sizes = sorted(config.batch.micro for config in shapes_of(packed_study(space={"batch.micro": {"int": [10, 30]}})))
+    assert sizes == [10, 20, 30]
+
+
+AUTO = {"batch.micro": "auto", "batch.global": 64}
+MANY = {"batch.micro": {"choice": list(range(8, 80))}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"objectives": ["val_accuracy", "energy_joules"]}, "energy_joules"),
+        ({"objectives": ["val_accuracy", "total_seconds"]}, "total_seconds"),
+        ({"trial_timeout": 60.0}, "trial_timeout = 60 s"),
+        ({"base": {"budget.seconds": 10.0}}, "budget.seconds"),
+        ({"base": {"batch.schedule": "linear"}}, "'linear'"),
+        ({"base": {"distributed.world_size": 2}}, "world_size = 2"),
+        ({"space": {"optimizer.lr": {"log": [1e-3, 0.3]}}, "base": AUTO}, "batch.micro = 'auto'"),
+        ({"space": MANY}, "72 shapes or more"),
+    ],
+)
+def test_what_would_measure_more_than_accuracy_is_refused(changes: dict[str, Any], word: str) -> None:
+    if "budget.seconds" in changes.get("base", {}):
+        changes = {**changes, "base": {**changes["base"], "budget.epochs": None}}
+    with pytest.raises(InputError, match="--per-device 1") as refused:
+        check_packing(packed_study(**changes))
+    assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--per-device", "0"], "--per-device 0"),
+        (["--executor", "inline", "--per-device", "2"], "--executor inline"),
+        (["--per-device", "2", "--set", "trial_timeout=60"], "trial_timeout"),
+    ],
+)
+def test_the_command_refuses_before_anything_runs(
+    arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["run", "quickstart", "--root", str(tmp_path / "runs"), *arguments]) == 2
+    assert word in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+CONTROL = """#!/bin/sh
+if [ "$1" = -d ]; then exit_code=$(cat "$0.code"); echo started >> "$0.log"; exit $exit_code; fi
+read word; echo "$word $CUDA_MPS_PIPE_DIRECTORY" >> "$0.log"
+"""
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in the place of NVIDIA's, which notes what it is asked for."""
+    path = tmp_path / "nvidia-cuda-mps-control"
+    path.write_text(CONTROL)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    path.with_suffix(".code").write_text("0")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    return path
+
+
+def test_the_service_of_the_gpu_ends_with_the_block(control: Path) -> None:
+    log = control.with_suffix(".log")
+    with mps("cpu") as environment:
+        assert environment == {}
+        assert not log.exists()
+    with mps("cuda") as environment:
+        folder = environment["CUDA_MPS_PIPE_DIRECTORY"]
+        assert Path(folder).is_dir()
+        assert log.read_text() == "started\n"
+    assert log.read_text() == f"started\nquit {folder}\n"
+    assert not Path(folder).exists()
+
+
+def test_without_the_service_trials_take_turns(
+    control: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    control.with_suffix(".code").write_text("1")
+    with mps("cuda") as environment:
+        assert environment == {}
+    assert "does not start" in caplog.text
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with mps("cuda") as environment:
+        assert environment == {}
+    assert "not installed" in caplog.text
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/users/own")
+    with mps("cuda") as environment:
+        assert environment == {}
+
+
+def test_the_service_ends_when_its_supervisor_is_killed(control: Path) -> None:
+    program = (
+        "import time; from sweep.executors.mps import mps\nwith mps('cuda'): print('on', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as supervisor:
+        assert supervisor.stdout is not None
+        assert supervisor.stdout.readline() == "on\n"
+        supervisor.kill()
+    deadline = time.monotonic() + 30
+    while "quit" not in control.with_suffix(".log").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_trial_alone_keeps_its_own_figures() -> None:
+    with ProcessExecutor(["cpu"], runner="executor_runners:complete", describer="x:y", modules=()) as process:
+        packed = PackedExecutor(process, process)
+        packed.pack(1, lambda _config: Quote(1.0, 1, "other"))
+        packed.start(TrialTask(0, TrialConfig()))
+        ending = endings(packed, 1)[0][-1]
+    assert isinstance(ending, Ending)
+    assert (ending.device, ending.quality_flags) == ("CPU", ("noisy",))

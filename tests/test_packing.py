@@ -85,7 +85,7 @@ def test_a_packed_study_has_its_times_from_probes(tmp_path: Path) -> None:
     trained = trials[trials["outcome"] == "complete"]
     assert len(trained) >= 2
     assert (trials["outcome"].isin(["complete", "pruned"])).all()
-    for flags in trained["quality_flags"]:
+    for flags in trials["quality_flags"]:
         assert flags.split(",")[0] == "packed"
         assert is_disturbed(flags.split(","))  # so that no other study takes its times over
     assert set(trained["device"]) == set(probes["device"])  # of one that has all cores
@@ -153,7 +153,7 @@ def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
     assert (said.device, said.bottleneck) == ("GPU alone", "")
     assert said.quality_flags == ("packed", "micro_batch_larger_than_train_split", "spread")
     progress = as_probed(Progress(1, 80, 0.1, 5.0, 2000, ("drift",)), QUOTE)
-    assert progress == Progress(1, 80, 0.1, 5.0, 1000, ())
+    assert progress == Progress(1, 80, 0.1, 5.0, 1000, ("packed",))
     curve = Evaluation(10, 0.5, 640, 9.0, 1.0, 1.0, 0.5, 0.1, 64)
     assert as_probed(curve, QUOTE) == replace(curve, train_seconds=1.5)
 

@@ -106,7 +106,7 @@ class PackedExecutor(Executor):
 def as_probed(said: Message, quote: Quote) -> Message:
     """What a packed trial said, with the times and the memory of solo probes in the place of its own."""
     if isinstance(said, Progress):
-        flags = _kept(said.quality_flags)
+        flags = (PACKED, *_kept(said.quality_flags))
         return replace(said, peak_memory_bytes=quote.peak_memory_bytes, quality_flags=flags)
     if isinstance(said, Evaluation):
         return replace(said, train_seconds=quote.train_seconds(said.epoch))

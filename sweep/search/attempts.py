@@ -10,6 +10,7 @@ from typing import final
 
 from sweep.executors.base import Executor
 from sweep.executors.silence import listen
+from sweep.measurement.quality import PACKED
 from sweep.records.causes import FAULTS_OF_THE_MACHINE, LEFT, STALLED
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
 from sweep.records.rows import TrialRecord
@@ -36,6 +37,7 @@ class Attempt:
     first_step: int | None = None  # that it told, when it had everything together
     has_advanced: bool = False  # by a step at least
     heard_at: float = 0.0  # in seconds of listening, of all attempts together
+    marks: tuple[str, ...] = ()  # that its record bears however it ends
     asked: str = ""  # why it was asked to leave
     leave_by: float = _NEVER
 
@@ -51,6 +53,7 @@ class Attempt:
         if isinstance(message, Evaluation):
             self.last = message
         if isinstance(message, Progress):
+            self.marks = tuple(flag for flag in message.quality_flags if flag == PACKED)
             self.first_step = message.step if self.first_step is None else self.first_step
             self.has_advanced = message.step > self.first_step
 
@@ -181,10 +184,10 @@ class Attempts:
             return Ending("cancelled", run.so_far(), cause=LEFT)
         if now >= run.deadline:
             error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
-            return Ending("timed_out", run.so_far(), error=error, cause="trial_timeout")
+            return Ending("timed_out", run.so_far(), quality_flags=run.marks, error=error, cause="trial_timeout")
         if self._listened_seconds - run.heard_at >= self._spec.stall_timeout:
             error = f"nothing was heard of it for stall_timeout = {self._spec.stall_timeout:g} s"
-            return Ending("crashed", run.so_far(), error=error, cause=STALLED)
+            return Ending("crashed", run.so_far(), quality_flags=run.marks, error=error, cause=STALLED)
         return None
 
     def _expect_limits_of(self, run: Attempt) -> None:

@@ -199,7 +199,8 @@ class Tuner:
             self._store.add_evaluation(self._spec.name, number, run.number, message)
         if run.record.phase == "search" and self._pruner.hear(self._roster[number], message):
             self._attempts.stop(number)
-            return self._end(number, Ending("pruned", self._pruner.known(number) | run.so_far(), cause="pruned"))
+            known = self._pruner.known(number) | run.so_far()
+            return self._end(number, Ending("pruned", known, quality_flags=run.marks, cause="pruned"))
         return TrialAdvanced(number, message)
 
     def _end(self, number: int, ending: Ending) -> Event:

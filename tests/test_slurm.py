@@ -175,9 +175,9 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
 def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     folder.mkdir()
-    (folder / "claim").touch()
-    run_job(json.dumps({"folder": str(folder)}))
-    assert [path.name for path in folder.iterdir()] == ["claim"]
+    (folder / "claim-0").touch()
+    run_job(json.dumps({"folder": str(folder), "nodes": 1}))
+    assert [path.name for path in folder.iterdir()] == ["claim-0"]
 
 
 # ---------------------------------------------------------------------- the queue
@@ -301,7 +301,7 @@ def test_the_settings_become_options_of_sbatch(cluster: FakeSlurm, tmp_path: Pat
     (tmp_path / "gpu.toml").write_text(SETTINGS)
     settings = read_settings(tmp_path / "gpu.toml")
     made = make_cluster(tmp_path / "jobs", settings, "sweep-lr")
-    made.submit([json.dumps({"folder": str(tmp_path)})])
+    made.submit([json.dumps({"folder": str(tmp_path), "nodes": 0})])
     (job,) = cluster.jobs().values()
     asked = {name: value for name, value in job["options"].items() if name not in ("output", "open-mode")}
     assert asked == {

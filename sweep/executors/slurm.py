@@ -39,8 +39,7 @@ class SlurmExecutor(Executor):
         describer: str = DESCRIBER,
         modules: tuple[str, ...] = MODULES,
     ) -> None:
-        self._settings = settings
-        self._gpus_per_node = 0 if device == "cpu" else settings.gpus_per_node
+        self._settings, self._device = settings, device
         request = {
             "path": [str(Path(entry).absolute()) for entry in sys.path],
             "log_dir": str(log_dir.absolute()) if log_dir else None,
@@ -58,7 +57,7 @@ class SlurmExecutor(Executor):
         return self._settings.jobs
 
     def describe(self) -> dict[str, Any]:
-        job = self._jobs.make("describe", {"num_gpus": min(self._gpus_per_node, 1)})
+        job = self._jobs.make("describe", self._share(1))
         try:
             self._jobs.submit([job])
             while "described" not in job.notes:
@@ -78,8 +77,7 @@ class SlurmExecutor(Executor):
             raise RuntimeError("the executor is closed")
         if task.number in self._running or len(self._running) >= self.slots:
             raise RuntimeError(f"trial {task.number} cannot start: trials {sorted(self._running)} are running")
-        num_gpus = min(self._gpus_per_node, task.config.distributed.world_size)
-        request = {"task": encode_task(task).decode(), "num_gpus": num_gpus}
+        request = {"task": encode_task(task).decode(), **self._share(task.config.distributed.world_size)}
         self._running[task.number] = self._jobs.make(f"{task.work}-{abs(task.number):05d}", request)
 
     def devices_of(self, number: int) -> tuple[str, ...]:
@@ -113,6 +111,12 @@ class SlurmExecutor(Executor):
             self._jobs.end(running)
         finally:
             self._jobs.close()
+
+    def _share(self, world_size: int) -> dict[str, int]:
+        """What so many ranks use of a job."""
+        nodes = self._settings.nodes_for(world_size, self._device)
+        gpus_per_node = 0 if self._device == "cpu" else self._settings.gpus_per_node
+        return {"nodes": nodes, "num_gpus": min(gpus_per_node, world_size // nodes)}
 
     def _gather(self) -> None:
         for number, job in list(self._running.items()):

@@ -12,7 +12,7 @@ from sweep.records.messages import MAX_MESSAGE_BYTES
 Order = Literal["", "leave", "stop"]
 SUPERVISOR = "supervisor"  # in the folder of all jobs: which run of the study they belong to, and a count
 ORDER = "order"  # in the folder of a job
-MESSAGES = "messages.jsonl"  # in the folder of a job
+MEETING = "meeting"  # in the folder of a job of several nodes: where their ranks meet, until it is over
 BEAT_SECONDS = 10.0
 _READ_BYTES = 1 << 24  # at one look
 
@@ -40,6 +40,11 @@ class Tail:
             lines.append(self._rest)
             self._rest = b""
         return lines
+
+
+def messages_of(folder: Path, node: int = 0) -> Path:
+    """Where a node of the job of ``folder`` writes what it has to say."""
+    return folder / f"messages-{node}.jsonl"
 
 
 def append_lines(path: Path, lines: list[bytes]) -> None:

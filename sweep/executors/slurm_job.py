@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, final
@@ -18,7 +19,8 @@ from sweep.executors.base import Executor
 from sweep.executors.devices import available_devices
 from sweep.executors.monitored import MonitoredExecutor, source_of
 from sweep.executors.process import ProcessExecutor
-from sweep.executors.slurm_files import MESSAGES, ORDER, SUPERVISOR, Order, append_lines, look
+from sweep.executors.slurm_files import ORDER, SUPERVISOR, Order, append_lines, look, messages_of
+from sweep.executors.slurm_meeting import Meeting
 from sweep.measurement.monitor import Monitor
 from sweep.records.messages import Ending, TrialTask, decode_task, encode_message
 
@@ -28,21 +30,23 @@ _SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1)
 
 
 def run_job(text: str) -> None:
-    """The whole life of a job; ``text`` is a request of :class:`sweep.executors.slurm.SlurmExecutor` as JSON."""
+    """The whole life of a job on one of its nodes; ``text`` is a request of
+    :class:`sweep.executors.slurm.SlurmExecutor` as JSON."""
     request: dict[str, Any] = json.loads(text)
-    folder = Path(request["folder"])
-    if not _claim(folder):
-        return  # Slurm has started it again, and the study will have done so too
+    node = int(os.environ.get("SLURM_NODEID", "0"))
+    if node >= request["nodes"] or not _claim(request, node):
+        return  # nothing to do here; or Slurm has started the job again, and the study will have done so too
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # for the children, which a signal to the whole job reaches too
     sys.path[:] = request["path"]
-    say = _speaker(folder / MESSAGES)
+    folder = Path(request["folder"])
+    say = _speaker(messages_of(folder, node))
     try:
-        with _executor(request) as executor:
+        with _executor(request, node) as executor:
             orders = Orders(folder, request["run"], request["stale_seconds"])
             for number in _SIGNALS:
                 signal.signal(number, orders.hear)
             say([_note("began", node=os.uname().nodename)])
-            _work(request, executor, orders, say)
+            _work(request, executor, orders, say, node)
     finally:
         say([_note("over")])
 
@@ -82,20 +86,50 @@ class Orders:
         return "leave" if silent_seconds > self._stale_seconds or look(self._order) == "leave" else ""
 
 
-def _work(request: dict[str, Any], executor: Executor, orders: Orders, say: Callable[[list[bytes]], None]) -> None:
+def _work(
+    request: dict[str, Any], executor: Executor, orders: Orders, say: Callable[[list[bytes]], None], node: int
+) -> None:
     if "task" not in request:
         say([_note("described", machine=executor.describe())])
         return
     task = _task(request)
+    if request["nodes"] == 1:
+        _attend(task, executor, orders, say)
+        return
+    meeting = Meeting(Path(request["folder"]), request["nodes"], node)
+    while not (place := meeting.place()):
+        if orders.look() == "stop":
+            return
+        time.sleep(_LOOK_SECONDS)
+    try:
+        _attend(replace(task, nodes=request["nodes"], node=node, rendezvous=place), executor, orders, say, meeting)
+    finally:
+        meeting.close()
+
+
+def _attend(
+    task: TrialTask,
+    executor: Executor,
+    orders: Orders,
+    say: Callable[[list[bytes]], None],
+    meeting: Meeting | None = None,
+) -> None:
+    """Hands on what the trial says, to its ending, and what it is told."""
     executor.start(task)
     is_asked = False
     while True:
         news = [message for _, message in executor.poll(_LOOK_SECONDS)]
+        last = news[-1] if news else None
+        if meeting and isinstance(last, Ending):
+            news[-1] = meeting.judge(last)
         say([encode_message(message) for message in news])
-        if any(isinstance(message, Ending) for message in news):
+        if isinstance(last, Ending):
             return
         order = orders.look()
-        if order == "stop":
+        if meeting and (ending := meeting.failure()):
+            say([encode_message(ending)])
+            order = "stop"
+        if order == "stop" or (meeting and meeting.is_over()):
             executor.stop(task.number)
             return
         if order == "leave" and not is_asked:
@@ -103,10 +137,14 @@ def _work(request: dict[str, Any], executor: Executor, orders: Orders, say: Call
             is_asked = True
 
 
-def _executor(request: dict[str, Any]) -> Executor:
+def _executor(request: dict[str, Any], node: int) -> Executor:
     log_dir = Path(request["log_dir"]) if request["log_dir"] else None
+    if log_dir and node:
+        log_dir = log_dir / f"node-{node}"
     runner, describer, modules = request["runner"], request["describer"], tuple(request["modules"])
     inner = ProcessExecutor([_device(request)], log_dir, runner, describer, modules)
+    if request["nodes"] > 1:
+        return inner  # what one machine draws is not what the trial draws
     return MonitoredExecutor(inner, Monitor(source_of), {})  # from the machine that trains
 
 
@@ -137,10 +175,10 @@ def _note(what: str, **facts: Any) -> bytes:
     return json.dumps({"job": what, **facts}).encode()
 
 
-def _claim(folder: Path) -> bool:
-    """Whether this is the first process that runs this job."""
+def _claim(request: dict[str, Any], node: int) -> bool:
+    """Whether this is the first process that runs this job on this node."""
     try:
-        (folder / "claim").touch(exist_ok=False)
+        (Path(request["folder"]) / f"claim-{node}").touch(exist_ok=False)
     except FileExistsError:
         return False
     return True

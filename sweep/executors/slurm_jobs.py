@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from sweep.executors.slurm_cluster import QUEUED, RUNNING, Cluster, SubmitError
-from sweep.executors.slurm_files import MESSAGES, ORDER, Order, Pulse, Tail, look, put
+from sweep.executors.slurm_files import ORDER, Order, Pulse, Tail, look, messages_of, put
 from sweep.records.causes import JOB_LOST, NODE_LOST
 from sweep.records.messages import Ending, Heartbeat, Message, decode_message
 
@@ -73,14 +73,14 @@ class Jobs:
         self._submit_at = self._ask_at = 0.0
         self._pulse = Pulse(self._folder, run)  # from here on jobs of other runs end by themselves
         left = [path.parent for path in self._folder.glob(f"*/{_ID}")]
-        self.end([Job(folder, Tail(folder / MESSAGES), id=look(folder / _ID)) for folder in left])
+        self.end([Job(folder, Tail(messages_of(folder)), id=look(folder / _ID)) for folder in left])
 
     def make(self, name: str, request: dict[str, Any]) -> Job:
         """A job that is not submitted yet."""
         folder = self._folder / f"{name}-{uuid.uuid4().hex[:8]}"
         folder.mkdir()
         text = json.dumps({**self._request, **request, "folder": str(folder)})
-        return Job(folder, Tail(folder / MESSAGES), text)
+        return Job(folder, Tail(messages_of(folder)), text)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Several as one array.

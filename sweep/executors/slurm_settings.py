@@ -56,6 +56,23 @@ class SlurmSettings(Section):
             raise ValueError(f"{taken[0]} is set by the executor itself; leave it out")
         return options
 
+    def nodes_for(self, world_size: int, device: str) -> int:
+        """How many of a job's nodes a trial of so many ranks trains on: as few as have the GPUs; on CPUs, as many as
+        share the ranks evenly.
+
+        Raises:
+            InputError: they cannot be shared evenly.
+        """
+        on_gpu = device != "cpu" and self.gpus_per_node
+        most = self.gpus_per_node if on_gpu else math.ceil(world_size / self.nodes)
+        for nodes in range(1, self.nodes + 1):
+            if world_size % nodes == 0 and world_size // nodes <= most:
+                return nodes
+        raise InputError(
+            f"distributed.world_size = {world_size}: {self.nodes} nodes of {most} each cannot share the ranks evenly; "
+            "choose another number of ranks, or other nodes in the file of --slurm."
+        )
+
     def parameters(self, job_name: str) -> dict[str, Any]:
         """As submitit's executor for Slurm takes them."""
         known = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint", "mem")}

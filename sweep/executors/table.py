@@ -104,11 +104,13 @@ def _inline(device: str, _log_dir: Path | None, _world_size: int, _site: Site) -
     return InlineExecutor(device)
 
 
-def _slurm(device: str, log_dir: Path | None, _world_size: int, site: Site) -> Executor:
+def _slurm(device: str, log_dir: Path | None, world_size: int, site: Site) -> Executor:
+    settings = read_settings(site.slurm)
+    settings.nodes_for(world_size, device)
     # a forecast alone has no folder of a study
     folder = log_dir.parent / "slurm" if log_dir else site.root / f".slurm-{os.getpid()}"
     name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
-    return SlurmExecutor(folder, name, read_settings(site.slurm), device, log_dir)
+    return SlurmExecutor(folder, name, settings, device, log_dir)
 
 
 def _devices_of_slurm(site: Site) -> list[str]:

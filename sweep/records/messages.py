@@ -41,6 +41,9 @@ class TrialTask:
     work: Work = "trial"
     timed_seconds: float = 1.0  # of a probe: for how long its steps are timed, about
     memory_limit_bytes: int | None = None  # what more than this much memory is asked for ends as out_of_memory
+    nodes: int = 1  # machines that train it together, an even share of its ranks each
+    node: int = 0  # which of them this is; the first speaks for all
+    rendezvous: str = ""  # host:port on the first of several, where the ranks meet
 
 
 @dataclass(frozen=True)

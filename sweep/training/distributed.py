@@ -32,6 +32,7 @@ class _Heard:
     """What the ranks and their agent have said so far."""
 
     size: int
+    node: int = 0
     endings: dict[int, Ending] = field(default_factory=dict)  # in the order of their arrival
     death: dict[str, Any] | None = None
     deadline: float = float("inf")  # on the monotonic clock
@@ -71,15 +72,17 @@ class _Heard:
         if failures:
             rank, ending = failures[0]
             return replace(ending, error=f"rank {rank}: {ending.error}") if rank else ending
-        return Ending("crashed", error="the ranks ended without a result")
+        # elsewhere than on the first machine ranks that have done their part say nothing
+        return Ending("complete") if self.node else Ending("crashed", error="the ranks ended without a result")
 
 
 def run_ranks(task: TrialTask) -> Iterator[Message]:
     """Trains ``task`` on its ``distributed.world_size`` ranks: what the first of them says, and one ending.
 
-    Closing the iterator ends every rank.
+    Closing the iterator ends every rank. Of several machines each runs its own ranks in this way: those without the
+    first rank yield an ending alone, which is none of the trial's where it is ``complete``.
     """
-    heard = _Heard(task.config.distributed.world_size)
+    heard = _Heard(task.config.distributed.world_size // task.nodes, task.node)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:

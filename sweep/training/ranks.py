@@ -19,12 +19,13 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sweep.records.messages import Ending, Heartbeat, Message, decode_task, encode_message
+from sweep.records.messages import Ending, Heartbeat, Message, TrialTask, decode_task, encode_message
 from sweep.training.lifeline import LIFELINE
 from sweep.training.parent import bind_forks_to_parent, die_with_parent
 
 LEAVE = b"leave"  # to the first rank, which shares the socket with the others and alone reads from it
 _POLL_SECONDS = 0.05  # how soon the agent sees that a rank died
+_MEETING_SECONDS = 900  # for the last machine to arrive
 _COLLECTIVE_SECONDS = 1800.0  # longer than one rank may prepare data while the others wait
 
 
@@ -39,7 +40,7 @@ def run_agent(text: str, fd: int, parent_pid: int) -> NoReturn:
             from sweep.training.plugins import load_plugin
 
             load_plugin(plugin)
-        _launch(text, fd, decode_task(text.encode()).config.distributed.world_size)
+        _launch(text, fd, decode_task(text.encode()))
     except BaseException as error:
         from sweep.training.outcomes import explain_error
 
@@ -52,8 +53,9 @@ def run_agent(text: str, fd: int, parent_pid: int) -> NoReturn:
         os._exit(0)
 
 
-def _launch(text: str, fd: int, world_size: int) -> None:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine; its own name need not be known to anyone
+def _launch(text: str, fd: int, task: TrialTask) -> None:
+    if task.nodes == 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine; its own name need not be known to anyone
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # to count GPUs in a way that leaves forks intact
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -61,14 +63,16 @@ def _launch(text: str, fd: int, world_size: int) -> None:
 
     import_module("sweep.training.trial")  # once, before the ranks are forked
     _quieten()
+    meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
+    if task.nodes > 1:  # c10d numbers machines by their names, and the first rank must be on the first
+        configs = {"rank": task.node, "timeout": _MEETING_SECONDS}
+        meeting = {"rdzv_backend": "static", "rdzv_endpoint": task.rendezvous, "rdzv_configs": configs}
     config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=world_size,
-        run_id=str(os.getpid()),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
+        min_nodes=task.nodes,
+        max_nodes=task.nodes,
+        nproc_per_node=task.config.distributed.world_size // task.nodes,
+        run_id=str(os.getpid()) if task.nodes == 1 else task.rendezvous,
+        **meeting,
         max_restarts=0,
         monitor_interval=_POLL_SECONDS,
         start_method="fork",
@@ -123,10 +127,11 @@ def _train(text: str, fd: int, rank: int) -> Ending:
 
     task = decode_task(text.encode())
     size = task.config.distributed.world_size
-    task = replace(task, threads=max(1, (task.threads or torch.get_num_threads()) // size))
+    local_size = size // task.nodes
+    task = replace(task, threads=max(1, (task.threads or torch.get_num_threads()) // local_size))
     on_gpu = task.device != "cpu" and torch.cuda.is_available()
     if on_gpu:
-        task = replace(task, device=_own_gpu(task.device, rank, size))
+        task = replace(task, device=_own_gpu(task.device, rank % local_size, local_size))
         torch.cuda.set_device(task.device)
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=_COLLECTIVE_SECONDS))

@@ -35,7 +35,7 @@ class Patient(nn.Module):
 
 
 def _wait() -> None:
-    for path in Path(os.environ["PATIENT"]).glob("*.wait"):
+    for path in sorted(Path(os.environ["PATIENT"]).glob("*.wait")):
         beside = path.with_suffix(f".{os.getpid()}")
         try:
             path.rename(beside)

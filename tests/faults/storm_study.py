@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sweep.executors import slurm_jobs
 from sweep.executors.base import Executor
 from sweep.executors.process import ProcessExecutor
+from sweep.executors.table import make_executor
 from sweep.records.store import StoreError
 from sweep.search import session
 from sweep.search.tuner import Plan
@@ -21,22 +23,26 @@ from sweep.spec.study import build_study
 from sweep.training.parent import die_with_parent
 
 
-def _two_slots(_name: str, _device: str, log_dir: Path | None, *_: object) -> Executor:
-    return ProcessExecutor(["cpu", "cpu"], log_dir)
+def _two_slots(name: str, device: str, log_dir: Path | None, *more: Any) -> Executor:
+    return (
+        ProcessExecutor(["cpu", "cpu"], log_dir) if name == "process" else make_executor(name, device, log_dir, *more)
+    )
 
 
 def main(about: dict[str, Any]) -> int:
     """The exit code: that of ``sweep run``."""
     session.make_executor = _two_slots
+    slurm_jobs.ASK_SECONDS = 0.5  # processes of this machine may be asked after often
     session.Plan = partial(Plan, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
     options = about["options"]
     if plugin := options.get("plugin"):
         from sweep.training.plugins import load_plugin
 
         load_plugin(plugin)
+    paths = {name: Path(options[name]) for name in ("root", "slurm") if name in options}
     try:
         spec = build_study(about["spec"], "the storm")
-        session.run_study(spec, session.Options(**options | {"root": Path(options["root"]), "device": "cpu"}))
+        session.run_study(spec, session.Options(**options | paths | {"device": "cpu"}))
     except (InputError, StoreError) as error:
         print(error, file=sys.stderr, flush=True)
         return 2 if isinstance(error, InputError) else 1

@@ -3,18 +3,23 @@
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, final
 
 import pytest
+from fake_slurm import FakeSlurm
 
+from sweep.executors import slurm_jobs
 from sweep.executors.base import DESCRIBER, RUNNER, Executor
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.preload import MODULES
 from sweep.executors.process import ProcessExecutor
 from sweep.executors.ray import RayExecutor
+from sweep.executors.slurm import SlurmExecutor
+from sweep.executors.slurm_settings import SlurmSettings
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
 from sweep.spec.trial import TrialConfig
 
@@ -41,11 +46,33 @@ def _ray() -> Iterator[Make]:
         yield lambda runner: _OnCluster(cluster, runner)
 
 
+@contextmanager
+def _slurm() -> Iterator[Make]:
+    if importlib.util.find_spec("submitit") is None:
+        pytest.skip("submitit is not installed")
+    with (
+        TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as patch,
+        closing(FakeSlurm(Path(folder))) as fake,
+    ):
+        for name, value in fake.environment.items():
+            patch.setenv(name, value)
+        patch.setattr(slurm_jobs, "ASK_SECONDS", 0.3)
+        settings = SlurmSettings(jobs=1, gpus_per_node=0)
+
+        def make(runner: str) -> Executor:
+            place = Path(mkdtemp(dir=folder))
+            return SlurmExecutor(place, "test", settings, "cpu", None, *_functions(runner), () if runner else MODULES)
+
+        yield make
+
+
 # What a line holds makes executors for as long as it is open: a cluster takes seconds to start.
 EXECUTORS: dict[str, Callable[[], AbstractContextManager[Make]]] = {
     "inline": _inline,
     "process": _process,
     "ray": _ray,
+    "slurm": _slurm,
 }
 
 

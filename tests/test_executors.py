@@ -12,7 +12,7 @@ from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, r
 
 from sweep.executors.base import Executor
 from sweep.executors.inline import InlineExecutor
-from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
 from sweep.spec.trial import TrialConfig, build_config
 
 
@@ -90,7 +90,7 @@ def test_a_stopped_trial_is_not_heard_again_and_frees_its_slot(make: Make) -> No
     executor = make("endless")
     executor.start(task(number=1))
     heard = executor.poll(30.0)
-    assert all(number == 1 and isinstance(message, Progress) for number, message in heard)
+    assert all(number == 1 and isinstance(message, Progress | Heartbeat) for number, message in heard)
     assert heard
     executor.stop(1)
     assert executor.poll(0.2) == []
@@ -108,7 +108,7 @@ def test_a_trial_that_is_asked_to_leave_says_that_it_left_and_frees_its_slot(mak
         heard = [message for _, message in executor.poll(30.0)]
         executor.ask_to_leave(99)
         heard += [message for _, message in executor.poll(30.0)]
-        assert all(isinstance(message, Progress) for message in heard)
+        assert all(isinstance(message, Progress | Heartbeat) for message in heard)
         executor.ask_to_leave(number)
         while not isinstance(heard[-1], Ending):
             heard += [message for _, message in executor.poll(30.0)]
@@ -170,7 +170,8 @@ def test_a_killed_trial_has_crashed_by_that_signal(make_outside: Make) -> None:
 
 @pytest.mark.parametrize("holder", [1, 2])
 def test_who_holds_a_trial_dies_and_another_takes_the_next(holder: int, kind: tuple[str, Make], make: Make) -> None:
-    lost = {("process", 1): "forkserver_lost", ("ray", 1): "forkserver_lost", ("ray", 2): "actor_lost"}
+    lost = {(name, 1): "forkserver_lost" for name in ("process", "ray", "slurm")}
+    lost |= {("ray", 2): "actor_lost", ("slurm", 2): "job_lost"}
     if (kind[0], holder) not in lost:
         pytest.skip("that one is this process, or a machine")
     executor = make("holders")

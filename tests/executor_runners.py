@@ -250,3 +250,12 @@ def beats(_task: TrialTask) -> Iterator[Message]:
         LIFELINE.beat()
     Path(os.environ["BEATS_FILE"]).touch()
     yield Ending("complete")
+
+
+def describe_one_oddly(_device: str, _threads: int | None) -> dict[str, Any]:
+    """Whoever asks first has another device than all others."""
+    try:
+        Path(os.environ["ODD_FILE"]).touch(exist_ok=False)
+    except FileExistsError:
+        return {"device": "usual"}
+    return {"device": "odd"}

@@ -252,7 +252,7 @@ def test_the_main_module_is_not_run_again(tmp_path: Path) -> None:
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "print('the script ran')\n"
-        "from executor_contract import lives, run, seconds_until_dead, task\n"
+        "from executor_contract import run, task\n"
         "from sweep.executors.process import ProcessExecutor\n"
         "with ProcessExecutor(['cpu'], None, 'executor_runners:complete', modules=()) as executor:\n"
         "    print(run(executor, task())[-1].outcome)\n"

@@ -7,8 +7,10 @@ carries the words: tasks and messages, as JSON.
 import json
 import os
 import queue
+import select
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -25,6 +27,10 @@ from sweep.records.keys import code_digest
 from sweep.records.messages import Ending, Evaluation, Message, decode_task, encode_message
 
 _POLL_SECONDS = 0.05  # how long a call waits, at most, while a trial trains
+_NEWS_SECONDS = 2.0  # how long a call for news waits: Ray ends an actor between calls when its driver is gone
+# Without such a call nobody wants this actor any more. Ray takes longer to give up a machine that is cut off, so that
+# no trial is trained in two places.
+_DESERTED_SECONDS = 20.0
 _LINGER_SECONDS = 0.25  # so that a thousand actors do not report every step of each
 
 
@@ -52,6 +58,7 @@ class TrialActor:
         self._said: list[tuple[int, str]] = []
         self._has_more = threading.Condition()
         self._is_urgent = False
+        self._asked_at = time.monotonic()
         self._keys: dict[int, int] = {}  # of the attempts under way, by number of the trial
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray's choice: one
         if threads is not None:
@@ -61,6 +68,7 @@ class TrialActor:
             os.chdir(post.folder)
         # one thread for all that the executor does: the forkserver dies with the thread that started it
         threading.Thread(target=self._serve, daemon=True).start()
+        threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
 
     def describe(self) -> dict[str, Any]:
         """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`code_version`."""
@@ -94,11 +102,12 @@ class TrialActor:
         self._call(end)
 
     def news(self) -> list[tuple[int, str]]:
-        """Keys and encoded messages; waits for the first, and a moment for others unless one is urgent."""
+        """Keys and encoded messages; waits a while for the first, and a moment for others unless one is urgent."""
         with self._has_more:
-            self._has_more.wait_for(lambda: bool(self._said))
-            self._has_more.wait_for(lambda: self._is_urgent, _LINGER_SECONDS)
+            if self._has_more.wait_for(lambda: bool(self._said), _NEWS_SECONDS):
+                self._has_more.wait_for(lambda: self._is_urgent, _LINGER_SECONDS)
             said, self._said, self._is_urgent = self._said, [], False
+        self._asked_at = time.monotonic()
         return said
 
     def _call(self, function: Callable[[Executor], Any]) -> Any:
@@ -112,7 +121,7 @@ class TrialActor:
                 [self._device()], self._log_dir(), self._post.runner, self._post.describer, tuple(self._post.modules)
             )
             with MonitoredExecutor(inner, Monitor(source_of), {}) as executor:
-                while True:
+                while time.monotonic() - self._asked_at < _DESERTED_SECONDS:
                     self._answer(executor)
                     for number, message in executor.poll(_POLL_SECONDS):
                         self._tell(number, message)
@@ -122,13 +131,14 @@ class TrialActor:
     def _answer(self, executor: Executor) -> None:
         """Does what was asked; waits for that where no trial runs."""
         try:
-            function, done = self._calls.get(block=not self._keys)
+            function, done = self._calls.get(timeout=0.0 if self._keys else _NEWS_SECONDS)
         except queue.Empty:
             return
         try:
             done.set_result(function(executor))
         except Exception as error:
             done.set_exception(error)
+        self._asked_at = time.monotonic()  # it may have taken long
 
     def _tell(self, number: int, message: Message) -> None:
         key = self._keys[number]
@@ -152,6 +162,14 @@ class TrialActor:
         except OSError:  # this machine does not share the supervisor's files
             return None
         return Path(folder) if folder else None
+
+
+def _die_with(raylet_pid: int) -> None:
+    """Ray's own look at its machine's process misses that it is gone where there is another init than process 1."""
+    gone = select.poll()
+    gone.register(os.pidfd_open(raylet_pid), select.POLLIN)
+    gone.poll()
+    os._exit(1)
 
 
 def code_version() -> str:

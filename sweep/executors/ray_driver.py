@@ -27,6 +27,11 @@ from sweep.records.messages import Heartbeat, encode_message
 
 _LOOK_SECONDS = 5.0  # how often the driver looks for machines that have come or gone
 _PLACE_SECONDS = 300.0  # how long an attempt waits for a place
+_LEAVE_SECONDS = 5.0  # to end what is on other machines; else that ends by itself, later
+_NO_CLUSTER = (
+    "--address {}: {}\nThis machine must be one of the cluster's; one with a token wants RAY_AUTH_MODE=token and "
+    "RAY_AUTH_TOKEN_PATH here as well."
+)
 _QUEUED = encode_message(Heartbeat(is_queued=True)).decode()
 
 
@@ -39,19 +44,23 @@ def drive(control_fd: int, folder: Path) -> NoReturn:
     lines = control.makefile("rb")
     terms = json.loads(lines.readline())
     driver = _Driver(control)
-    threading.Thread(target=_read, args=(lines, driver), daemon=True).start()
+    threading.Thread(target=_read, args=(lines, driver, terms["address"] is None), daemon=True).start()
     try:
         _connect(terms, folder)
     except Exception as error:
-        where = "no cluster could be started" if terms["address"] is None else f"--address {terms['address']}"
-        driver.refuse(f"{where}: {brief(error)}")
+        address, why = terms["address"], brief(error)
+        driver.refuse(f"no cluster could be started: {why}" if address is None else _NO_CLUSTER.format(address, why))
     driver.run(_post(terms), terms["device_class"])
 
 
-def _read(lines: Any, driver: "_Driver") -> None:
+def _read(lines: Any, driver: "_Driver", is_own_cluster: bool) -> None:
     for line in lines:
         driver.events.put(partial(driver.obey, json.loads(line)))
-    os._exit(0)  # the supervisor has closed its end
+    # the supervisor has closed its end
+    if not is_own_cluster:
+        driver.events.put(driver.leave)
+        time.sleep(_LEAVE_SECONDS)
+    os._exit(0)
 
 
 def _connect(terms: dict[str, Any], folder: Path) -> None:
@@ -94,7 +103,7 @@ class _Driver:
 
     def run(self, post: Post, device_class: str | None) -> NoReturn:
         """Until the process ends."""
-        self._places = Places(post, device_class, lambda text: self._say(notice=text), self._when)
+        self._places = Places(post, device_class, lambda text: self._say(notice=text), self._listen, self._when)
         look_at = 0.0
         try:
             while True:
@@ -120,22 +129,28 @@ class _Driver:
         else:
             self._stop(request["stop"])
 
+    def leave(self) -> NoReturn:
+        """Ends the process, and what it has on other machines before."""
+        self._places.close()
+        os._exit(0)
+
     def refuse(self, text: str) -> NoReturn:
         """Ends the process with a reason that the user can do something about."""
         self._say(refused=f"--executor ray: {text}")
         os._exit(0)
 
-    def _hand_out(self) -> None:
-        """Tells what places there are now, and gives them to those who wait."""
+    def _tell_places(self) -> None:
+        """Tells how many there are where that has changed."""
         self._places.settle()
         usable = self._places.usable()
-        for place in usable:
-            if place not in self._told:
-                self._listen(place)
         if usable and usable != self._told:
             self._say(slots=len(usable), machine=usable[0].machine)
         self._told = usable
-        free = [place for place in usable if place.is_free]
+
+    def _hand_out(self) -> None:
+        """Gives free places to those who wait."""
+        self._tell_places()
+        free = [place for place in self._told if place.is_free]
         for place, waiting in zip(free, self._waiting[: len(free)], strict=False):
             self._waiting.remove(waiting)
             place.key, place.number = waiting.key, waiting.number
@@ -191,6 +206,7 @@ class _Driver:
         cause = self._places.lose(place, error)
         if cause is None:
             return
+        self._tell_places()  # first: the supervisor may begin another at once
         if place.key is not None:
             self._say(lost=place.key, cause=cause, error=brief(error))
         self._places.look()

@@ -14,6 +14,7 @@ from sweep.executors.ray_guard import command
 
 _CLOSE_SECONDS = 10.0
 _READ_BYTES = 1 << 20
+_LONGEST_FOLDER = 40  # the name of a socket has 107 bytes at most, of which Ray takes more than half
 
 
 @final
@@ -26,7 +27,7 @@ class RayLink:
         self._control, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                command(theirs.fileno(), os.getpid(), tempfile.mkdtemp(prefix="sweep-ray-")),
+                command(theirs.fileno(), os.getpid(), _cluster_folder()),
                 env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output.fileno(),
@@ -66,3 +67,10 @@ class RayLink:
             self.process.kill()
             self.process.wait()
         self.output.close()
+
+
+def _cluster_folder() -> str:
+    """A new folder that nobody else may read, for the files of a cluster."""
+    usual = tempfile.gettempdir()
+    place = usual if len(usual) + len("/sweep-ray-12345678") <= _LONGEST_FOLDER else "/tmp"  # nosec B108: a new folder
+    return tempfile.mkdtemp(prefix="sweep-ray-", dir=place)

@@ -41,20 +41,23 @@ class NoPlaceError(RuntimeError):
 
 @final
 class Places:
-    """Those of one study. ``notice`` gets what the user should know; ``when`` is given an answer that is under way, the
-    place that it comes from and what to do with it; ``device_class`` is None until one is chosen."""
+    """Those of one study. ``device_class`` is None until one is chosen. ``notice`` gets what the user should know,
+    ``listen`` each place that is ready; ``when`` is given an answer that is under way, the place that it comes from and
+    what to do with it.
+    """
 
     def __init__(
         self,
         post: Post,
         device_class: str | None,
         notice: Callable[[str], None],
+        listen: Callable[[Place], None],
         when: Callable[[Any, Place, Callable[[Any], None]], None],
     ) -> None:
         self._post, self._device_class = post, device_class
-        self._notice, self._when = notice, when
+        self._notice, self._listen, self._when = notice, listen, when
         self._all: list[Place] = []
-        self._strange: set[str] = set()  # machines that are left out
+        self._left_out: Counter[str] = Counter()  # places, by machine
         self._failures: Counter[str] = Counter()  # by machine
         self._code = code_version()
         self._is_settled = False
@@ -71,7 +74,7 @@ class Places:
             raise NoPlaceError(_NO_PLACE.format(needed=self._post.world_size))
         taken = Counter(place.node.key for place in self._all)
         for node in present:
-            for _ in range(0 if node.key in self._strange else node.num_places - taken[node.key]):
+            for _ in range(node.num_places - taken[node.key] - self._left_out[node.key]):
                 self._meet(Place(node, self._make_actor(node)))
 
     def usable(self) -> list[Place]:
@@ -93,7 +96,8 @@ class Places:
         self.settle_at, self._is_settled = float("inf"), True
         for place in ready:
             if place.machine["device"] != self._device_class:
-                self._leave_out(place, f"it is {place.machine['device']}, and the study is on {self._device_class}")
+                self._leave_out(place.node, 1, f"{place.machine['device']}, and the study is on {self._device_class}")
+                self._remove(place)
 
     def lose(self, place: Place, error: Exception) -> str | None:
         """Drops an actor that does not answer; returns the cause of its attempt's end, None where it is gone already.
@@ -107,6 +111,14 @@ class Places:
         if not place.machine:
             self._count_failure(place.node, error)
         return self._cause(place, error)
+
+    def close(self) -> None:
+        """Ends all actors."""
+        import ray
+
+        for place in list(self._all):
+            self._remove(place)
+        ray.shutdown()
 
     def _make_actor(self, node: Node) -> Any:
         import ray
@@ -131,21 +143,18 @@ class Places:
     def _welcome(self, place: Place, told: dict[str, Any]) -> None:
         """An actor has said what it stands on."""
         if told["code"] != self._code:
-            self._leave_out(place, f"its version of this program is {told['code']} and not {self._code}")
+            self._leave_out(place.node, 1, f"its version of this program is {told['code']} and not {self._code}")
+            self._remove(place)
             return
         place.machine = told["machine"]
         self._failures[place.node.key] = 0
         self.settle_at = min(self.settle_at, time.monotonic() + _SETTLE_SECONDS)
+        self._listen(place)
 
-    def _leave_out(self, place: Place, why: str) -> None:
-        self._shun(place.node, why)
-        if place in self._all:
-            self._remove(place)
-
-    def _shun(self, node: Node, why: str) -> None:
-        if node.key not in self._strange:
-            self._strange.add(node.key)
-            self._notice(f"a machine of the cluster is left out: {why}")
+    def _leave_out(self, node: Node, count: int, why: str) -> None:
+        if not self._left_out[node.key]:
+            self._notice(f"of machine {node.key[:8]} of the cluster not all is used: {why}")
+        self._left_out[node.key] += count
 
     def _remove(self, place: Place) -> None:
         import ray
@@ -167,7 +176,7 @@ class Places:
             return
         if not self._is_settled and not self._all:
             raise NoPlaceError(f"no trial can run on the cluster: {brief(error)}")
-        self._shun(node, brief(error))
+        self._leave_out(node, node.num_places, brief(error))
 
 
 def brief(error: Exception) -> str:

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from curve_table import CurveTable, table_spec
+from curve_table import MICRO, RATES, CurveTable, table_spec
 from records_factory import make_spec
 from scipy.stats import norm
 
 from sweep.analysis.pareto import hypervolume, reference_point
 from sweep.records.messages import Outcome
 from sweep.records.rows import TrialRecord
+from sweep.search.axis import Axis
 from sweep.search.candidates import Candidates, point_key
 from sweep.search.cost_aware import CostAwareSampler
 from sweep.search.costs import Known
@@ -20,7 +21,7 @@ from sweep.search.gains import Belief, OpenSpace
 from sweep.search.gaussian import GaussianProcess
 from sweep.search.learners import Learner
 from sweep.search.samplers import make_sampler
-from sweep.search.sobol import SobolPoints
+from sweep.spec.metrics import METRICS
 from sweep.spec.study import StudySpec
 from sweep.spec.trial import TrialConfig, flatten
 
@@ -81,7 +82,7 @@ def test_a_gaussian_process_lives_on_next_to_nothing(y: list[float]) -> None:
 def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
     costs = np.array([[0.2, 0.9], [0.5, 0.5], [1.0, 0.1]])
     means, deviations = np.array([[0.3, 0.4], [0.9, 0.95], [0.1, 0.2]]), np.array([[0.1, 0.05]] * 3)
-    beliefs = [Belief(means[:, j], deviations[:, j], is_log=False) for j in range(2)]
+    beliefs = [Belief(means[:, j], deviations[:, j], Axis("")) for j in range(2)]
     gains = OpenSpace(costs, beliefs, 0).gains()
     best, worst = np.minimum(costs.min(0), (means - deviations).min(0)), np.maximum(costs.max(0), means.max(0))
     high, low = worst + 0.1 * (worst - best), best - 0.1 * (worst - best)
@@ -96,13 +97,32 @@ def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
 
 def test_a_sure_logarithm_is_a_step() -> None:
     sure = [
-        Belief(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), is_log=False),
-        Belief(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), is_log=True),
+        Belief(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), Axis("")),
+        Belief(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), Axis("train_seconds")),
     ]
     gains = OpenSpace(np.array([[1.0, 100.0], [2.0, 10.0]]), sure, 0).gains()
     # of the box from (0.85, 1) to (2.65, 109), the first point adds 1 wide and 50 high
     assert gains == pytest.approx([50.0 / (1.8 * 108.0), 0.0], abs=0.01)
     assert norm.cdf(0) == 0.5
+
+
+def test_an_axis_goes_up_with_the_cost_and_back_to_it() -> None:
+    for name, values in {
+        "val_accuracy": [0.0, 0.35, 0.98, 1.0],
+        "train_seconds": [1e-3, 1.0, 1e4],
+        "images_per_second": [1.0, 5e4],
+        "generalization_gap": [-0.1, 0.0, 0.4],
+    }.items():
+        costs = METRICS[name].sign * np.array(values)
+        places = Axis(name).of_values(np.array(values))
+        assert Axis(name).of_costs(costs) == pytest.approx(places)
+        assert Axis(name).costs(places) == pytest.approx(costs)
+        assert (np.diff(places) * METRICS[name].sign > 0).all()
+    assert not np.isfinite(Axis("train_seconds").of_values(np.array([0.0]))).any()
+    assert np.isfinite(Axis("train_seconds").of_costs(np.array([-1.0, 0.0]))).all()
+    # the same number of images more or less counts for more where few are wrong
+    steps = np.diff(Axis("val_accuracy").of_values(np.array([0.50, 0.51, 0.98, 0.99])))
+    assert abs(steps[2]) > 3 * abs(steps[0])
 
 
 # ---------------------------------------------------------------------- features
@@ -189,7 +209,7 @@ def test_it_reaches_most_of_the_hypervolume_for_a_fraction_of_the_seconds() -> N
     assert np.median(ours) < 0.5 * np.median(blind)
 
 
-def test_what_probes_foretell_is_searched_by_from_the_first_proposal_on() -> None:
+def test_what_probes_foretell_makes_a_search_shorter() -> None:
     table = CurveTable(table_spec(), 0, 0.2)
     places = {point_key(item): index for index, item in enumerate(table.points)}
 
@@ -198,12 +218,6 @@ def test_what_probes_foretell_is_searched_by_from_the_first_proposal_on() -> Non
         seconds, memory = table.costs(places[point_key({path: values[path] for path in table.spec.space})])
         return {"train_seconds": seconds, "total_seconds": seconds + 1.0, "peak_memory_bytes": memory}[name]
 
-    spec = table_spec(sampler="cost_aware")
-    quasi_random = [SobolPoints(spec.space, spec.seed)(index) for index in range(8)]
-    cheapest = min(quasi_random, key=lambda values: known("train_seconds", spec.config(values)))
-    first = make_sampler(spec, [], known).propose(0)
-    assert first is not None
-    assert known("train_seconds", spec.config(first)) == known("train_seconds", spec.config(cheapest))
     blind = [seconds_to(CurveTable(table_spec(), seed, 0.2), "cost_aware", 0.98, seed) for seed in range(3)]
     told = [seconds_to(CurveTable(table_spec(), seed, 0.2), "cost_aware", 0.98, seed, known) for seed in range(3)]
     assert np.median(told) < np.median(blind)
@@ -220,6 +234,15 @@ def test_what_was_measured_goes_before_what_was_foretold() -> None:
     slower = TrialRecord(0, "search", flatten(spec.config(near)), "complete", {"train_seconds": 2.0})
     assert learner.fit([slower])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([2.0, 10.0], rel=0.05)
+
+
+def test_the_first_proposals_lie_about_the_middle_of_the_space() -> None:
+    for seed in range(6):
+        spec = table_spec(sampler="cost_aware", seed=seed)
+        first = make_sampler(spec, []).propose(0)
+        assert first is not None
+        assert first["batch.micro"] in MICRO[1:-1]
+        assert first["optimizer.lr"] in RATES[1:-1]
 
 
 def test_each_name_of_a_choice_gets_its_turn_first() -> None:

@@ -31,7 +31,7 @@ WINDOW = 300  # trials that the models learn from: their cost grows with the cub
 _SLACK = 50
 _NUM_FIRST = 3  # proposals before the models have anything to go by: they soon know better what to ask
 _MAX_SHAPES = 100  # that probes are asked about
-_CHOICE = 8  # quasi-random points of which each of them is the cheapest
+_CHOICE = 16  # quasi-random points of which each of them is the one nearest to the middle
 _PRICES = ("total_seconds", "train_seconds")  # what a trial costs, the first that was measured
 _LEAST_CHANCE = 1e-9  # of being feasible
 _CURIOSITY = 1e-9  # what knowing more is worth, as a share of the hypervolume: less than any gain in sight
@@ -39,7 +39,7 @@ _CURIOSITY = 1e-9  # what knowing more is worth, as a share of the hypervolume: 
 
 @final
 class CostAwareSampler(Sampler):
-    """See the module. Its first proposals are the cheapest of a few quasi-random points each.
+    """See the module. Its first proposals lie about the middle of the space.
 
     ``known`` gives seconds and bytes of configurations whose shapes were probed.
     """
@@ -47,6 +47,7 @@ class CostAwareSampler(Sampler):
     def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], known: Known | None = None) -> None:
         self._spec, self._encoding = spec, Encoding(spec)
         self._candidates, self._quasi_random = Candidates(spec), SobolPoints(spec.space, spec.seed)
+        self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
         self._threads = ThreadpoolController()
         self._seen: set[str] = set()
         self._records: list[TrialRecord] = []
@@ -97,16 +98,23 @@ class CostAwareSampler(Sampler):
         left = [point for point in map(self._quasi_random, numbers) if point_key(point) not in self._seen]
         if not left:
             return None
-        # where prices are still unknown, fewer passes through the model for the same samples
-        order = np.lexsort((self._encoding.passes(left), np.round(np.log(self._prices(left)), 6), self._turns(left)))
+        # extremes are named so that they can be excluded; what is good seldom lies there
+        order = np.lexsort((self._distances(left), self._turns(left)))
         return left[int(order[0])]
+
+    def _distances(self, points: Sequence[Point]) -> Floats:
+        """How far each point is from the middle of what is a number, shape ``[n]``."""
+        numbers = {path: item for path, item in self._spec.space.items() if path not in self._names}
+        away = [[item.share(point[path]) - 0.5 for path, item in numbers.items()] for point in points]
+        return np.asarray(np.linalg.norm(np.array(away).reshape(len(points), len(numbers)), axis=1), dtype=np.float64)
 
     def _turns(self, points: Sequence[Point]) -> npt.NDArray[np.int64]:
         """How often the names that a point chooses were tried: each gets its turn, for no model reaches over from one
         name to another. Shape ``[n]``."""
-        names = [path for path, item in self._spec.space.items() if any(isinstance(v, str) for v in item.choice or ())]
         tried = [self._point(record) for record in self._records if record.number >= 0]
-        return np.array([sum(other[path] == point[path] for other in tried for path in names) for point in points])
+        return np.array(
+            [sum(other[path] == point[path] for other in tried for path in self._names) for point in points]
+        )
 
     # ------------------------------------------------------------------ by the models
 
@@ -137,7 +145,7 @@ class CostAwareSampler(Sampler):
             measured = METRICS[name].sign * np.array([float(record.measurements[name]) for record in complete])
             learner = self._learners[name]
             is_modelled = not learner.of_shape and learner.fit(self._records)
-            columns.append(learner.predict(points).mean if is_modelled else measured)
+            columns.append(learner.axis.costs(learner.predict(points).mean) if is_modelled else measured)
         return complete, np.stack(columns, axis=1)
 
     def _gains(self, points: list[Point], costs: Floats, index: int) -> Floats:
@@ -156,7 +164,7 @@ class CostAwareSampler(Sampler):
         for name in _PRICES:
             if self._learners[name].fit(self._records):
                 belief = self._learners[name].predict(points)
-                return np.exp(belief.mean) if belief.is_log else np.ones(len(points))
+                return belief.axis.costs(belief.mean)
         return np.ones(len(points))
 
     def _chances(self, points: list[Point]) -> Floats:

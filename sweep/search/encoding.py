@@ -53,10 +53,6 @@ class Encoding:
         """Features of what a training takes, shape ``[n, e]``."""
         return _table(points, self._of_cost)
 
-    def passes(self, points: Sequence[Values]) -> Floats:
-        """How many passes through the model and updates a sample has its share in, shape ``[n]``."""
-        return np.array([1.0 / micro + 1.0 / whole for micro, whole in map(self._batch, points)])
-
     def _accuracy_batch(self, values: Values) -> list[float]:
         micro, whole = self._batch(values)
         return [self._scaled(whole), self._scaled(micro) if self._sees_micro(values) else 0.0]

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import qmc
 
+from sweep.search.axis import Axis
 from sweep.search.gaussian import Floats
 
 _NUM_PLACES = 4096
@@ -21,17 +22,16 @@ _REACH = 0.1  # how far beyond the best and the worst of each objective, as a sh
 
 @dataclass(frozen=True)
 class Belief:
-    """Means and deviations of one objective for each candidate, shape ``[k]``; where ``is_log``, of its logarithm."""
+    """Means and deviations of one objective for each candidate, shape ``[k]``, on the ``axis`` where it is normal."""
 
     mean: Floats
     deviation: Floats
-    is_log: bool
+    axis: Axis
 
     @property
-    def reach(self) -> tuple[float, float]:
-        """The best that is likely for any candidate, and the worst that is expected of one."""
-        best, worst = float((self.mean - self.deviation).min()), float(self.mean.max())
-        return (float(np.exp(best)), float(np.exp(worst))) if self.is_log else (best, worst)
+    def reach(self) -> Floats:
+        """The cost of the best that is likely for any candidate, and of the worst that is expected of one."""
+        return self.axis.costs(np.array([(self.mean - self.deviation).min(), self.mean.max()]))
 
 
 @final
@@ -61,9 +61,6 @@ class OpenSpace:
             return np.zeros(len(beliefs[0].mean))
         chance = np.ones((len(beliefs[0].mean), len(self._places)))
         for index, belief in enumerate(beliefs):
-            places = self._places[:, index]
-            if belief.is_log:
-                # nothing that is measured in seconds or bytes is below 0
-                places = np.log(np.maximum(places, 1e-300))
+            places = belief.axis.of_costs(self._places[:, index])
             chance *= ndtr((places[None] - belief.mean[:, None]) / belief.deviation[:, None])
         return np.asarray(self._weight * chance.mean(axis=1))

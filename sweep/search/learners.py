@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from sweep.records.rows import TrialRecord
+from sweep.search.axis import Axis
 from sweep.search.encoding import Encoding, Values
 from sweep.search.gains import Belief
 from sweep.search.gaussian import Floats, GaussianProcess
@@ -27,11 +28,11 @@ def is_of_shape(name: str, spec: StudySpec) -> bool:
 
 @final
 class Learner:
-    """A model of ``name``, as a cost (smaller is better); seconds and bytes by their logarithm."""
+    """A model of ``name`` on its axis."""
 
     def __init__(self, name: str, encoding: Encoding, of_shape: bool) -> None:
         self._name, self._encoding, self.of_shape = name, encoding, of_shape
-        self._is_log = bool(name) and METRICS[name].unit in ("seconds", "bytes")
+        self.axis = Axis(name)
         self._model: GaussianProcess | None = None
         self._num_fitted = 0
         self._hyperparameters: Floats | None = None
@@ -40,8 +41,7 @@ class Learner:
 
     def foretell(self, points: Sequence[Values], costs: Sequence[float]) -> None:
         """Takes what probes say of points, in the metric's unit, until trials of their features have measured it."""
-        assert self._is_log, f"{self._name} is neither a time nor a memory"
-        self._foretold = (list(points), np.log(np.array(costs, dtype=np.float64)))
+        self._foretold = (list(points), self.axis.of_values(np.array(costs, dtype=np.float64)))
         self._learned = (-1, -1)
 
     def fit(self, records: Sequence[TrialRecord]) -> bool:
@@ -60,8 +60,7 @@ class Learner:
     def _known(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
         """What trials measured, and what probes foretell of all others: off by the same factor, where it is off."""
         points: list[Values] = [record.values for record in usable]
-        costs = np.array([float(record.measurements[self._name]) for record in usable])
-        costs = np.log(costs) if self._is_log else METRICS[self._name].sign * costs
+        costs = self.axis.of_values(np.array([float(record.measurements[self._name]) for record in usable]))
         others, foretold = self._foretold
         if not others or not points:
             return (points, costs) if points else (list(others), foretold)
@@ -86,11 +85,11 @@ class Learner:
     def predict(self, points: Sequence[Values]) -> Belief:
         """What is believed of these points. Only after a fit."""
         assert self._model is not None
-        return Belief(*self._model.predict(self._features(points)), self._is_log)
+        return Belief(*self._model.predict(self._features(points)), self.axis)
 
     def _is_usable(self, record: TrialRecord) -> bool:
         value = record.measurements.get(self._name)
-        is_known = value is not None and np.isfinite(value) and (not self._is_log or value > 0)
+        is_known = value is not None and bool(np.isfinite(self.axis.of_values(np.array([float(value)]))[0]))
         # of a trial that was stopped the sampler is told a likely end, but a time that says nothing
         return is_known and (record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape))
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sweep.analysis.contest import ACCURACY, ACCURACY_MARGIN
 from sweep.analysis.pareto import Mask, Values, non_dominated
 from sweep.analysis.statistics import Spread
 from sweep.records.rows import TrialRecord
@@ -42,20 +43,31 @@ def front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> list[Tri
 
 
 def candidates(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialRecord]:
-    """At most ``confirm.max_configurations`` trials: of the front the best of each objective, then the best compromise,
-    then those farthest from all chosen; where there is room left, those that noise may have kept from the front."""
+    """At most ``confirm.max_configurations`` trials, first those that the answer may name: of the front at a useful
+    accuracy the best of each objective, then the best compromise, then those farthest from all chosen. After them so of
+    the rest of the front, and where there is room left, those that noise may have kept from it."""
     everything, all_costs = complete_costs(records, spec.objectives)
     on_front = non_dominated(all_costs)
-    complete = [everything[row] for row in np.flatnonzero(on_front)]
-    limit = min(spec.confirm.max_configurations, len(complete))
-    if limit == 0:
-        return []
-    chosen = [complete[index] for index in _spread_out(all_costs[on_front], limit)]
-    room = spec.confirm.max_configurations - len(chosen)
+    rows, is_useful = np.flatnonzero(on_front), _are_useful(all_costs[on_front], spec.objectives)
+    limit = spec.confirm.max_configurations
+    chosen: list[TrialRecord] = []
+    for group in (rows[is_useful], rows[~is_useful]):
+        chosen += [everything[group[place]] for place in _spread_out(all_costs[group], limit - len(chosen))]
+    room = limit - len(chosen) if chosen else 0
     return chosen + (_close_ones(records, spec, everything, on_front)[:room] if room else [])
 
 
+def _are_useful(costs: Values, objectives: Sequence[str]) -> Mask:
+    if ACCURACY not in objectives or not len(costs):
+        return np.ones(len(costs), dtype=np.bool_)
+    misses = costs[:, list(objectives).index(ACCURACY)]
+    return np.asarray(misses <= misses.min() + ACCURACY_MARGIN)
+
+
 def _spread_out(costs: Values, limit: int) -> list[int]:
+    limit = min(limit, len(costs))
+    if limit == 0:
+        return []
     spread = np.ptp(costs, axis=0)
     scaled = (costs - costs.min(axis=0)) / np.where(spread > 0, spread, 1.0)
     order = [*(int(index) for index in costs.argmin(axis=0)), int(np.linalg.norm(scaled, axis=1).argmin())]

@@ -14,6 +14,7 @@ from typing import Any
 from sweep.executors import slurm_jobs
 from sweep.executors.base import Executor
 from sweep.executors.process import ProcessExecutor
+from sweep.executors.ray import RayExecutor
 from sweep.executors.table import make_executor
 from sweep.records.store import StoreError
 from sweep.search import session
@@ -24,9 +25,11 @@ from sweep.training.parent import die_with_parent
 
 
 def _two_slots(name: str, device: str, log_dir: Path | None, *more: Any) -> Executor:
-    return (
-        ProcessExecutor(["cpu", "cpu"], log_dir) if name == "process" else make_executor(name, device, log_dir, *more)
-    )
+    if name == "process":
+        return ProcessExecutor(["cpu", "cpu"], log_dir)
+    if name == "ray":
+        return RayExecutor("cpu", log_dir, num_cpus=2)
+    return make_executor(name, device, log_dir, *more)
 
 
 def main(about: dict[str, Any]) -> int:

@@ -1,0 +1,61 @@
+"""Workers of a Ray cluster, and what stands for its machine, that are killed while a study trains on them."""
+
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from storm import Storm, storm
+from storm_processes import Process, hit, process
+from tally import Tally, rounds
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.timeout(1800)
+
+_CAUSES = {"worker": "actor_lost", "raylet": "cluster_lost"}
+_MAX_ATTEMPTS = 4  # a trial is tried again three times
+
+
+def test_a_lost_worker_or_machine_costs_its_attempts_alone(tmp_path: Path, tally: Tally) -> None:
+    generator = random.Random(0)
+    victims = ["worker"] * rounds(20) + ["raylet"] * rounds(3)
+    generator.shuffle(victims)
+    killed: Counter[str] = Counter()
+    with storm(tmp_path, trials=rounds(200), executor="ray") as study:
+        supervisor = study.start()
+        for victim in victims:
+            study.await_attempt(supervisor, study.ledger.num_attempts())  # so that no two follow at once
+            time.sleep(generator.uniform(0, 0.8))
+            killed[victim] += _kill(study, victim, generator)
+        study.finish(supervisor)
+        study.account(tally)
+    for victim, count in killed.items():
+        tally.count(f"Ray: {victim}s killed", count)
+    assert killed == Counter(victims)
+    causes = study.ledger.causes()
+    told = Counter(cause for each in causes.values() for cause in each if cause)
+    assert set(told) <= set(_CAUSES.values())
+    assert told["actor_lost"] <= killed["worker"]
+    assert told["cluster_lost"] <= 2 * killed["raylet"]
+    assert sum(told.values()) >= len(victims) // 2  # the storm is none otherwise
+    for number, outcome in study.ledger.outcomes().items():
+        assert outcome == ("crashed" if len(causes[number]) == _MAX_ATTEMPTS and causes[number][-1] else "complete")
+
+
+def _kill(study: Storm, victim: str, generator: random.Random) -> bool:
+    """Kills what holds one of the trials that train now, as soon as there is one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for _, trial in generator.sample(found := study.trials(), len(found)):
+            worker = _parent(_parent(trial))
+            doomed = worker if victim == "worker" else _parent(worker)
+            if doomed is not None and hit(doomed, signal.SIGKILL):
+                return True
+        time.sleep(0.02)
+    return False
+
+
+def _parent(child: Process | None) -> Process | None:
+    return process(child.parent) if child and child.parent > 1 else None

@@ -28,6 +28,7 @@ MODULES = {
     "monitor": "benchmarks.monitor_cost",
     "probe": "benchmarks.probe_time",
     "forecast": "benchmarks.forecast_error",
+    "ray_overhead": "benchmarks.ray_overhead",
 }
 
 # With a peer that wants an environment of its own: `make bench-peers`.

@@ -28,9 +28,7 @@ from sweep.records.messages import Ending, Evaluation, Message, decode_task, enc
 
 _POLL_SECONDS = 0.05  # how long a call waits, at most, while a trial trains
 _NEWS_SECONDS = 2.0  # how long a call for news waits: Ray ends an actor between calls when its driver is gone
-# Without such a call nobody wants this actor any more. Ray takes longer to give up a machine that is cut off, so that
-# no trial is trained in two places.
-_DESERTED_SECONDS = 20.0
+_DESERTED_SECONDS = 20.0  # without such a call nobody wants this actor any more: its machine may be cut off
 _LINGER_SECONDS = 0.25  # so that a thousand actors do not report every step of each
 
 

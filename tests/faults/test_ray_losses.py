@@ -2,6 +2,7 @@
 
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_a_lost_worker_or_machine_costs_its_attempts_alone(tmp_path: Path, tally
     with storm(tmp_path, trials=rounds(200), executor="ray") as study:
         supervisor = study.start()
         for victim in victims:
-            study.await_attempt(supervisor, study.ledger.num_attempts())  # so that no two follow at once
+            _await_another_end(study, supervisor)
             time.sleep(generator.uniform(0, 0.8))
             killed[victim] += _kill(study, victim, generator)
         study.finish(supervisor)
@@ -42,6 +43,21 @@ def test_a_lost_worker_or_machine_costs_its_attempts_alone(tmp_path: Path, tally
     assert sum(told.values()) >= len(victims) // 2  # the storm is none otherwise
     for number, outcome in study.ledger.outcomes().items():
         assert outcome == ("crashed" if len(causes[number]) == _MAX_ATTEMPTS and causes[number][-1] else "complete")
+
+
+def _await_another_end(study: Storm, supervisor: subprocess.Popen[bytes]) -> None:
+    """Waits until one more trial has ended: a study that loses attempt after attempt at once would stop and say so."""
+    num_before, deadline = _num_ended(study), time.monotonic() + 120
+    while _num_ended(study) <= num_before:
+        assert supervisor.poll() is None, study.errors[-4000:]
+        assert time.monotonic() < deadline, study.errors[-4000:]
+        time.sleep(0.02)
+
+
+def _num_ended(study: Storm) -> int:
+    if study.ledger.num_attempts() == 0:
+        return 0
+    return sum(outcome is not None for outcome in study.ledger.outcomes().values())
 
 
 def _kill(study: Storm, victim: str, generator: random.Random) -> bool:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import json
 import logging
 import os
 import signal
@@ -155,6 +156,38 @@ def test_places_of_another_device_class_are_left_out(
         assert executor.describe()["device"] == "usual"
         executor.poll(0.0)
     assert "not all is used: odd, and the study is on usual" in caplog.text
+
+
+ON_GPUS = """
+import json
+from executor_contract import hear_out, task
+from sweep.executors.ray import RayExecutor
+
+functions = {"runner": "executor_runners:echo_environment", "describer": "executor_runners:describe", "modules": ()}
+with RayExecutor("auto", world_size=2, **functions) as executor:
+    endings = []
+    for number in range(executor.slots):
+        executor.start(task(number=number))
+    while len(endings) < executor.slots:
+        endings += [message for _, message in executor.poll(60.0)]
+print(json.dumps([[ending.device, ending.environment["CUDA_VISIBLE_DEVICES"]] for ending in endings]))
+"""
+
+
+@needs_ray
+def test_a_trial_of_two_ranks_has_two_gpus_of_its_own() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    environment["PYTHONPATH"] = str(Path(__file__).with_name("fake_gpus"))
+    done = subprocess.run(
+        [sys.executable, "-c", ON_GPUS],
+        cwd=Path(__file__).parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert sorted(json.loads(done.stdout)) == [["cuda", "0,1"], ["cuda", "2,3"]]
 
 
 # ------------------------------------------------------------------ a cluster that exists

@@ -185,6 +185,7 @@ def effect_text(unit: str, value: float, low: float, high: float) -> tuple[str, 
     if unit not in _UNITS:
         return format_value(unit, value), format_interval(unit, low, high)
     factor, suffix = _UNITS[unit]
-    shown = [f"{bound * factor:,.4g}" if unit == "samples" else f"{bound * factor:.3g}" for bound in (value, low, high)]
+    scaled = [bound * factor for bound in (value, low, high)]
+    shown = [f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in scaled]
     interval = f"{shown[1]} to {shown[2]}" if math.isfinite(low) and math.isfinite(high) else ""
     return f"{shown[0]} {suffix}".strip(), interval

@@ -48,7 +48,8 @@ def draw_axes(area: Axes, panel: Panel, has_y_texts: bool = True) -> None:
         ticks = [(at, _short(text)) for at, text in axis_ticks(axis, unit, known)]
         if not ticks:
             low, high = area.get_xlim() if which == "x" else area.get_ylim()
-            ticks = usual_ticks(low, high, 5 if which == "x" else 6)
+            is_whole = not axis.unit and all(map(float.is_integer, map(float, known)))
+            ticks = usual_ticks(low, high, 5 if which == "x" else 6, is_whole)
         label = printable(axis_title(axis, unit)) if which == "x" or has_y_texts else None
         draw_ticks(area, which, ticks, label, has_grid)
 
@@ -62,7 +63,11 @@ def _layer(area: Axes, layer: Layer, x_shown: Display, y_shown: Display) -> None
         _lines(area, layer, x_shown, y_shown)
     elif isinstance(layer, Bars):
         starts = _scaled(layer.starts, x_shown)
-        area.barh(layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look(layer.role).colour)
+        bars = area.barh(
+            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look(layer.role).colour
+        )
+        for bar in bars:
+            bar.sticky_edges.x[:] = [0.0]  # the axis, not where another bar ends: marks there want a margin
     elif isinstance(layer, Density):
         _density(area, layer, x_shown, y_shown)
     elif isinstance(layer, Heat):

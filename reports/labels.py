@@ -148,5 +148,5 @@ def plural(count: int, noun: str) -> str:
 def _digits(value: float) -> str:
     if value == 0 or not 1e-3 <= abs(value) < 1e7:
         return f"{value:.3g}"
-    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    places = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
     return f"{value:,.{places}f}"

@@ -10,6 +10,8 @@ from reports.labels import Display, display
 from reports.palette import look
 
 Json = dict[str, Any]
+# Far enough away for the titles of the axes, also on a narrow screen; they lie below the middle.
+_CAMERA = {"eye": {"x": 1.9, "y": -1.9, "z": 1.1}, "center": {"x": 0.0, "y": 0.0, "z": -0.2}}
 
 
 def escape(text: str) -> str:
@@ -116,7 +118,9 @@ def scales(panel: Panel) -> Json:
 
 
 def _axis(axis: Axis, scale: str, shown: Display, values: Iterable[float]) -> Json:
-    made: Json = {"title": {"text": escape(axis_title(axis, shown))}, "type": scale, "automargin": True}
+    # with a standoff the title keeps off the ticks' texts, however long they are
+    title = {"text": escape(axis_title(axis, shown)), "standoff": 8}
+    made: Json = {"title": title, "type": scale, "automargin": True}
     as_drawn = Axis(axis.label, axis.unit, _scale(scale), axis.ticks if scale == axis.scale else ())
     ticks = axis_ticks(as_drawn, shown, values)
     if ticks:
@@ -151,9 +155,10 @@ def _scene(panel: Panel, z_axis: Axis) -> Json:
     axes = zip(("xaxis", "yaxis", "zaxis"), (panel.x, panel.y, z_axis), shown, (x, y, z), strict=True)
     scene = {name: _axis(axis, axis.scale, unit, values) for name, axis, unit, values in axes}
     for axis in scene.values():
-        axis.pop("automargin")  # is no property of an axis in space
+        axis.pop("automargin")  # neither is a property of an axis in space
+        axis["title"].pop("standoff")
     return {
-        "scene": scene | {"aspectmode": "cube", "camera": {"eye": {"x": 1.6, "y": -1.6, "z": 0.9}}},
+        "scene": scene | {"aspectmode": "cube", "camera": _CAMERA},
         "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
         "showlegend": False,
     }

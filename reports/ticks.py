@@ -1,6 +1,7 @@
 """Ticks, grid and labels of an axis, each kind as one artist: matplotlib's own are five objects a tick, which take a
 third of the time of a picture."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 from reports.font import width_of
 
 _MARK, _PAD, _SIZE = 3.5, 3.5, 9.0  # points: a tick's length, from there to its text, the text's size
+_GAP = 2.0  # between two texts
 _HEIGHT = 8.0  # of a line of text
 _COLOUR, _GRID = "#5b6675", "#e3e7ec"
 _BELOW = 0.5  # what lies below the marks of a panel
@@ -26,9 +28,11 @@ def clear_ticks(area: Axes) -> None:
         line.set_minor_locator(NullLocator())
 
 
-def usual_ticks(low: float, high: float, limit: int) -> list[tuple[float, str]]:
-    """Round places within the bounds of a linear axis, at most ``limit`` and one, and their texts."""
-    return [(at, f"{at:.10g}") for at in MaxNLocator(limit).tick_values(low, high)]
+def usual_ticks(low: float, high: float, limit: int, is_whole: bool) -> list[tuple[float, str]]:
+    """Round places about the bounds of a linear axis, about ``limit`` within them, and their texts; ``is_whole`` where
+    the axis counts."""
+    locator = MaxNLocator(limit, steps=[1, 2, 5, 10], integer=is_whole)
+    return [(at, f"{at:.10g}") for at in locator.tick_values(low, high)]
 
 
 def draw_ticks(area: Axes, which: str, ticks: Sequence[tuple[float, str]], label: str | None, has_grid: bool) -> None:
@@ -60,11 +64,20 @@ def draw_ticks(area: Axes, which: str, ticks: Sequence[tuple[float, str]], label
 def _draw_texts(area: Axes, is_x: bool, ticks: Sequence[tuple[float, str]], base: Transform) -> None:
     place = _moved(area, base, is_x, _MARK + _PAD)
     style: dict[str, Any] = {"color": _COLOUR, "fontsize": _SIZE, "transform": place}
-    for at, text in ticks:
-        if is_x:
+    end = -math.inf
+    for at, text in sorted(ticks) if is_x else ():
+        middle, half = _points_from_left(area, at), width_of(text, _SIZE) / 2
+        if middle - half > end:  # what would run into the text before is left out
             area.text(at, 0, text, ha="center", va="top", **style)
-        else:
-            area.text(0, at, text, ha="right", va="center_baseline", **style)
+            end = middle + half + _GAP
+    for at, text in () if is_x else ticks:
+        area.text(0, at, text, ha="right", va="center_baseline", **style)
+
+
+def _points_from_left(area: Axes, at: float) -> float:
+    figure = area.get_figure(root=True)
+    assert figure is not None
+    return float(area.get_xaxis_transform().transform((at, 0.0))[0]) * 72 / figure.dpi
 
 
 def _moved(area: Axes, base: Transform, is_x: bool, points: float) -> Transform:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from sweep.cli import check, compare, estimate, look, probe, recommend, records, replay, run, train
+from sweep.cli.formats import visible
 from sweep.records.address import has_password
 from sweep.records.store import StoreError
 from sweep.search.departure import REASONS
@@ -83,5 +84,5 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
 
 def _complain(message: str, code: int) -> int:
     label = "error" if code in (1, 2) else "stopped"
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]{label}:[/] {escape(message)}")
+    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]{label}:[/] {escape(visible(message))}")
     return code

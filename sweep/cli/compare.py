@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from sweep.cli.arguments import study_place
+from sweep.cli.formats import visible
 
 if TYPE_CHECKING:
     from sweep.analysis.comparison import Comparison
@@ -41,7 +42,7 @@ def compare(
     else:
         console = Console(highlight=False, soft_wrap=True, markup=False)
         for line in _lines(found):
-            console.print(line)
+            console.print(visible(line))
     return 0
 
 

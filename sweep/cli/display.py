@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.formats import format_metric, format_seconds
+from sweep.cli.formats import format_metric, format_seconds, visible
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.rows import TrialRecord
 from sweep.search.confirm import front
@@ -111,7 +111,7 @@ class Display:
             )
         if doubts := self._doubts():
             self._line(doubts)
-        Console(soft_wrap=True, highlight=False).print(f"report: {escape(answer['report'])}")
+        Console(soft_wrap=True, highlight=False).print(f"report: {escape(visible(answer['report']))}")
 
     def _doubts(self) -> str:
         measured = [record for record in self._records.values() if record.outcome and not record.reused_from]
@@ -122,7 +122,7 @@ class Display:
         return f"doubts about the times of {share} ({names}); see: sweep doctor {self._spec.name}" if doubted else ""
 
     def _line(self, text: str) -> None:
-        self._console.print(Text(text))
+        self._console.print(Text(visible(text)))
 
     def _ended_line(self, event: TrialEnded | TrialReused) -> str:
         record = event.record
@@ -158,7 +158,7 @@ class Display:
                 text += f"  epoch {progress.epoch:.1f}  {share}  {progress.images_per_second:,.0f} images/s"
             if evaluation:
                 text += f"  val_accuracy {100 * evaluation.val_accuracy:.2f} %"
-            lines.append(Text(text))
+            lines.append(Text(visible(text)))
         return lines
 
     def _front_table(self) -> Table:
@@ -170,7 +170,7 @@ class Display:
             table.add_column(column, justify="left" if column == "configuration" else "right")
         for record in rows[:_FRONT_ROWS]:
             values = [format_metric(name, record.measurements[name]) for name in self._spec.objectives]
-            table.add_row(str(record.number), *values, Text(self._swept(record.config)))
+            table.add_row(str(record.number), *values, Text(visible(self._swept(record.config))))
         return table
 
     def _swept(self, config: TrialConfig) -> str:

@@ -3,6 +3,15 @@
 from sweep.spec.metrics import METRICS
 
 _SYMBOLS = {"joules": "J", "watts": "W", "celsius": "°C"}
+# Control characters but line ends and tabs, and those that turn the direction of writing about.
+_OBEYED = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {0x09, 0x0A}
+_SHOWN = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _OBEYED}
+
+
+def visible(text: str) -> str:
+    """``text`` as a terminal may get it: what it would obey (colours, the cursor) is shown instead. For whatever
+    comes from records, errors and files of others."""
+    return text.translate(_SHOWN)
 
 
 def format_metric(name: str, value: float | int | None) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from studies import shipped_studies, template
 from sweep.cli.arguments import study_place
+from sweep.cli.formats import visible
 from sweep.spec.errors import InputError
 from sweep.spec.study import DEVICE_NAMES, StudySpec, load_study
 
@@ -108,5 +109,5 @@ def _print_checks(found: list[Any]) -> None:
         table.add_column(column, overflow="fold")
     for check in found:
         mark = "ok" if check.ok else ("FAIL" if check.essential else "note")
-        table.add_row(mark, check.name, Text(check.found), Text(check.remedy))
+        table.add_row(mark, check.name, Text(visible(check.found)), Text(visible(check.remedy)))
     Console(highlight=False).print(table)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.cli.arguments import base_config, parse_bytes, parse_sets
-from sweep.cli.formats import format_bytes, format_seconds
+from sweep.cli.formats import format_bytes, format_seconds, visible
 from sweep.cli.run import load_plugin
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def probe(
         with open_prober(options, int(limit) if limit else None) as (prober, limit_bytes):
             report = probe_one(prober, config, limit_bytes) if one else probe_sizes(prober, config, limit_bytes, hear)
     except ProbeFailedError as error:
-        console.print(Text(str(error)))
+        console.print(Text(visible(str(error))))
         return 1
     if as_json:
         typer.echo(json.dumps(report.document()))
@@ -78,7 +78,7 @@ def _print(report: "ProbeReport") -> None:
     for name, value in _figures(probe):
         console.print(Text(f"{name:<22}{value}"))
     if probe.error:
-        console.print(Text(probe.error.strip().splitlines()[-1]))
+        console.print(Text(visible(probe.error.strip().splitlines()[-1])))
     if report.search:
         _print_search(console, report)
     if report.splits:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from sweep.cli.arguments import parse_bytes, parse_duration, study_place
+from sweep.cli.formats import visible
 
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer, Recommendation
@@ -54,7 +55,7 @@ def recommend(
     else:
         console = Console(highlight=False, soft_wrap=True, markup=False)
         for line in _lines(answer, claims):
-            console.print(line)
+            console.print(visible(line))
     return 0
 
 

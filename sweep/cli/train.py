@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.cli.arguments import base_config, parse_sets
-from sweep.cli.formats import format_metric
+from sweep.cli.formats import format_metric, visible
 from sweep.cli.run import load_plugin
 from sweep.records.keys import environment_digest
 from sweep.records.messages import Ending, Evaluation
@@ -54,7 +54,7 @@ def train(
     else:
         _print_record(ending)
     if ending.error:
-        console.print(Text(f"{ending.outcome}: {ending.error.strip()}"))
+        console.print(Text(visible(f"{ending.outcome}: {ending.error.strip()}")))
     if ending.outcome == "cancelled":
         return departure.exit_code
     return 0 if ending.outcome == "complete" else 1

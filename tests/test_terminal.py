@@ -1,0 +1,46 @@
+"""What records say reaches a terminal as text: it shows control sequences and does not obey them."""
+
+from pathlib import Path
+
+import pytest
+from records_factory import make_config, make_spec
+from test_compare import compared
+
+from sweep.cli.app import run_app
+from sweep.cli.display import Display
+from sweep.cli.formats import visible
+from sweep.records.rows import TrialRecord
+from sweep.search.events import TrialEnded
+from sweep.spec.trial import flatten
+
+TITLE = "\x1b]0;taken over\x07"
+CLEAR = "\x9b2J\x1b[2J\r"
+
+
+def test_what_a_terminal_obeys_is_shown() -> None:
+    assert visible(TITLE) == r"\x1b]0;taken over\x07"
+    assert visible(CLEAR) == r"\x9b2J\x1b[2J\x0d"
+    assert visible("\u202eturned about\u2066") == r"\u202eturned about\u2066"
+    assert visible("two lines\n\tand a tab, é") == "two lines\n\tand a tab, é"
+
+
+def test_the_error_of_a_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    record = TrialRecord(0, "search", flatten(make_config(0)), "crashed", {}, error=TITLE)
+    with Display(make_spec(), []) as display:
+        display.show(TrialEnded(record, f"it fell\n{CLEAR}{TITLE}"))
+    shown = capsys.readouterr().err
+    assert r"\x1b]0;taken over\x07" in shown
+    assert not set(shown) & set("\x1b\x07\x9b")
+
+
+def test_what_changed_between_two_studies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compared(tmp_path, environment={"torch": f"2.14.0{TITLE}"})
+    assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert r"2.14.0\x1b]0;taken over\x07" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_message_about_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["report", f"nowhere{CLEAR}"]) == 2
+    assert "\x1b[2J" not in capsys.readouterr().err

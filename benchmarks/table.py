@@ -20,6 +20,7 @@ MODULES = {
     "ask": "benchmarks.ask_latency",
     "ask_growth": "benchmarks.ask_growth",
     "ask_default": "benchmarks.ask_default",
+    "workers": "benchmarks.workers",
     "open": "benchmarks.open_study",
     "frames": "benchmarks.read_frames",
     "report": "benchmarks.report_time",

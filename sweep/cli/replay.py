@@ -2,14 +2,18 @@
 
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from sweep.cli.arguments import parse_sets, study_place
+from sweep.cli.arguments import parse_duration, parse_sets, study_place
+
+if TYPE_CHECKING:
+    from sweep.search.table import Table
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +34,10 @@ def replay(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another plain key of the study; repeatable.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="So many trials at once, to see how busy their supervisor is, and nothing else.")
+    ] = None,
+    trial_time: Annotated[str, typer.Option(help="How long one of their trials takes: 90s, 10m.")] = "10m",
     root: Annotated[Path, typer.Option(help="Folder of all studies.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
@@ -40,6 +48,11 @@ def replay(
     began = time.monotonic()
     recorded = read_table(study_place(table, root))
     num_seeds = max(len(found) for found in recorded.curves.values())
+    if workers is not None:
+        plain = {"confirm": {"max_configurations": 0}, "trials": trials or 10 * workers, **parse_sets(sets or [])}
+        plain |= {"sampler": sampler, "pruner": pruner}
+        _tell_load(recorded, workers, parse_duration(trial_time, "--trial-time") or 0.0, root, plain, as_json=as_json)
+        return
     changes: dict[str, Any] = {
         "trials": len(recorded.points) if trials is None else trials,
         # one seed of the table is the search's; the others are fresh
@@ -58,6 +71,31 @@ def replay(
         typer.echo(json.dumps(answer))
     else:
         _print(answer)
+
+
+def _tell_load(
+    table: "Table", workers: int, trial_seconds: float, root: Path, changes: dict[str, Any], *, as_json: bool
+) -> None:
+    from sweep.search.replay_load import measure_load
+
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="replay-", dir=root) as folder:  # on the disk that studies are on
+        load = measure_load(table, workers, trial_seconds, Path(folder), **changes)
+    if as_json:
+        typer.echo(json.dumps(load.document()))
+        return
+    median, tail = load.ask_milliseconds
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console.print(
+        f"{load.num_workers:,} workers, {load.num_trials:,} trials of about {trial_seconds:g} s: "
+        f"{load.num_events / load.simulated_seconds:,.0f} events a second"
+    )
+    console.print(
+        f"the supervisor takes {load.busy_share:.1%} of one core, {load.wall_share:.1%} of the time with its waits"
+    )
+    console.print(
+        f"a proposal takes {median:.3g} ms (99 % within {tail:.3g}), a trial {load.bytes_per_trial:,.0f} bytes"
+    )
 
 
 def _print(answer: dict[str, Any]) -> None:

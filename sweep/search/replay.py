@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from sweep.executors.replaying import ReplayingExecutor, SimulatedClock
+from sweep.executors.replaying import ReplayingExecutor, SimulatedClock, schedule
 from sweep.records.rows import TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.events import TrialEnded
@@ -85,7 +85,7 @@ def replay(table: Table, spec: StudySpec, until: float | None = None) -> Search:
     clock = SimulatedClock()
     book = _Book(table, clock)
     with _opened(spec) as store:
-        executor = ReplayingExecutor(table.training, clock, _device(table))
+        executor = ReplayingExecutor(lambda config: iter(schedule(table.training(config))), clock, device_of(table))
         mirror = Mirror(store.url, spec)
         mirror.close()  # nobody browses a replay
         tuner = Tuner(spec, store, executor, mirror, _plan(table, clock))
@@ -122,7 +122,8 @@ def _plan(table: Table, clock: SimulatedClock) -> Plan:
     )
 
 
-def _device(table: Table) -> str:
+def device_of(table: Table) -> str:
+    """The class of the device that the table was made on."""
     first = next(iter(table.curves.values()))
     return next(iter(first.values())).ending.device
 

@@ -139,9 +139,13 @@ def hear_out(executor: Executor, trial: int) -> list[Message]:
 
 
 def hear_first(executor: Executor) -> Message:
-    """The first that is heard of the trial that was started, but signs of life."""
-    (_, message), *_ = _poll(executor, "nothing is heard")
-    return message
+    """The first that is heard of the trial that was started, but signs of life; what came with it is passed over."""
+    return hear_some(executor)[0]
+
+
+def hear_some(executor: Executor) -> list[Message]:
+    """What is heard next of the trial that was started, but signs of life."""
+    return [message for _, message in _poll(executor, "nothing is heard")]
 
 
 def _poll(executor: Executor, complaint: str) -> list[tuple[int, Message]]:

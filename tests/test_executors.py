@@ -5,10 +5,12 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, run, seconds_until_dead, task
+from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, hear_some, run, seconds_until_dead, task
 
 from sweep.executors.base import Executor
 from sweep.executors.inline import InlineExecutor
@@ -190,6 +192,7 @@ def test_who_holds_a_trial_dies_and_another_takes_the_next(holder: int, kind: tu
 
 TRAINED = {
     "complete": {"budget.epochs": 2.0},
+    "long": {"budget.epochs": 20.0},
     "diverged": {"optimizer.lr": 1e4, "optimizer.name": "sgd", "budget.epochs": 5.0},
 }
 
@@ -197,7 +200,7 @@ TRAINED = {
 def test_trainings_are_the_same_everywhere(make: Make) -> None:
     executor = make(TRAINING)
     with EXECUTORS["inline"]() as make_here:
-        for outcome in TRAINED:
+        for outcome in ("complete", "diverged"):
             messages = run(executor, trained(outcome))
             assert lasting(messages) == lasting(run(make_here(TRAINING), trained(outcome)))
             ending = messages[-1]
@@ -205,18 +208,35 @@ def test_trainings_are_the_same_everywhere(make: Make) -> None:
             assert ending.outcome == outcome
 
 
+@pytest.mark.slow
+def test_a_training_that_left_goes_on_where_it_was(make: Make, tmp_path: Path) -> None:
+    executor = make(TRAINING)
+    unbroken = dataclasses.replace(trained("long"), checkpoint_dir=str(tmp_path), checkpoint_seconds=1e9)
+    executor.start(unbroken)
+    heard = hear_some(executor)
+    executor.ask_to_leave(unbroken.number)
+    heard += hear_out(executor, unbroken.number)
+    left = heard[-1]
+    assert isinstance(left, Ending)
+    assert (left.outcome, left.cause) == ("cancelled", "left")
+    heard += run(executor, unbroken)
+    usual = run(executor, dataclasses.replace(unbroken, checkpoint_dir=None))
+    assert lasting(heard) == lasting(usual)
+    assert 0 < left.measurements["num_steps"] < lasting(usual)[-1]["num_steps"]
+
+
 def trained(outcome: str) -> TrialTask:
     values = {"data.name": "digits", "data.subset": 256, "batch.micro": 64, "seed": 5, **TRAINED[outcome]}
     return TrialTask(number=3, config=build_config(values, "test"), device="cpu", threads=1)
 
 
-def lasting(messages: list[Message]) -> list[dict[str, object]]:
+def lasting(messages: list[Message]) -> list[dict[str, Any]]:
     """What does not depend on how long anything took."""
-    evaluations = [message for message in messages if isinstance(message, Evaluation)]
+    evaluations = {message.step: message for message in messages if isinstance(message, Evaluation)}
     ending = messages[-1]
     assert isinstance(ending, Ending)
     counted = ("val_accuracy", "val_loss", "train_accuracy", "num_steps", "num_epochs", "num_parameters")
     figures = {name: ending.measurements.get(name) for name in counted}
     environment = ending.environment | {"git_commit": "", "project_commit": ""}  # somebody may commit meanwhile
     whole = {"outcome": ending.outcome, "device": ending.device, "environment": environment, **figures}
-    return [*(dataclasses.asdict(each) | {"train_seconds": 0.0} for each in evaluations), whole]
+    return [*(dataclasses.asdict(each) | {"train_seconds": 0.0} for each in evaluations.values()), whole]

@@ -42,7 +42,8 @@ class Executor(ABC):
 
     @abstractmethod
     def devices_of(self, number: int) -> tuple[str, ...]:
-        """What a running trial trains on: ``cuda:0`` and so on, as this process counts them, or ``cpu``."""
+        """What a running trial trains on: ``cuda:0`` and so on, as this process counts them, or ``cpu``; nothing where
+        that is no device of this machine."""
 
     @abstractmethod
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:

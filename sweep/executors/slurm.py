@@ -4,6 +4,7 @@ A request goes to the job as JSON, what the trial says comes back through a file
 make room leaves with a checkpoint, and the study submits its trial again; so it does with one whose job was lost.
 """
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -24,8 +25,8 @@ class SlurmExecutor(Executor):
 
     ``folder`` must be seen by every machine of the cluster under the same name, and so must the checkpoints and data
     that tasks name; ``name`` is that of the jobs in the queue. ``device`` is ``auto`` or ``cuda`` (what the settings
-    ask for), or ``cpu``. Other arguments are those of :class:`sweep.executors.process.ProcessExecutor`, by which a job
-    trains.
+    ask for), or ``cpu``. Without ``log_dir`` nothing is left of ``folder``. Other arguments are those of
+    :class:`sweep.executors.process.ProcessExecutor`, by which a job trains.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class SlurmExecutor(Executor):
         modules: tuple[str, ...] = MODULES,
     ) -> None:
         self._settings, self._device = settings, device
+        self._folder, self._log_dir = folder.absolute(), log_dir
         request = {
             "path": [str(Path(entry).absolute()) for entry in sys.path],
             "log_dir": str(log_dir.absolute()) if log_dir else None,
@@ -47,7 +49,7 @@ class SlurmExecutor(Executor):
             "describer": describer,
             "modules": modules,
         }
-        self._jobs = Jobs(make_cluster(folder.absolute(), settings, name), request)
+        self._jobs = Jobs(make_cluster(self._folder, settings, name), request)
         self._running: dict[int, Job] = {}
         self._news: list[tuple[int, Message]] = []
         self._closed = False
@@ -68,7 +70,10 @@ class SlurmExecutor(Executor):
         except SubmitError as error:
             raise InputError(f"--executor slurm: no job was taken: {error}; change the file of --slurm.") from None
         finally:
-            self._jobs.end([job])
+            if "described" in job.notes:
+                self._jobs.dismiss(job)  # it goes by itself
+            else:
+                self._jobs.end([job])
         machine: dict[str, Any] = job.notes["described"]["machine"]
         return machine
 
@@ -111,6 +116,8 @@ class SlurmExecutor(Executor):
             self._jobs.end(running)
         finally:
             self._jobs.close()
+            if self._log_dir is None:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _share(self, world_size: int) -> dict[str, int]:
         """What so many ranks use of a job."""

@@ -126,7 +126,7 @@ class LocalCluster(Cluster):
     def cancel(self, ids: Sequence[str]) -> None:
         for job_id in ids:
             if self._is_running(job_id):
-                os.kill(int(job_id), signal.SIGINT)
+                os.kill(int(job_id), signal.SIGTERM)  # which the job gets too; Ctrl-C would show on the terminal
 
     def _is_running(self, job_id: str) -> bool:
         if job_id in self._jobs:

@@ -4,6 +4,7 @@ A file is opened anew for each look and each word, because a network's file syst
 """
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, final
 
@@ -83,13 +84,16 @@ class Pulse:
         """The run is over: jobs of it that nobody knows of shall end."""
         self._over.set()
         self._thread.join()
-        put(self._path, "over 0")
+        self._show("over 0")
 
     def _beat(self) -> None:
         count = 0
         while not self._over.wait(BEAT_SECONDS):
             count += 1
-            try:
-                put(self._path, f"{self._run} {count}")
-            except OSError:  # a server that does not answer just now
-                continue
+            self._show(f"{self._run} {count}")
+
+    def _show(self, sign: str) -> None:
+        # a file system that does not answer is tried again; another run that has taken over is left alone
+        with suppress(OSError):
+            if look(self._path).startswith(self._run):
+                put(self._path, sign)

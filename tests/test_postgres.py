@@ -1,8 +1,12 @@
 """Store, frames, mirror and lock on a real PostgreSQL server: the same code, the same values."""
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -159,3 +163,55 @@ def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
     with pytest.raises(InputError, match=r"127\.0\.0\.1:1/x: the database cannot be opened") as refused:
         open_store("postgresql+psycopg://user:canary@127.0.0.1:1/x")
     assert "canary" not in str(refused.value)
+
+
+def test_two_studies_run_at_once_into_one_database(url: str, tmp_path: Path) -> None:
+    """Two of a team on machines of their own, here folders of their own; the records are read from a third."""
+    names = ("hers", "his")
+    running = []
+    for name in names:
+        study = tmp_path / f"{name}.toml"
+        study.write_text(TEAM_STUDY.format(name=name))
+        command = [sys.executable, "-m", "sweep.cli", "run", str(study), "--root", str(tmp_path / name), "--json"]
+        environment = {**os.environ, "SWEEP_STORE": url}
+        running.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    for name, process in zip(names, running, strict=True):
+        said, complaints = process.communicate(timeout=300)
+        assert process.returncode == 0, complaints.decode()[-2000:]
+        assert json.loads(said)["outcomes"] == {"complete": 4}
+        assert b"canary" not in said + complaints
+        assert (tmp_path / name / name / "report.html").exists()
+        assert not (tmp_path / name / name / "study.sqlite").exists()
+    both = load_frames(url, evaluations=True)
+    assert set(both.specs) == set(names)
+    assert both.evaluations is not None
+    for name in names:
+        own = load_frames(f"{url}#{name}", evaluations=True)
+        assert own.trials["number"].tolist() == [0, 1, 2, 3]
+        assert set(own.trials["phase"]) == {"search", "confirm"}
+        assert own.evaluations is not None
+        assert len(own.evaluations) == 4
+        assert set(own.probes["study"]) <= {name}
+        assert (own.attempts["cause"] == "").all()
+        pd.testing.assert_frame_equal(both.trials[both.trials["study"] == name].reset_index(drop=True), own.trials)
+    with closing(open_store(url)) as store:
+        storage = open_read_only(store.url)
+    assert sorted(optuna.get_all_study_names(storage)) == sorted(names)
+    for name in names:
+        assert len(optuna.load_study(study_name=name, storage=storage).trials) == 3
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+TEAM_STUDY = """
+name = "{name}"
+trials = 3
+sampler = "random"
+confirm = {{ max_configurations = 1, seeds = 1 }}
+[base]
+data.name = "digits"
+data.subset = 128
+budget.epochs = 1
+[space]
+"optimizer.lr" = {{ log = [1e-3, 0.1] }}
+"""

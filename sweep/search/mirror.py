@@ -22,7 +22,7 @@ from sweep.records.address import parse_url, store_path
 from sweep.records.engines import server_arguments, sqlite_creator
 from sweep.records.faults import is_outage
 from sweep.records.rows import TrialRecord
-from sweep.search.mirror_tables import drop_others, drop_unfit
+from sweep.search.mirror_tables import alone, drop_others, drop_unfit
 from sweep.search.optuna_bridge import NUMBER_ATTRIBUTE, directions, frozen_trial, objective_values, worst_values
 from sweep.spec.errors import InputError, shown
 from sweep.spec.metrics import metric
@@ -122,7 +122,8 @@ class Mirror:
 
     def _open(self, records: list[TrialRecord]) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # its notes go to standard error, where ours stand
-        self._storage = self._todays_storage()
+        with alone(self._url):
+            self._storage = self._todays_storage()
         study = optuna.create_study(
             storage=self._storage,
             study_name=self._spec.name,

@@ -32,6 +32,20 @@ _TABLES = frozenset(
 )
 
 
+_LOCK = 7_234_013  # PostgreSQL advisory lock while these tables are made or dropped
+
+
+@contextmanager
+def alone(url: str) -> Iterator[None]:
+    """Meanwhile no other program makes or drops these tables, in a database that several write."""
+    if store_path(url) is not None:
+        yield
+        return
+    with _engine(url) as engine, engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        yield
+
+
 def drop_others(url: str) -> bool:
     """Drops Optuna's tables in the database ``url`` where another major version made them; says whether it did.
 

@@ -15,7 +15,6 @@ from sweep.records.rows import TrialRecord
 from sweep.search.axis import Axis
 from sweep.search.candidates import Candidates, point_key
 from sweep.search.cost_aware import CostAwareSampler
-from sweep.search.costs import Known
 from sweep.search.encoding import Encoding
 from sweep.search.gains import Belief, OpenSpace
 from sweep.search.gaussian import GaussianProcess
@@ -177,14 +176,14 @@ def test_features_lie_between_0_and_1_and_choices_of_numbers_are_in_order() -> N
 # ---------------------------------------------------------------------- the sampler
 
 
-def seconds_to(table: CurveTable, sampler: str, share: float, seed: int, known: Known | None = None) -> float:
+def seconds_to(table: CurveTable, sampler: str, share: float, seed: int) -> float:
     """What the trials cost until this share of the hypervolume was found."""
     spec = table_spec(sampler=sampler, seed=seed, trials=400)
     rows = np.array([[-table.mean_end(index), *table.costs(index)] for index in range(len(table.points))])
     places = {point_key(item): index for index, item in enumerate(table.points)}
     reference = reference_point(rows)
     wanted, seen, spent = share * hypervolume(rows, reference), set(), 0.0
-    proposals, records = make_sampler(spec, [], known), 0
+    proposals, records = make_sampler(spec, []), 0
     while hypervolume(rows[sorted(seen)], reference) < wanted if seen else True:
         values = proposals.propose(records)
         assert values is not None
@@ -209,18 +208,15 @@ def test_it_reaches_most_of_the_hypervolume_for_a_fraction_of_the_seconds() -> N
     assert np.median(ours) < 0.5 * np.median(blind)
 
 
-def test_what_probes_foretell_makes_a_search_shorter() -> None:
-    table = CurveTable(table_spec(), 0, 0.2)
-    places = {point_key(item): index for index, item in enumerate(table.points)}
+@pytest.mark.parametrize(("dear", "cheap"), [("resnet8", "vit_micro"), ("vit_micro", "resnet8")])
+def test_what_probes_foretell_decides_the_first_proposal(dear: str, cheap: str) -> None:
+    def known(_metric: str, config: TrialConfig) -> float:
+        return 10.0 if config.model.name == dear else 1.0
 
-    def known(name: str, config: TrialConfig) -> float:
-        values = flatten(config)
-        seconds, memory = table.costs(places[point_key({path: values[path] for path in table.spec.space})])
-        return {"train_seconds": seconds, "total_seconds": seconds + 1.0, "peak_memory_bytes": memory}[name]
-
-    blind = [seconds_to(CurveTable(table_spec(), seed, 0.2), "cost_aware", 0.98, seed) for seed in range(3)]
-    told = [seconds_to(CurveTable(table_spec(), seed, 0.2), "cost_aware", 0.98, seed, known) for seed in range(3)]
-    assert np.median(told) < np.median(blind)
+    for seed in range(4):
+        first = make_sampler(table_spec(sampler="cost_aware", seed=seed), [], known).propose(0)
+        assert first is not None
+        assert first["model.name"] == cheap
 
 
 def test_what_was_measured_goes_before_what_was_foretold() -> None:
@@ -251,6 +247,16 @@ def test_each_name_of_a_choice_gets_its_turn_first() -> None:
     for seed in range(6):
         records = search(spec.model_copy(update={"seed": seed}), 2, lambda _values: ("complete", measured))
         assert {record.values["model.name"] for record in records} == {"resnet8", "vit_micro"}
+
+
+def test_after_the_turns_the_dear_name_waits() -> None:
+    def judge(values: dict[str, Any]) -> Measured:
+        seconds = 9.0 if values["model.name"] == "vit_micro" else 1.0
+        return "complete", {"val_accuracy": 0.5, "train_seconds": seconds, "peak_memory_bytes": 10}
+
+    for seed in range(6):
+        third = search(table_spec(sampler="cost_aware", seed=seed), 3, judge)[2]
+        assert third.values["model.name"] == "resnet8"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ shape: their models see nothing else, and are sharp as soon as a few shapes were
 then weighed against what it costs, so cheap points come first, and dear ones when they promise enough.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
+from statistics import median
 from typing import Any, final
 
 import numpy as np
@@ -99,8 +101,17 @@ class CostAwareSampler(Sampler):
         if not left:
             return None
         # extremes are named so that they can be excluded; what is good seldom lies there
-        order = np.lexsort((self._distances(left), self._turns(left)))
+        order = np.lexsort((self._distances(left), self._prices_of_names(left), self._turns(left)))
         return left[int(order[0])]
+
+    def _prices_of_names(self, points: Sequence[Point]) -> Floats:
+        """The median price of those of ``points`` that choose the same names, shape ``[n]``: a dear model is not tried
+        twice before there is a reason to."""
+        prices: dict[str, list[float]] = defaultdict(list)
+        names = [point_key({path: point[path] for path in self._names}) for point in points]
+        for name, price in zip(names, self._prices(points), strict=True):
+            prices[name].append(price)
+        return np.array([median(prices[name]) for name in names])
 
     def _distances(self, points: Sequence[Point]) -> Floats:
         """How far each point is from the middle of what is a number, shape ``[n]``."""
@@ -160,7 +171,7 @@ class CostAwareSampler(Sampler):
         unknown = beliefs[0].deviation
         return np.asarray(gains + _CURIOSITY * unknown / unknown.max())
 
-    def _prices(self, points: list[Point]) -> Floats:
+    def _prices(self, points: Sequence[Point]) -> Floats:
         for name in _PRICES:
             if self._learners[name].fit(self._records):
                 belief = self._learners[name].predict(points)

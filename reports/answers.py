@@ -130,7 +130,7 @@ def _seed(evidence: Evidence, number: int) -> int:
 
 
 def _value(name: str, value: Interval) -> Value:
-    interval = format_interval(METRICS[name].unit, value.low, value.high)
+    interval = format_interval(METRICS[name].unit, value.low, value.high, value.median)
     note = f"{interval}, n = {value.n}" if interval else f"n = {value.n}"
     return Value(metric_label(name), format_metric(name, value.median), note)
 
@@ -183,7 +183,7 @@ def effect_text(unit: str, value: float, low: float, high: float) -> tuple[str, 
     if not math.isfinite(value):
         return "not known", ""
     if unit not in _UNITS:
-        return format_value(unit, value), format_interval(unit, low, high)
+        return format_value(unit, value), format_interval(unit, low, high, value)
     factor, suffix = _UNITS[unit]
     scaled = [bound * factor for bound in (value, low, high)]
     shown = [f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in scaled]

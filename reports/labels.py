@@ -100,22 +100,22 @@ def format_value(unit: str, value: float) -> str:
     """``0.972`` as "97.2 %", ``3.6e7`` bytes as "34.3 MiB"; a dash where nothing was measured."""
     if not math.isfinite(value):
         return "–"
-    if unit == "bytes" and abs(value) >= 2.0**30:
-        return f"{value * 2.0**-30:.2f} GiB"
-    factor, suffix = display(unit, [value])
-    shown = value * factor
-    if unit == "fraction":
-        return f"{shown:.2f} %"
-    return f"{_digits(shown)} {suffix}".strip()
+    factor, suffix = _display_one(unit, value)
+    shown = f"{value * factor:.2f}" if unit == "fraction" or suffix == "GiB" else _digits(value * factor)
+    return f"{shown} {suffix}".strip()
 
 
-def format_interval(unit: str, low: float, high: float) -> str:
-    """The bounds in one unit; "" where there is no interval."""
+def format_interval(unit: str, low: float, high: float, beside: float) -> str:
+    """The bounds in the unit of the value that they stand ``beside``; "" where there is no interval."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    factor, suffix = display(unit, [low, high])
+    factor, suffix = _display_one(unit, beside)
     digits = (lambda number: f"{number:.2f}") if unit == "fraction" else _digits
     return f"{digits(low * factor)}–{digits(high * factor)} {suffix}".strip()
+
+
+def _display_one(unit: str, value: float) -> Display:
+    return _LARGEST["bytes"] if unit == "bytes" and abs(value) >= 2.0**30 else display(unit, [value])
 
 
 def format_metric(name: str, value: float) -> str:

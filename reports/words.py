@@ -101,7 +101,7 @@ def _row(
 
 def _measured_cell(row: pd.Series, name: str) -> Cell:
     value = measured(row, name)
-    interval = format_interval(METRICS[name].unit, measured(row, f"{name}_low"), measured(row, f"{name}_high"))
+    interval = format_interval(METRICS[name].unit, measured(row, f"{name}_low"), measured(row, f"{name}_high"), value)
     return Cell(format_metric(name, value), value if math.isfinite(value) else "", interval)
 
 

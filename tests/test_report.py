@@ -272,8 +272,9 @@ def test_values_read_well(unit, value, shown):
 
 
 def test_intervals_and_settings():
-    assert format_interval("seconds", 1.0, 2.0) == "1.00–2.00 s"
-    assert format_interval("seconds", 1.0, float("nan")) == ""
+    assert format_interval("seconds", 1.0, 2.0, beside=1.5) == "1.00–2.00 s"
+    assert format_interval("seconds", 0.657, 1.22, beside=0.902) == "657–1,220 ms"
+    assert format_interval("seconds", 1.0, float("nan"), beside=1.0) == ""
     assert [format_setting(v) for v in (True, None, 0.1, 1e-5, 64, 10.0)] == ["yes", "none", "0.1", "1e-05", "64", "10"]
 
 

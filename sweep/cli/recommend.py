@@ -91,7 +91,7 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
     settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
     yield f"  trial {item.number}: {', '.join(settings)}, global batch {item.global_batch_size}"
     for name, value in item.values.items():
-        interval = format_interval(METRICS[name].unit, value.low, value.high)
+        interval = format_interval(METRICS[name].unit, value.low, value.high, value.median)
         bounds = f" ({interval})" if interval else ""
         yield f"    {metric_label(name)}: {format_metric(name, value.median)}{bounds}, n = {value.n}"
     basis = "confirmed" if item.is_confirmed else "from one seed, not confirmed"

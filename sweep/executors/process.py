@@ -17,11 +17,11 @@ from typing import Any, final
 
 from sweep.executors.base import DESCRIBER, RUNNER, Executor, runner_of
 from sweep.executors.cores import divide_cores
+from sweep.executors.death import death, ending_of_dead
 from sweep.executors.devices import available_devices, pinned_environment
 from sweep.executors.forkserver import Child, ForkServer
 from sweep.executors.output import OutputFile
 from sweep.executors.preload import MODULES
-from sweep.records.causes import FORKSERVER_LOST
 from sweep.records.messages import Ending, Message, TrialTask, decode_message, encode_task
 
 # From a trial's last word to the end of its process: longer than a driver needs to give the memory back.
@@ -99,7 +99,7 @@ class ProcessExecutor(Executor):
         try:
             lines = self._await_lines(child)
             if not lines:
-                raise RuntimeError(f"the machine could not be described: {_death(child)}")
+                raise RuntimeError(f"the machine could not be described: {death(child)}")
         finally:
             self._server.kill([child])
             child.close()
@@ -190,8 +190,9 @@ class ProcessExecutor(Executor):
         if self.slots == 1:
             return None
         wanted = os.environ.get("OMP_NUM_THREADS", "")
-        num_threads = int(wanted) if wanted.isdigit() else len(os.sched_getaffinity(0))
-        return max(1, min([num_threads // self.slots, *map(len, self._cores)]))
+        if wanted.isdigit():
+            return max(1, int(wanted) // self.slots)
+        return min(map(len, self._cores), default=1)
 
     def _wait(self, timeout_seconds: float) -> None:
         readable = select.poll()
@@ -208,7 +209,7 @@ class ProcessExecutor(Executor):
             for line in run.child.read_lines():
                 self._hear(run, line)
             if ended:
-                self._news.append((run.number, run.ending or _ending_of_dead(run.child)))
+                self._news.append((run.number, run.ending or ending_of_dead(run.child)))
                 self._release(run)
             elif time.monotonic() > run.leave_by:
                 run.leave_by = float("inf")
@@ -236,33 +237,3 @@ class ProcessExecutor(Executor):
     def _release(self, run: _Running) -> None:
         del self._running[run.number]
         run.child.close()
-
-
-def _ending_of_dead(child: Child) -> Ending:
-    return Ending(outcome="crashed", error=_death(child), cause=FORKSERVER_LOST if child.lost else _signal_of(child))
-
-
-def _death(child: Child) -> str:
-    """How a process ended that did not say so itself, with the last lines of its output."""
-    tail = child.output.tail()
-    return f"{_cause_of_death(child)}\n{tail}" if tail else _cause_of_death(child)
-
-
-def _cause_of_death(child: Child) -> str:
-    if child.lost:
-        return child.lost
-    if child.exit_code is None:
-        return "still running"
-    if child.exit_code >= 0:
-        return f"exit code {child.exit_code} without a result"
-    name = _signal_of(child)
-    if name == "SIGKILL":
-        return "killed by SIGKILL; the kernel does that when the machine runs out of memory (see `dmesg`), or a user"
-    return f"killed by {name}"
-
-
-def _signal_of(child: Child) -> str:
-    """The name of the signal that killed it; empty where none did."""
-    if child.exit_code is None or child.exit_code >= 0:
-        return ""
-    return signal.Signals(-child.exit_code).name if -child.exit_code in set(signal.Signals) else str(-child.exit_code)

@@ -18,6 +18,7 @@ import numpy as np
 from sqlalchemy import text
 
 from sweep.executors.replaying import ReplayingExecutor, SimulatedClock
+from sweep.records.keys import trial_key
 from sweep.records.rows import TrialRecord
 from sweep.records.store import Store, open_store
 from sweep.search.events import Event, TrialEnded
@@ -122,7 +123,7 @@ def _run(
 ) -> Load:
     asked: list[float] = []
     plan = Plan(
-        key_of=lambda config: config.model_dump_json(),
+        key_of=lambda config: trial_key(config, "data", "code", "torch"),
         find=lambda _key, _needed: None,
         clock=clock,
         make_sampler=lambda spec, records: TimedSampler(make_sampler(spec, records), asked),

@@ -1,0 +1,59 @@
+"""The same study by every executor leaves the same records, times apart."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sweep import load_frames
+
+STUDY = """
+name = "same"
+question = "Does it matter where trials run?"
+sampler = "grid"
+objectives = ["val_accuracy", "num_steps"]
+trials = 4
+confirm = { max_configurations = 1, seeds = 2 }
+[base]
+data.name = "digits"
+data.subset = 200
+budget.epochs = 2
+optimizer.name = "sgd"
+[space]
+"batch.micro" = { choice = [16, 64] }
+"optimizer.lr" = { choice = [0.05, 1e4] }
+"""
+# What a clock, or the place of a process, has a part in.
+DIFFERING = ("second", "watts", "joules", "utilization", "load", "flags", "digest", "bottleneck")
+
+
+def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The trials and evaluations of the study as it was run in a folder of its own."""
+    (folder / "study.toml").write_text(STUDY)
+    words = ["run", "study.toml", "--executor", executor, "--device", "cpu", "--no-reuse", "--root", executor]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # the same share of the cores whatever the slots
+    command = [sys.executable, "-m", "sweep.cli", *words]
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=240)
+    frames = load_frames(folder / executor / "same", evaluations=True)
+    trials = frames.trials.set_index("number").sort_index()
+    evaluations = frames.evaluations.sort_values(["number", "step"]).reset_index(drop=True)
+    return tuple(  # type: ignore[return-value]
+        frame.drop(columns=[name for name in frame if any(word in name for word in DIFFERING)])
+        for frame in (trials, evaluations)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+def test_records_are_the_same_wherever_trials_run(tmp_path: Path) -> None:
+    usual_trials, usual_evaluations = records("process", tmp_path)
+    assert set(usual_trials["outcome"]) == {"complete", "diverged"}
+    assert set(usual_trials["phase"]) == {"search", "confirm"}
+    for executor in ("inline", "ray"):
+        trials, evaluations = records(executor, tmp_path)
+        pd.testing.assert_frame_equal(trials, usual_trials)
+        pd.testing.assert_frame_equal(evaluations, usual_evaluations)

@@ -14,9 +14,12 @@ from test_checkpoint import curve
 from test_distributed import PLUGIN, task
 from test_slurm import cluster, hear, is_ended
 
+from sweep.executors import devices
 from sweep.executors.process import ProcessExecutor
 from sweep.executors.slurm import SlurmExecutor
+from sweep.executors.slurm_job import _device
 from sweep.executors.slurm_settings import SlurmSettings
+from sweep.executors.table import Site, check_device, check_ranks, device_type
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 from sweep.spec.errors import InputError
 
@@ -108,3 +111,25 @@ def test_ranks_are_shared_evenly_over_as_few_nodes_as_have_the_gpus() -> None:
     assert [SlurmSettings(nodes=2).nodes_for(size, "cpu") for size in (1, 2, 4)] == [1, 2, 2]
     with pytest.raises(InputError, match=r"world_size = 5: 2 nodes of 4 each cannot share the ranks evenly; choose"):
         settings.nodes_for(5, "auto")
+
+
+def test_what_a_study_may_ask_for_is_what_the_settings_give(tmp_path: Path) -> None:
+    (tmp_path / "slurm.toml").write_text("nodes = 2\ngpus_per_node = 4\n")
+    site = Site(slurm=tmp_path / "slurm.toml")
+    check_device("auto", "slurm", site)
+    check_ranks("auto", 8, "slurm", site)
+    assert (device_type("auto", "slurm", site), device_type("cpu", "slurm", site)) == ("cuda", "cpu")
+    with pytest.raises(InputError, match="needs 9 GPUs, and --device auto has 8 here"):
+        check_ranks("auto", 9, "slurm", site)
+    (tmp_path / "slurm.toml").write_text("gpus_per_node = 0\n")
+    assert device_type("auto", "slurm", site) == "cpu"
+    with pytest.raises(InputError, match="unknown device 'cuda'"):
+        check_device("cuda", "slurm", site)
+
+
+def test_a_trial_has_as_many_gpus_of_a_node_as_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices, "_num_gpus", lambda: 4)
+    assert [_device(number) for number in (0, 1, 3)] == ["cpu", "cuda:0", "cuda:0,cuda:1,cuda:2"]
+    with pytest.raises(RuntimeError, match="asked for 5 GPUs on a node, and 4 can be seen there"):
+        _device(5)

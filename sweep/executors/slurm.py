@@ -82,7 +82,8 @@ class SlurmExecutor(Executor):
             raise RuntimeError("the executor is closed")
         if task.number in self._running or len(self._running) >= self.slots:
             raise RuntimeError(f"trial {task.number} cannot start: trials {sorted(self._running)} are running")
-        request = {"task": encode_task(task).decode(), **self._share(task.config.distributed.world_size)}
+        world_size = task.config.distributed.world_size if task.work == "trial" else 1
+        request = {"task": encode_task(task).decode(), **self._share(world_size)}
         self._running[task.number] = self._jobs.make(f"{task.work}-{abs(task.number):05d}", request)
 
     def devices_of(self, number: int) -> tuple[str, ...]:

@@ -112,7 +112,10 @@ class LocalCluster(Cluster):
         self._jobs: dict[str, Any] = {}
         self._executor = LocalExecutor(folder)
         self._executor.update_parameters(
-            timeout_min=settings.time / 60, signal_delay_s=settings.notice, stderr_to_stdout=True
+            timeout_min=settings.time / 60,
+            signal_delay_s=settings.notice,
+            gpus_per_node=settings.gpus_per_node,  # the first ones, for each job
+            stderr_to_stdout=True,
         )
 
     def submit(self, texts: Sequence[str]) -> list[str]:

@@ -101,6 +101,8 @@ def _work(
         if orders.look() == "stop":
             return
         time.sleep(_LOOK_SECONDS)
+    if meeting.is_over():  # before this node was there
+        return
     try:
         _attend(replace(task, nodes=request["nodes"], node=node, rendezvous=place), executor, orders, say, meeting)
     finally:
@@ -142,20 +144,20 @@ def _executor(request: dict[str, Any], node: int) -> Executor:
     if log_dir and node:
         log_dir = log_dir / f"node-{node}"
     runner, describer, modules = request["runner"], request["describer"], tuple(request["modules"])
-    inner = ProcessExecutor([_device(request)], log_dir, runner, describer, modules)
+    inner = ProcessExecutor([_device(request["num_gpus"])], log_dir, runner, describer, modules)
     if request["nodes"] > 1:
         return inner  # what one machine draws is not what the trial draws
     return MonitoredExecutor(inner, Monitor(source_of), {})  # from the machine that trains
 
 
-def _device(request: dict[str, Any]) -> str:
+def _device(num_gpus: int) -> str:
     """The GPUs of this node that the trial uses, or ``cpu``."""
-    if not request["num_gpus"]:
+    if not num_gpus:
         return "cpu"
     gpus = [name for name in available_devices() if name != "cpu"]
-    if len(gpus) < request["num_gpus"]:
-        raise RuntimeError(f"the job asked for {request['gpus']} GPUs on a node, and {len(gpus)} can be seen there")
-    return ",".join(gpus[: request["num_gpus"]])
+    if len(gpus) < num_gpus:
+        raise RuntimeError(f"the job asked for {num_gpus} GPUs on a node, and {len(gpus)} can be seen there")
+    return ",".join(gpus[:num_gpus])
 
 
 def _task(request: dict[str, Any]) -> TrialTask:

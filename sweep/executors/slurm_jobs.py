@@ -49,6 +49,11 @@ class Job:
         if self.folder.is_dir():
             put(self.folder / ORDER, order)
 
+    def is_over(self) -> bool:
+        """Whether nothing of it runs any more, as it says itself; Slurm may take a while to."""
+        self.read()
+        return "over" in self.notes
+
     def _hear(self, line: bytes) -> list[Message]:
         try:
             fields = json.loads(line)
@@ -100,11 +105,11 @@ class Jobs:
         if now < self._ask_at:
             return
         self._ask_at = now + ASK_SECONDS
-        states = self._cluster.states([job.id for job in (*jobs, *self._ended) if job.id])
+        states = self._cluster.states([job.id for job in jobs if job.id])
         for job in jobs:
             if message := self._judge(job, None if states is None or not job.id else states[job.id]):
                 yield job, message
-        self._sweep_up(states or {})
+        self._sweep_up()
 
     def dismiss(self, job: Job) -> None:
         """Its ending was heard; it will be over soon."""
@@ -116,18 +121,20 @@ class Jobs:
         for job in jobs:
             self.dismiss(job)
         self._cluster.cancel([job.id for job in jobs if job.id])
-        self._await(jobs)
+        deadline = time.monotonic() + _STOP_SECONDS
+        self._sweep_up()
+        while any(job in self._ended and not job.is_over() for job in jobs) and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+            self._sweep_up()
 
     def close(self) -> None:
         """This run is over; jobs of it that nobody knows of end by themselves."""
-        self._await(list(self._ended))
-        self._pulse.close()
-
-    def _await(self, jobs: Sequence[Job]) -> None:
         deadline = time.monotonic() + _STOP_SECONDS
-        while any(job in self._ended for job in jobs) and time.monotonic() < deadline:
-            self._sweep_up(self._cluster.states([job.id for job in self._ended if job.id]) or {})
+        self._sweep_up()
+        while self._ended and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
+            self._sweep_up()
+        self._pulse.close()
 
     def _submit(self, jobs: Sequence[Job], now: float) -> Iterator[tuple[Job, Message]]:
         try:
@@ -151,8 +158,9 @@ class Jobs:
         error = f"job {job.id} ended as {state} without a result\n{self._cluster.log(job.id)}".strip()
         return Ending("crashed", error=error, cause=NODE_LOST if state in _NODE_FAULTS else JOB_LOST)
 
-    def _sweep_up(self, states: dict[str, str]) -> None:
-        """Removes the folders of jobs that are over."""
+    def _sweep_up(self) -> None:
+        """Removes the folders of jobs of which Slurm says that they are over."""
+        states = self._cluster.states([job.id for job in self._ended if job.id]) or {}
         for job in list(self._ended):
             if job.id and states.get(job.id, "RUNNING") in RUNNING | QUEUED:
                 continue

@@ -11,9 +11,9 @@ _WANTED = 1.0  # of the searches, where nothing is ever stopped wrongly
 
 @contextmanager
 def prepare(setting: Setting) -> Iterator[Arms]:
-    """A pair is so many searches of every table, each to its end, with seeds of their own."""
+    """A pair is a fifth of the seeds, a search of every table to its end for each."""
     tables = shipped_tables()
-    num_seeds = setting.pick(NUM_SEEDS, 1)
+    num_seeds = setting.pick(NUM_SEEDS // MIN_PAIRS, 1)
     wrong: list[str] = []
 
     def ours(pair: int) -> float:

@@ -34,10 +34,12 @@ DIFFERING = ("second", "watts", "joules", "utilization", "load", "flags", "diges
 def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The trials and evaluations of the study as it was run in a folder of its own."""
     (folder / "study.toml").write_text(STUDY)
+    (folder / "slurm.toml").write_text('cluster = "local"\njobs = 1\n')
     words = ["run", "study.toml", "--executor", executor, "--device", "cpu", "--no-reuse", "--root", executor]
+    words += ["--slurm", "slurm.toml"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}  # the same share of the cores whatever the slots
     command = [sys.executable, "-m", "sweep.cli", *words]
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=240)
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=600)
     frames = load_frames(folder / executor / "same", evaluations=True)
     trials = frames.trials.set_index("number").sort_index()
     evaluations = frames.evaluations.sort_values(["number", "step"]).reset_index(drop=True)
@@ -48,12 +50,14 @@ def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-def test_records_are_the_same_wherever_trials_run(tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("executor", "library"), [("inline", "torch"), ("ray", "ray"), ("slurm", "submitit")])
+def test_records_are_the_same_wherever_trials_run(executor: str, library: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
     usual_trials, usual_evaluations = records("process", tmp_path)
     assert set(usual_trials["outcome"]) == {"complete", "diverged"}
     assert set(usual_trials["phase"]) == {"search", "confirm"}
-    for executor in ("inline", "ray"):
-        trials, evaluations = records(executor, tmp_path)
-        pd.testing.assert_frame_equal(trials, usual_trials)
-        pd.testing.assert_frame_equal(evaluations, usual_evaluations)
+    trials, evaluations = records(executor, tmp_path)
+    pd.testing.assert_frame_equal(trials, usual_trials)
+    pd.testing.assert_frame_equal(evaluations, usual_evaluations)

@@ -268,6 +268,7 @@ def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeS
     killed.poll(0.0)
     (killed._running[2].folder / "id").unlink()  # as if it had been killed before it wrote that down
     executor = make("complete", jobs=2)
+    assert not list((cluster.folder.parent / "jobs").glob("*/"))
     await_cancelled(cluster, 1)
     assert run(executor, task(3))[-1] == list(executor_runners.complete(task()))[-1]
     deadline = time.monotonic() + 30

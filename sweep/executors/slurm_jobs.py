@@ -79,6 +79,8 @@ class Jobs:
         self._pulse = Pulse(self._folder, run)  # from here on jobs of other runs end by themselves
         left = [path.parent for path in self._folder.glob(f"*/{_ID}")]
         self.end([Job(folder, Tail(messages_of(folder)), id=look(folder / _ID)) for folder in left])
+        for folder in self._folder.glob("*/"):  # a job that was never written down finds nothing to go on with
+            shutil.rmtree(folder, ignore_errors=True)
 
     def make(self, name: str, request: dict[str, Any]) -> Job:
         """A job that is not submitted yet."""
@@ -151,6 +153,7 @@ class Jobs:
         if state is None or state in QUEUED:
             return None if "began" in job.notes else Heartbeat(is_queued=True)
         if state in RUNNING:
+            job.is_doubted = False
             return None
         if not job.is_doubted:  # what it wrote last may be on its way
             job.is_doubted = True

@@ -25,7 +25,14 @@ from sweep.spec.errors import InputError, unknown_name
 
 TOTAL_SECONDS = 1_440  # of all parts; starting and describing takes some as well
 PART_SECONDS = 570  # of one part
-_SHARES = {"checks": 19, "memory": 11, "ratios": 25, "cifar": 26, "study": 19}  # of the time, where all are run
+_SHARES = {
+    "checks": 16,
+    "memory": 9,
+    "ratios": 21,
+    "cifar": 22,
+    "study": 16,
+    "packed": 16,
+}  # of the time, where all are run
 _GRACE_SECONDS = 15  # a part that knows its time ends before it is ended
 _DESCRIBE = """
 import json, sys, torch

@@ -26,6 +26,7 @@ MODULES = {
     "ratios": "benchmarks.gpu_ratios",
     "cifar": "benchmarks.gpu_cifar",
     "study": "benchmarks.gpu_study",
+    "packed": "benchmarks.gpu_packed",
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_checks, gpu_cifar, gpu_memory, gpu_ratios, gpu_study
+from benchmarks import gpu, gpu_checks, gpu_cifar, gpu_memory, gpu_packed, gpu_ratios, gpu_study
 from benchmarks.gpu_part import Job, Measure, measures_of, run_measure
 from benchmarks.gpu_sheet import Row, Sheet, as_text, is_met
 from benchmarks.harness import Setting
@@ -150,7 +150,7 @@ def test_measures_end_well_or_with_the_reason() -> None:
 
 def test_all_parts_take_less_than_25_minutes_and_one_less_than_ten() -> None:
     every = gpu.part_seconds(tuple(gpu.choose(None)))
-    assert list(every) == ["checks", "memory", "ratios", "cifar", "study"]
+    assert list(every) == ["checks", "memory", "ratios", "cifar", "study", "packed"]
     assert sum(every.values()) < 25 * 60 - 30
     assert max(every.values()) < 600
     assert gpu.part_seconds(("study",)) == {"study": 570}
@@ -342,3 +342,16 @@ def test_the_command_runs_a_part_and_prints_the_table(tmp_path: Path, capsys: py
     states = {part: {name: each["state"] for name, each in found.items()} for part, found in document["parts"].items()}
     assert states == {"memory": {"forecast": "done"}, "ratios": {"wait": "done"}}
     assert capsys.readouterr().out == as_text(document)
+
+
+def test_ways_of_sharing_a_device_run_as_far_as_a_cpu_goes() -> None:
+    said = {name: said_by(measure) for name, measure in gpu_packed.MEASURES.items()}
+    rows = {name: [entry["row"] for entry in entries if entry["kind"] == "row"] for name, entries in said.items()}
+    assert [entries[-1]["why"] for entries in said.values()] == ["", "", "", ""]
+    assert rows["processes"][0]["measured"] > 0
+    assert set(rows["processes"][0]["facts"]["trials_an_hour"]) == {1, 2}
+    facts = rows["pairs"][0]["facts"]
+    # fewer threads each: the order of some sums
+    assert facts["packed"] == pytest.approx(facts["alone"], abs=0.02)
+    assert rows["stacked"][0]["measured"] >= 1
+    assert all(row["measured"] is None for row in rows["graphs"])

@@ -187,7 +187,11 @@ def test_a_trial_of_two_ranks_has_two_gpus_of_its_own() -> None:
         timeout=120,
         check=True,
     )
-    assert sorted(json.loads(done.stdout)) == [["cuda", "0,1"], ["cuda", "2,3"]]
+    endings = json.loads(done.stdout)
+    assert [device for device, _ in endings] == ["cuda", "cuda"]
+    visible = [visible.split(",") for _, visible in endings]
+    assert [len(gpus) for gpus in visible] == [2, 2]
+    assert sorted(gpu for gpus in visible for gpu in gpus) == ["0", "1", "2", "3"]
 
 
 # ------------------------------------------------------------------ a cluster that exists

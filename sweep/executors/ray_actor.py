@@ -56,7 +56,7 @@ class TrialActor:
         self._said: list[tuple[int, str]] = []
         self._has_more = threading.Condition()
         self._is_urgent = False
-        self._asked_at = time.monotonic()
+        self._unasked_seconds = 0.0
         self._keys: dict[int, int] = {}  # of the attempts under way, by number of the trial
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray's choice: one
         if threads is not None:
@@ -105,7 +105,7 @@ class TrialActor:
             if self._has_more.wait_for(lambda: bool(self._said), _NEWS_SECONDS):
                 self._has_more.wait_for(lambda: self._is_urgent, _LINGER_SECONDS)
             said, self._said, self._is_urgent = self._said, [], False
-        self._asked_at = time.monotonic()
+        self._unasked_seconds = 0.0
         return said
 
     def _call(self, function: Callable[[Executor], Any]) -> Any:
@@ -119,10 +119,13 @@ class TrialActor:
                 [self._device()], self._log_dir(), self._post.runner, self._post.describer, tuple(self._post.modules)
             )
             with MonitoredExecutor(inner, Monitor(source_of), {}) as executor:
-                while time.monotonic() - self._asked_at < _DESERTED_SECONDS:
+                while self._unasked_seconds < _DESERTED_SECONDS:
+                    began = time.monotonic()
                     self._answer(executor)
                     for number, message in executor.poll(_POLL_SECONDS):
                         self._tell(number, message)
+                    # no more than a wait: a machine that was suspended has asked as little as it was asked
+                    self._unasked_seconds += min(time.monotonic() - began, _NEWS_SECONDS)
         finally:
             os._exit(1)  # an actor that cannot do its work is a lost one
 
@@ -136,7 +139,6 @@ class TrialActor:
             done.set_result(function(executor))
         except Exception as error:
             done.set_exception(error)
-        self._asked_at = time.monotonic()  # it may have taken long
 
     def _tell(self, number: int, message: Message) -> None:
         key = self._keys[number]

@@ -72,5 +72,5 @@ class RayLink:
 def _cluster_folder() -> str:
     """A new folder that nobody else may read, for the files of a cluster."""
     usual = tempfile.gettempdir()
-    place = usual if len(usual) + len("/sweep-ray-12345678") <= _LONGEST_FOLDER else "/tmp"  # nosec B108: a new folder
+    place = usual if len(usual) + len("/sweep-ray-12345678") <= _LONGEST_FOLDER else "/tmp"  # nosec B108 # a new folder
     return tempfile.mkdtemp(prefix="sweep-ray-", dir=place)

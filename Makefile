@@ -33,12 +33,12 @@ security: setup
 	$(BIN)/python tests/audit_dependencies.py
 
 test: setup
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 3 -m "not slow and not gpu"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
 
-# The whole storm of faults upon real studies, of which `make test` has a tenth; its last line says what was lost.
+# The whole storm of faults upon real studies, of which `make test` has a tenth but for clusters; its last line says what was lost.
 faults: setup
 	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
 

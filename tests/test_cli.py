@@ -284,8 +284,8 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
     ("sent", "code", "cause"),
     [
         (signal.SIGINT, 130, "interrupted"),
-        (signal.SIGTERM, 143, "terminated"),
-        (signal.SIGUSR1, 75, "preempted"),
+        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, 75, "preempted", marks=pytest.mark.slow),
         (signal.SIGKILL, -9, "supervisor_lost"),
     ],
 )

@@ -344,6 +344,7 @@ def test_the_command_runs_a_part_and_prints_the_table(tmp_path: Path, capsys: py
     assert capsys.readouterr().out == as_text(document)
 
 
+@pytest.mark.slow
 def test_ways_of_sharing_a_device_run_as_far_as_a_cpu_goes() -> None:
     said = {name: said_by(measure) for name, measure in gpu_packed.MEASURES.items()}
     rows = {name: [entry["row"] for entry in entries if entry["kind"] == "row"] for name, entries in said.items()}

@@ -319,6 +319,7 @@ def test_an_interrupted_study_leaves_no_process_and_goes_on(
     assert not list((tmp_path / "runs/tiny").glob("checkpoints/*"))
 
 
+@pytest.mark.slow
 def test_a_killed_child_is_an_attempt_on_record_and_its_trial_goes_on(tmp_path: Path) -> None:
     marker = f"{tmp_path.name}-child"
     study = start_study(tmp_path, marker)

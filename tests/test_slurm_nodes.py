@@ -56,6 +56,7 @@ def test_two_nodes_train_what_one_node_trains(executor: SlurmExecutor) -> None:
     assert two.measurements["peak_memory_bytes"] == pytest.approx(one.measurements["peak_memory_bytes"], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_failure_on_the_second_node_is_the_trials(executor: SlurmExecutor) -> None:
     ending = run(executor, task(PLUGIN, model__name="hungry"))[-1]
     assert isinstance(ending, Ending)
@@ -80,6 +81,7 @@ def test_nodes_leave_together_and_go_on_together(executor: SlurmExecutor, cluste
     assert curve(found) == curve(expected)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_on_the_second_node_is_a_fault_of_the_machine(
     executor: SlurmExecutor, cluster: FakeSlurm
 ) -> None:

@@ -69,7 +69,9 @@ def test_a_configuration_under_two_numbers_is_a_duplicate(tmp_path: Path) -> Non
 
 def test_a_process_that_stays_is_a_zombie_dead_or_alive(tmp_path: Path) -> None:
     watch = Watch(tmp_path / "shm")
-    code = "import subprocess, time; subprocess.Popen(['true']); open('/dev/shm/left', 'w'); print(1, flush=True); "
+    # whose own child has ended and is not waited for
+    code = "import os, subprocess, time; ended = subprocess.Popen(['true']); open('/dev/shm/left', 'w'); "
+    code += "os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT); print(1, flush=True); "
     command = watch.command(sys.executable, "-c", code + "time.sleep(60)")
     child = subprocess.Popen(command, env=watch.environment, stdout=subprocess.PIPE)
     assert child.stdout is not None

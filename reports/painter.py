@@ -122,10 +122,11 @@ def main() -> None:
 
     def draw(text: bytes) -> bytes:
         hand = idle.get()
-        hand.send_bytes(text)
-        drawn = hand.recv_bytes()
-        idle.put(hand)
-        return drawn
+        try:
+            hand.send_bytes(text)
+            return hand.recv_bytes()
+        finally:
+            idle.put(hand)  # of a copy that is gone too: whoever takes it next hears so, and nobody waits
 
     with ThreadPoolExecutor(len(hands)) as pool:
         for drawn in pool.map(draw, sys.stdin.buffer):

@@ -1,11 +1,14 @@
 """The process that draws pictures: it gives what this process would draw, and its end stops nothing."""
 
+import os
+
 import psutil
+import pytest
 from frames_factory import make_frames
 
 from reports.evidence import gather
 from reports.figures.all import all_figures
-from reports.painter import Painter, dumps, loads
+from reports.painter import MAX_PROCESSES, Painter, dumps, loads
 from reports.pictures import picture
 from reports.writing import write_frames_report
 
@@ -46,9 +49,10 @@ def test_a_painter_that_is_killed_takes_its_copies_along():
     assert not alive
 
 
-def test_a_copy_that_is_killed_spoils_no_picture():
+@pytest.mark.parametrize("killed", [1, MAX_PROCESSES])
+def test_copies_that_are_killed_spoil_no_picture(killed):
     with Painter() as painter:
-        for copy in _copies_of(painter):
+        for copy in _copies_of(painter)[:killed]:
             copy.kill()
         for figure in all_figures(gather(make_frames(3))):
             painter.send((figure, "png"))
@@ -57,7 +61,7 @@ def test_a_copy_that_is_killed_spoils_no_picture():
 
 def _copies_of(painter: Painter) -> list[psutil.Process]:
     found: list[psutil.Process] = []
-    while not found:  # it divides itself once it has matplotlib
+    while len(found) < min(MAX_PROCESSES, len(os.sched_getaffinity(0))):  # it divides itself once it has matplotlib
         assert painter._process.poll() is None
         found = psutil.Process(painter._process.pid).children()
     return found

@@ -1,6 +1,7 @@
 """Budgets: what they buy, where a training stands in them, when it is evaluated; and whole trials under each."""
 
-from itertools import pairwise
+from itertools import count, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,6 +132,16 @@ def test_seconds_end_a_training_and_its_rate_comes_down_with_them() -> None:
     assert told[-1].step == measured["num_steps"]
     assert told[-1].learning_rate < 0.05 * 0.5
     assert "val_accuracy" in measured
+
+
+@pytest.mark.parametrize("budget_seconds", [3.05 + 0.1 * tick for tick in range(8)])
+def test_a_budget_that_ends_between_two_looks_at_the_clock_is_spent_for_both(monkeypatch, budget_seconds) -> None:
+    # every look takes a tenth of a second, so that each of a step's looks is in turn the first to find it spent
+    monkeypatch.setattr("sweep.measurement.clock.time", SimpleNamespace(perf_counter=count(0.0, 0.1).__next__))
+    told, ending = train(budget__seconds=budget_seconds)
+    assert ending.outcome == "complete"
+    assert told[-1].step == ending.measurements["num_steps"]
+    assert ending.measurements["train_seconds"] >= budget_seconds
 
 
 def test_batch_norm_survives_a_last_sample_alone() -> None:

@@ -86,6 +86,7 @@ class Story:
     num_steps: int = 0
     samples: int = 0
     num_train: int = 0
+    mark: Mark = Mark(0, 0, 0.0)  # where the training stood when the clock was last looked at
     evaluations: list[Evaluation] = field(default_factory=list)
     agree: Callable[[float], float] = _own_clock  # the time that all ranks go by
 
@@ -94,10 +95,13 @@ class Story:
         """Passes over the training split, with their fraction."""
         return self.samples / self.num_train if self.num_train else 0.0
 
-    @property
-    def mark(self) -> Mark:
-        """Where the training stands; where it is timed, for all ranks the same, which must ask together."""
-        return Mark(self.num_steps, self.samples, self.agree(self.ledger.running_seconds))
+    def look_at_clock(self) -> Mark:
+        """Where the training stands now; where it is timed, for all ranks the same, which must ask together.
+
+        What is decided before the next look goes by ``mark``: a clock that is read twice may give two answers.
+        """
+        self.mark = Mark(self.num_steps, self.samples, self.agree(self.ledger.running_seconds))
+        return self.mark
 
     def state_dict(self) -> dict[str, Any]:
         """All that was found out and spent."""

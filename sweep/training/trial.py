@@ -76,7 +76,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
         with story.ledger.phase("checkpoint"):
             saver.load()
         yield from story.evaluations
-        yield _progress(work, story, story.mark)  # what its steps need is known before it has shown anything
+        yield _progress(work, story, story.look_at_clock())  # what its steps need is known before it has shown anything
         windows = story.ledger.waiting(_windows(work, story))
         open_window(work, story)
         for window in windows:
@@ -88,13 +88,12 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
             story.num_steps += 1
             story.samples += window.samples
             _follow_noise(work, story)
-            is_due = points.is_passed(before.samples, story.samples) or work.budget.is_spent(story.mark)
+            is_due = work.budget.is_spent(story.look_at_clock()) or points.is_passed(before.samples, story.samples)
             if not (is_due or tally.window_steps >= window_steps or is_edge(work, window)):
                 continue
             tally.close_window(story.ledger, is_full=window.is_whole)
             look_at_memory(work, story)
-            after = story.mark
-            if is_due or work.budget.is_spent(after):
+            if work.budget.is_spent(story.look_at_clock()) or is_due:
                 with story.ledger.phase("eval"):
                     val_loss, val_accuracy = loss_and_accuracy(work, validation)
                 story.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
@@ -107,7 +106,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
             _save_or_leave(saver, story)
             if time.perf_counter() - progress_at >= _PROGRESS_SECONDS:
                 progress_at = time.perf_counter()
-                yield _progress(work, story, after)
+                yield _progress(work, story, story.mark)
             open_window(work, story)
         finish(task, work, story)
     except Exception as error:
@@ -184,9 +183,9 @@ def _save_or_leave(saver: Saver, story: Story) -> None:
 
 def _windows(work: Workplace, story: Story) -> Iterator[Window]:
     def size_at(windows: int, samples: int) -> int:
-        return work.schedule.size(work.budget.share(mark.ahead(windows, samples)))
+        return work.schedule.size(work.budget.share(story.mark.ahead(windows, samples)))
 
-    while not work.budget.is_spent(mark := story.mark):
+    while not work.budget.is_spent(story.mark):
         yield work.course.next_window(size_at)
 
 

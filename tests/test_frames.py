@@ -159,13 +159,17 @@ def test_several_studies_in_one_database_are_told_apart(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize(("to_guess_from", "guesses"), [(100, 4), (1, 4), (1, 1)])  # right, wrong at first, given up
 def test_columns_of_equal_cells_take_a_short_cut_to_the_same_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_guess_from: int, guesses: int
 ) -> None:
     store = make_store(tmp_path / "study.sqlite")
     add_trials(store, ["complete", "complete", None, "crashed"])
     plain, records = load_frames(tmp_path, evaluations=True), store.trial_records("s")
     monkeypatch.setattr(reading, "_MANY_ROWS", 1)
+    monkeypatch.setattr(reading, "_NUM_ROWS_TO_GUESS_FROM", to_guess_from)
+    monkeypatch.setattr(reading, "_MAX_GUESSES", guesses)
+    monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 3)
     short = load_frames(tmp_path, evaluations=True)
     assert short.evaluations is not None
     for one, other in [(plain.trials, short.trials), (plain.attempts, short.attempts)]:

@@ -16,6 +16,7 @@ from postgres_server import postgres, postgres_server
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 from sqlalchemy import text
 
+from sweep.records import reading
 from sweep.records.exchange import export_frames, import_records
 from sweep.records.frames import load_frames
 from sweep.records.lock import database_lock
@@ -45,7 +46,11 @@ def _fill(store: Store) -> None:
     store.finish_trial("s", 3, make_ending(3, "diverged", measurements=measured, error="zero \0 byte"))
 
 
-def test_the_same_records_make_the_same_frames_as_on_sqlite(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("many_rows", [5_000, 1])  # the second: columns of equal cells take their short cut
+def test_the_same_records_make_the_same_frames_as_on_sqlite(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int
+) -> None:
+    monkeypatch.setattr(reading, "_MANY_ROWS", many_rows)
     server, file = open_store(url, create=True), make_store(tmp_path / "study.sqlite")
     server.create_study(make_spec())
     for store in (server, file):

@@ -302,10 +302,12 @@ def test_a_module_that_cannot_be_preloaded_fails_nothing(make: Make, tmp_path: P
 
 
 SUPERVISOR = """
+import signal
 import sys
 from sweep.executors.process import ProcessExecutor
 from executor_contract import task
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started these tests with nohup has it ignored
 executor = ProcessExecutor(["cpu"], None, "executor_runners:with_workers", modules=())
 executor.start(task(number=1))
 (_, told), *_ = executor.poll(30.0)

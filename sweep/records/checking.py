@@ -25,7 +25,7 @@ def check_frames(frames: Frames, where: str) -> None:
 
 
 def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], where: str) -> None:
-    unknown = set(trials[column].dropna()) - set(known)
+    unknown = set(trials[column].dropna().unique()) - set(known)
     if unknown:
         raise InputError(f"{where}: {unknown_name(column, shorten(min(unknown)), known)}")
 

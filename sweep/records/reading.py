@@ -8,12 +8,12 @@ from itertools import repeat
 from typing import Any, final
 
 from pydantic import ValidationError
-from sqlalchemy import Boolean, Column, ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, false, func, literal, or_, select, type_coerce
 from sqlalchemy.exc import DatabaseError
+from sqlalchemy.types import NullType
 
 from sweep.records.columns import (
     CONFIG_COLUMNS,
-    CONFIG_PREFIX,
     EVALUATION_KINDS,
     METRIC_KINDS,
     OPTIONAL_OF_EVALUATION,
@@ -29,9 +29,9 @@ from sweep.spec.study import StudySpec
 
 Columns = Mapping[str, Sequence[Any]]
 _MANY_ROWS = 5_000
-_OFTEN_EQUAL = frozenset(
-    ("phase", "outcome", "device", "environment_digest", "reused_from", "quality_flags", "bottleneck", "error")
-) | {"cause", "attempt"}
+_ROWS_AT_ONCE = 2_000
+_NUM_ROWS_TO_GUESS_FROM = 100
+_MAX_GUESSES = 4
 _MAX_KEYS_AT_ONCE = 500  # bound on the parameters of one statement
 
 
@@ -75,43 +75,59 @@ def read_columns(
     """
     present = [column for column in table.c if column.name in database.present[table.name]]
     equal = _equal_columns(connection, table, present, where)
-    varying = [column for column in present if column.name not in equal]
-    rows = _fetch(connection, _narrow(select(*varying).order_by(*table.primary_key.columns), where))
-    cells = zip(*rows, strict=True) if rows else ((),) * len(varying)
-    return {column.name: column_cells for column, column_cells in zip(varying, cells, strict=True)} | equal
+    varying = [column for column in present if column.name not in equal] or present[:1]  # no query of no columns
+    query = _narrow(select(*varying).order_by(*table.primary_key.columns), where)
+    cells: list[list[Any]] = [[] for _ in varying]
+    for rows in _fetch(connection, query):
+        for found, more in zip(cells, zip(*rows, strict=True), strict=True):
+            found.extend(more)
+    return {column.name: found for column, found in zip(varying, cells, strict=True)} | equal
 
 
-def _fetch(connection: Connection, query: Select[Any]) -> list[Any]:
-    # past SQLAlchemy's row objects, which are two thirds of the time, and so past its errors
+def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
+    # Past SQLAlchemy's row objects, which are two thirds of the time, and so past its errors; a part at a time, because
+    # the garbage collector would look again and again at all rows that are held.
     result = connection.execute(query)
     assert result.cursor is not None
     try:
-        rows = list(result.cursor.fetchall())
+        while rows := result.cursor.fetchmany(_ROWS_AT_ONCE):
+            yield list(rows)
     except connection.dialect.loaded_dbapi.Error as error:
         raise DatabaseError("reading rows", None, error) from error
     finally:
         result.close()
-    return rows
 
 
 def _equal_columns(
     connection: Connection, table: Table, columns: list[Column[Any]], where: ColumnElement[bool] | None
 ) -> dict[str, Repeated]:
-    # a pass inside the database costs a tenth of carrying the cells out of it
+    # Guessed from the rows at both ends of the table, then asked of every row inside the database, which costs a tenth
+    # of carrying the cells out of it. Rows that contradict join those to guess from.
     num_rows = connection.execute(_narrow(select(func.count()).select_from(table), where)).scalar_one()
-    likely = [column for column in columns if column.name.startswith(CONFIG_PREFIX) or column.name in _OFTEN_EQUAL]
-    if connection.dialect.name == "postgresql":
-        likely = [column for column in likely if not isinstance(column.type, Boolean)]  # it orders no booleans
-    if num_rows < _MANY_ROWS or not likely:
+    if num_rows < _MANY_ROWS:
         return {}
-    totals = [total for column in likely for total in (func.min(column), func.max(column), func.count(column))]
-    found = tuple(connection.execute(_narrow(select(*totals), where)).one())
-    equal = {}
-    for index, column in enumerate(likely):
-        low, high, num_known = found[3 * index : 3 * index + 3]
-        if num_known == 0 or (num_known == num_rows and low == high):
-            equal[column.name] = Repeated(low, num_rows)
-    return equal
+    keys = table.primary_key.columns
+    ends = [_narrow(select(*columns).order_by(*order), where) for order in (keys, [key.desc() for key in keys])]
+    rows = [row for query in ends for row in _few(connection, query)]
+    for _ in range(_MAX_GUESSES):
+        cells = zip(columns, zip(*rows, strict=True), strict=True)
+        equal = {column: found[0] for column, found in cells if len(set(found)) == 1}
+        differs = or_(false(), *(_differs(column, value) for column, value in equal.items()))
+        against = _few(connection, _narrow(select(*columns).where(differs), where))
+        if not against:
+            return {column.name: Repeated(value, num_rows) for column, value in equal.items()}
+        rows += against
+    return {}
+
+
+def _few(connection: Connection, query: Select[Any]) -> list[Any]:
+    return [row for rows in _fetch(connection, query.limit(_NUM_ROWS_TO_GUESS_FROM)) for row in rows]
+
+
+def _differs(column: Column[Any], value: Any) -> ColumnElement[bool]:
+    # the cells as the driver hands them out, without the column's idea of what they should be
+    plain = type_coerce(column, NullType())
+    return plain.is_distinct_from(None if value is None else literal(value, NullType()))
 
 
 def _narrow(query: Select[Any], where: ColumnElement[bool] | None) -> Select[Any]:

@@ -15,6 +15,8 @@ from sweep.training.budget import Mark
 from sweep.training.outcomes import DivergedError
 from sweep.training.world import SOLO, World
 
+_BEGINNING = Mark(0, 0, 0.0)
+
 
 @final
 class Tally:
@@ -86,7 +88,7 @@ class Story:
     num_steps: int = 0
     samples: int = 0
     num_train: int = 0
-    mark: Mark = Mark(0, 0, 0.0)  # where the training stood when the clock was last looked at
+    mark: Mark = _BEGINNING  # where the training stood when the clock was last looked at
     evaluations: list[Evaluation] = field(default_factory=list)
     agree: Callable[[float], float] = _own_clock  # the time that all ranks go by
 

@@ -24,6 +24,7 @@ class Roster:
         self._search_keys: set[str] = set()
         self._cancelled: dict[int, TrialRecord] = {}
         self.next_number = 0
+        self.num_changes = 0  # so that what was worked out from the records is known to be of now
         self.num_counted = 0  # search trials that trained or were reused, and those that run
         self.num_proposed = 0  # search trials that are not to be trained again
         for record in records:
@@ -41,6 +42,7 @@ class Roster:
         if known := self._records.get(record.number):
             self._count(known, -1)
         self._records[record.number] = record
+        self.num_changes += 1
         self._count(record, 1)
         self.next_number = max(self.next_number, record.number + 1)
         if record.outcome == "cancelled":

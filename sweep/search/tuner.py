@@ -51,6 +51,8 @@ class Tuner:
         self._attempts = Attempts(spec, store, executor, plan)
         known = self._roster.records()
         self._breaker = Breaker(spec, has_complete=any(record.outcome == "complete" for record in known))
+        self._to_confirm: list[TrialConfig] = []
+        self._confirmed_at = -1  # the roster's number of changes by which that list was made
         # to be attempted again, with the memory that they may take at most
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in known if each.outcome is None]
         searched = [record for record in known if record.phase == "search" and record.outcome is not None]
@@ -110,8 +112,11 @@ class Tuner:
             return "search", config
         if any(run.record.phase == "search" for run in self._attempts):
             return None  # the front is not known before every search trial has ended
+        if self._confirmed_at != self._roster.num_changes:  # devices that wait ask again and again
+            self._confirmed_at = self._roster.num_changes
+            self._to_confirm = confirmations(self.records(), self._spec)
         pending = [run.record.config for run in self._attempts]
-        left = [config for config in confirmations(self.records(), self._spec) if config not in pending]
+        left = [config for config in self._to_confirm if config not in pending]
         return ("confirm", left[0]) if left else None
 
     def _propose(self) -> TrialConfig | None:

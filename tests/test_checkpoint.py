@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from scripted_clock import ScriptedClock
 
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, encode_task
@@ -202,22 +203,22 @@ def test_segments_add_up_and_the_gap_does_not_count(tmp_path: Path) -> None:
     assert sum(measured[name] for name in parts) <= measured["total_seconds"]
 
 
-def test_the_time_between_two_attempts_is_nowhere() -> None:
+def test_the_time_between_two_attempts_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ScriptedClock(monkeypatch)
     first = Ledger()
     with first.phase("step"):
-        time.sleep(0.02)
+        clock.pass_seconds(20.0)
     first.windows.append(StepWindow(0.02, 3, 96, True))
     state = unpack(*pack(first.state_dict()))
-    spent = first.total_seconds
-    time.sleep(0.5)
+    clock.pass_seconds(500.0)
     second = Ledger()
     with second.phase("setup"):
-        time.sleep(0.01)
+        clock.pass_seconds(3.0)
     second.load_state_dict(state)
     assert second.seconds["step"] == first.seconds["step"]
-    assert second.seconds["setup"] >= 0.01
+    assert second.seconds["setup"] == 3.0
     assert second.windows == first.windows
-    assert spent <= second.total_seconds < spent + 0.5
+    assert second.total_seconds == 23.0
 
 
 def test_what_a_checkpoint_takes_is_not_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,11 @@
 
 import json
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
+from scripted_clock import ScriptedClock
 
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import cpu_model, device_class, resolve_device
@@ -17,41 +19,44 @@ from sweep.spec.errors import InputError
 CPU = torch.device("cpu")
 
 
-def slow_items(count: int, seconds: float) -> object:
-    for item in range(count):
-        time.sleep(seconds)
-        yield item
+def test_window_time_is_data_wait_or_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ScriptedClock(monkeypatch)
 
+    def slow_items() -> Iterator[int]:
+        for item in range(3):
+            clock.pass_seconds(2.0)
+            yield item
 
-def test_window_time_is_data_wait_or_step() -> None:
     ledger = Ledger()
     ledger.open_window()
-    for _ in ledger.waiting(slow_items(3, 0.02)):
-        time.sleep(0.01)
+    for _ in ledger.waiting(slow_items()):
+        clock.pass_seconds(1.0)
     ledger.close_window(num_steps=3, samples=96, is_full=True)
-    assert ledger.seconds["data_wait"] == pytest.approx(0.06, abs=0.03)
-    assert ledger.seconds["step"] == pytest.approx(0.03, abs=0.03)
-    assert ledger.train_seconds == pytest.approx(ledger.windows[0].seconds)
-    assert ledger.images_per_second == pytest.approx(96 / ledger.train_seconds)
+    assert (ledger.seconds["data_wait"], ledger.seconds["step"]) == (6.0, 3.0)
+    assert ledger.train_seconds == ledger.windows[0].seconds == 9.0
+    assert ledger.images_per_second == pytest.approx(96 / 9)
 
 
-def test_time_between_windows_is_not_training() -> None:
+def test_time_between_windows_is_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ScriptedClock(monkeypatch)
     ledger = Ledger()
     for _ in range(2):
         ledger.open_window()
+        clock.pass_seconds(3.0)
         ledger.close_window(1, 1, is_full=True)
-        time.sleep(0.05)
-    assert ledger.train_seconds < 0.01
-    assert ledger.total_seconds > 0.1
+        clock.pass_seconds(50.0)
+    assert ledger.train_seconds == 6.0
+    assert ledger.total_seconds == 106.0
 
 
-def test_phases_add_up_and_count_when_they_raise() -> None:
+def test_phases_add_up_and_count_when_they_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ScriptedClock(monkeypatch)
     ledger = Ledger()
     with ledger.phase("setup"):
-        time.sleep(0.02)
-    with pytest.raises(ValueError, match="sleep length"), ledger.phase("setup"):
-        time.sleep(0.02) or time.sleep(-1)
-    assert 0.04 <= ledger.seconds["setup"] <= ledger.total_seconds
+        clock.pass_seconds(2.0)
+    with pytest.raises(ArithmeticError), ledger.phase("setup"):
+        clock.pass_seconds(3.0, ArithmeticError())
+    assert ledger.seconds["setup"] == ledger.total_seconds == 5.0
 
 
 def test_device_is_waited_for_at_edges_only() -> None:
@@ -86,7 +91,7 @@ def test_ledger_costs_microseconds_a_step() -> None:
     for _ in range(2000):
         for _ in ledger.waiting(range(1)):
             pass
-    assert (time.perf_counter() - began) / 2000 < 100e-6
+    assert (time.perf_counter() - began) / 2000 < 1e-3  # some microseconds, unless the machine is busy
 
 
 def test_peak_is_what_the_allocator_held_at_once() -> None:

@@ -41,6 +41,7 @@ def run(executor: Any, given: TrialTask) -> list[Message]:
     return hear(executor, given.number, is_ended)
 
 
+@pytest.mark.slow
 def test_two_nodes_train_what_one_node_trains(executor: SlurmExecutor) -> None:
     given = replace(task(budget__epochs=3.0, batch__accumulation=2, model__dropout=0.1), threads=2)
     with ProcessExecutor(["cpu"]) as here:

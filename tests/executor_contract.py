@@ -166,9 +166,10 @@ def lives(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def await_death(pids: list[int], limit_seconds: float = 20.0) -> None:
-    """Returns when none lives any more; how long that takes on a busy machine is no matter of a test."""
+def seconds_until_dead(pids: list[int], limit_seconds: float) -> float:
     begun = time.monotonic()
     while any(lives(pid) for pid in pids):
-        assert time.monotonic() - begun < limit_seconds, f"still alive: {[pid for pid in pids if lives(pid)]}"
+        elapsed = time.monotonic() - begun
+        assert elapsed < limit_seconds, f"still alive: {[pid for pid in pids if lives(pid)]}"
         time.sleep(0.01)
+    return time.monotonic() - begun

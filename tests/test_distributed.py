@@ -70,6 +70,14 @@ def family(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
+def await_childless(pid: int) -> None:
+    """Returns when nobody is left, the dead that are not yet reaped among them."""
+    began = time.monotonic()
+    while left := family(pid):
+        assert time.monotonic() - began < 10.0, left
+        time.sleep(0.01)
+
+
 # ---------------------------------------------------------------- what each rank takes
 
 
@@ -195,7 +203,7 @@ def test_batch_norm_sees_the_micro_batch_of_a_rank(executor: ProcessExecutor, tm
 def test_ranks_stop_by_the_first_ones_clock(executor: ProcessExecutor) -> None:
     messages, ending = run(executor, task(budget__seconds=0.6))
     assert (ending.outcome, ending.error) == ("complete", "")
-    assert 0.6 <= ending.measurements["train_seconds"] < 6.0
+    assert 0.6 <= ending.measurements["train_seconds"] < 1.2
     threads = torch.get_num_threads()
     assert ending.device.endswith(f" x{threads // 2 * 2 or 2} threads")
     assert ending.environment["threads"] == max(1, threads // 2)
@@ -236,7 +244,7 @@ def test_an_exception_in_the_second_rank_is_told(executor: ProcessExecutor) -> N
         "out_of_memory",
         "rank 1: OutOfMemoryError: the second rank has had enough",
     )
-    gone(family(executor.forkserver_pid))
+    await_childless(executor.forkserver_pid)
 
 
 def test_ranks_with_different_data_are_refused(executor: ProcessExecutor) -> None:
@@ -255,7 +263,7 @@ def test_a_killed_rank_ends_the_trial(executor: ProcessExecutor, victim: int) ->
     ending = await_ending(executor)
     assert ending.outcome == "crashed"
     assert ending.error.startswith(f"rank {victim} was killed by SIGKILL")
-    gone(family(executor.forkserver_pid))
+    await_childless(executor.forkserver_pid)
 
 
 def test_a_stopped_trial_leaves_no_rank(executor: ProcessExecutor) -> None:

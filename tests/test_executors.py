@@ -10,7 +10,7 @@ from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import EXECUTORS, TRAINING, Make, await_death, hear_first, hear_out, hear_some, run, task
+from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, hear_some, run, seconds_until_dead, task
 
 from sweep.executors.base import Executor
 from sweep.executors.inline import InlineExecutor
@@ -185,7 +185,7 @@ def test_who_holds_a_trial_dies_and_another_takes_the_next(holder: int, kind: tu
         (ending,) = hear_out(executor, number)
         assert isinstance(ending, Ending)
         assert (ending.outcome, ending.cause) == ("crashed", lost[kind[0], holder])
-        await_death([told.step])
+        seconds_until_dead([told.step], 5.0)
 
 
 # ------------------------------------------------------------------ real trainings

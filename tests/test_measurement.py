@@ -91,7 +91,7 @@ def test_ledger_costs_microseconds_a_step() -> None:
     for _ in range(2000):
         for _ in ledger.waiting(range(1)):
             pass
-    assert (time.perf_counter() - began) / 2000 < 1e-3  # some microseconds, unless the machine is busy
+    assert (time.perf_counter() - began) / 2000 < 100e-6
 
 
 def test_peak_is_what_the_allocator_held_at_once() -> None:

@@ -52,7 +52,7 @@ def test_hundred_thousand_rows_are_fast():
     begin = time.perf_counter()
     mask = non_dominated(np.abs(sphere) * -1)  # the worst case: every row is on the front
     assert mask.all()
-    assert time.perf_counter() - begin < 20.0  # row against row would take minutes
+    assert time.perf_counter() - begin < 1.0
 
 
 def test_hypervolume_of_two_boxes():

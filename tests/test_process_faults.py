@@ -12,7 +12,7 @@ from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import await_death, lives, run, task
+from executor_contract import lives, run, seconds_until_dead, task
 
 from sweep.executors.devices import available_devices
 from sweep.executors.process import ProcessExecutor
@@ -121,14 +121,14 @@ def test_stopping_ends_the_workers_too(make: Make) -> None:
     pids = [told.step, told.num_steps, int(told.epoch)]
     assert all(lives(pid) for pid in pids)
     executor.stop(12)
-    await_death(pids)
+    seconds_until_dead(pids, 1.0)
 
 
 def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(make: Make) -> None:
     told, ending = run(make("ends_with_workers"), task())
     assert isinstance(told, Progress)
     assert ending == Ending("complete")
-    await_death([told.step, told.num_steps, int(told.epoch)], limit_seconds=1.0)  # killed they are, gone in a moment
+    seconds_until_dead([told.step, told.num_steps, int(told.epoch)], 0.2)
 
 
 def test_killing_a_child_alone_ends_its_workers(make: Make) -> None:
@@ -137,7 +137,7 @@ def test_killing_a_child_alone_ends_its_workers(make: Make) -> None:
     told = first_message(executor)
     assert isinstance(told, Progress)
     os.kill(told.step, signal.SIGKILL)
-    await_death([told.num_steps, int(told.epoch)])
+    seconds_until_dead([told.num_steps, int(told.epoch)], 1.0)
 
 
 def test_a_burst_of_messages_arrives_whole_and_in_order(make: Make) -> None:
@@ -282,7 +282,7 @@ def test_a_killed_forkserver_costs_its_trials_and_is_replaced(make: Make) -> Non
     assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
     assert "forkserver" in ending.error
-    await_death([told.step, told.num_steps, int(told.epoch)])
+    seconds_until_dead([told.step, told.num_steps, int(told.epoch)], 1.0)
     executor.start(task(number=2))
     assert isinstance(first_message(executor), Progress)
     assert executor.forkserver_pid != first
@@ -345,7 +345,7 @@ def test_nothing_outlives_the_supervisor(supervisor: tuple[subprocess.Popen[str]
     assert set(marked(marker)) == {process.pid, *told}
     os.kill(process.pid, number)
     process.wait(5)
-    await_death(told)
+    assert seconds_until_dead(told, 2.0) < 2.0
     assert marked(marker) == []
 
 
@@ -363,7 +363,7 @@ def test_nothing_outlives_a_supervisor_killed_at_once(tmp_path: Path) -> None:
         time.sleep(delay)
         process.kill()
         process.wait()
-        await_death(marked(marker))
+        seconds_until_dead(marked(marker), 2.0)
         assert marked(marker) == []
 
 

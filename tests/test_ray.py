@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from executor_contract import await_death, hear_first, hear_out, task
+from executor_contract import hear_first, hear_out, seconds_until_dead, task
 
 from sweep.executors.ray import RayExecutor, check_ray
 from sweep.records.messages import Ending, Progress
@@ -141,7 +141,7 @@ def test_nothing_outlives_the_supervisor(short_folder: Path) -> None:
         pids = [guard, *(each.pid for each in psutil.Process(guard).children(recursive=True))]
         assert trial in pids
         process.kill()
-    await_death(pids)
+    seconds_until_dead(pids, 5.0)
     assert list(short_folder.iterdir()) == [], "the files of the cluster are gone as well"
 
 
@@ -252,5 +252,5 @@ def test_a_lost_machine_of_a_cluster_costs_its_trial_alone(
         executor.start(task(number=5))
         last = hear_first(executor)
         assert isinstance(last, Progress)
-    await_death([int(message.epoch) for message in (*told.values(), last)])
+    seconds_until_dead([int(message.epoch) for message in (*told.values(), last)], 10.0)
     assert psutil.pid_exists(raylets[0]), "what somebody else runs goes on"

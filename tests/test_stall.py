@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from test_process_faults import await_death
+from test_process_faults import seconds_until_dead
 from test_retries import causes, run, small, store
 
 from sweep.executors.consulted import ConsultedExecutor
@@ -168,4 +168,4 @@ def test_a_trial_whose_data_worker_hangs_says_nothing_and_leaves_nothing(executo
         if executor.poll(0.5):
             silent_since = time.monotonic()
     executor.stop(0)
-    await_death([child, worker])
+    seconds_until_dead([child, worker], 5.0)

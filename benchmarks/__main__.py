@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from benchmarks import table
 from benchmarks.harness import ArmsDifferError, Setting, measure, warn_if_busy
 from benchmarks.results import save
+from sweep.config.errors import InputError
 from sweep.measurement.device import resolve_device
-from sweep.spec.errors import InputError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from optuna.samplers import TPESampler
 from benchmarks.asking import asking
 from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.optuna_studies import SPEC, ask_milliseconds, trials
-from sweep.search.optuna_bridge import directions
+from sweep.search.mirror.optuna_bridge import directions
 
 LIMIT_MILLISECONDS = 100.0
 _OPTUNA_MILLISECONDS = 430.0  # what the limit was set against

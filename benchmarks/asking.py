@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, final
 
 from benchmarks.many_trials import fill, many_spec, measured
+from sweep.config.trial_config import flatten
 from sweep.executors.base import Executor
 from sweep.records.messages import Ending, Message, TrialTask
-from sweep.records.store import open_store
-from sweep.search.mirror import Mirror
-from sweep.search.session import KeyMaker
-from sweep.search.tuner import Plan, Tuner
-from sweep.spec.trial import flatten
+from sweep.records.store.store import open_store
+from sweep.search.loop.session import KeyMaker
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
 
 NUM_ASKED = 40  # trials of one figure
 _ROOM = 10_000  # trials that a filled study may still have

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from studies import shipped_studies
-from sweep.records.frames import load_frames
-from sweep.search.session import Options, Session, open_session
-from sweep.spec.study import StudySpec, load_study
+from sweep.config.study import StudySpec, load_study
+from sweep.records.frames.frames import load_frames
+from sweep.search.loop.session import Options, Session, open_session
 
 _MOST_OFF = 1.15
 

@@ -20,8 +20,8 @@ from typing import Any
 from benchmarks.gpu_part import MODULES, measures_of
 from benchmarks.gpu_sheet import Row, Sheet, as_text, is_met
 from benchmarks.results import FOLDER
+from sweep.config.errors import InputError, unknown_name
 from sweep.measurement.device import resolve_device
-from sweep.spec.errors import InputError, unknown_name
 
 TOTAL_SECONDS = 1_440  # of all parts; starting and describing takes some as well
 PART_SECONDS = 570  # of one part

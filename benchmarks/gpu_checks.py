@@ -15,10 +15,10 @@ import torch
 
 from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
-from sweep.executors.process import ProcessExecutor
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
-from sweep.search.single import train_one
-from sweep.spec.trial import TrialConfig, build_config
+from sweep.search.loop.single_trial import train_one
 
 ROOT = Path(__file__).resolve().parents[1]
 PEAK_TARGET, TIME_TARGET = 1.01, 1.03

@@ -19,16 +19,16 @@ from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
 from benchmarks.images import ARCHIVE
 from studies import shipped_studies
-from sweep.analysis.statistics import median_interval
+from sweep.analysis.statistics.intervals import median_interval
+from sweep.config.errors import InputError
+from sweep.config.study import load_study
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.study import load_study
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.closing import loss_and_accuracy
 from sweep.training.data.cache import cache_folder
-from sweep.training.preparation import Workplace, prepare
-from sweep.training.trial import run_trial
-from sweep.training.views import ASKED
+from sweep.training.loop.finish import loss_and_accuracy
+from sweep.training.loop.trial import run_trial
+from sweep.training.recipe.tta import ASKED
+from sweep.training.steps.setup import Workplace, prepare
 
 NUM_SEEDS = 10
 TARGET, VIT_TARGET, VIT_SECONDS = 0.94, 0.9, 300.0

@@ -10,11 +10,11 @@ import torch
 
 from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.estimate import estimate_memory
 from sweep.records.messages import Ending
-from sweep.search.gate import memory_limit_bytes
-from sweep.search.single import train_one
-from sweep.spec.trial import TrialConfig, build_config
+from sweep.search.forecast.memory_gate import memory_limit_bytes
+from sweep.search.loop.single_trial import train_one
 
 LEAST = 24
 MEDIAN_TARGET, REFUSED_TARGET = 0.05, 0.1

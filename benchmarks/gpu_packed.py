@@ -19,11 +19,11 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
-from sweep.executors.mps import mps
-from sweep.executors.process import ProcessExecutor
+from sweep.config.trial_config import build_config
+from sweep.executors.packed.mps import mps
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
-from sweep.spec.trial import build_config
-from sweep.training.models.shape import ImageShape
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
 
 _TRIAL_SECONDS = 3.0  # of a trial that is alone

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from benchmarks.results import FOLDER, slug
-from sweep.records.keys import environment_digest
+from sweep.records.content_key import environment_digest
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Any
 from benchmarks.gpu_cifar import images_folder
 from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
-from sweep.analysis.answering import as_document, recommend
+from sweep.analysis.answer.recommend import as_document, recommend
 from sweep.executors.monitored import source_of
-from sweep.records.frames import load_frames
+from sweep.records.frames.frames import load_frames
 
 NUM_TRIALS = 60
 _SWEEP = "from sweep.cli import main; main()"  # the command, wherever it is installed

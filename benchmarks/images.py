@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.harness import Setting
-from sweep.spec import names
+from sweep.config import names
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 from sweep.training.data.table import DATASETS

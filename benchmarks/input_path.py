@@ -11,12 +11,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from benchmarks.images import cifar_images
+from sweep.config.trial_config import build_config
 from sweep.measurement.device import synchronizer
-from sweep.spec.trial import build_config
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.plan import epoch_windows
-from sweep.training.step import Normalise
+from sweep.training.data.windows import epoch_windows
+from sweep.training.steps.step import Normalise
 
 _BATCH = 512
 _WORKERS = 2

@@ -4,12 +4,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import flatten
 from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.schema import TRIALS
-from sweep.records.store import open_store
-from sweep.search.sobol import SobolPoints
-from sweep.spec.study import StudySpec, build_study
-from sweep.spec.trial import flatten
+from sweep.records.store.schema import TRIALS
+from sweep.records.store.store import open_store
+from sweep.search.samplers.sobol import SobolPoints
 
 _AT_ONCE = 5_000
 

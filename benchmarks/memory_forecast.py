@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.results import FOLDER, slug
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.measurement.device import resolve_device
 from sweep.measurement.environment import describe_environment
-from sweep.probing.datasets import data_facts
+from sweep.probing.data_facts import data_facts
 from sweep.probing.estimate import at_peak, estimate_memory
-from sweep.probing.fakes import Trace, trace_step
-from sweep.probing.scratch import COEFFICIENTS, Coefficients
-from sweep.records.keys import environment_digest
-from sweep.search.single import train_one
-from sweep.spec.trial import TrialConfig, build_config
+from sweep.probing.fake_step import Trace, trace_step
+from sweep.probing.scratch_memory import COEFFICIENTS, Coefficients
+from sweep.records.content_key import environment_digest
+from sweep.search.loop.single_trial import train_one
 
 MEDIAN_TARGET = 0.05
 WORST_TARGET = 0.12

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from benchmarks.harness import Arms, Benchmark, Setting
+from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import synchronizer
-from sweep.spec.trial import build_config
-from sweep.training.preparation import Workplace, prepare
-from sweep.training.step import set_lr
+from sweep.training.steps.setup import Workplace, prepare
+from sweep.training.steps.step import set_lr
 
 _WINDOW_STEPS = 10
 _STEPS = 120  # of an arm, about a second: arms so short that what others do to the machine meets both of a pair

@@ -14,11 +14,11 @@ from benchmarks.asking import InstantExecutor
 from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.many_trials import fill, many_spec
 from benchmarks.optuna_studies import SPEC, load, make_study
-from sweep.records.store import open_store
-from sweep.search.mirror import Mirror
-from sweep.search.optuna_bridge import distributions
-from sweep.search.session import KeyMaker
-from sweep.search.tuner import Plan, Tuner
+from sweep.records.store.store import open_store
+from sweep.search.loop.session import KeyMaker
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_bridge import distributions
+from sweep.search.mirror.optuna_mirror import Mirror
 
 LIMIT_SECONDS = 5.0
 _OPTUNA_SECONDS = 31.0  # what the limit was set against

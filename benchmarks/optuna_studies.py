@@ -12,9 +12,9 @@ from optuna.trial import TrialState, create_trial
 from sqlalchemy import create_engine, text
 
 from benchmarks.many_trials import many_spec, measured
-from sweep.search.optuna_bridge import directions, distributions, from_optuna_params, to_optuna_params
-from sweep.search.sobol import SobolPoints
-from sweep.spec.study import StudySpec
+from sweep.config.study import StudySpec
+from sweep.search.mirror.optuna_bridge import directions, distributions, from_optuna_params, to_optuna_params
+from sweep.search.samplers.sobol import SobolPoints
 
 NAME = "many"
 SPEC = many_spec("many", 1)

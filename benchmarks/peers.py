@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.harness import Arms, ArmsDifferError, Setting
 from benchmarks.trials import Material, accuracy, material, train
-from sweep.training.schedules import Span, lr_factor
+from sweep.training.recipe.schedules import Span, lr_factor
 
 BATCH = 64
 LR = 0.05

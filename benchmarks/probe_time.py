@@ -7,10 +7,10 @@ from statistics import median
 from typing import Any
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
-from sweep.executors.consulted import ConsultedExecutor
+from sweep.config.trial_config import build_config
+from sweep.executors.queryable import ConsultedExecutor
 from sweep.executors.table import make_executor
 from sweep.records.messages import TrialTask
-from sweep.spec.trial import build_config
 
 _ALLOWED_SECONDS = 3.0
 _TIMED_SECONDS = 1.0  # as `sweep probe` has it

@@ -8,10 +8,10 @@ from statistics import median
 from typing import Any
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
+from sweep.config.trial_config import build_config
 from sweep.executors.base import Executor
 from sweep.executors.table import make_executor
 from sweep.records.messages import Ending, TrialTask
-from sweep.spec.trial import build_config
 
 _ALLOWED_SECONDS = 0.2
 _TRIALS = 20  # of an arm, by each executor in turn

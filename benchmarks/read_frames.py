@@ -11,7 +11,7 @@ import optuna
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from benchmarks.many_trials import fill, many_spec
 from benchmarks.optuna_studies import load, make_study
-from sweep.records.frames import load_frames
+from sweep.records.frames.frames import load_frames
 
 
 @contextmanager

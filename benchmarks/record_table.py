@@ -23,10 +23,10 @@ from benchmarks.table_data import offer_data
 from benchmarks.table_design import Job, all_jobs, open_records, train
 from benchmarks.table_export import export
 from benchmarks.table_times import measure_times
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec, load_study
 from sweep.records.messages import Ending, Evaluation, Message
-from sweep.records.store import Store
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec, load_study
+from sweep.records.store.store import Store
 
 FOLDER = Path(__file__).parent / "tables"
 DESIGNS = (FOLDER / "digits.toml", FOLDER / "cifar10.toml")

@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from benchmarks.many_trials import fill, many_spec
-from sweep.records.schema import EVALUATIONS, TRIALS
-from sweep.records.store import Store, open_store
+from sweep.records.store.schema import EVALUATIONS, TRIALS
+from sweep.records.store.store import Store, open_store
 
 _ALLOWED_SECONDS = 3.0
 _EVALUATIONS = 10  # of each trial

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from benchmarks.harness import MIN_PAIRS, Result
+from sweep.config.errors import InputError
 from sweep.measurement.environment import describe_environment
-from sweep.records.keys import environment_digest
-from sweep.spec.errors import InputError
+from sweep.records.content_key import environment_digest
 
 FOLDER = Path(__file__).parent / "results"
 

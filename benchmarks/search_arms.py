@@ -17,12 +17,12 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from benchmarks.harness import Arms, Benchmark, Setting
+from sweep.config.errors import InputError
+from sweep.config.metrics import metric
+from sweep.config.space import Parameter
 from sweep.records.messages import Ending
-from sweep.search.replay import Search, replay
-from sweep.search.table import Point, Table, read_table, study_on
-from sweep.spec.errors import InputError
-from sweep.spec.metrics import metric
-from sweep.spec.space import Parameter
+from sweep.search.replay.recorded_table import Point, Table, read_table, study_on
+from sweep.search.replay.replay import Search, replay
 
 OURS: dict[str, Any] = {"sampler": "cost_aware", "pruner": "front"}
 TARGET = 0.99  # of the table's hypervolume

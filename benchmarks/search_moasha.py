@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.search_arms import TARGET, against, is_ordered
-from sweep.executors.replaying import schedule
+from sweep.config.errors import InputError
+from sweep.config.metrics import metric
 from sweep.records.messages import Evaluation
-from sweep.search.table import Table
-from sweep.spec.errors import InputError
-from sweep.spec.metrics import metric
+from sweep.search.replay.recorded_table import Table
+from sweep.search.replay.replay_executor import schedule
 
 PYTHON = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
 _SCRIPT = Path(__file__).parent / "peer_moasha.py"

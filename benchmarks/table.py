@@ -4,7 +4,7 @@ import importlib
 from typing import cast
 
 from benchmarks.harness import Benchmark
-from sweep.spec.errors import InputError, unknown_name
+from sweep.config.errors import InputError, unknown_name
 
 # Each module holds its ``BENCHMARK``.
 MODULES = {

@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 
 from benchmarks.images import ARCHIVE, cifar_images, offer
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
 
 NUM_VALIDATION = 500  # an evaluation of more would take longer than the epoch before it
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweep.config.errors import InputError
+from sweep.config.space import grid_point, grid_size
+from sweep.config.study import StudySpec, differences
+from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Message, TrialTask
-from sweep.records.store import Store, open_store
-from sweep.spec.errors import InputError
-from sweep.spec.space import grid_point, grid_size
-from sweep.spec.study import StudySpec, differences
-from sweep.spec.trial import TrialConfig
+from sweep.records.store.store import Store, open_store
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,6 @@ def open_records(spec: StudySpec, root: Path) -> Iterator[Store]:
 
 def train(job: Job, threads: int = 1) -> list[Message]:
     """Trains one configuration in this process, by the code that trains it in a study."""
-    from sweep.training.trial import run_trial
+    from sweep.training.loop.trial import run_trial
 
     return list(run_trial(TrialTask(job.number, job.config, device="cpu", threads=threads)))

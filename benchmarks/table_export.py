@@ -12,13 +12,13 @@ from typing import Any
 from benchmarks.table_data import NUM_VALIDATION
 from benchmarks.table_design import all_jobs, open_records
 from benchmarks.table_times import TIMES_FILE, num_rounds, read_times, shape_of, spreads
-from sweep.records.exchange import export_frames
-from sweep.records.frames import load_frames
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation
-from sweep.records.rows import TrialRecord
-from sweep.records.store import Store, open_store
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
 
 Costs = dict[str, float]
 

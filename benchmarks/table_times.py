@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table_design import Job, all_jobs, train
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, build_config, flatten, replace
 from sweep.records.messages import Ending, Evaluation
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig, build_config, flatten, replace
 
 NUM_REPEATS = 5
 _STEPS = 12

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.harness import ArmsDifferError
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.trial import TrialConfig, build_config
 from sweep.training.data.table import load_splits
+from sweep.training.loop.trial import run_trial
 from sweep.training.models.table import build_model
-from sweep.training.step import Normalise
-from sweep.training.trial import run_trial
+from sweep.training.steps.step import Normalise
 
 _OUTSIDE_TRAINING = ("setup", "compile", "warmup", "memory", "eval", "checkpoint", "diagnostics")
 

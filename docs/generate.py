@@ -17,11 +17,11 @@ from typing import Any
 
 from meanings import CONFIGURATION, MEASURED, STUDY
 
-from sweep.records import framing
-from sweep.spec import names
-from sweep.spec.metrics import METRICS
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig
+from sweep.config import names
+from sweep.config.metrics import METRICS
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
+from sweep.records.frames.frames import framing
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from sweep.analysis.shapes import probed_step_seconds
 from sweep.analysis.summary import column, text
+from sweep.analysis.trial_shapes import probed_step_seconds
 
 MAX_ERROR = 200
 

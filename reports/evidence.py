@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import configuration_text, trial_texts
-from sweep.analysis.pareto import front_rank
+from sweep.analysis.statistics.pareto import front_rank
 from sweep.analysis.summary import column, configuration_groups, configurations, objective_table, signs, text
-from sweep.spec.metrics import METRICS
-from sweep.spec.study import StudySpec
+from sweep.config.metrics import METRICS
+from sweep.config.study import StudySpec
 
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000

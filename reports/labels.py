@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sweep.spec.metrics import METRICS
+from sweep.config.metrics import METRICS
 
 
 class Display(NamedTuple):

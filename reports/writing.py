@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.figure import FORMATS, Figure, Format
-from reports.painter import Painter
-from sweep.spec.errors import InputError, shown, unknown_name
+from reports.print.painter import Painter
+from sweep.config.errors import InputError, shown, unknown_name
 
 if TYPE_CHECKING:
     from reports.evidence import FrameSet
@@ -20,14 +20,14 @@ def write_report(
 ) -> Path:
     """Writes ``report.html`` and a picture of each figure beside it; returns the path of the page.
 
-    ``path`` is what :func:`sweep.records.frames.load_frames` takes. ``out`` is the folder to write into, by default
-    the study's own; a path that ends in ``.html`` names the page itself. ``study`` picks one where the records hold
-    several. ``formats`` are those of the pictures: png, svg, pdf. Works while the study runs.
+    ``path`` is what :func:`sweep.records.frames.frames.load_frames` takes. ``out`` is the folder to write into, by
+    default the study's own; a path that ends in ``.html`` names the page itself. ``study`` picks one where the records
+    hold several. ``formats`` are those of the pictures: png, svg, pdf. Works while the study runs.
 
     Raises:
         InputError: there are no records, there is no such format, or the folder cannot be written.
     """
-    from sweep.records.frames import load_frames
+    from sweep.records.frames.frames import load_frames
 
     forms = _check(formats)
     with _painter(forms) as painter, _without_collector():  # it starts while the records are read
@@ -69,8 +69,8 @@ def _painter(forms: Sequence[str]) -> AbstractContextManager[Painter | None]:
 def _write_all(frames: "FrameSet", page_path: Path, forms: Sequence[Format], painter: Painter | None) -> Path:
     # imported late, so that the other process starts before pandas and scipy are here
     from reports.evidence import gather
-    from reports.figures.all import drawn
-    from reports.html import page
+    from reports.figures.all_figures import drawn
+    from reports.page.html import page
 
     tasks: list[tuple[Figure, Format]] = []
 
@@ -94,7 +94,7 @@ def _write_all(frames: "FrameSet", page_path: Path, forms: Sequence[Format], pai
 
 
 def _drawn_here(task: tuple[Figure, Format]) -> bytes:
-    from reports.pictures import picture
+    from reports.print.pictures import picture
 
     return picture(*task)
 

@@ -7,24 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweep.records.frames import load_frames
-    from sweep.search.session import run_study
-    from sweep.search.single import train_trial
-    from sweep.spec.errors import InputError
-    from sweep.spec.study import StudySpec, load_study
-    from sweep.spec.trial import TrialConfig
+    from sweep.config.errors import InputError
+    from sweep.config.study import StudySpec, load_study
+    from sweep.config.trial_config import TrialConfig
+    from sweep.records.frames.frames import load_frames
+    from sweep.search.loop.session import run_study
+    from sweep.search.loop.single_trial import train_trial
 
 __all__ = ["InputError", "StudySpec", "TrialConfig", "load_frames", "load_study", "run_study", "train_trial"]
 
 # Loaded at first use: torch and Optuna take seconds, and a reader of records needs neither.
 _HOMES = {
-    "InputError": "sweep.spec.errors",
-    "StudySpec": "sweep.spec.study",
-    "TrialConfig": "sweep.spec.trial",
-    "load_frames": "sweep.records.frames",
-    "load_study": "sweep.spec.study",
-    "run_study": "sweep.search.session",
-    "train_trial": "sweep.search.single",
+    "InputError": "sweep.config.errors",
+    "StudySpec": "sweep.config.study",
+    "TrialConfig": "sweep.config.trial_config",
+    "load_frames": "sweep.records.frames.frames",
+    "load_study": "sweep.config.study",
+    "run_study": "sweep.search.loop.session",
+    "train_trial": "sweep.search.loop.single_trial",
 }
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import flatten
 from sweep.records.messages import Evaluation
-from sweep.records.rows import TrialRecord
-from sweep.spec.study import StudySpec, build_study
-from sweep.spec.trial import flatten
+from sweep.records.trial_record import TrialRecord
 
 MICRO = [16, 32, 64, 128, 256]
 RATES = [0.003, 0.01, 0.03, 0.1, 0.3]
@@ -122,7 +122,7 @@ class CurveTable:
 
     def front(self) -> set[int]:
         """The points of the true front."""
-        from sweep.analysis.pareto import non_dominated
+        from sweep.analysis.statistics.pareto import non_dominated
 
         rows = np.array([[-self.mean_end(index), *self.costs(index)] for index in range(len(self.points))])
         return set(np.flatnonzero(non_dominated(rows)).tolist())

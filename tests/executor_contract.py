@@ -12,16 +12,15 @@ from typing import Any, final
 import pytest
 from fake_slurm import FakeSlurm
 
-from sweep.executors import slurm_jobs
+from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import DESCRIBER, RUNNER, Executor
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.preload import MODULES
-from sweep.executors.process import ProcessExecutor
-from sweep.executors.ray import RayExecutor
-from sweep.executors.slurm import SlurmExecutor
-from sweep.executors.slurm_settings import SlurmSettings
+from sweep.executors.process.preload import MODULES
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.ray.ray_executor import RayExecutor
+from sweep.executors.slurm.slurm_executor import SlurmExecutor, jobs
+from sweep.executors.slurm.slurm_settings import SlurmSettings
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
-from sweep.spec.trial import TrialConfig
 
 TRAINING = ""  # in place of a runner's name: the real thing
 Make = Callable[[str], Executor]  # with one slot, for the runner of that name in ``executor_runners.py``
@@ -57,7 +56,7 @@ def _slurm() -> Iterator[Make]:
     ):
         for name, value in fake.environment.items():
             patch.setenv(name, value)
-        patch.setattr(slurm_jobs, "ASK_SECONDS", 0.3)
+        patch.setattr(jobs, "ASK_SECONDS", 0.3)
         settings = SlurmSettings(jobs=1, gpus_per_node=0)
 
         def make(runner: str) -> Executor:

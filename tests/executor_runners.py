@@ -17,8 +17,8 @@ from typing import Any
 
 from sweep.executors.base import load_function
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.training import lifeline
-from sweep.training.lifeline import LIFELINE
+from sweep.training import supervisor_link
+from sweep.training.supervisor_link import LIFELINE
 
 ERROR_TEXT = 'line one\nline two: «ü» "quoted"'
 
@@ -245,7 +245,7 @@ def leaves(_task: TrialTask) -> Iterator[Message]:
 
 def beats(_task: TrialTask) -> Iterator[Message]:
     """Says 20,000 times at once that it lives."""
-    lifeline._BEAT_SECONDS = 0.0
+    supervisor_link._BEAT_SECONDS = 0.0
     for _ in range(20_000):
         LIFELINE.beat()
     Path(os.environ["BEATS_FILE"]).touch()

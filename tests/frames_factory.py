@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.probing.shapes import shape_of
+from sweep.config.metrics import METRICS as METRIC_TABLE
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import config_keys, flatten
+from sweep.probing.shape import shape_of
 from sweep.records.columns import MEMORY_PARTS
-from sweep.spec.metrics import METRICS as METRIC_TABLE
-from sweep.spec.study import StudySpec, build_study
-from sweep.spec.trial import config_keys, flatten
 
 SPACE: dict[str, Any] = {
     "model.name": {"choice": ["resnet8", "vit_micro"]},

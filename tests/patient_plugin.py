@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from sweep.training.lifeline import LIFELINE
-from sweep.training.models.shape import ImageShape
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import MODELS
+from sweep.training.supervisor_link import LIFELINE
 
 _STEP = 30  # beyond the rehearsal
 _PATIENCE_SECONDS = 60.0

@@ -6,11 +6,11 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from sweep.spec.trial import DataSection, ModelSection
+from sweep.config.trial_config import DataSection, ModelSection
 from sweep.training.data.images import Images
 from sweep.training.data.splits import Source
 from sweep.training.data.table import DATASETS, digits
-from sweep.training.models.shape import ImageShape
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import MODELS
 
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Ending, Evaluation, Outcome
-from sweep.records.store import Store, open_store
-from sweep.spec.study import StudySpec, build_study
-from sweep.spec.trial import TrialConfig
+from sweep.records.store.store import Store, open_store
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 2}
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from frames_factory import MadeFrames, frames_of, make_spec
 
-from sweep.analysis.pareto import non_dominated
-from sweep.records.rows import TrialRecord
-from sweep.search.confirm import confirmations
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig, flatten
+from sweep.analysis.statistics.pareto import non_dominated
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, flatten
+from sweep.records.trial_record import TrialRecord
+from sweep.search.seed_allocation.confirmation import confirmations
 
 OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 SIGNS = (-1.0, 1.0, 1.0)

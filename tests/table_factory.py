@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sweep.records.exchange import export_frames
-from sweep.records.frames import load_frames
+from sweep.config.space import grid_point, grid_size
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import TrialConfig
+from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation
-from sweep.records.store import open_store
-from sweep.spec.space import grid_point, grid_size
-from sweep.spec.study import StudySpec, build_study
-from sweep.spec.trial import TrialConfig
+from sweep.records.store.store import open_store
 
 EPOCHS = 6
 SETUP_SECONDS = 2.0

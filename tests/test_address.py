@@ -7,8 +7,8 @@ import pytest
 
 from sweep.cli.app import run_app
 from sweep.cli.arguments import study_place
+from sweep.config.errors import InputError
 from sweep.records.address import STORE_VARIABLE, has_password, split_study, store_path
-from sweep.spec.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from frames_factory import make_frames
 
 from studies import shipped_studies
 from sweep.cli.app import run_app
-from sweep.cli.check import tell_advice
-from sweep.spec.advice import advice
-from sweep.spec.study import build_study, load_study
+from sweep.cli.commands.check import tell_advice
+from sweep.config.advice import advice
+from sweep.config.study import build_study, load_study
 
 # a study without a fault
 CLEAN: dict[str, Any] = {
@@ -112,8 +112,8 @@ def test_a_run_says_it_in_a_line_each_before_it_starts(capsys: pytest.CaptureFix
 
 
 def test_what_the_records_say_stands_beside_the_advice() -> None:
-    from sweep.analysis.findings import findings
-    from sweep.cli.check import advice_lines
+    from sweep.analysis.claims.findings import findings
+    from sweep.cli.commands.check import advice_lines
 
     measured = {item.name: item for item in findings(make_frames(200, confirm=4)) if item.verdict != "undecided"}
     assert measured["lr_rule_linear"].verdict == "supported"

@@ -15,15 +15,15 @@ from simulated_studies import simulate
 
 from studies import shipped_studies
 from sweep.analysis import recommend
-from sweep.analysis.answer import USES
-from sweep.analysis.answering import as_document
-from sweep.analysis.choose import config_of
-from sweep.analysis.commands import called, run_more, run_variant
-from sweep.analysis.findings import findings, findings_document
+from sweep.analysis.answer.answer import USES
+from sweep.analysis.answer.choice import config_of
+from sweep.analysis.answer.commands import called, run_more, run_variant
+from sweep.analysis.answer.recommend import as_document
+from sweep.analysis.claims.findings import findings, findings_document
 from sweep.cli.arguments import parse_sets
-from sweep.spec.errors import InputError
-from sweep.spec.study import load_study
-from sweep.spec.trial import build_config, flatten
+from sweep.config.errors import InputError
+from sweep.config.study import load_study
+from sweep.config.trial_config import build_config, flatten
 
 MIB = 2.0**20
 

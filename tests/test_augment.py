@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.trial import TrialConfig, build_config
 from sweep.training import vision
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.mixing import Mixing, mix_images
-from sweep.training.data.plan import epoch_windows
 from sweep.training.data.randaugment import OPERATIONS, apply_operations
-from sweep.training.trial import run_trial
+from sweep.training.data.windows import epoch_windows
+from sweep.training.loop.trial import run_trial
 
 CPU = torch.device("cpu")
 MIXED = {"regularization__mixup": 0.4, "regularization__cutmix": 1.0}

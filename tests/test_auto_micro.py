@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sweep.config import names
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
 from sweep.measurement.device_memory import MemoryUse
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec import names
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config
-from sweep.training.auto_micro import AutoMicro
+from sweep.training.loop.trial import run_trial
 from sweep.training.models import table
-from sweep.training.trial import run_trial
+from sweep.training.steps.auto_micro import AutoMicro
 
 CPU = torch.device("cpu")
 

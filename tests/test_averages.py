@@ -8,20 +8,20 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.ema import Ema
-from sweep.training.evaluated import evaluated_model
-from sweep.training.models.shape import ImageShape
+from sweep.training.loop.trial import run_trial
+from sweep.training.loop.warmup import rehearse
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
-from sweep.training.optimizers import build_optimizer
-from sweep.training.precision import make_precision, place_model
-from sweep.training.preparation import prepare
-from sweep.training.rehearsal import rehearse
-from sweep.training.schedule_free import ScheduleFree
-from sweep.training.step import Batch, Normalise, Step, evaluate
-from sweep.training.story import Story
-from sweep.training.trial import run_trial
+from sweep.training.recipe.ema import Ema
+from sweep.training.recipe.optimizers import build_optimizer
+from sweep.training.recipe.precision import make_precision, place_model
+from sweep.training.recipe.schedule_free import ScheduleFree
+from sweep.training.steps.averaged_weights import evaluated_model
+from sweep.training.steps.setup import prepare
+from sweep.training.steps.step import Batch, Normalise, Step, evaluate
+from sweep.training.steps.trial_state import Story
 
 CPU = torch.device("cpu")
 DIGITS = ImageShape(1, 8, 10)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.measurement.noise_scale import Moments, NoiseScale, estimate
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.batch_schedule import BatchSchedule
-from sweep.training.data.course import Course
-from sweep.training.data.plan import Window
-from sweep.training.noise import NoiseMeter
-from sweep.training.trial import run_trial
+from sweep.training.data.batch_planner import Course
+from sweep.training.data.windows import Window
+from sweep.training.loop.trial import run_trial
+from sweep.training.steps.batch_schedule import BatchSchedule
 
 
 def config(**values: object) -> TrialConfig:

@@ -17,7 +17,7 @@ from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Result, Setting
 from benchmarks.images import cifar_images
 from benchmarks.mfu import training_flops
 from benchmarks.precision import compare
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
 
 CPU = torch.device("cpu")
 LINE = re.compile(r"^(\w+) ratio=([\d.e+-]+) low=(\S+) high=(\S+) target=([\d.]+) n=(\d+)$")

@@ -18,7 +18,7 @@ from benchmarks.gpu_part import Job, Measure, measures_of, run_measure
 from benchmarks.gpu_sheet import Row, Sheet, as_text, is_met
 from benchmarks.harness import Setting
 from benchmarks.mfu import peak_of
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
 
 CPU = torch.device("cpu")
 ENVIRONMENT = {"device": "NVIDIA H200", "driver": "1"}

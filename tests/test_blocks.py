@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sweep.spec.errors import InputError
-from sweep.spec.recipe import ModelSection
+from sweep.config.errors import InputError
+from sweep.config.sections import ModelSection
 from sweep.training.models.blocks import add_stochastic_depth, checkpoint_blocks, residual_blocks, stages
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.norms import GhostBatchNorm2d
-from sweep.training.models.shape import ImageShape
 from sweep.training.models.table import build_model
 
 DIGITS = ImageShape(1, 8, 10)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config, replace
 from sweep.records.messages import INFEASIBLE, Ending, Evaluation, Progress, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config, replace
-from sweep.training.budget import Budget, EvaluationPoints, Mark
-from sweep.training.trial import run_trial
+from sweep.training.loop.trial import run_trial
+from sweep.training.steps.budget import Budget, EvaluationPoints, Mark
 
 
 def budget(*, is_growing: bool = False, **values: object) -> Budget:

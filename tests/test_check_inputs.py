@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sweep.search.session import check_inputs
-from sweep.spec.errors import InputError
-from sweep.spec.study import build_study
-from sweep.spec.trial import build_config
-from sweep.training.data.check import check_data
+from sweep.config.errors import InputError
+from sweep.config.study import build_study
+from sweep.config.trial_config import build_config
+from sweep.search.loop.session import check_inputs
+from sweep.training.data.data_checks import check_data
 from sweep.training.data.table import load_splits
 
 

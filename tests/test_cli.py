@@ -13,7 +13,7 @@ import pytest
 
 from sweep import load_frames
 from sweep.cli.app import run_app
-from sweep.records.framing import TRIAL_COLUMNS
+from sweep.records.frames.framing import TRIAL_COLUMNS
 
 TINY = """
 name = "tiny"
@@ -166,7 +166,7 @@ def test_list_shows_question_and_cost(capsys: pytest.CaptureFixture[str]) -> Non
 def test_new_writes_a_study_that_loads_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "my batch.toml"
     assert run_app(["new", str(path)]) == 0
-    from sweep.spec.study import load_study
+    from sweep.config.study import load_study
 
     assert load_study(path).name == "my_batch"
     assert run_app(["new", str(path)]) == 2

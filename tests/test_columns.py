@@ -5,10 +5,10 @@ from typing import Annotated, Literal, get_args
 import pytest
 from pydantic import Field
 
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import TrialConfig, config_keys, flatten
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS, config_column
 from sweep.records.messages import Outcome
-from sweep.spec.metrics import METRICS
-from sweep.spec.trial import TrialConfig, config_keys, flatten
 
 
 def test_every_key_has_a_column_of_its_type() -> None:

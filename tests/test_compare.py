@@ -12,9 +12,9 @@ from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, ma
 
 from sweep.analysis.comparison import Comparison, compare
 from sweep.cli.app import run_app
-from sweep.records.frames import load_frames
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig, build_config, flatten
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, build_config, flatten
+from sweep.records.frames.frames import load_frames
 
 
 def study(folder: Path, slower: float = 1.0, better: float = 0.0, seeds: int = 3, name: str = "s", **rest: Any) -> Path:

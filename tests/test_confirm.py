@@ -3,11 +3,17 @@
 import numpy as np
 from records_factory import make_spec
 
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, flatten
 from sweep.records.messages import Outcome
-from sweep.records.rows import TrialRecord
-from sweep.search.confirm import candidates, complete_costs, confirmations, front, num_confirming_seeds
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig, flatten
+from sweep.records.trial_record import TrialRecord
+from sweep.search.seed_allocation.confirmation import (
+    candidates,
+    complete_costs,
+    confirmations,
+    front,
+    num_confirming_seeds,
+)
 
 NOISE = 0.003
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from records_factory import make_spec
 
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
 from sweep.executors.inline import InlineExecutor
-from sweep.records.store import Store, open_store
-from sweep.search.mirror import Mirror
-from sweep.search.tuner import Plan, Tuner
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig
+from sweep.records.store.store import Store, open_store
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
 
 
 def study(trials: int = 1) -> StudySpec:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sweep.executors import cores
-from sweep.executors.cores import divide_cores
-from sweep.executors.process import ProcessExecutor
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.process.cpu_cores import divide_cores
+from sweep.executors.process.process_executor import ProcessExecutor, cpu_cores
 from sweep.records.messages import Ending, Message, TrialTask
-from sweep.spec.trial import TrialConfig
 
 
 def machine(folder: Path, nodes: dict[int, str], siblings: dict[int, str], gpus: dict[str, str]) -> None:
@@ -31,9 +30,9 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # eight threads of four cores on two nodes; one GPU on each
     siblings = {core: f"{core % 4},{core % 4 + 4}" for core in range(8)}
     machine(tmp_path, {0: "0,1,4,5", 1: "2,3,6,7"}, siblings, {"0000:01:00.0": "0-1,4-5", "0000:02:00.0": "2-3,6-7"})
-    monkeypatch.setattr(cores, "_CPUS", tmp_path / "cpu")
-    monkeypatch.setattr(cores, "_BUS", tmp_path / "pci")
-    monkeypatch.setattr(cores, "bus_address", {"cuda:0": "0000:02:00.0", "cuda:1": "0000:01:00.0"}.get)
+    monkeypatch.setattr(cpu_cores, "_CPUS", tmp_path / "cpu")
+    monkeypatch.setattr(cpu_cores, "_BUS", tmp_path / "pci")
+    monkeypatch.setattr(cpu_cores, "bus_address", {"cuda:0": "0000:02:00.0", "cuda:1": "0000:01:00.0"}.get)
 
 
 ALL = frozenset(range(8))
@@ -60,7 +59,7 @@ def test_cores_are_divided(devices: list[str], allowed: frozenset[int], expected
 
 
 def test_a_machine_that_tells_nothing_is_divided_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_CPUS", tmp_path)
+    monkeypatch.setattr(cpu_cores, "_CPUS", tmp_path)
     assert divide_cores(["cpu"] * 2, frozenset({3, 5, 7})) == [(3,), (5, 7)]
 
 

@@ -9,20 +9,20 @@ from curve_table import MICRO, RATES, CurveTable, table_spec
 from records_factory import make_spec
 from scipy.stats import norm
 
-from sweep.analysis.pareto import hypervolume, reference_point
+from sweep.analysis.statistics.pareto import hypervolume, reference_point
+from sweep.config.metrics import METRICS
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, flatten
 from sweep.records.messages import Outcome
-from sweep.records.rows import TrialRecord
-from sweep.search.axis import Axis
-from sweep.search.candidates import Candidates, point_key
-from sweep.search.cost_aware import CostAwareSampler
-from sweep.search.encoding import Encoding
-from sweep.search.gains import Belief, OpenSpace
-from sweep.search.gaussian import GaussianProcess
-from sweep.search.learners import Learner
-from sweep.search.samplers import make_sampler
-from sweep.spec.metrics import METRICS
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig, flatten
+from sweep.records.trial_record import TrialRecord
+from sweep.search.samplers.candidate_points import Candidates, point_key
+from sweep.search.samplers.cost_aware import CostAwareSampler
+from sweep.search.samplers.cost_axis import Axis
+from sweep.search.samplers.encoding import Encoding
+from sweep.search.samplers.gaussian_process import GaussianProcess
+from sweep.search.samplers.hypervolume_gain import Belief, OpenSpace
+from sweep.search.samplers.surrogates import Learner
+from sweep.search.samplers.table import make_sampler
 
 Measured = tuple[Outcome, dict[str, float | int]]
 
@@ -59,7 +59,7 @@ def test_a_gaussian_process_finds_what_matters_and_how_noisy_it_is() -> None:
 def test_the_gradient_of_the_fit_is_that_of_its_loss() -> None:
     from scipy.optimize import approx_fprime
 
-    from sweep.search.gaussian import _loss
+    from sweep.search.samplers.gaussian_process import _loss
 
     rng = np.random.default_rng(1)
     x, y = rng.random((12, 2)), rng.normal(size=12)

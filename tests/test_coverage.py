@@ -9,11 +9,11 @@ from frames_factory import frames_of, make_spec
 from simulated_studies import Simulated, simulate, simulate_scattered
 
 from sweep.analysis import recommend
-from sweep.analysis.folklore.rates import rate_power
-from sweep.analysis.regimes import fit_regimes
-from sweep.analysis.statistics import median_interval, pooled_spread, seed_interval
+from sweep.analysis.claims.hypothesis_tests import interval, slope_estimate
+from sweep.analysis.claims.learning_rates import rate_power
+from sweep.analysis.claims.regimes import fit_regimes
+from sweep.analysis.statistics.intervals import median_interval, pooled_spread, seed_interval
 from sweep.analysis.summary import configurations
-from sweep.analysis.verdicts import interval, slope_estimate
 
 NUM_DRAWS = 1000
 # 93 to 97 % is asked for; 1,000 draws of an exact 95 % scatter by 0.7 % themselves

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from records_factory import add_trials, make_spec, make_store
 
-from sweep.cli.dashboard import dashboard
-from sweep.records.store import Store
-from sweep.search.mirror import Mirror
-from sweep.spec.errors import InputError
+from sweep.cli.commands.dashboard import dashboard
+from sweep.config.errors import InputError
+from sweep.records.store.store import Store
+from sweep.search.mirror.optuna_mirror import Mirror
 
 pytest.importorskip("optuna_dashboard", reason="the extra [dashboard] is not installed")
 
@@ -43,7 +43,8 @@ def study(tmp_path: Path) -> Iterator[tuple[Path, Store, Mirror]]:
 @pytest.fixture
 def server(study: tuple[Path, Store, Mirror]) -> Iterator[tuple[int, int]]:
     port = _free_port()
-    code = "import sys; from sweep.cli.dashboard import dashboard; sys.exit(dashboard(sys.argv[1], int(sys.argv[2])))"
+    code = "import sys; from sweep.cli.commands.dashboard import dashboard; "
+    code += "sys.exit(dashboard(sys.argv[1], int(sys.argv[2])))"
     command = [sys.executable, "-c", code, str(study[0]), str(port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sweep.spec.errors import InputError
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.data.check import check_data, data_digest
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.training.data.data_checks import check_data, data_digest
 from sweep.training.data.folder import FolderImages
 from sweep.training.data.images import ArrayImages, Images
-from sweep.training.data.known import KNOWN_SETS, is_reachable
+from sweep.training.data.known_sets import KNOWN_SETS, is_reachable
 from sweep.training.data.table import DATASETS, load_splits
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
@@ -198,8 +198,8 @@ def test_checks_and_digest_import_no_torch(tmp_path: Path) -> None:
     root = write_folder(tmp_path, {"a": 2, "b": 2})
     code = (
         "import sys\n"
-        "from sweep.spec.trial import build_config\n"
-        "from sweep.training.data.check import check_data, data_digest\n"
+        "from sweep.config.trial_config import build_config\n"
+        "from sweep.training.data.data_checks import check_data, data_digest\n"
         f"for values in ({{}}, {{'data.name': 'imagefolder', 'data.root': {str(root)!r}}}):\n"
         "    check_data(build_config(values, 't')), data_digest(build_config(values, 't'))\n"
         "assert not {'torch', 'sklearn'} & set(sys.modules)\n"

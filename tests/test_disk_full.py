@@ -11,15 +11,15 @@ import pytest
 from records_factory import make_spec
 
 from sweep.cli.app import run_app
-from sweep.records.exchange import export_frames
-from sweep.records.frames import load_frames
-from sweep.records.rows import TrialRecord
-from sweep.records.store import StoreError, open_store
-from sweep.search.events import Event, TrialEnded, TrialStarted
-from sweep.search.room import Room
-from sweep.search.session import Options, open_session
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.store import StoreError, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.checkpoint_space import Room
+from sweep.search.loop.events import Event, TrialEnded, TrialStarted
+from sweep.search.loop.session import Options, open_session
 
 _MIB = 1 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -17,14 +17,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from sweep.executors.process import ProcessExecutor
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config
-from sweep.training.data.plan import epoch_windows
-from sweep.training.distributed import _Heard
+from sweep.training.data.windows import epoch_windows
+from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
-from sweep.training.trial import run_trial
+from sweep.training.ranks.launcher import _Heard
 from sweep.training.world import World
 
 PLUGIN = str(Path(__file__).with_name("rank_plugin.py"))
@@ -296,7 +296,7 @@ def gone(processes: list[psutil.Process]) -> None:
 SUPERVISOR = """
 import sys
 sys.path[:] = {path!r}
-from sweep.executors.process import ProcessExecutor
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import decode_task
 executor = ProcessExecutor(devices=["cpu"])
 executor.start(decode_task(sys.argv[1].encode()))

@@ -14,11 +14,11 @@ from frames_factory import make_frames
 
 from reports.evidence import gather
 from reports.figures.marks import floats
+from sweep.config.study import load_study
+from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
-from sweep.spec.study import load_study
-from sweep.spec.trial import build_config
+from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
-from sweep.training.trial import run_trial
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "docs/architecture.md", ROOT / "docs/studies.md"]

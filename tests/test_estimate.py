@@ -9,14 +9,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sweep import train_trial
-from sweep.probing.datasets import data_facts
+from sweep.config import names
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.probing.data_facts import data_facts
 from sweep.probing.estimate import MemoryEstimate, estimate_memory
-from sweep.probing.fakes import MicroSizes, micro_sizes
-from sweep.probing.scratch import Coefficients, Load, find_loads, scratch_bytes
-from sweep.probing.tracker import Held, StepTracker, fake_tensors
-from sweep.spec import names
-from sweep.spec.errors import InputError
-from sweep.spec.trial import TrialConfig, build_config
+from sweep.probing.fake_step import MicroSizes, micro_sizes
+from sweep.probing.memory_tracker import Held, StepTracker, fake_tensors
+from sweep.probing.scratch_memory import Coefficients, Load, find_loads, scratch_bytes
 from sweep.training.data.table import load_splits
 from sweep.training.models import table
 

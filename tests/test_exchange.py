@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from records_factory import add_trials, make_ending, make_evaluation, make_spec, make_store
 
-from sweep.records.exchange import export_frames, exported_study, import_records
-from sweep.records.frames import load_frames
-from sweep.records.frameset import Frames
-from sweep.records.store import Store, open_store
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
+from sweep.records.exchange.exchange import export_frames, exported_study, import_records
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.frameset import Frames
+from sweep.records.store.store import Store, open_store
 
 ODD_TEXTS = [
     "=1+1",

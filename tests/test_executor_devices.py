@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sweep.config.errors import InputError
 from sweep.executors import devices, table
 from sweep.executors.devices import available_devices, pinned_environment
 from sweep.executors.openmp import limit_spinning
-from sweep.spec.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_device_that_is_not_shown_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_supervisor_needs_no_torch() -> None:
     program = (
-        "import sys, sweep.executors.process, sweep.executors.inline;"
+        "import sys, sweep.executors.process.process_executor, sweep.executors.inline;"
         "from sweep.executors.devices import available_devices; available_devices(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -12,10 +12,10 @@ import executor_runners
 import pytest
 from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, hear_some, run, seconds_until_dead, task
 
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.base import Executor
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
-from sweep.spec.trial import TrialConfig, build_config
 
 
 @pytest.fixture(scope="module", params=EXECUTORS)

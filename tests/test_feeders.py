@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from sweep.spec.trial import TrialConfig, build_config
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, pad_images
 from sweep.training.data.crops import make_crops
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder, make_feeder, plain_batches
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.plan import budget_steps, epoch_windows, plan_epoch
-from sweep.training.step import Normalise
+from sweep.training.data.windows import budget_steps, epoch_windows, plan_epoch
+from sweep.training.steps.step import Normalise
 
 CPU = torch.device("cpu")
 

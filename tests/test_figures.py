@@ -8,13 +8,13 @@ from frames_factory import frames_of, make_frames, make_spec
 
 from reports.evidence import MAX_DETAILED, gather
 from reports.figure import Axis, Bars, Density, Intervals, Lines, Panel, Points, Rule
-from reports.figures.all import all_figures
+from reports.figures.all_figures import all_figures
 from reports.figures.curves import curves
 from reports.figures.edges import worst_edge
 from reports.figures.fronts import fronts
 from reports.figures.ledger import outcomes, time_ledger
 from reports.figures.marks import metric_axis, staircase
-from reports.figures.places import parameters
+from reports.figures.positions import parameters
 from reports.figures.slices import slices
 
 TWO = ["val_accuracy", "train_seconds"]

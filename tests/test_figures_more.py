@@ -10,7 +10,7 @@ from frames_factory import frames_of, make_frames, make_spec
 
 from reports.evidence import gather
 from reports.figure import Absent, Bars, Cloud, Heat, Lines, Points, Rule
-from reports.figures.all import drawn
+from reports.figures.all_figures import drawn
 from reports.figures.by_micro import device, medians, memory, straight_line, throughput
 from reports.figures.cloud import cloud
 from reports.figures.curves import curves
@@ -18,7 +18,7 @@ from reports.figures.heat import heat
 from reports.figures.hypervolume import hypervolume
 from reports.figures.importance import explained, importances
 from reports.figures.noise import noise
-from reports.figures.where import where
+from reports.figures.outcome_map import where
 
 TWO = ["val_accuracy", "train_seconds"]
 

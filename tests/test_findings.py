@@ -11,12 +11,12 @@ import pytest
 from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 from scipy import stats
 
-from sweep.analysis.findings import Finding, findings, findings_document
-from sweep.analysis.folklore.rates import rate_power
-from sweep.analysis.ground import common_ground
-from sweep.analysis.regimes import fewest_steps, fit_regimes
-from sweep.analysis.verdicts import Estimate, Region, holm, interval, lean, mean_estimate, slope_estimate
-from sweep.spec.trial import build_config, flatten
+from sweep.analysis.answer.comparable_trials import common_ground
+from sweep.analysis.claims.findings import Finding, findings, findings_document
+from sweep.analysis.claims.hypothesis_tests import Estimate, Region, holm, interval, lean, mean_estimate, slope_estimate
+from sweep.analysis.claims.learning_rates import rate_power
+from sweep.analysis.claims.regimes import fewest_steps, fit_regimes
+from sweep.config.trial_config import build_config, flatten
 
 MIB = 2.0**20
 

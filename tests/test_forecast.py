@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from records_factory import add_trials, make_spec, make_store
 
-from sweep.probing.shapes import micro_batch, num_micro_batches, probed_config, shape_key, shape_of
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.probing.shape import micro_batch, num_micro_batches, probed_config, shape_key, shape_of
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.records.probes import ProbeRecord
-from sweep.search.amounts import amount_of, num_evaluations
-from sweep.search.confirm import confirmations
-from sweep.search.costs import CostModel, interpolate
-from sweep.search.forecast import Forecast, make_forecast
-from sweep.search.gate import Gate
-from sweep.search.outlook import Ahead, Outlook, outlook_of
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.trial import run_trial
+from sweep.records.probe_records import ProbeRecord
+from sweep.search.forecast.memory_gate import Gate
+from sweep.search.forecast.remaining_work import Ahead, Outlook, outlook_of
+from sweep.search.forecast.study_forecast import Forecast, make_forecast
+from sweep.search.forecast.trial_cost import CostModel, interpolate
+from sweep.search.forecast.workload import amount_of, num_evaluations
+from sweep.search.seed_allocation.confirmation import confirmations
+from sweep.training.loop.trial import run_trial
 
 # The law of a made-up machine: seconds of a micro batch of m samples, of an update, of what comes before the clock.
 FIXED, PER_SAMPLE, UPDATE, SETUP, WARMUP, LAUNCH = 2e-3, 1e-4, 5e-4, 0.2, 0.3, 0.02

@@ -8,15 +8,15 @@ import pytest
 from records_factory import make_spec
 from test_tuner import run
 
-from sweep.probing.shapes import micro_batch, num_micro_batches
-from sweep.records.frames import load_frames
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.probing.shape import micro_batch, num_micro_batches
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Outcome
-from sweep.records.store import Store, open_store
-from sweep.search.breaker import Breaker
-from sweep.search.events import Stopped, TrialEnded, TrialStarted
-from sweep.search.gate import Gate, largest_micro, memory_limit_bytes
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig, build_config
+from sweep.records.store.store import Store, open_store
+from sweep.search.forecast.memory_gate import Gate, largest_micro, memory_limit_bytes
+from sweep.search.loop.circuit_breaker import Breaker
+from sweep.search.loop.events import Stopped, TrialEnded, TrialStarted
 
 LIMIT = 256_000  # a micro batch of 256 fits, as a trial of tuner_runners has 1000 bytes for each sample
 

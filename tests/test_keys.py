@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sweep.records import keys
-from sweep.records.keys import code_digest, trial_key
-from sweep.spec.trial import TrialConfig, build_config, flatten
+from sweep.config.trial_config import TrialConfig, build_config, flatten
+from sweep.records import content_key
+from sweep.records.content_key import code_digest, trial_key
 
 
 def _key(**values: Any) -> str:
@@ -38,14 +38,14 @@ def test_defaults_in_writing_and_the_place_of_the_data_do_not() -> None:
 def test_a_field_that_is_added_with_its_default_leaves_older_keys_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _key(**{"optimizer.lr": 0.3})
     with_one_more = dict(flatten(TrialConfig())) | {"model.new": "old behaviour"}
-    monkeypatch.setattr(keys, "_defaults", lambda: with_one_more)
-    monkeypatch.setattr(keys, "flatten", lambda config: flatten(config) | {"model.new": "old behaviour"})
+    monkeypatch.setattr(content_key, "_defaults", lambda: with_one_more)
+    monkeypatch.setattr(content_key, "flatten", lambda config: flatten(config) | {"model.new": "old behaviour"})
     assert _key(**{"optimizer.lr": 0.3}) == before
 
 
 def test_keys_are_the_same_in_another_process_and_torch_is_not_imported() -> None:
     code = (
-        "import sys; from sweep.records.keys import *; from sweep.spec.trial import TrialConfig;"
+        "import sys; from sweep.records.content_key import *; from sweep.config.trial_config import TrialConfig;"
         "print(trial_key(TrialConfig(), 'data', 'code', '2.13.0'), code_digest(), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,17 +18,17 @@ from safetensors.torch import load_file
 from test_checkpoint import curve
 from test_retries import causes, run, small, store
 
+from sweep.config.trial_config import build_config, flatten
 from sweep.executors.monitored import _of_all_attempts
-from sweep.executors.process import ProcessExecutor
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.records.rows import TrialRecord
-from sweep.records.store import Store, open_store
-from sweep.search.departure import Departure, departure_on_signals
-from sweep.search.events import AttemptEnded, Leaving, Stopped
-from sweep.search.outlook import Ahead, outlook_of
-from sweep.spec.trial import build_config, flatten
-from sweep.training.lifeline import LIFELINE
-from sweep.training.trial import run_trial
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast.remaining_work import Ahead, outlook_of
+from sweep.search.loop.events import AttemptEnded, Leaving, Stopped
+from sweep.search.loop.shutdown import Departure, departure_on_signals
+from sweep.training.loop.trial import run_trial
+from sweep.training.supervisor_link import LIFELINE
 
 __all__ = ["store"]  # a fixture
 
@@ -61,8 +61,8 @@ def leave_at(given: TrialTask, step: int) -> list[Message]:
 
 
 def test_a_trial_that_left_goes_on_as_if_it_had_stayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.trial._WINDOW_SECONDS", 0.0)
-    monkeypatch.setattr("sweep.training.trial._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial._WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial._PROGRESS_SECONDS", 0.0)
     expected = list(run_trial(task(tmp_path / "unbroken")))
     broken = task(tmp_path / "broken", tmp_path / "checkpoints")
     busy_seconds, steps = 0.0, []
@@ -214,7 +214,7 @@ SUPERVISOR = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from sweep.search.departure import departure_on_signals
+from sweep.search.loop.shutdown import departure_on_signals
 from test_retries import open_store, run, small
 
 folder, runner, leave_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from sweep.analysis.published_clocks import MEANINGS, published_clocks
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
 from sweep.measurement.clock import PHASES, Laps, Ledger
 from sweep.measurement.environment import describe_environment
-from sweep.records.keys import environment_digest
+from sweep.records.content_key import environment_digest
 from sweep.records.messages import Ending, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config
-from sweep.training.trial import run_trial
+from sweep.training.loop.trial import run_trial
 
 
 def train(folder: Path | None = None, **settings: Any) -> Ending:

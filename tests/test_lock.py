@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sweep.records import lock
-from sweep.records.lock import study_lock
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
+from sweep.records.store.lock import study_lock
+from sweep.records.store.store import lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sweep.records.lock import study_lock
-from sweep.spec.errors import InputError
+from sweep.records.store.lock import study_lock
+from sweep.config.errors import InputError
 try:
     with study_lock(Path(sys.argv[1])):
         print("held", flush=True)

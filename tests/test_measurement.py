@@ -8,13 +8,13 @@ import pytest
 import torch
 from scripted_clock import ScriptedClock
 
+from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import cpu_model, device_class, resolve_device
 from sweep.measurement.environment import describe_environment
-from sweep.measurement.gpu import driver_version
-from sweep.measurement.memory import held_bytes, peak_step_bytes
-from sweep.records.keys import environment_digest
-from sweep.spec.errors import InputError
+from sweep.measurement.nvml import driver_version
+from sweep.measurement.peak_memory import held_bytes, peak_step_bytes
+from sweep.records.content_key import environment_digest
 
 CPU = torch.device("cpu")
 

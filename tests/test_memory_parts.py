@@ -15,21 +15,21 @@ from records_factory import make_spec as records_spec
 
 from reports.evidence import Evidence, gather
 from reports.figure import Absent, Bars, Points, Rule
-from reports.figures.all import drawn
+from reports.figures.all_figures import drawn
 from reports.figures.fronts import fronts
 from reports.figures.memory_parts import memory_parts
-from reports.html import page
-from sweep.analysis.shapes import probe_rows
-from sweep.executors.consulted import ConsultedExecutor
+from reports.page.html import page
+from sweep.analysis.trial_shapes import probe_rows
+from sweep.config.trial_config import TrialConfig, build_config, flatten
 from sweep.executors.inline import InlineExecutor
+from sweep.executors.queryable import ConsultedExecutor
 from sweep.probing.estimate import estimate_memory
-from sweep.probing.shapes import Shape, shape_of
+from sweep.probing.shape import Shape, shape_of
 from sweep.records.messages import Ending
-from sweep.records.probes import ProbeBook, probe_record
-from sweep.records.rows import TrialRecord
-from sweep.search import memory_parts as asked
-from sweep.search.foresight import Foresight
-from sweep.spec.trial import TrialConfig, build_config, flatten
+from sweep.records.probe_records import ProbeBook, probe_record
+from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast.forecaster import Foresight
+from sweep.search.forecast.study_forecast import memory_breakdown as asked
 
 MIB = 2.0**20
 PARTS = {"parameter": 1.0, "gradient": 1.0, "optimizer": 2.0, "activation": 5.0, "temporary": 0.5, "scratch": 0.5}

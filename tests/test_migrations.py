@@ -14,13 +14,13 @@ from postgres_server import Server, postgres
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 from sqlalchemy import MetaData, inspect, text
 
-from sweep.records.frames import load_frames
-from sweep.records.frameset import Frames
-from sweep.records.migrating import known_versions
-from sweep.records.probes import ProbeBook
-from sweep.records.schema import KNOWN_VERSIONS, VERSION
-from sweep.records.store import Store, open_store
-from sweep.search.mirror import open_read_only
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.frameset import Frames
+from sweep.records.probe_records import ProbeBook
+from sweep.records.store.migrating import known_versions
+from sweep.records.store.schema import KNOWN_VERSIONS, VERSION
+from sweep.records.store.store import Store, open_store
+from sweep.search.mirror.optuna_mirror import open_read_only
 
 __all__ = ["postgres"]
 
@@ -96,8 +96,8 @@ def test_a_migrated_store_has_the_tables_of_a_new_one(first: Path, tmp_path: Pat
 
 KILLED = """
 import os, signal, sys
-from sweep.records import opening
-from sweep.records.store import open_store
+from sweep.records.store.store import opening
+from sweep.records.store.store import open_store
 before = opening.add_missing_columns
 def stop(connection, present):
     before(connection, present)

@@ -10,9 +10,9 @@ import pytest
 from optuna.exceptions import StorageInternalError
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 
-from sweep.records.rows import TrialRecord
-from sweep.search.mirror import Mirror, open_read_only
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
+from sweep.records.trial_record import TrialRecord
+from sweep.search.mirror.optuna_mirror import Mirror, open_read_only
 
 
 def _optuna_study(path: Path) -> optuna.Study:
@@ -91,7 +91,7 @@ def test_a_failing_mirror_warns_once_and_never_raises(tmp_path: Path, caplog: py
         assert mirror.catch_up(store.trial_records("s")) == 0
         mirror.push(store.trial_records("s")[0])
         assert mirror.pending(store.trial_records("s")) == []
-    assert [record.name for record in caplog.records] == ["sweep.search.mirror"]
+    assert [record.name for record in caplog.records] == ["sweep.search.mirror.optuna_mirror"]
     mirror.close()
     store.close()
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from sweep.spec.errors import InputError
-from sweep.spec.recipe import ModelSection
-from sweep.training.models.layout import GlobalPool
+from sweep.config.errors import InputError
+from sweep.config.sections import ModelSection
+from sweep.training.models.image_shape import ImageShape
+from sweep.training.models.memory_layout import GlobalPool
 from sweep.training.models.resnets import PadShortcut
-from sweep.training.models.shape import ImageShape
 from sweep.training.models.table import MODELS, build_model, num_parameters
 from sweep.training.models.vits import patch_size
 

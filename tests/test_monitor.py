@@ -12,19 +12,19 @@ from typing import Any, final
 
 import pytest
 
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import build_config
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import MonitoredExecutor
-from sweep.executors.process import ProcessExecutor
-from sweep.measurement.gpu import NvmlSource
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.measurement.device_trace import Reading, Summary, merge, summarise
 from sweep.measurement.host import HostSource
 from sweep.measurement.monitor import Monitor, Source
+from sweep.measurement.nvml import NvmlSource
 from sweep.measurement.quality import MEANINGS
-from sweep.measurement.trace import Reading, Summary, merge, summarise
 from sweep.records.messages import Ending, Message, TrialTask
-from sweep.records.store import open_store
-from sweep.search import session
-from sweep.spec.metrics import METRICS
-from sweep.spec.trial import build_config
+from sweep.records.store.store import open_store
+from sweep.search.loop import session
 from tests.records_factory import make_spec
 from tests.traces_factory import (
     SPANS,

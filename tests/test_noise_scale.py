@@ -13,14 +13,14 @@ from records_factory import add_trials, make_evaluation, make_store
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
+from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.measurement.noise_scale import Moments, estimate
-from sweep.records.frames import load_frames
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask, decode_message, encode_message
-from sweep.records.store import open_store
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config
-from sweep.training.noise import NoiseMeter
-from sweep.training.trial import run_trial
+from sweep.records.store.store import open_store
+from sweep.training.loop.trial import run_trial
 
 
 @pytest.fixture(autouse=True)

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sweep.config.errors import InputError
+from sweep.config.scaling import adam_constants, lr_rule, scaled_ema_decay, scaled_lr, scaled_weight_decay
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.scaling import adam_constants, lr_rule, scaled_ema_decay, scaled_lr, scaled_weight_decay
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.models.shape import ImageShape
+from sweep.training.loop.trial import run_trial
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
-from sweep.training.muon import Muon, orthogonalize
-from sweep.training.optimizers import OPTIMIZERS, build_optimizer
-from sweep.training.schedule_free import ScheduleFree
-from sweep.training.trial import run_trial
+from sweep.training.recipe.muon import Muon, orthogonalize
+from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
+from sweep.training.recipe.schedule_free import ScheduleFree
 
 RATES = (0.1, 0.3, 0.2, 0.05, 0.02)
 

@@ -6,8 +6,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from sweep.records.rows import TrialRecord
-from sweep.search.optuna_bridge import (
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import flatten
+from sweep.records.trial_record import TrialRecord
+from sweep.search.mirror.optuna_bridge import (
     directions,
     distributions,
     from_optuna_params,
@@ -15,8 +17,6 @@ from sweep.search.optuna_bridge import (
     to_optuna_params,
     worst_values,
 )
-from sweep.spec.study import StudySpec, build_study
-from sweep.spec.trial import flatten
 
 
 def _spec() -> StudySpec:

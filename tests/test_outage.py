@@ -13,15 +13,15 @@ from postgres_server import Server, postgres
 from records_factory import add_trials, make_config, make_ending, make_evaluation, make_spec, make_store
 from sqlalchemy import Connection, Engine, event, text
 
+from sweep.config.study import StudySpec
 from sweep.executors.inline import InlineExecutor
-from sweep.records.frames import load_frames
-from sweep.records.lock import database_lock
-from sweep.records.patience import Patience
-from sweep.records.store import Store, StoreError, open_store
-from sweep.search.events import TrialEnded
-from sweep.search.mirror import Mirror
-from sweep.search.tuner import Plan, Tuner
-from sweep.spec.study import StudySpec
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.lock import database_lock
+from sweep.records.store.retry import Patience
+from sweep.records.store.store import Store, StoreError, open_store
+from sweep.search.loop.events import TrialEnded
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
 
 pytestmark = pytest.mark.postgres
 
@@ -87,7 +87,7 @@ def test_a_study_goes_on_after_restarts_and_its_records_are_those_of_an_undistur
     assert len(starters) == 3
     assert sorted(told) == sorted(set(told))
     _assert_equal_records(store.url, tmp_path / "study.sqlite")
-    lines = [record.message for record in caplog.records if record.name == "sweep.records.patience"]
+    lines = [record.message for record in caplog.records if record.name == "sweep.records.store.retry"]
     assert sum("Waiting for it, at most 300 s" in line for line in lines) == 3
     assert sum("answers again after" in line for line in lines) == 3
     assert "canary" not in caplog.text

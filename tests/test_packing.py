@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 from sweep.cli.app import run_app
-from sweep.executors.mps import mps
-from sweep.executors.packed import PackedExecutor, Quote, as_probed
-from sweep.executors.process import ProcessExecutor
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.packed.mps import mps
+from sweep.executors.packed.packed_executor import PackedExecutor, Quote, as_probed
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.measurement.quality import is_disturbed
-from sweep.records.causes import CROWDED, FAULTS_OF_THE_MACHINE
-from sweep.records.frames import load_frames
+from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.search.packing import best_number, check_packing, shapes_of, together
-from sweep.search.session import Options, run_study
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec, build_study
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.trial import run_trial
+from sweep.search.loop.device_sharing import best_number, check_packing, shapes_of, together
+from sweep.search.loop.session import Options, run_study
+from sweep.training.loop.trial import run_trial
 
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="wants two cores")
 BASE: dict[str, Any] = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2}
@@ -291,7 +291,8 @@ def test_without_the_service_trials_take_turns(
 
 def test_the_service_ends_when_its_supervisor_is_killed(control: Path) -> None:
     program = (
-        "import time; from sweep.executors.mps import mps\nwith mps('cuda'): print('on', flush=True); time.sleep(60)"
+        "import time; from sweep.executors.packed.mps import mps\n"
+        "with mps('cuda'): print('on', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout is not None

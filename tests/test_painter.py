@@ -7,9 +7,9 @@ import pytest
 from frames_factory import make_frames
 
 from reports.evidence import gather
-from reports.figures.all import all_figures
-from reports.painter import MAX_PROCESSES, Painter, dumps, loads
-from reports.pictures import picture
+from reports.figures.all_figures import all_figures
+from reports.print.painter import MAX_PROCESSES, Painter, dumps, loads
+from reports.print.pictures import picture
 from reports.writing import write_frames_report
 
 
@@ -27,7 +27,7 @@ def test_it_draws_what_would_be_drawn_here():
 
 
 def test_pictures_are_drawn_here_where_the_process_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("reports.painter._PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr("reports.print.painter._PROGRAM", "raise SystemExit(3)")
     frames = make_frames(3, objectives=["val_accuracy"], space={"batch.micro": {"log2": [4, 6]}})
     path = write_frames_report(frames, tmp_path / "report.html")
     names = {figure.name for figure in all_figures(gather(frames))}

@@ -16,13 +16,12 @@ from postgres_server import postgres, postgres_server
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 from sqlalchemy import text
 
-from sweep.records import reading
-from sweep.records.exchange import export_frames, import_records
-from sweep.records.frames import load_frames
-from sweep.records.lock import database_lock
-from sweep.records.store import Store, StoreError, open_store
-from sweep.search.mirror import Mirror, open_read_only
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
+from sweep.records.exchange.exchange import export_frames, import_records
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.lock import database_lock
+from sweep.records.store.store import Store, StoreError, open_store, reading
+from sweep.search.mirror.optuna_mirror import Mirror, open_read_only
 
 pytestmark = pytest.mark.postgres
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from records_factory import make_spec, make_store
 
-from sweep.executors.consulted import ConsultedExecutor
+from sweep.config.trial_config import TrialConfig, build_config, config_keys
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.process import ProcessExecutor
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.queryable import ConsultedExecutor
 from sweep.measurement.host_memory import available_bytes
+from sweep.probing.micro_batch_search import ProbeFailedError, search_micro, throughput_knee
 from sweep.probing.probe import run_probe
-from sweep.probing.search_micro import ProbeFailedError, search_micro, throughput_knee
-from sweep.probing.shapes import (
+from sweep.probing.shape import (
     AS_THEY_ARE,
     NO_SHAPE,
     SWITCHES,
@@ -27,12 +28,11 @@ from sweep.probing.shapes import (
     shape_of,
     with_micro,
 )
-from sweep.records.frames import load_frames
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, TrialTask
-from sweep.records.probes import ProbeBook, ProbeRecord, open_book
-from sweep.search.prober import ProbePlan, Prober
-from sweep.spec.trial import TrialConfig, build_config, config_keys
-from sweep.training.trial import run_trial
+from sweep.records.probe_records import ProbeBook, ProbeRecord, open_book
+from sweep.search.forecast.prober import ProbePlan, Prober
+from sweep.training.loop.trial import run_trial
 
 TINY: dict[str, Any] = {"data.subset": 200, "batch.micro": 16, "budget.steps": 12, "optimizer.name": "adamw"}
 

@@ -21,14 +21,14 @@ from records_factory import add_trials, make_ending, make_evaluation, make_spec,
 
 from studies import shipped_studies
 from sweep.cli.arguments import parse_sets, study_place
-from sweep.records.exchange import export_frames, import_records
-from sweep.records.frames import load_frames
-from sweep.records.framing import TRIAL_COLUMNS
-from sweep.records.lock import study_lock
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec, build_study, load_study
+from sweep.records.exchange.exchange import export_frames, import_records
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.framing import TRIAL_COLUMNS
 from sweep.records.messages import Ending, Evaluation, Message, Progress, decode_message, encode_message
-from sweep.records.store import StoreError, open_store
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec, build_study, load_study
+from sweep.records.store.lock import study_lock
+from sweep.records.store.store import StoreError, open_store
 
 CASES = os.environ.get("PROPERTY_CASES")
 EASY = settings(

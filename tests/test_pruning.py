@@ -13,17 +13,17 @@ import pytest
 from curve_table import OBJECTIVES, CurveTable, table_spec
 from records_factory import make_spec
 
-from sweep.analysis.extrapolation import NUM_NEAREST, CurveFamily
+from sweep.analysis.statistics.extrapolation import NUM_NEAREST, CurveFamily
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, flatten
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
-from sweep.records.rows import TrialRecord
-from sweep.records.store import Store, open_store
-from sweep.search.candidates import point_key
-from sweep.search.mirror import Mirror
-from sweep.search.pruning import FrontPruner, make_pruner
-from sweep.search.tuner import Plan, Tuner
-from sweep.spec.errors import InputError
-from sweep.spec.trial import TrialConfig, flatten
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.search.pruners.front_pruner import FrontPruner, make_pruner
+from sweep.search.samplers.candidate_points import point_key
 
 SHARES = [0.25, 0.5, 0.75, 1.0]
 

@@ -10,11 +10,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from sweep.analysis import quadratic as theory
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config
-from sweep.training.models.quadratic import NoisyQuadratic
-from sweep.training.trial import run_trial
+from sweep.training.loop.trial import run_trial
+from sweep.training.models.noisy_quadratic import NoisyQuadratic
 
 DIMENSIONS = 256
 START = theory.start(DIMENSIONS) ** 2

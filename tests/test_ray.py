@@ -17,9 +17,9 @@ import psutil
 import pytest
 from executor_contract import hear_first, hear_out, seconds_until_dead, task
 
-from sweep.executors.ray import RayExecutor, check_ray
+from sweep.config.errors import InputError
+from sweep.executors.ray.ray_executor import RayExecutor, check_ray
 from sweep.records.messages import Ending, Progress
-from sweep.spec.errors import InputError
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 OPTIONS = {"runner": "executor_runners:holders", "describer": "executor_runners:describe", "modules": ()}
@@ -29,14 +29,14 @@ OPTIONS = {"runner": "executor_runners:holders", "describer": "executor_runners:
 
 
 def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.ray.find_spec", lambda _name: None)
+    monkeypatch.setattr("sweep.executors.ray.ray_executor.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"Ray is not installed; pip install 'batch-sweep\[ray\]'"):
         check_ray(None)
 
 
 @needs_ray
 def test_a_ray_with_a_known_hole_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.ray.version", lambda _name: "2.51.1")
+    monkeypatch.setattr("sweep.executors.ray.ray_executor.version", lambda _name: "2.51.1")
     with pytest.raises(InputError, match=r"2\.51\.1 is not safe; pip install 'ray>=2\.52'"):
         check_ray(None)
     assert tuple(int(part) for part in importlib.metadata.version("ray").split(".")[:2]) >= (2, 52)
@@ -53,7 +53,7 @@ def test_an_address_is_a_machine_and_no_secret(address: str) -> None:
 
 @needs_ray
 def test_supervising_imports_no_ray() -> None:
-    program = "import sys, sweep.search.session; assert not {'ray', 'torch'} & sys.modules.keys()"
+    program = "import sys, sweep.search.loop.session; assert not {'ray', 'torch'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
@@ -117,7 +117,7 @@ def short_folder() -> Iterator[Path]:
 
 SUPERVISOR = """
 from executor_contract import task, hear_first
-from sweep.executors.ray import RayExecutor
+from sweep.executors.ray.ray_executor import RayExecutor
 
 executor = RayExecutor("cpu", num_cpus=1, runner="executor_runners:holders", modules=())
 executor.start(task(number=1))
@@ -161,7 +161,7 @@ def test_places_of_another_device_class_are_left_out(
 ON_GPUS = """
 import json
 from executor_contract import hear_out, task
-from sweep.executors.ray import RayExecutor
+from sweep.executors.ray.ray_executor import RayExecutor
 
 functions = {"runner": "executor_runners:echo_environment", "describer": "executor_runners:describe", "modules": ()}
 with RayExecutor("auto", world_size=2, **functions) as executor:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep.spec import names
-from sweep.spec.study import build_study
+from sweep.config import names
+from sweep.config.study import build_study
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -46,7 +46,7 @@ def test_the_plug_in_example_adds_a_model(tmp_path: Path) -> None:
     (text,) = (block for block in blocks("python") if "MODELS[" in block)
     ast.parse(text)
     (tmp_path / "mine.py").write_text(text)
-    from sweep.training.models.shape import ImageShape
+    from sweep.training.models.image_shape import ImageShape
     from sweep.training.models.table import MODELS
     from sweep.training.plugins import load_plugin
 

@@ -9,7 +9,7 @@ from records_factory import add_trials, make_spec, make_store
 
 from sweep.cli.app import run_app
 from sweep.cli.arguments import parse_bytes
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
 
 
 @pytest.fixture

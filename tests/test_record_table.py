@@ -10,11 +10,11 @@ from benchmarks import record_table, table_data, table_times
 from benchmarks.record_table import main
 from benchmarks.table_design import all_jobs
 from benchmarks.table_times import read_times, shape_of, spreads
-from sweep.records.frames import load_frames
-from sweep.search.replay import replay
-from sweep.search.table import read_table, study_on
-from sweep.spec.errors import InputError
-from sweep.spec.study import load_study
+from sweep.config.errors import InputError
+from sweep.config.study import load_study
+from sweep.records.frames.frames import load_frames
+from sweep.search.replay.recorded_table import read_table, study_on
+from sweep.search.replay.replay import replay
 
 DESIGN = """
 name = "small"

@@ -8,16 +8,16 @@ import pytest
 from table_factory import EPOCHS, EVALUATION_SECONDS, RESTS, SETUP_SECONDS, accuracy, ending, table_spec, write_table
 
 from sweep.cli.app import run_app
-from sweep.executors.replaying import ReplayingExecutor, SimulatedClock, chatter, schedule
+from sweep.config.errors import InputError
+from sweep.config.space import grid_point, random_point
+from sweep.config.study import StudySpec
 from sweep.records.messages import Ending, Heartbeat, Progress, TrialTask
-from sweep.records.store import open_store
-from sweep.search.replay import replay
-from sweep.search.replay_load import measure_load
-from sweep.search.replays import median_with_misses, searches, summarise
-from sweep.search.table import Table, read_table, study_on
-from sweep.spec.errors import InputError
-from sweep.spec.space import grid_point, random_point
-from sweep.spec.study import StudySpec
+from sweep.records.store.store import open_store
+from sweep.search.replay.recorded_table import Table, read_table, study_on
+from sweep.search.replay.replay import replay
+from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, chatter, schedule
+from sweep.search.replay.replay_load import measure_load
+from sweep.search.replay.replays import median_with_misses, searches, summarise
 
 
 @pytest.fixture(scope="module")

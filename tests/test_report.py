@@ -19,21 +19,21 @@ from markupsafe import escape
 from matplotlib.image import imread
 from records_factory import add_trials, make_store
 
-from reports.answers import answers, effect_text
-from reports.checks import warnings
-from reports.command import train_command
 from reports.evidence import MAX_DETAILED, gather
-from reports.figures.all import all_figures, drawn
-from reports.html import page
+from reports.figures.all_figures import all_figures, drawn
 from reports.labels import format_interval, format_setting, format_value
-from reports.pictures import picture
-from reports.words import basis, front_table, reuse
+from reports.page.answer_texts import answers, effect_text
+from reports.page.html import page
+from reports.page.reading_checks import warnings
+from reports.page.report_texts import basis, front_table, reuse
+from reports.page.train_command import train_command
+from reports.print.pictures import picture
 from reports.writing import write_frames_report
-from sweep.analysis.answering import recommend
-from sweep.analysis.findings import findings
+from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.claims.findings import findings
 from sweep.cli.arguments import parse_sets
-from sweep.spec.errors import InputError
-from sweep.spec.trial import build_config, flatten
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config, flatten
 
 SHADE = "all search trials, darker is more"
 

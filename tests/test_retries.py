@@ -9,15 +9,15 @@ import pytest
 from records_factory import make_spec
 from torch import distributed as dist
 
-from sweep.executors.process import ProcessExecutor
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending
-from sweep.records.store import Store, open_store
-from sweep.search.breaker import Breaker
-from sweep.search.events import AttemptEnded, Event, Stopped
-from sweep.search.mirror import Mirror
-from sweep.search.tuner import Plan, Tuner
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig
+from sweep.records.store.store import Store, open_store
+from sweep.search.loop.circuit_breaker import Breaker
+from sweep.search.loop.events import AttemptEnded, Event, Stopped
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.training.data.feeders import _handed_over
 from sweep.training.outcomes import LeftError, cause_of, classify
 

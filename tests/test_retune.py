@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from records_factory import make_spec
 
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec, differences
+from sweep.config.trial_config import flatten
 from sweep.executors.inline import InlineExecutor
-from sweep.records.rows import TrialRecord
-from sweep.records.store import open_store
-from sweep.search.mirror import Mirror
-from sweep.search.samplers import make_sampler
-from sweep.search.tuner import Plan, Tuner
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec, differences
-from sweep.spec.trial import flatten
+from sweep.records.store.store import open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.search.samplers.table import make_sampler
 
 SPACE: dict[str, Any] = {
     "batch.micro": {"log2": [4, 6]},

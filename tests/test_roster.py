@@ -2,10 +2,10 @@
 
 from records_factory import make_config
 
+from sweep.config.trial_config import flatten
 from sweep.records.messages import Outcome, Phase
-from sweep.records.rows import TrialRecord
-from sweep.search.roster import Roster
-from sweep.spec.trial import flatten
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.trial_index import Roster
 
 
 def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "search") -> TrialRecord:

@@ -12,18 +12,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sweep.config import names
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
-from sweep.spec import names
-from sweep.spec.errors import InputError
-from sweep.spec.metrics import METRICS
-from sweep.spec.trial import build_config
-from sweep.training.models.shape import ImageShape
+from sweep.training.loop.trial import run_trial
+from sweep.training.loop.warmup import Rehearsal
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import MODELS, build_model
 from sweep.training.outcomes import DivergedError, classify, explain_error
 from sweep.training.plugins import load_plugin
-from sweep.training.rehearsal import Rehearsal
-from sweep.training.step import Batch, Step
-from sweep.training.trial import run_trial
+from sweep.training.steps.step import Batch, Step
 
 
 def task(**values: object) -> TrialTask:
@@ -92,7 +92,7 @@ def test_ledger_adds_up() -> None:
 
 
 def test_what_the_receiver_does_meanwhile_is_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.trial._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial._PROGRESS_SECONDS", 0.0)
     messages = []
     for message in run_trial(task()):
         time.sleep(0.2)
@@ -116,13 +116,13 @@ def test_same_task_same_losses(model: str) -> None:
 def test_rehearsal_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"model__dropout": 0.2, "optimizer__name": "adamw", "optimizer__lr": 0.01}
     rehearsed = curve(task(**settings))
-    monkeypatch.setattr("sweep.training.trial.rehearse", lambda *_: Rehearsal(1, 0.001))
+    monkeypatch.setattr("sweep.training.loop.trial.rehearse", lambda *_: Rehearsal(1, 0.001))
     assert curve(task(**settings)) == rehearsed
 
 
 def test_losses_do_not_depend_on_how_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = curve(task())
-    monkeypatch.setattr("sweep.training.trial._WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial._WINDOW_SECONDS", 0.0)
     assert curve(task()) == expected
 
 
@@ -277,7 +277,7 @@ def test_interruption_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sweep.training.closing.evaluate", interrupt)
+    monkeypatch.setattr("sweep.training.loop.finish.evaluate", interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(run_trial(task(budget__steps=1)))
 
@@ -312,7 +312,7 @@ class Watch(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 with Watch():
     torch.zeros(1)
-    import sweep.training.trial, sweep.training.plugins, sweep.training.vision, sweep.training.data.check
+    import sweep.training.loop.trial, sweep.training.plugins, sweep.training.vision, sweep.training.data.data_checks
 assert len(seen) == 1, seen  # the zeros above, which show that the watch sees
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from records_factory import make_spec
 
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import flatten
 from sweep.records.messages import Outcome
-from sweep.records.rows import TrialRecord
-from sweep.search.samplers import WINDOW, make_sampler, window
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import flatten
+from sweep.records.trial_record import TrialRecord
+from sweep.search.samplers.base import WINDOW, window
+from sweep.search.samplers.table import make_sampler
 
 Judge = Callable[[dict[str, float]], tuple[Outcome, dict[str, float | int]]]
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sweep.spec.durations import Durations, parse_durations
-from sweep.spec.errors import InputError
-from sweep.spec.recipe import ScheduleSection
-from sweep.spec.trial import build_config, flatten
-from sweep.training.schedules import SCHEDULES, Span, lr_factor
+from sweep.config.durations import Durations, parse_durations
+from sweep.config.errors import InputError
+from sweep.config.sections import ScheduleSection
+from sweep.config.trial_config import build_config, flatten
+from sweep.training.recipe.schedules import SCHEDULES, Span, lr_factor
 
 SPAN = Span(steps=50, steps_per_epoch=10, samples_per_epoch=640)
 

@@ -11,9 +11,9 @@ from benchmarks import __main__ as command
 from benchmarks import search_arms, search_moasha, table
 from benchmarks.search_arms import is_ordered, optuna_seconds, our_search, our_seconds, our_seconds_with_confirm
 from benchmarks.search_moasha import plain_table
-from sweep.search.table import Table, read_table
-from sweep.spec.errors import InputError
-from sweep.spec.space import Parameter
+from sweep.config.errors import InputError
+from sweep.config.space import Parameter
+from sweep.search.replay.recorded_table import Table, read_table
 
 SEARCHES = ["search_nsga2", "search_default", "search_confirm", "search_front"]
 

@@ -20,12 +20,12 @@ from packaging.requirements import Requirement
 from records_factory import make_spec, make_store
 
 from sweep import TrialConfig
-from sweep.search.session import Options, open_session
-from sweep.spec.errors import InputError
-from sweep.spec.study import build_study
-from sweep.spec.trial import DataSection, config_keys
+from sweep.config.errors import InputError
+from sweep.config.study import build_study
+from sweep.config.trial_config import DataSection, config_keys
+from sweep.search.loop.session import Options, open_session
 from sweep.training.data.downloads import cifar10
-from sweep.training.data.known import KNOWN_SETS
+from sweep.training.data.known_sets import KNOWN_SETS
 from sweep.training.models.pretrained import read_weights
 
 ROOT = Path(__file__).resolve().parents[1]

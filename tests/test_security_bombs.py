@@ -18,14 +18,13 @@ import pytest
 from PIL import Image
 from records_factory import add_trials, make_store
 
-from sweep.executors.forkserver import Child
-from sweep.executors.output import OutputFile
-from sweep.records import limits, parquet
-from sweep.records.exchange import export_frames
-from sweep.records.frames import load_frames
+from sweep.config.errors import InputError
+from sweep.config.study import load_study
+from sweep.executors.child_output import OutputFile
+from sweep.executors.process.forkserver import Child
+from sweep.records.exchange.exchange import export_frames, limits, parquet
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
-from sweep.spec.errors import InputError
-from sweep.spec.study import load_study
 from sweep.training.data import folder
 
 

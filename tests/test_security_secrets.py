@@ -13,8 +13,8 @@ import pytest
 from postgres_server import Server, postgres
 
 from sweep.cli.app import run_app
-from sweep.search.session import Options
-from sweep.spec.errors import shown
+from sweep.config.errors import shown
+from sweep.search.loop.session import Options
 
 __all__ = ["postgres"]
 

@@ -13,17 +13,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sweep.config.metrics import SHARPNESS
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.spec.metrics import SHARPNESS
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training import closing
-from sweep.training.landscape import Landscape
-from sweep.training.models.shape import ImageShape
+from sweep.training.diagnostics.loss_landscape import Landscape
+from sweep.training.diagnostics.sharpness import keskar_sharpness, measure_sharpness, top_eigenvalue
+from sweep.training.loop import finish
+from sweep.training.loop.trial import run_trial
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
-from sweep.training.precision import make_precision, place_model
-from sweep.training.preparation import prepare
-from sweep.training.sharpness import keskar_sharpness, measure_sharpness, top_eigenvalue
-from sweep.training.trial import run_trial
+from sweep.training.recipe.precision import make_precision, place_model
+from sweep.training.steps.setup import prepare
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -216,7 +216,7 @@ def test_a_device_without_room_for_it_does_not_spoil_the_trial(monkeypatch: pyte
     def fail(*_arguments: object) -> dict[str, float]:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(closing, "measure_sharpness", fail)
+    monkeypatch.setattr(finish, "measure_sharpness", fail)
     measured = ending_of(TrialTask(0, config(), device="cpu")).measurements
     assert not set(SHARPNESS) & measured.keys()
     assert measured["train_accuracy"] > 0

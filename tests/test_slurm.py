@@ -14,20 +14,19 @@ import pytest
 from fake_slurm import FakeSlurm
 
 from sweep import load_frames
-from sweep.executors import slurm_jobs
-from sweep.executors.slurm import SlurmExecutor
-from sweep.executors.slurm_cluster import make_cluster
-from sweep.executors.slurm_files import Tail, append_lines
-from sweep.executors.slurm_job import run_job
-from sweep.executors.slurm_settings import SlurmSettings, read_settings
+from sweep.config.errors import InputError
+from sweep.config.study import build_study
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.slurm.job import run_job
+from sweep.executors.slurm.job_files import Tail, append_lines
+from sweep.executors.slurm.slurm_cluster import make_cluster
+from sweep.executors.slurm.slurm_executor import SlurmExecutor, jobs
+from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings
 from sweep.executors.table import check_executor
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
-from sweep.records.rows import TrialRecord
-from sweep.search.attempts import Attempt
-from sweep.search.session import Options, run_study
-from sweep.spec.errors import InputError
-from sweep.spec.study import build_study
-from sweep.spec.trial import TrialConfig
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.attempts import Attempt
+from sweep.search.loop.session import Options, run_study
 from sweep.training.plugins import load_plugin
 
 pytest.importorskip("submitit")
@@ -40,7 +39,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlu
     made = FakeSlurm(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(slurm_jobs, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "ASK_SECONDS", 0.3)
     yield made
     made.close()
 
@@ -225,7 +224,7 @@ def test_a_cluster_that_takes_no_jobs_is_asked_again(
     assert executor.poll(5.0) == [(12, Heartbeat(is_queued=True))]
     cluster.refuse("")
     assert ending_of(executor, 12).outcome == "complete"
-    monkeypatch.setattr(slurm_jobs, "_REFUSED_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "_REFUSED_SECONDS", 0.5)
     cluster.refuse("QOSMaxSubmitJobPerUserLimit")
     executor.start(task())
     ending = ending_of(executor, 12)
@@ -251,7 +250,7 @@ def test_the_machine_is_described_by_a_job(make: Make) -> None:
 def test_a_job_whose_supervisor_is_silent_leaves(
     make: Make, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_jobs, "_STALE_SECONDS", 1.0)
+    monkeypatch.setattr(jobs, "_STALE_SECONDS", 1.0)
     executor = make("leaves")
     executor._jobs._pulse._over.set()  # a supervisor that was stopped
     executor.start(task())

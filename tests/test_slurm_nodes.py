@@ -14,14 +14,14 @@ from test_checkpoint import curve
 from test_distributed import PLUGIN, task
 from test_slurm import cluster, hear, is_ended
 
+from sweep.config.errors import InputError
 from sweep.executors import devices
-from sweep.executors.process import ProcessExecutor
-from sweep.executors.slurm import SlurmExecutor
-from sweep.executors.slurm_job import _device
-from sweep.executors.slurm_settings import SlurmSettings
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.slurm.job import _device
+from sweep.executors.slurm.slurm_executor import SlurmExecutor
+from sweep.executors.slurm.slurm_settings import SlurmSettings
 from sweep.executors.table import Site, check_device, check_ranks, device_type
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
-from sweep.spec.errors import InputError
 
 pytest.importorskip("submitit")
 __all__ = ["cluster"]  # a fixture

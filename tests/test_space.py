@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sweep.spec.space import Parameter, grid_point, grid_size, random_point
+from sweep.config.space import Parameter, grid_point, grid_size, random_point
 
 SPACE = {
     "batch.micro": Parameter(log2=(5, 10)),

@@ -13,14 +13,14 @@ import pytest
 from test_process_faults import seconds_until_dead
 from test_retries import causes, run, small, store
 
-from sweep.executors.consulted import ConsultedExecutor
-from sweep.executors.process import ProcessExecutor
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.queryable import ConsultedExecutor
 from sweep.records.messages import Ending, Heartbeat, Progress, TrialTask
-from sweep.records.store import Store, open_store
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training import lifeline
-from sweep.training.lifeline import LIFELINE
-from sweep.training.trial import run_trial
+from sweep.records.store.store import Store, open_store
+from sweep.training import supervisor_link
+from sweep.training.loop.trial import run_trial
+from sweep.training.supervisor_link import LIFELINE
 
 __all__ = ["store"]  # a fixture
 
@@ -28,7 +28,7 @@ __all__ = ["store"]  # a fixture
 def test_a_silent_trial_is_stopped_and_tried_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweep.executors.forkserver._STOP_SECONDS", 0.3)  # it does not heed SIGTERM
+    monkeypatch.setattr("sweep.executors.process.forkserver._STOP_SECONDS", 0.3)  # it does not heed SIGTERM
     run(store, small(stall_timeout=1.0), "hangs_at_first", tmp_path)
     (record,) = store.trial_records("s")
     assert record.outcome == "complete"
@@ -70,7 +70,7 @@ def test_a_supervisor_that_was_suspended_declares_nothing_dead(tmp_path: Path, s
 
 
 def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.consulted._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("sweep.executors.queryable._POLL_SECONDS", 0.1)
     executor = ProcessExecutor(["cpu"], None, "executor_runners:stopped", modules=())
     with ConsultedExecutor(executor, stall_seconds=0.5) as consulted:
         ending = consulted.ask(TrialTask(0, TrialConfig()))
@@ -84,7 +84,7 @@ def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def beats(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The moments at which this process said that it lives; without a pause between them."""
-    monkeypatch.setattr(lifeline, "_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor_link, "_BEAT_SECONDS", 0.0)
     said: list[float] = []
     LIFELINE.connect(lambda: said.append(time.monotonic()))
     yield said

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sweep.analysis.statistics import (
+from sweep.analysis.statistics.intervals import (
     Spread,
     front_shares,
     median_errors,

@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 
-from sweep.spec.errors import InputError
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.data.plan import epoch_windows
-from sweep.training.models.shape import ImageShape
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.training.data.windows import epoch_windows
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
-from sweep.training.optimizers import OPTIMIZERS, build_optimizer, peak_lr
-from sweep.training.precision import make_precision, place_model
-from sweep.training.step import Normalise, Step, evaluate, set_lr
+from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer, peak_lr
+from sweep.training.recipe.precision import make_precision, place_model
+from sweep.training.steps.step import Normalise, Step, evaluate, set_lr
 
 CPU = torch.device("cpu")
 SHAPE = ImageShape(1, 8, 10)

@@ -13,10 +13,10 @@ import pytest
 from records_factory import add_trials, make_config, make_ending, make_evaluation, make_spec, make_store
 from sqlalchemy import text
 
-from sweep.records.frames import load_frames
-from sweep.records.store import Store, StoreError, open_store
-from sweep.search.mirror import Mirror
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.store import Store, StoreError, open_store
+from sweep.search.mirror.optuna_mirror import Mirror
 
 TESTS = Path(__file__).parent
 
@@ -190,7 +190,7 @@ WRITER = """
 import sys
 sys.path.insert(0, sys.argv[3])
 from records_factory import add_trials
-from sweep.records.store import open_store
+from sweep.records.store.store import open_store
 store = open_store(sys.argv[1])
 for number in range(int(sys.argv[2]), 100_000, 2):
     add_trials(store, ["complete"], first=number)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sweep.analysis.student import density, two_sided, upper_tail
+from sweep.analysis.statistics.student import density, two_sided, upper_tail
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 9, 400])
@@ -24,7 +24,8 @@ def test_without_degrees_the_density_is_the_normal_one() -> None:
 
 
 def test_a_report_waits_for_no_statistics_package() -> None:
-    code = "import sys, reports.html, reports.figures.all; print([m for m in ('scipy.stats', 'scipy.optimize', 'torch')"
+    code = "import sys, reports.page.html, reports.figures.all_figures; "
+    code += "print([m for m in ('scipy.stats', 'scipy.optimize', 'torch')"
     code += " if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from studies import shipped_studies, template
-from sweep.spec.errors import InputError
-from sweep.spec.study import CHANGEABLE, apply_changes, build_study, differences, load_study, parse_seconds
+from sweep.config.errors import InputError
+from sweep.config.study import CHANGEABLE, apply_changes, build_study, differences, load_study, parse_seconds
 
 EXAMPLE = """
 name = "batch_size"

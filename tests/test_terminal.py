@@ -9,9 +9,9 @@ from test_compare import compared
 from sweep.cli.app import run_app
 from sweep.cli.display import Display
 from sweep.cli.formats import visible
-from sweep.records.rows import TrialRecord
-from sweep.search.events import TrialEnded
-from sweep.spec.trial import flatten
+from sweep.config.trial_config import flatten
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.events import TrialEnded
 
 TITLE = "\x1b]0;taken over\x07"
 CLEAR = "\x9b2J\x1b[2J\r"

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
-from reports.drawing import draw_axes, draw_panel
 from reports.figure import Axis, Bars, Panel, Points
-from reports.font import FONT, width_of
-from reports.ticks import usual_ticks
+from reports.print.drawing import draw_axes, draw_panel
+from reports.print.font import FONT, width_of
+from reports.print.ticks import usual_ticks
 
 
 def drawn(panel: Panel, width: float = 4.0) -> Axes:

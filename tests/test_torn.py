@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from records_factory import add_trials, make_store
 
-from sweep.records.exchange import export_frames
-from sweep.records.frames import load_frames
-from sweep.records.frameset import Frames
-from sweep.records.store import StoreError, open_store
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
+from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.frameset import Frames
+from sweep.records.store.store import StoreError, open_store
 
 _NUM_TRIALS = 40
 

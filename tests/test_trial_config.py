@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config, config_keys, flatten, flatten_table, replace
 from sweep.records.messages import TrialTask, decode_task, encode_task
-from sweep.spec.errors import InputError
-from sweep.spec.trial import TrialConfig, build_config, config_keys, flatten, flatten_table, replace
 
 
 def test_defaults_are_valid_and_flatten_to_every_key() -> None:

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from records_factory import make_spec
 
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
 from sweep.executors.inline import InlineExecutor
-from sweep.records.frames import load_frames
-from sweep.records.rows import TrialRecord
-from sweep.records.store import Store, open_store
-from sweep.search.confirm import candidates, front
-from sweep.search.events import AttemptEnded, Event, Leaving, Stopped, TrialEnded, TrialReused, TrialStarted
-from sweep.search.mirror import Mirror
-from sweep.search.reuse import Library
-from sweep.search.tuner import Plan, Tuner
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.earlier.reuse_index import Library
+from sweep.search.loop.events import AttemptEnded, Event, Leaving, Stopped, TrialEnded, TrialReused, TrialStarted
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.search.seed_allocation.confirmation import candidates, front
 
 
 def key_of(config: TrialConfig) -> str:

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.analysis import bottlenecks
+from sweep.analysis.answer.answer import bottlenecks
 from sweep.cli.app import run_app
 from sweep.cli.health import Check
 from sweep.cli.study_health import study_checks
+from sweep.config.trial_config import build_config, flatten
 from sweep.measurement.clock import Ledger, StepWindow
-from sweep.records.frames import load_frames
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, TrialTask
-from sweep.records.store import open_store
-from sweep.search.reuse import portable
-from sweep.spec.trial import build_config, flatten
-from sweep.training import verdict
+from sweep.records.store.store import open_store
+from sweep.search.earlier.reuse_index import portable
 from sweep.training.data.feeders import ReadyFeeder
-from sweep.training.trial import run_trial
-from sweep.training.verdict import CachedSteps, fixed_share, judge
+from sweep.training.diagnostics import bottleneck
+from sweep.training.diagnostics.bottleneck import CachedSteps, fixed_share, judge
+from sweep.training.loop.trial import run_trial
 from tests.records_factory import make_config, make_ending, make_spec
 
 
@@ -83,7 +83,7 @@ def train(**settings: Any) -> Ending:
 def eager(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Looks at short trainings as well, and on however slow a machine."""
     for name, value in {"_MAX_SHARE": 10.0, "_MAX_SECONDS": 60.0, "_LONG_SECONDS": 60.0, "_NUM_STEPS": 4}.items():
-        monkeypatch.setattr(verdict, name, value)
+        monkeypatch.setattr(bottleneck, name, value)
     return monkeypatch
 
 
@@ -103,13 +103,13 @@ def test_a_training_on_slow_data_is_data_bound(eager: pytest.MonkeyPatch) -> Non
 
 
 def test_a_step_that_costs_the_same_for_every_size_is_launch_bound(eager: pytest.MonkeyPatch) -> None:
-    eager.setattr(verdict, "_DATA_SHARE", 10.0)  # a machine that others leave amid this would look like slow data
+    eager.setattr(bottleneck, "_DATA_SHARE", 10.0)  # a machine that others leave amid this would look like slow data
     eager.setattr(torch.nn.Linear, "forward", _slowly(torch.nn.Linear.forward, lambda _images: 0.1))
     assert train(budget__steps=12, batch__micro=4).bottleneck == "launch_bound"
 
 
 def test_a_step_that_grows_with_its_samples_is_compute_bound(eager: pytest.MonkeyPatch) -> None:
-    eager.setattr(verdict, "_DATA_SHARE", 10.0)
+    eager.setattr(bottleneck, "_DATA_SHARE", 10.0)
     slow = _slowly(torch.nn.Linear.forward, lambda images: 0.025 * len(images))
     eager.setattr(torch.nn.Linear, "forward", slow)
     assert train(budget__steps=12, batch__micro=4).bottleneck == "compute_bound"
@@ -131,7 +131,7 @@ def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when
     def fail(*_arguments: object) -> None:
         raise torch.OutOfMemoryError("no room for a second batch")
 
-    eager.setattr(verdict, "_time_in_turn", fail)
+    eager.setattr(bottleneck, "_time_in_turn", fail)
     failed = train(budget__steps=25, batch__micro=16)
     assert (failed.outcome, failed.bottleneck) == ("complete", "")
     assert "no room" in caplog.text

@@ -6,13 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.errors import InputError
-from sweep.spec.trial import TrialConfig, build_config
-from sweep.training.closing import loss_and_accuracy
-from sweep.training.preparation import prepare
-from sweep.training.trial import run_trial
-from sweep.training.views import ASKED, ask_mirrored, ask_once
+from sweep.training.loop.finish import loss_and_accuracy
+from sweep.training.loop.trial import run_trial
+from sweep.training.recipe.tta import ASKED, ask_mirrored, ask_once
+from sweep.training.steps.setup import prepare
 
 CPU = torch.device("cpu")
 

@@ -13,14 +13,14 @@ from records_factory import make_ending, make_spec, make_store
 from test_tuner import run
 
 from sweep.cli.app import run_app
-from sweep.records.exchange import export_frames
-from sweep.records.frames import load_frames
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Outcome
-from sweep.records.store import Store, open_store
-from sweep.search.prior import Earlier, prior_records
-from sweep.search.warm_start import read_earlier
-from sweep.spec.errors import InputError
-from sweep.spec.study import StudySpec
+from sweep.records.store.store import Store, open_store
+from sweep.search.earlier.earlier_results import Earlier, prior_records
+from sweep.search.earlier.warm_start import read_earlier
 
 HERE = "test device"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.training import lifeline
-from sweep.training.lifeline import LIFELINE
+from sweep.training import supervisor_link
+from sweep.training.supervisor_link import LIFELINE
 
 CAPACITY = 512  # micro batches from here on do not fit
 
@@ -156,7 +156,7 @@ def stubborn(_task: TrialTask) -> Iterator[Message]:
 def beating(task: TrialTask) -> Iterator[Message]:
     """Says nothing for three seconds but that it lives."""
     yield Progress(0, 9, 0.0, 1.0)
-    lifeline._BEAT_SECONDS = 0.1
+    supervisor_link._BEAT_SECONDS = 0.1
     until = time.monotonic() + 3
     while time.monotonic() < until:
         LIFELINE.beat()

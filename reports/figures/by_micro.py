@@ -11,9 +11,9 @@ from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Po
 from reports.figures import marks
 from reports.labels import format_value, metric_label, plural
 from reports.palette import NUM_SERIES
-from sweep.analysis.shapes import facts_of, micro_batches
 from sweep.analysis.summary import column, text
-from sweep.spec.metrics import METRICS
+from sweep.analysis.trial_shapes import facts_of, micro_batches
+from sweep.config.metrics import METRICS
 
 NEAR_BEST = 0.95
 DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius", "cpu_load_by_others")

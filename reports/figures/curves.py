@@ -11,7 +11,7 @@ from reports.figures import marks
 from reports.labels import metric_label, plural
 from reports.palette import NUM_SERIES
 from sweep.analysis.summary import column
-from sweep.spec.metrics import METRICS
+from sweep.config.metrics import METRICS
 
 _CURVES = ("val_accuracy", "val_loss")
 _VIEWS = (

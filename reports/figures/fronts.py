@@ -9,7 +9,7 @@ from reports.figure import Absent, Figure, Layer, Panel
 from reports.figures import edges, marks
 from reports.labels import metric_label, plural
 from sweep.analysis.summary import column, text
-from sweep.spec.metrics import METRICS
+from sweep.config.metrics import METRICS
 
 TITLE = "What one objective costs in another"
 

@@ -9,10 +9,10 @@ from reports.describe import settings
 from reports.evidence import Evidence, is_cost, known
 from reports.figure import Absent, Axis, Figure, Heat, Layer, Panel, Points
 from reports.figures import marks
-from reports.figures.places import GLOBAL_BATCH
+from reports.figures.positions import GLOBAL_BATCH
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label, plural
 from sweep.analysis.summary import column
-from sweep.spec.metrics import METRICS
+from sweep.config.metrics import METRICS
 
 RATE = "optimizer.lr"
 MAX_BATCHES = 14

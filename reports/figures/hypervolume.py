@@ -6,8 +6,8 @@ from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Figure, Layer, Lines, Panel
 from reports.figures import marks
 from reports.labels import plural
-from sweep.analysis.pareto import hypervolume as volume
-from sweep.analysis.pareto import non_dominated, reference_point
+from sweep.analysis.statistics.pareto import hypervolume as volume
+from sweep.analysis.statistics.pareto import non_dominated, reference_point
 from sweep.analysis.summary import column, objective_table, signs, text
 
 NUM_MOMENTS = 200

@@ -7,7 +7,7 @@ import pandas as pd
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
 from reports.figures import marks
-from reports.figures.places import GLOBAL_BATCH, parameters
+from reports.figures.positions import GLOBAL_BATCH, parameters
 from reports.labels import key_label, metric_label, plural
 from sweep.analysis.summary import column
 

@@ -10,9 +10,9 @@ import pandas as pd
 from reports.evidence import Evidence, known
 from reports.figure import Axis, Density, Floats, Intervals, Lines, Points
 from reports.labels import OUTCOME_NAMES, metric_label
-from sweep.analysis.pareto import non_dominated
+from sweep.analysis.statistics.pareto import non_dominated
 from sweep.analysis.summary import column
-from sweep.spec.metrics import METRICS
+from sweep.config.metrics import METRICS
 
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

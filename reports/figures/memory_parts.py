@@ -11,8 +11,8 @@ from reports.evidence import Evidence, known
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points, Rule
 from reports.figures.marks import Rows, Values, floats
 from reports.labels import format_value, plural
-from sweep.analysis.shapes import facts_of, probe_rows
 from sweep.analysis.summary import column
+from sweep.analysis.trial_shapes import facts_of, probe_rows
 from sweep.records.columns import MEMORY_PARTS
 
 TITLE = "What the memory of a step is for"

@@ -6,11 +6,11 @@ import pandas as pd
 from reports.evidence import Evidence, known
 from reports.figure import Absent, Figure, Intervals, Layer, Panel
 from reports.figures import edges, marks
-from reports.figures.places import Place, parameter_axis, parameters
+from reports.figures.positions import Place, parameter_axis, parameters
 from reports.labels import metric_label, plural
-from sweep.analysis.pareto import Mask
+from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.summary import column
-from sweep.spec.metrics import METRICS
+from sweep.config.metrics import METRICS
 
 # A slice has many panels; more marks than this in each make a page slow.
 MAX_MARKS = 600

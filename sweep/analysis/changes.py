@@ -1,8 +1,8 @@
 """What changed from one study to another: devices, versions, settings."""
 
-from sweep.analysis.grouping import plain_value, text
-from sweep.records.frameset import Frames
-from sweep.spec.trial import config_keys
+from sweep.analysis.statistics.grouping import plain_value, text
+from sweep.config.trial_config import config_keys
+from sweep.records.frames.frameset import Frames
 
 # Neither says what is trained.
 UNCHANGING = frozenset({"data.root", "seed"})

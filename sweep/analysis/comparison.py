@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.changes import UNCHANGING, changes
-from sweep.analysis.grouping import Grouping, Numbers, column, configuration_groups, group, plain_value, text
-from sweep.analysis.pareto import Values, hypervolume, non_dominated, reference_point
-from sweep.analysis.scales import LOG, Scale, scale_of
-from sweep.analysis.statistics import CONFIDENCE, Interval, Spread, median_errors, pooled_spread
-from sweep.analysis.student import two_sided
-from sweep.records.frameset import Frames
-from sweep.spec.metrics import METRICS
-from sweep.spec.trial import Scalar, config_keys
+from sweep.analysis.statistics.grouping import Grouping, Numbers, column, configuration_groups, group, plain_value, text
+from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread
+from sweep.analysis.statistics.pareto import Values, hypervolume, non_dominated, reference_point
+from sweep.analysis.statistics.scales import LOG, Scale, scale_of
+from sweep.analysis.statistics.student import two_sided
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import Scalar, config_keys
+from sweep.records.frames.frameset import Frames
 
 METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")
 _OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.beliefs import believe, draw_all
-from sweep.analysis.grouping import Grouping, Numbers, column, configuration_groups, group, text
-from sweep.analysis.pareto import Mask, Values, non_dominated
-from sweep.analysis.scales import scale_of
-from sweep.analysis.statistics import front_shares, half_width, median_errors, pooled_spread
-from sweep.spec.metrics import METRICS
+from sweep.analysis.statistics.grouping import Grouping, Numbers, column, configuration_groups, group, text
+from sweep.analysis.statistics.intervals import front_shares, half_width, median_errors, pooled_spread
+from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
+from sweep.analysis.statistics.posterior import believe, draw_all
+from sweep.analysis.statistics.scales import scale_of
+from sweep.config.metrics import METRICS
 
 __all__ = ["USUAL_METRICS", "column", "configuration_groups", "configurations", "objective_table", "signs", "text"]
 

@@ -1,7 +1,6 @@
-"""The front door: ``sweep COMMAND``. It alone prints.
+"""The command line: `sweep COMMAND`.
 
-Exit codes: 0; 1 when the work failed; 2 when the user's input was refused; 130 and 143 when interrupted.
-"""
+Here belongs what parses arguments and prints; nothing imports it."""
 
 
 def main() -> None:

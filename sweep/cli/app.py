@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from sweep.cli import check, compare, estimate, look, probe, recommend, records, replay, run, train
+from sweep.cli.commands import check, compare, estimate, look, probe, recommend, records, replay, run, train
 from sweep.cli.formats import visible
+from sweep.config.errors import InputError
 from sweep.records.address import has_password
-from sweep.records.store import StoreError
-from sweep.search.departure import REASONS
-from sweep.spec.errors import InputError
+from sweep.records.store.store import StoreError
+from sweep.search.loop.shutdown import REASONS
 
 app = typer.Typer(
     name="sweep",

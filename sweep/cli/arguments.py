@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from studies import shipped_studies
+from sweep.config.errors import InputError, shown, unknown_name
+from sweep.config.study import StudySpec, load_study, parse_seconds
+from sweep.config.trial_config import TrialConfig, build_config, replace
 from sweep.records.address import STORE_VARIABLE
-from sweep.spec.errors import InputError, shown, unknown_name
-from sweep.spec.study import StudySpec, load_study, parse_seconds
-from sweep.spec.trial import TrialConfig, build_config, replace
 
 
 def parse_sets(pairs: list[str]) -> dict[str, Any]:

@@ -18,10 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.cli.formats import format_metric, format_seconds, visible
+from sweep.config.metrics import METRICS
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, flatten
 from sweep.records.messages import Evaluation, Progress
-from sweep.records.rows import TrialRecord
-from sweep.search.confirm import front
-from sweep.search.events import (
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.events import (
     AttemptEnded,
     Event,
     Leaving,
@@ -31,9 +33,7 @@ from sweep.search.events import (
     TrialReused,
     TrialStarted,
 )
-from sweep.spec.metrics import METRICS
-from sweep.spec.study import StudySpec
-from sweep.spec.trial import TrialConfig, flatten
+from sweep.search.seed_allocation.confirmation import front
 
 _REDRAW_SECONDS = 0.5
 _FRONT_ROWS = 8

@@ -1,6 +1,6 @@
 """Numbers as people read them, by the metric's unit."""
 
-from sweep.spec.metrics import METRICS
+from sweep.config.metrics import METRICS
 
 _SYMBOLS = {"joules": "J", "watts": "W", "celsius": "°C"}
 # Control characters but line ends and tabs, and those that turn the direction of writing about.

@@ -77,7 +77,7 @@ def _disk() -> Check:
 
 
 def _store() -> Check:
-    from sweep.records.store import open_store
+    from sweep.records.store.store import open_store
 
     with tempfile.TemporaryDirectory() as folder:
         open_store(Path(folder) / "study.sqlite", create=True).close()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from sweep.analysis.bottlenecks import MEANINGS, remedy
+from sweep.analysis.answer.bottlenecks import MEANINGS, remedy
 from sweep.cli.health import Check
 from sweep.measurement.quality import MEANINGS as DOUBTS
 from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.frameset import Frames
+from sweep.records.frames.frameset import Frames
 
 _AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {

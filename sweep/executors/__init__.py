@@ -1,1 +1,3 @@
-"""Where trials run: in this process, or each in a child of its own. See docs/architecture.md."""
+"""Where trials run: in this process, in child processes, on a Ray or a Slurm cluster.
+
+Here belongs what carries out a task and returns its messages; what is proposed or recorded does not."""

@@ -9,7 +9,7 @@ from typing import Any, cast, final
 
 from sweep.executors.base import DESCRIBER, RUNNER, Describer, Executor, Runner, load_function, runner_of
 from sweep.executors.devices import available_devices
-from sweep.executors.escaped import ending_of_escaped
+from sweep.executors.uncaught import ending_of_escaped
 from sweep.records.messages import (
     Ending,
     Message,
@@ -19,7 +19,7 @@ from sweep.records.messages import (
     encode_message,
     encode_task,
 )
-from sweep.training.lifeline import LIFELINE
+from sweep.training.supervisor_link import LIFELINE
 
 
 @final

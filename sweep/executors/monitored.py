@@ -82,7 +82,7 @@ def _of_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, float]
 def source_of(device: str) -> Source:
     """Where readings of ``device`` (``cpu``, or ``cuda:1`` as this process counts them) come from."""
     if device.startswith("cuda"):
-        from sweep.measurement.gpu import NvmlSource
+        from sweep.measurement.nvml import NvmlSource
 
         return NvmlSource(pinned_environment(device)["CUDA_VISIBLE_DEVICES"])
     from sweep.measurement.host import HostSource

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from sweep.config.errors import InputError, unknown_name
 from sweep.executors.base import Executor
 from sweep.executors.devices import available_devices
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.openmp import limit_spinning
-from sweep.executors.process import ProcessExecutor
-from sweep.executors.ray import MOST_GPUS, RayExecutor, check_ray
-from sweep.executors.slurm import SlurmExecutor
-from sweep.executors.slurm_cluster import check_cluster
-from sweep.executors.slurm_settings import read_settings
-from sweep.spec.errors import InputError, unknown_name
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.ray.ray_executor import MOST_GPUS, RayExecutor, check_ray
+from sweep.executors.slurm.slurm_cluster import check_cluster
+from sweep.executors.slurm.slurm_executor import SlurmExecutor
+from sweep.executors.slurm.slurm_settings import read_settings
 
 
 @final
@@ -138,7 +138,7 @@ def _check_ray(site: Site) -> None:
 
 EXECUTORS: dict[str, Kind] = {
     "process": Kind(_process, _devices_here),
-    "packed": Kind(_process, _devices_here),  # by a wrapper, see :mod:`sweep.executors.packed`
+    "packed": Kind(_process, _devices_here),  # by a wrapper, see :mod:`sweep.executors.packed.packed_executor`
     "inline": Kind(_inline, _devices_here),
     "ray": Kind(_ray, _devices_of_ray, _check_ray),
     "slurm": Kind(_slurm, _devices_of_slurm, _check_slurm),

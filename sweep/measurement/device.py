@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from sweep.config.errors import InputError
 from sweep.measurement.clock import Laps
-from sweep.spec.errors import InputError
 
 
 def resolve_device(name: str) -> torch.device:

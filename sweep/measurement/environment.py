@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sweep.measurement.device import cpu_model, device_class
-from sweep.measurement.gpu import driver_version
+from sweep.measurement.nvml import driver_version
 
 _PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
 _OWN_CHECKOUT = Path(__file__).resolve().parents[2]

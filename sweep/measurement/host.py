@@ -7,8 +7,8 @@ from typing import final
 
 import psutil
 
+from sweep.measurement.device_trace import Reading
 from sweep.measurement.monitor import Source
-from sweep.measurement.trace import Reading
 
 _LOOKS_A_TREE = 4
 _MAX_ASKED = 4  # processors whose frequency is read: a file each

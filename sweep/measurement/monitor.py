@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import final
 
-from sweep.measurement.trace import Reading, Span, Summary, merge, summarise
+from sweep.measurement.device_trace import Reading, Span, Summary, merge, summarise
 
 _log = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 0.5

@@ -1,1 +1,3 @@
-"""What can be said about a configuration without training it: a forecast of its memory, and short measurements."""
+"""What a configuration costs before it is trained: estimated memory and short measurements.
+
+Here belongs what needs a model and a step, but no trial."""

@@ -1,19 +1,19 @@
 """The peak memory of a configuration before it is trained: one step of fake tensors, and a fitted term for scratch.
 
 What is forecast is the figure that a trial records as ``peak_memory_bytes``: the most that the allocator holds in a
-step of at most two micro batches, with the optimizer's state already there (``sweep/training/rehearsal.py``).
+step of at most two micro batches, with the optimizer's state already there (``sweep/training/loop/warmup.py``).
 """
 
 from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from sweep.probing.datasets import DataFacts, data_facts
-from sweep.probing.fakes import Trace, is_ready, trace_step
-from sweep.probing.scratch import COEFFICIENTS, Coefficients, scratch_bytes
-from sweep.spec.errors import InputError, unknown_name
-from sweep.spec.trial import TrialConfig
-from sweep.training.data.check import check_precision
+from sweep.config.errors import InputError, unknown_name
+from sweep.config.trial_config import TrialConfig
+from sweep.probing.data_facts import DataFacts, data_facts
+from sweep.probing.fake_step import Trace, is_ready, trace_step
+from sweep.probing.scratch_memory import COEFFICIENTS, Coefficients, scratch_bytes
+from sweep.training.data.data_checks import check_precision
 
 _LABEL_BYTES = 8
 

@@ -7,20 +7,20 @@ from statistics import median
 
 import torch
 
+from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.measurement.device import device_class
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.quality import MIN_WINDOWS, Timing, flags_of, is_worth_repeating
 from sweep.records.messages import Ending, Message, Outcome, TrialTask
-from sweep.spec.errors import InputError
-from sweep.training.data.plan import Window
+from sweep.training.data.windows import Window
+from sweep.training.loop.trial import choose_device
+from sweep.training.loop.warmup import rehearse
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import classify, explain_error
-from sweep.training.preparation import Workplace, prepare
-from sweep.training.rehearsal import rehearse
-from sweep.training.step import Batch, evaluate, set_lr
-from sweep.training.story import Story, Tally
-from sweep.training.trial import choose_device
+from sweep.training.steps.setup import Workplace, prepare
+from sweep.training.steps.step import Batch, evaluate, set_lr
+from sweep.training.steps.trial_state import Story, Tally
 
 _NUM_WINDOWS = 12  # of the timed steps, about
 _LONGEST_WINDOW_SECONDS = 0.1

@@ -1,1 +1,3 @@
-"""See docs/architecture.md for what belongs here."""
+"""What trials leave behind: messages, the store, pandas frames, and files to exchange them.
+
+Here belongs what writes or reads records; what interprets them belongs to `sweep.analysis`."""

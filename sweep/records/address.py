@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
 
 STORE_FILE = "study.sqlite"
 STORE_VARIABLE = "SWEEP_STORE"

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import Scalar, TrialConfig, flatten
 from sweep.records.messages import Evaluation
-from sweep.spec.metrics import METRICS
-from sweep.spec.trial import Scalar, TrialConfig, flatten
 
 Kind = Literal["int", "float", "bool", "text", "time"]
 CONFIG_PREFIX = "config."

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
-from sweep.spec.trial import TrialConfig
+from sweep.config.trial_config import TrialConfig
 
 Outcome = Literal[
     "complete", "pruned", "out_of_memory", "not_fitting", "diverged", "timed_out", "crashed", "cancelled"
@@ -18,6 +18,9 @@ Outcome = Literal[
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 # Outcomes that say something about the configuration, so that a sampler can learn to stay away.
 INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "not_fitting", "diverged", "timed_out"})
+
+# Outcomes that do not count toward the search trials of a study: nothing was trained, or it is trained again.
+NOT_COUNTED: frozenset[str] = frozenset({"cancelled", "not_fitting"})
 
 Phase = Literal["search", "confirm"]
 # What is done with a configuration: it is trained, its steps are timed, or its memory is estimated without a device.
@@ -96,7 +99,9 @@ class Ending:
     bottleneck: str = ""  # what held the training up, where that is known
     # When this attempt trained, by time.perf_counter(), which all processes of a machine share; kept by nobody.
     training_spans: tuple[tuple[float, float], ...] = ()
-    cause: str = ""  # what ended the attempt where that was not the trial itself, see :mod:`sweep.records.causes`
+    cause: str = (
+        ""  # what ended the attempt where that was not the trial itself, see :mod:`sweep.records.attempt_causes`
+    )
 
 
 Message = Progress | Heartbeat | Evaluation | Ending

@@ -1,1 +1,3 @@
-"""See docs/architecture.md for what belongs here."""
+"""The search over configurations: propose, forecast, train or reuse, prune, confirm.
+
+Here belongs what decides which trial runs next; how it runs belongs to `sweep.executors`."""

@@ -5,9 +5,9 @@ import traceback
 import torch
 from torch import distributed as dist
 
-from sweep.records.causes import COLLECTIVE_FAILED, DATA_WORKER_LOST, DEVICE_FAILED, LEFT
+from sweep.config.errors import InputError
+from sweep.records.attempt_causes import COLLECTIVE_FAILED, DATA_WORKER_LOST, DEVICE_FAILED, LEFT
 from sweep.records.messages import Outcome
-from sweep.spec.errors import InputError
 
 _MAX_ERROR_CHARACTERS = 4000
 # What allocators and libraries say that raise something else than torch.OutOfMemoryError.
@@ -73,7 +73,8 @@ def classify(error: Exception) -> Outcome:
 
 
 def cause_of(error: Exception) -> str:
-    """What ended the attempt (:mod:`sweep.records.causes`) where that is not the trial's own fault; else empty."""
+    """What ended the attempt (:mod:`sweep.records.attempt_causes`) where that is not the trial's own fault; else
+    empty."""
     if isinstance(error, LeftError):
         return LEFT
     if classify(error) != "crashed" or not isinstance(error, RuntimeError):

@@ -4,8 +4,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from sweep.spec import names
-from sweep.spec.errors import InputError
+from sweep.config import names
+from sweep.config.errors import InputError
 from sweep.training.data.table import DATASETS
 from sweep.training.models.table import MODELS
 

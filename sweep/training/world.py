@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sweep.training.data.feeders import Batch, Feeder
 from sweep.training.data.images import Images
-from sweep.training.data.plan import Window
+from sweep.training.data.windows import Window
 
 Loaded = TypeVar("Loaded")
 Forward = Callable[[Tensor], Tensor]

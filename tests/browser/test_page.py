@@ -9,7 +9,7 @@ from visiting import Visit
 
 from reports.evidence import MAX_DETAILED, gather
 from reports.figure import Bars, Cloud, Density, Heat, Intervals, Lines, Points
-from reports.figures.all import all_figures
+from reports.figures.all_figures import all_figures
 from reports.writing import write_frames_report
 
 pytestmark = pytest.mark.browser

@@ -13,7 +13,7 @@ import torch
 from storm_processes import trial_of
 from torch import nn
 
-from sweep.training.models.shape import ImageShape
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import MODELS
 
 _MAX_STEPS = 12  # of the few that an attempt has

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sweep.executors import slurm_jobs
+from sweep.config.errors import InputError
+from sweep.config.study import build_study
 from sweep.executors.base import Executor
-from sweep.executors.process import ProcessExecutor
-from sweep.executors.ray import RayExecutor
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.ray.ray_executor import RayExecutor
+from sweep.executors.slurm.slurm_executor import jobs
 from sweep.executors.table import make_executor
-from sweep.records.store import StoreError
-from sweep.search import session
-from sweep.search.tuner import Plan
-from sweep.spec.errors import InputError
-from sweep.spec.study import build_study
-from sweep.training.parent import die_with_parent
+from sweep.records.store.store import StoreError
+from sweep.search.loop import session
+from sweep.search.loop.tuner import Plan
+from sweep.training.parent_death import die_with_parent
 
 
 def _two_slots(name: str, device: str, log_dir: Path | None, *more: Any) -> Executor:
@@ -35,7 +35,7 @@ def _two_slots(name: str, device: str, log_dir: Path | None, *more: Any) -> Exec
 def main(about: dict[str, Any]) -> int:
     """The exit code: that of ``sweep run``."""
     session.make_executor = _two_slots
-    slurm_jobs.ASK_SECONDS = 0.5  # processes of this machine may be asked after often
+    jobs.ASK_SECONDS = 0.5  # processes of this machine may be asked after often
     session.Plan = partial(Plan, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
     options = about["options"]
     if plugin := options.get("plugin"):

@@ -12,14 +12,14 @@ import pytest
 from records_factory import add_trials, make_config, make_ending, make_evaluation, make_store
 from tally import Tally, rounds
 
-from sweep.records.exchange import export_frames, import_records, read_export
-from sweep.records.frames import load_frames
-from sweep.records.frameset import Frames
-from sweep.records.probes import PROBES_FILE, ProbeRecord, open_book
-from sweep.records.store import Store, StoreError, open_store
-from sweep.search.prober import shared_book
-from sweep.spec.errors import InputError
-from sweep.training.checkpoint import CheckpointFolder
+from sweep.config.errors import InputError
+from sweep.records.exchange.exchange import export_frames, import_records, read_export
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.frameset import Frames
+from sweep.records.probe_records import PROBES_FILE, ProbeRecord, open_book
+from sweep.records.store.store import Store, StoreError, open_store
+from sweep.search.forecast.prober import shared_book
+from sweep.training.checkpoints.checkpoint import CheckpointFolder
 from tests.checkpoint_storm import Part
 
 Rows = set[tuple[str, ...]]

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sweep.spec.trial import DataSection, ModelSection
+from sweep.config.trial_config import DataSection, ModelSection
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 from sweep.training.data.table import DATASETS
-from sweep.training.models.shape import ImageShape
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import MODELS
 
 _FAR_BYTES = 2**44

@@ -7,8 +7,8 @@ from statistics import mean, variance
 import pytest
 import torch
 
-from sweep.search.single import train_one
-from sweep.spec.trial import build_config
+from sweep.config.trial_config import build_config
+from sweep.search.loop.single_trial import train_one
 
 pytestmark = [
     pytest.mark.gpu,

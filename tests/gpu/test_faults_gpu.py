@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sweep.executors.process import ProcessExecutor
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
-from sweep.search.single import train_one
-from sweep.spec.trial import TrialConfig, build_config
+from sweep.search.loop.single_trial import train_one
 from sweep.training.plugins import load_plugin
 
 pytestmark = [

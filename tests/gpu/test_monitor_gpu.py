@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from sweep.config.trial_config import build_config
 from sweep.executors.monitored import source_of
-from sweep.measurement.gpu import NvmlSource
-from sweep.measurement.reference import reference_seconds
+from sweep.measurement.nvml import NvmlSource
+from sweep.measurement.reference_work import reference_seconds
 from sweep.records.messages import Ending, TrialTask
-from sweep.records.store import open_store
-from sweep.search.session import Options, run_study
-from sweep.spec.trial import build_config
-from sweep.training.trial import run_trial
+from sweep.records.store.store import open_store
+from sweep.search.loop.session import Options, run_study
+from sweep.training.loop.trial import run_trial
 from tests.records_factory import make_spec
 
 pytestmark = [

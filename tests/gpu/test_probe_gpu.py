@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from sweep.probing.search_micro import MicroSearch, search_micro
-from sweep.probing.shapes import with_micro
-from sweep.search.gate import memory_limit_bytes
-from sweep.search.probe_report import open_prober
-from sweep.search.session import Options, open_session
-from sweep.spec.study import build_study
-from sweep.spec.trial import build_config
+from sweep.config.study import build_study
+from sweep.config.trial_config import build_config
+from sweep.probing.micro_batch_search import MicroSearch, search_micro
+from sweep.probing.shape import with_micro
+from sweep.search.forecast.memory_gate import memory_limit_bytes
+from sweep.search.loop.probe_report import open_prober
+from sweep.search.loop.session import Options, open_session
 
 pytestmark = pytest.mark.gpu
 VALUES: dict[str, Any] = {"model.name": "resnet18", "data.name": "synthetic", "optimizer.name": "adamw"}

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
+from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.spec.trial import build_config
 from sweep.training.data.randaugment import OPERATIONS
-from sweep.training.optimizers import OPTIMIZERS
-from sweep.training.preparation import prepare
-from sweep.training.rehearsal import rehearse
-from sweep.training.step import set_lr
-from sweep.training.story import Story
-from sweep.training.trial import run_trial
+from sweep.training.loop.trial import run_trial
+from sweep.training.loop.warmup import rehearse
+from sweep.training.recipe.optimizers import OPTIMIZERS
+from sweep.training.steps.setup import prepare
+from sweep.training.steps.step import set_lr
+from sweep.training.steps.trial_state import Story
 
 pytestmark = [
     pytest.mark.gpu,

@@ -1,1 +1,3 @@
-"""Images: checks before anything runs, loading, splits, and the way to the device."""
+"""Images: checks before anything runs, loading, splits, augmentation, and transfer to the device.
+
+Here belongs everything between a file and a batch."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sweep.spec.errors import InputError
-from sweep.spec.trial import DataSection
+from sweep.config.errors import InputError
+from sweep.config.trial_config import DataSection
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.known import how_to_get, is_obtainable, is_unpacked
+from sweep.training.data.known_sets import how_to_get, is_obtainable, is_unpacked
 from sweep.training.data.splits import Source
 from sweep.training.vision import datasets
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from sweep.spec.trial import TrialConfig
+from sweep.config.trial_config import TrialConfig
 from sweep.training.data.augment import crop_flip, pad_images
 from sweep.training.data.crops import make_crops
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.mixing import Mixing
-from sweep.training.data.plan import Window, crop_pad, plan_epoch
 from sweep.training.data.randaugment import RandAugment
-from sweep.training.parent import die_with_parent
+from sweep.training.data.windows import Window, crop_pad, plan_epoch
+from sweep.training.parent_death import die_with_parent
 
 # uint8 (b, s, s, c), or float (b, c, s, s) where normalised already, and int64 (b,), both on the device; of mixed
 # images float (b, classes), the weights of the classes

@@ -12,12 +12,12 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from sweep.spec.errors import InputError
-from sweep.spec.trial import DataSection
+from sweep.config.errors import InputError
+from sweep.config.trial_config import DataSection
 from sweep.training.data.cache import cached_pixels
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.splits import Source
-from sweep.training.lifeline import LIFELINE
+from sweep.training.supervisor_link import LIFELINE
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files

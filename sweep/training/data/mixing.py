@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from sweep.spec.trial import TrialConfig
+from sweep.config.trial_config import TrialConfig
 from sweep.training.data.images import Indices
 
 _STREAM = 2  # of the random numbers of an epoch, beside those of the plan

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from sweep.spec.trial import TrialConfig
+from sweep.config.trial_config import TrialConfig
 from sweep.training.data.images import Indices
 
 _LEVELS = 30  # magnitudes go from 0 to this

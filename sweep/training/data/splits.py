@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from sweep.spec.errors import InputError
-from sweep.spec.trial import DataSection
+from sweep.config.errors import InputError
+from sweep.config.trial_config import DataSection
 from sweep.training.data.images import Images, Indices
-from sweep.training.models.shape import ImageShape
+from sweep.training.models.image_shape import ImageShape
 
 _SPLIT_SEED = 20151210  # of the splits, never the trial's seed
 _HELD_OUT = 0.15  # validation, and as much again for test, where a set has no test split of its own

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sweep.spec.errors import InputError, unknown_name
-from sweep.spec.trial import DataSection
+from sweep.config.errors import InputError, unknown_name
+from sweep.config.trial_config import DataSection
 from sweep.training.data.downloads import cifar10, cifar100, fashion_mnist, mnist
 from sweep.training.data.folder import imagefolder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.known import digits_file
+from sweep.training.data.known_sets import digits_file
 from sweep.training.data.splits import Source, Splits, split
-from sweep.training.models.quadratic import blank_images
+from sweep.training.models.noisy_quadratic import blank_images
 
 DatasetFunction = Callable[[DataSection], Source]
 

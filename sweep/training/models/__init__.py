@@ -1,1 +1,3 @@
-"""Reference models; the table of them is in ``sweep.training.models.table``."""
+"""Reference models and what they are built from.
+
+Here belongs one function per model; the table of names is beside them."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
 from sweep.training.vision import resnet, vision_transformer
 
 _BLOCKS = (resnet.BasicBlock, resnet.Bottleneck, vision_transformer.EncoderBlock)

@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from sweep.spec.recipe import ModelSection
+from sweep.config.sections import ModelSection
 
 NormLayer = Callable[[int], nn.Module]
 

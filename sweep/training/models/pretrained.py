@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from sweep.spec.errors import InputError
+from sweep.config.errors import InputError
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which training scripts keep the weights
 _PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile

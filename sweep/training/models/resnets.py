@@ -2,11 +2,11 @@
 
 from torch import Tensor, nn
 
-from sweep.spec.errors import InputError
-from sweep.spec.recipe import ModelSection
-from sweep.training.models.layout import GlobalPool, every_second_pixel
+from sweep.config.errors import InputError
+from sweep.config.sections import ModelSection
+from sweep.training.models.image_shape import ImageShape
+from sweep.training.models.memory_layout import GlobalPool, every_second_pixel
 from sweep.training.models.norms import NormLayer, norm_layer
-from sweep.training.models.shape import ImageShape
 from sweep.training.vision import resnet
 
 _SMALL_SIDE = 64  # images up to this side keep their resolution in the stem

@@ -5,13 +5,13 @@ from functools import partial
 
 from torch import nn
 
-from sweep.spec.errors import InputError, unknown_name
-from sweep.spec.recipe import ModelSection
+from sweep.config.errors import InputError, unknown_name
+from sweep.config.sections import ModelSection
 from sweep.training.models.blocks import add_stochastic_depth, freeze_stages
+from sweep.training.models.image_shape import ImageShape
+from sweep.training.models.noisy_quadratic import noisy_quadratic
 from sweep.training.models.pretrained import load_pretrained
-from sweep.training.models.quadratic import noisy_quadratic
 from sweep.training.models.resnets import cifar_resnet, resnet18, resnet50
-from sweep.training.models.shape import ImageShape
 from sweep.training.models.vits import vit
 
 ModelFunction = Callable[[ModelSection, ImageShape], nn.Module]

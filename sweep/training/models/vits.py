@@ -4,9 +4,9 @@ import math
 
 from torch import nn
 
-from sweep.spec.errors import InputError
-from sweep.spec.recipe import ModelSection
-from sweep.training.models.shape import ImageShape
+from sweep.config.errors import InputError
+from sweep.config.sections import ModelSection
+from sweep.training.models.image_shape import ImageShape
 from sweep.training.vision import vision_transformer
 
 

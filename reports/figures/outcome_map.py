@@ -1,0 +1,43 @@
+"""Where in the space the trials ended how."""
+
+import numpy as np
+import pandas as pd
+
+from reports.evidence import Evidence
+from reports.figure import Absent, Axis, Figure, Layer, Panel
+from reports.figures import marks
+from reports.figures.positions import parameter_axis, parameters
+from reports.labels import OUTCOME_NAMES, plural
+from sweep.analysis.summary import column
+
+TITLE = "Where trials did not complete"
+MAX_COMPLETE = 300
+
+
+def where(evidence: Evidence) -> list[Figure] | Absent:
+    """A panel for each parameter with a row for each outcome; only where a trial ended in another way than complete."""
+    complete = evidence.detailed[(evidence.detailed["outcome"] == "complete").to_numpy(dtype=bool)]
+    frame = pd.concat([evidence.unfinished, complete.tail(MAX_COMPLETE)])
+    present = [name for name in OUTCOME_NAMES if name and (frame["outcome"] == name).any()]
+    if not set(present) - {"complete"}:
+        return Absent(TITLE, "has nothing to show: every trial that ended is complete.")
+    axis = Axis("", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
+    # a fixed spread by trial number, so that equal settings do not hide each other; not that of the choices along x
+    spread = (column(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
+    rows = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
+    panels = []
+    for key in parameters(evidence):
+        x_axis, place = parameter_axis(evidence, key)
+        layers: list[Layer] = list(marks.outcome_points(evidence, frame, place(frame), rows))
+        if layers:
+            panels.append(Panel(x_axis, axis, tuple(layers)))
+    if not panels:
+        return Absent(TITLE, "wants a swept parameter.")
+    caption = f"{plural(len(frame), 'trial')}, by the outcome and the value of each parameter. {_shares(evidence)}"
+    return [Figure("where_outcomes", TITLE, caption, tuple(panels))]
+
+
+def _shares(evidence: Evidence) -> str:
+    ended = {name: count for name, count in evidence.outcomes().items() if name}
+    total = sum(ended.values())
+    return f"{ended.get('complete', 0) / total:.0%} of all {total:,} that ended are complete."

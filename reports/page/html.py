@@ -1,0 +1,130 @@
+"""The page: one file that opens offline under a policy that lets only its own two scripts run."""
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.evidence import Evidence
+from reports.figure import Figure, Panel
+from reports.figures.all_figures import Drawn
+from reports.labels import OUTCOME_NAMES, metric_label
+from reports.page import reading_checks, report_texts
+from reports.page.alt_text import alt_text
+from reports.page.answer_texts import answers
+from reports.page.plot_layout import scales
+from reports.page.traces import figures_json
+from reports.page.trial_details import details, fixed_settings
+from reports.palette import key_glyph, look
+
+# One script, in this order; a later file uses what an earlier one declares.
+_SCRIPTS = ("data.js", "theme.js", "plots.js", "filters.js", "tables.js", "choose.js", "print.js", "start.js")
+
+
+def page(evidence: Evidence, made: Drawn) -> str:
+    """The whole HTML text. The same evidence gives the same bytes: no time, no random name."""
+    plotly, script = _normal(_plotly_script()), _normal(_script())
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_resource),
+    )
+    known = details(evidence)
+    return environment.get_template("page.html.jinja").render(
+        policy=_policy(plotly, script),
+        # not escaped: three files of ours and Plotly's, and JSON without any <, > or &
+        style=Markup(_resource("page.css")),  # nosec B704
+        plotly=Markup(plotly),  # nosec B704
+        script=Markup(script),  # nosec B704
+        data=Markup(_inline_json(figures_json(made.figures) | {"details": known})),  # nosec B704
+        figures=[_figure(figure) for figure in made.figures],
+        absent=made.absent,
+        columns=[column["label"] for column in known["columns"]],
+        num_detailed=len(known["number"]),
+        has_filters=bool(known["filters"]),
+        **_texts(evidence),
+    )
+
+
+def _texts(evidence: Evidence) -> dict[str, Any]:
+    counts = evidence.outcomes()
+    return {
+        "name": evidence.name,
+        "question": evidence.question,
+        "objectives": [metric_label(name).lower() for name in evidence.objectives],
+        "basis": report_texts.basis(evidence),
+        "answers": answers(evidence),
+        "warnings": reading_checks.warnings(evidence),
+        "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
+        "num_trials": len(evidence.trials),
+        "planned": evidence.spec.trials if evidence.spec else None,
+        "fixed": fixed_settings(evidence),
+        "table": report_texts.front_table(evidence),
+        "reuse": report_texts.reuse(evidence),
+        "environments": report_texts.environment_rows(evidence),
+        "devices": report_texts.devices(evidence),
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    views = list(dict.fromkeys(panel.view for panel in figure.panels if panel.view))
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "legend": [(layer.name, look(layer.role).colour, key_glyph(layer)) for layer in figure.legend()],
+        "views": views,
+        "panels": [_panel(figure, panel, views[:1]) for panel in figure.panels],
+        "is_single": sum(panel.view in ("", *views[:1]) for panel in figure.panels) == 1,
+    }
+
+
+def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any]:
+    return {
+        "title": panel.title,
+        "alt": alt_text(figure, panel),
+        "view": panel.view,
+        "is_hidden": panel.view not in ("", *first_view),
+        "is_space": panel.z is not None,
+        "scales": [(which, chosen["first"] == "log") for which, chosen in scales(panel).items()],
+    }
+
+
+def _policy(*scripts: str) -> str:
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    sources = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _inline_json(data: object) -> str:
+    """JSON that cannot end its script element, whatever stands in it."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _normal(script: str) -> str:
+    # a browser turns \r\n into \n before it hashes
+    return script.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _script() -> str:
+    # in a function of its own, so that nothing of it is global
+    parts = "\n".join(_resource(name) for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+def _plotly_script() -> str:
+    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+
+
+def _resource(name: str) -> str:
+    return (resources.files("reports") / "page" / name).read_text(encoding="utf-8")

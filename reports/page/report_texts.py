@@ -1,0 +1,146 @@
+"""The texts and tables of a report, without any markup."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from reports.describe import measured, plain
+from reports.evidence import Evidence
+from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label, plural
+from reports.page.train_command import train_commands
+from sweep.analysis.summary import USUAL_METRICS, column, text
+from sweep.config.metrics import METRICS
+
+MAX_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the table: what it shows, what it sorts by, a smaller second line."""
+
+    text: str
+    key: float | str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration of the table; ``trial`` is the first that its values rest on."""
+
+    cells: tuple[Cell, ...]
+    command: str
+    confirmed: bool
+    trial: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """The sortable table of the front; ``num_left_out`` rows were too many."""
+
+    heads: tuple[str, ...]
+    rows: tuple[Row, ...]
+    num_left_out: int
+
+
+def basis(evidence: Evidence) -> str:
+    """What the answer rests on, in one sentence."""
+    done, frame = len(evidence.search), evidence.configurations
+    if not len(frame):
+        return "There is no answer yet: no trial has completed."
+    begin = f"{plural(done, 'search trial')} completed with one seed each"
+    if not evidence.num_confirmed:
+        return f"{begin}; none is confirmed with a fresh seed, so every figure below is from one seed."
+    chosen = frame[frame["confirmed"].to_numpy(dtype=bool)]
+    counts = sorted(set(chosen["num_seeds"].tolist()))
+    seeds = plural(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
+    how_many = plural(len(chosen), "configuration")
+    return f"{begin}; {how_many} of the front trained again with {seeds}."
+
+
+def front_table(evidence: Evidence) -> Table:
+    """Confirmed configurations and the search front; those of the answer's front first."""
+    frame = evidence.configurations
+    confirmed, search_front = (frame[name].to_numpy(dtype=bool) for name in ("confirmed", "on_search_front"))
+    shown = frame[confirmed | search_front].sort_values(
+        ["confirmed", "on_front", "number"], ascending=[False, False, True], kind="stable"
+    )
+    others = _other_metrics(evidence, shown)
+    settings = evidence.swept
+    values, side_values = ([metric_label(name) for name in names] for names in (evidence.objectives, others))
+    keys = [key_label(key).capitalize() for key in settings]
+    heads = ("Trial", "Seeds", *values, "On the front", *keys, *side_values)  # what it is before what else it does
+    first = shown.head(MAX_ROWS)
+    rows = tuple(
+        _row(row, command, settings, evidence.objectives, others)
+        for (_, row), command in zip(first.iterrows(), train_commands(first), strict=True)
+    )
+    return Table(heads, rows, max(0, len(shown) - MAX_ROWS))
+
+
+def _other_metrics(evidence: Evidence, frame: pd.DataFrame) -> tuple[str, ...]:
+    others = (name for name in USUAL_METRICS if name not in evidence.objectives)
+    return tuple(name for name in others if np.isfinite(column(frame, name)).any())
+
+
+def _row(
+    row: pd.Series, command: str, settings: tuple[str, ...], objectives: Sequence[str], others: Sequence[str]
+) -> Row:
+    failed = f"{row['num_failed_seeds']} failed" if row["num_failed_seeds"] else ""
+    seeds = Cell(f"{row['num_seeds']} fresh", float(row["num_seeds"]), failed)
+    cells = [Cell(str(row["number"]), float(row["number"]))]
+    cells.append(seeds if row["confirmed"] else Cell("1 (search)", 0.0, failed))
+    cells += [_measured_cell(row, name) for name in objectives]
+    cells.append(_certainty(row))
+    cells += [_setting(plain(row[f"config.{key}"])) for key in settings]
+    cells += [_measured_cell(row, name) for name in others]
+    return Row(tuple(cells), command, bool(row["confirmed"]), row["numbers"][0])
+
+
+def _measured_cell(row: pd.Series, name: str) -> Cell:
+    value = measured(row, name)
+    interval = format_interval(METRICS[name].unit, measured(row, f"{name}_low"), measured(row, f"{name}_high"), value)
+    return Cell(format_metric(name, value), value if math.isfinite(value) else "", interval)
+
+
+def _setting(value: object) -> Cell:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return Cell(format_setting(value), float(value) if number and isinstance(value, int | float) else str(value))
+
+
+def _certainty(row: pd.Series) -> Cell:
+    share = measured(row, "p_front")
+    if math.isnan(share):
+        return Cell("in the search" if row["on_search_front"] else "no", -1.0)
+    return Cell("yes" if row["on_front"] else "no", share, f"{share:.0%} sure")
+
+
+def reuse(evidence: Evidence) -> str:
+    """How many trials were taken from earlier records and what that saved; "" when none was."""
+    reused = evidence.trials[text(evidence.trials, "reused_from") != ""]
+    if not len(reused):
+        return ""
+    saved = float(np.nansum(column(reused, "total_seconds")))
+    sources = sorted({str(origin).rpartition("/")[0] for origin in text(reused, "reused_from")})
+    origin = f" ({', '.join(sources[:5])})" if sources != [""] else ""
+    time = f", which saved {format_metric('total_seconds', saved)}" if saved else ""
+    return f"{plural(len(reused), 'trial')} reused from earlier records{origin}{time}."
+
+
+def devices(evidence: Evidence) -> str:
+    """The devices that trials ran on, with how many each; "" when none is known."""
+    names, counts = np.unique([str(name) for name in text(evidence.trials, "device") if name], return_counts=True)
+    return "; ".join(f"{name} ({plural(int(count), 'trial')})" for name, count in zip(names, counts, strict=True))
+
+
+def environment_rows(evidence: Evidence) -> list[tuple[str, list[str]]]:
+    """What is known of the environments: a name, and its value in each of them."""
+    frame = evidence.environments
+    rows = []
+    for name in frame.columns:
+        values = [plain(value) for value in frame[name].head(5)]
+        if any(value not in (None, "") for value in values):
+            rows.append((str(name), ["–" if value is None else str(value)[:300] for value in values]))
+    return rows

@@ -1,0 +1,158 @@
+"""Figures as data to what Plotly draws: plain dictionaries, so that nothing heavy is imported."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
+from reports.labels import Display, display
+from reports.page.plot_layout import Json, depths, escape, layout, scales, shown_units
+from reports.palette import HEAT_COLOURS, look
+
+# Of Plotly's symbols these are known in space.
+_IN_SPACE = {"circle", "circle-open", "cross", "diamond", "diamond-open", "square", "square-open", "x"}
+
+
+def figures_json(figures: Iterable[Figure]) -> Json:
+    """``{"figures": [{"name", "panels": [{"traces", "layout", "scales", "members"}]}], "texts"}``.
+
+    Every text is escaped, because Plotly reads markup in texts. A trace's ``hovertext`` holds positions in ``texts``: a
+    trial says the same in every panel. Its ``customdata`` holds the numbers of the trials that its marks stand for.
+    """
+    made: list[Json] = [
+        {"name": figure.name, "panels": [_panel(panel) for panel in figure.panels]} for figure in figures
+    ]
+    pool: dict[str, int] = {}
+    for figure in made:
+        for panel in figure["panels"]:
+            for trace in panel["traces"]:
+                trace |= {"hovertext": _pooled(trace.get("hovertext", []), pool)}
+    return {"figures": made, "texts": list(pool)}
+
+
+def _pooled(texts: list[Any], pool: dict[str, int]) -> list[Any]:
+    return [_pooled(text, pool) if isinstance(text, list) else pool.setdefault(text, len(pool)) for text in texts]
+
+
+def _panel(panel: Panel) -> Json:
+    x_shown, y_shown = shown_units(panel)
+    traces = [trace for layer in panel.layers for trace in _traces(layer, x_shown, y_shown)]
+    if panel.z is not None:
+        z_shown = display(panel.z.unit, depths(panel))
+        traces = [_cloud(layer, x_shown, y_shown, z_shown) for layer in panel.layers if isinstance(layer, Cloud)]
+    members = [place for layer in panel.layers if isinstance(layer, Heat) for place in layer.members]
+    return {"traces": traces, "layout": layout(panel), "scales": scales(panel), "members": members}
+
+
+def _traces(layer: Layer, x_shown: Display, y_shown: Display) -> list[Json]:
+    if isinstance(layer, Density):
+        return [_density(layer, x_shown, y_shown)]
+    if isinstance(layer, Bars):
+        return [_bars(layer, x_shown)]
+    if isinstance(layer, Lines):
+        return [_lines(layer, x_shown, y_shown)]
+    if isinstance(layer, Points | Intervals):
+        return [_marks(layer, x_shown, y_shown)]
+    return [_heat(layer)] if isinstance(layer, Heat) else []
+
+
+def _scaled(values: tuple[float, ...], shown: Display) -> list[float]:
+    return [float(f"{value * shown.factor:.8g}") for value in values]
+
+
+def _base(name: str, texts: Iterable[str], trials: Iterable[int] = ()) -> Json:
+    # "text" and not a template: a template would read %{...} inside a text
+    shown, numbers = [escape(text) for text in texts], list(trials)
+    made: Json = {"meta": name, "name": escape(name), "hoverinfo": "text" if shown else "skip"}
+    made |= {"hovertext": shown} if shown else {}
+    return made | ({"customdata": numbers} if numbers else {})
+
+
+def _marker(role: str) -> Json:
+    style = look(role)
+    outline = {"width": 1.6 if "open" in style.plotly or "thin" in style.plotly else 0, "color": style.colour}
+    return {
+        "color": style.colour, "symbol": style.plotly, "size": style.size, "opacity": style.opacity, "line": outline
+    }  # fmt: skip
+
+
+def _marks(layer: Points | Intervals, x_shown: Display, y_shown: Display) -> Json:
+    made = _base(layer.name, layer.texts, layer.trials)
+    made |= {"type": "scatter", "mode": "markers", "marker": _marker(layer.role)}
+    made |= {"x": _scaled(layer.x, x_shown), "y": _scaled(layer.y, y_shown)}
+    if isinstance(layer, Intervals):
+        colour = look(layer.role).colour
+        made["error_x"] = _error(layer.x, layer.x_low, layer.x_high, x_shown, colour)
+        made["error_y"] = _error(layer.y, layer.y_low, layer.y_high, y_shown, colour)
+    return made
+
+
+def _cloud(layer: Cloud, x_shown: Display, y_shown: Display, z_shown: Display) -> Json:
+    marker = _marker(layer.role)
+    marker |= {"symbol": marker["symbol"] if marker["symbol"] in _IN_SPACE else "circle", "size": marker["size"] * 0.7}
+    made = _base(layer.name, layer.texts, layer.trials) | {"type": "scatter3d", "mode": "markers", "marker": marker}
+    places = zip("xyz", (layer.x, layer.y, layer.z), (x_shown, y_shown, z_shown), strict=True)
+    return made | {name: _scaled(values, shown) for name, values, shown in places}
+
+
+def _error(
+    middle: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], shown: Display, colour: str
+) -> Json:
+    up = tuple(h - m for h, m in zip(high, middle, strict=True))
+    down = tuple(m - lo for m, lo in zip(middle, low, strict=True))
+    bars = {"array": _scaled(up, shown), "arrayminus": _scaled(down, shown)}
+    return bars | {
+        "type": "data", "symmetric": False, "color": colour, "thickness": 1.4, "width": 3,
+        "visible": any(up) or any(down),
+    }  # fmt: skip
+
+
+def _lines(layer: Lines, x_shown: Display, y_shown: Display) -> Json:
+    style = look(layer.role)
+    x: list[float | None] = []
+    y: list[float | None] = []
+    owners: list[int] = []
+    for index, (line_x, line_y) in enumerate(layer.segments):
+        x += [*_scaled(line_x, x_shown), None]
+        y += [*_scaled(line_y, y_shown), None]
+        owners += [index] * (len(line_x) + 1)
+    owners = owners[:-1]  # a gap parts two lines; after the last one there is none
+    texts = [layer.texts[index] for index in owners] if layer.texts else []
+    trials = [layer.trials[index] for index in owners] if layer.trials else []
+    line = {"color": style.colour, "width": 1.0 if layer.role == "faint" else 1.8}
+    line |= {"dash": "dot"} if layer.dashed else {}
+    made = _base(layer.name, texts, trials) | {"type": "scatter", "mode": "lines", "line": line}
+    return made | {"x": x[:-1], "y": y[:-1], "opacity": style.opacity, "connectgaps": False}
+
+
+def _bars(layer: Bars, shown: Display) -> Json:
+    marker = {"color": look(layer.role).colour}
+    made = _base(layer.name, layer.texts) | {"type": "bar", "orientation": "h", "marker": marker, "width": 0.6}
+    return made | {"x": _scaled(layer.lengths, shown), "y": list(layer.y), "base": _scaled(layer.starts, shown)}
+
+
+def _density(layer: Density, x_shown: Display, y_shown: Display) -> Json:
+    colour = look(layer.role).colour
+    made = {"type": "heatmap", "x": _scaled(layer.x_edges, x_shown), "y": _scaled(layer.y_edges, y_shown)}
+    # an empty cell is a gap, so that the page shines through in the dark too
+    cells = [[count or None for count in row] for row in layer.counts]
+    scale = [[0.0, f"{colour}22"], [1.0, f"{colour}cc"]]
+    return made | _base(layer.name, ()) | {"z": cells, "colorscale": scale, "showscale": False}
+
+
+def _heat(layer: Heat) -> Json:
+    shown = display(layer.unit, layer.span)
+    low, high = (bound * shown.factor for bound in layer.span)
+    cells = [[None if value is None else float(f"{value * shown.factor:.8g}") for value in row] for row in layer.values]
+    scale = [[index / (len(HEAT_COLOURS) - 1), colour] for index, colour in enumerate(HEAT_COLOURS)]
+    bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": escape(shown.suffix), "side": "right"}}
+    made = _base(layer.name, ()) | {
+        "type": "heatmap",
+        "z": cells,
+        "colorscale": scale,
+        "colorbar": bar,
+        "xgap": 1,
+        "ygap": 1,
+    }
+    texts = [[escape(text) for text in row] for row in layer.texts]
+    made |= {"zmin": low, "zmax": high, "hoverinfo": "text", "hovertext": texts, "hoverongaps": False}
+    return made | {"customdata": [list(row) for row in layer.trials]}

@@ -1,0 +1,184 @@
+"""What the page knows of each trial that it shows one by one: a table, filters, curves, the ledger, the command.
+
+Column by column, because that is smaller and faster than row by row.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reports.describe import settings
+from reports.evidence import Evidence, known
+from reports.figures.curves import moments
+from reports.figures.ledger import PARTS, parts_of
+from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
+from reports.page.train_command import train_commands
+from reports.palette import look
+from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, published_clocks
+from sweep.analysis.summary import USUAL_METRICS, column, text
+
+Json = dict[str, Any]
+MAX_CHOICES = 12
+MAX_MOMENTS = 32  # of one curve
+MAX_NOTE = 600
+_MORE_METRICS = (
+    "images_per_second", "total_seconds", "num_steps", "seconds_to_target", "noise_scale", "sharpness_eigenvalue",
+    "gpu_utilization", "energy_joules",
+)  # fmt: skip
+_CLOCKS = {"algoperf": "AlgoPerf", "airbench": "airbench", "ffcv": "ffcv"}
+_CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
+
+
+def details(evidence: Evidence) -> Json:
+    """``{"number", "family", "columns", "filters", "notes", "parts", "ledger", "clocks", "curves", "commands"}``.
+
+    Lists are in the order of ``number``; a column has ``label``, ``group``, ``texts`` and, where sorting wants other
+    values than the texts, ``keys`` with null where nothing is known. Curves have the columns seconds, steps, epochs,
+    accuracy in %, loss.
+    """
+    frame = evidence.detailed
+    columns = [*_identity(evidence), *_settings(evidence), *_measurements(evidence)]
+    spent = parts_of(frame)
+    return {
+        "number": [int(number) for number in frame["number"]],
+        "family": [int(family) for family in frame["family"]],
+        "columns": columns,
+        "filters": [item for index, each in enumerate(columns) if (item := _filter(index, each))],
+        "notes": _notes(evidence),
+        "parts": [{"name": name, "colour": look(part).colour} for part, name in PARTS],
+        "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
+        "clocks": _clocks(evidence),
+        "curves": _curves(evidence),
+        "commands": train_commands(frame),
+    }
+
+
+def _identity(evidence: Evidence) -> list[Json]:
+    frame = evidence.detailed
+    outcomes = [OUTCOME_NAMES.get(name, name) for name in frame["outcome"]]
+    return [
+        _numbers("Trial", "trial", [str(int(number)) for number in frame["number"]], column(frame, "number")),
+        {"label": "Outcome", "group": "trial", "texts": outcomes},
+        {"label": "Phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
+        _numbers("Seed", "trial", [str(int(seed)) for seed in frame["seed"]], column(frame, "seed")),
+    ]
+
+
+def _settings(evidence: Evidence) -> list[Json]:
+    frame = evidence.detailed
+    made = [_setting(evidence, key) for key in evidence.swept]
+    if any(key.startswith("batch.") for key in evidence.swept) and "batch.global" not in evidence.swept:
+        sizes = column(frame, "global_batch_size")
+        made.append(_numbers("Global batch", "setting", [format_setting(size) for size in sizes.tolist()], sizes))
+    return made
+
+
+def _setting(evidence: Evidence, key: str) -> Json:
+    frame, label = evidence.detailed, key_label(key).capitalize()
+    texts, numbers = settings(frame, key), column(frame, f"config.{key}")
+    if not len(known(numbers)) or frame[f"config.{key}"].dtype == bool:
+        return {"label": label, "group": "setting", "texts": texts}
+    return _numbers(label, "setting", texts, numbers)
+
+
+def _measurements(evidence: Evidence) -> list[Json]:
+    frame = evidence.detailed
+    names = dict.fromkeys((*evidence.objectives, *USUAL_METRICS, *_MORE_METRICS))
+    made: list[Json] = []
+    for name in names:
+        values = column(frame, name)
+        if len(known(values)):
+            texts = [format_metric(name, value) for value in values]
+            made.append(_numbers(metric_label(name), "measured", texts, values))
+    held_up = [str(cause) for cause in text(frame, "bottleneck")]
+    return [*made, {"label": "Held up by", "group": "measured", "texts": held_up}] if any(held_up) else made
+
+
+def _clocks(evidence: Evidence) -> list[list[str]]:
+    """What each trial took by the clocks that others publish their times by."""
+    names = sorted({*OURS_ALONE, *(name for counted in COUNTED.values() for name in counted)})
+    table = np.stack([column(evidence.detailed, name) for name in names], axis=1)
+    return [_by_clocks(dict(zip(names, row, strict=True))) for row in table.tolist()]
+
+
+def _by_clocks(spent: dict[str, float]) -> list[str]:
+    seconds = published_clocks({name: value for name, value in spent.items() if np.isfinite(value)})
+    return [f"{_CLOCKS[clock]} {format_metric('total_seconds', value)}" for clock, value in seconds.items()]
+
+
+def _numbers(label: str, group: str, texts: list[str], values: "np.ndarray[Any, np.dtype[np.float64]]") -> Json:
+    return {"label": label, "group": group, "texts": texts, "keys": _rounded(values)}
+
+
+def _rounded(values: "np.ndarray[Any, np.dtype[np.float64]]") -> list[float | None]:
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _filter(index: int, given: Json) -> Json | None:
+    """Checkboxes where a column has few values, bounds where it has many numbers; none where it has one value."""
+    if given["group"] == "measured" or given["label"] in {"Trial", "Seed"}:
+        return None
+    values = sorted(set(given["texts"]), key=lambda value: (_first_key(given, value), value))
+    if len(values) < 2:
+        return None
+    if len(values) <= MAX_CHOICES:
+        return {"column": index, "kind": "choice", "values": values}
+    keys = [key for key in given.get("keys", ()) if key is not None]
+    return {"column": index, "kind": "range", "low": min(keys), "high": max(keys)} if keys else {
+        "column": index, "kind": "text"
+    }  # fmt: skip
+
+
+def _first_key(given: Json, value: str) -> float:
+    if "keys" not in given:
+        return 0.0
+    key = given["keys"][given["texts"].index(value)]
+    return -np.inf if key is None else float(key)
+
+
+def _notes(evidence: Evidence) -> list[str]:
+    """What is to be said of a trial beside its numbers: the error, doubts, where it was taken from."""
+    frame = evidence.detailed
+    whole = zip(*(text(frame, name) for name in ("error", "quality_flags", "reused_from")), strict=True)
+    return ["\n".join(_note(*map(str, parts)))[:MAX_NOTE] for parts in whole]
+
+
+def _note(error: str, flags: str, origin: str) -> Sequence[str]:
+    said = [(error, error), (flags, f"Doubts about the measurement: {flags}"), (origin, f"Reused from {origin}")]
+    return [sentence for cause, sentence in said if cause]
+
+
+def _curves(evidence: Evidence) -> Json:
+    """The curve of each detailed trial that has one, by its number."""
+    frame = evidence.detailed_evaluations
+    table = np.stack([column(frame, name) for name in _CURVES], axis=1)
+    table[:, _CURVES.index("val_accuracy")] *= 100.0
+    owners, begins = np.unique(column(frame, "number"), return_index=True)
+    made: Json = {}
+    for owner, part in zip(owners, np.split(table, begins[1:]), strict=False):
+        rows = part[moments(len(part), MAX_MOMENTS)]
+        made[str(int(owner))] = [[_short(value) for value in values] for values in rows.T.tolist()]
+    return made
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def fixed_settings(evidence: Evidence) -> list[tuple[str, str]]:
+    """What every trial has in common and a default does not: key and value."""
+    from sweep.config.trial_config import TrialConfig, flatten
+
+    frame = evidence.trials
+    one = frame.head(1)
+    found = []
+    for key, default in flatten(TrialConfig()).items():
+        name = f"config.{key}"
+        if key == "seed" or key in evidence.swept or name not in frame.columns or not len(frame):
+            continue
+        first = settings(one, key)[0]
+        if frame[name].nunique(dropna=False) == 1 and first != format_setting(default):
+            found.append((key, first))
+    return found

@@ -1,0 +1,3 @@
+"""Figures as PNG, SVG or PDF by matplotlib.
+
+Here belongs one rendering of figures; the other is `reports.page`."""

@@ -1,0 +1,182 @@
+"""Layers and axes drawn by matplotlib."""
+
+import math
+import textwrap
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
+
+from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.labels import Display, display
+from reports.page.plot_layout import axis_ticks, axis_title, depths, extents, shown_units
+from reports.palette import HEAT_COLOURS, Look, look
+from reports.print.font import printable
+from reports.print.ticks import clear_ticks, draw_ticks, usual_ticks
+
+MAX_TICK = 32  # characters of a tick's text
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def draw_panel(area: Axes, panel: Panel) -> None:
+    """Draws ``panel`` into ``area``, which has three axes where the panel has."""
+    area.set_title(printable(panel.title), fontsize=9, color="#5b6675", loc="left")
+    if panel.z is not None:
+        _space(area, panel, panel.z)
+        return
+    # bars begin at the axis; a shade has a margin like the marks upon it
+    area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
+    x_shown, y_shown = shown_units(panel)
+    for layer in panel.layers:
+        _layer(area, layer, x_shown, y_shown)
+    area.set(xscale=panel.x.scale, yscale=panel.y.scale)
+    clear_ticks(area)
+    area.autoscale_view()
+
+
+def draw_axes(area: Axes, panel: Panel, has_y_texts: bool = True) -> None:
+    """Draws the axes of ``panel`` where its layers have set their limits; without ``has_y_texts`` the panel beside it
+    says what the y axis is."""
+    if panel.z is not None:
+        return
+    has_grid = not any(isinstance(layer, Heat) for layer in panel.layers)
+    shown, values = shown_units(panel), extents(panel)
+    for which, axis, unit, known in zip("xy", (panel.x, panel.y), shown, values, strict=True):
+        ticks = [(at, _short(text)) for at, text in axis_ticks(axis, unit, known)]
+        if not ticks:
+            low, high = area.get_xlim() if which == "x" else area.get_ylim()
+            is_whole = not axis.unit and all(map(float.is_integer, map(float, known)))
+            ticks = usual_ticks(low, high, 5 if which == "x" else 6, is_whole)
+        label = printable(axis_title(axis, unit)) if which == "x" or has_y_texts else None
+        draw_ticks(area, which, ticks, label, has_grid)
+
+
+def _layer(area: Axes, layer: Layer, x_shown: Display, y_shown: Display) -> None:
+    if isinstance(layer, Points):
+        area.scatter(_scaled(layer.x, x_shown), _scaled(layer.y, y_shown), **_mark(look(layer.role)))
+    elif isinstance(layer, Intervals):
+        _intervals(area, layer, x_shown, y_shown)
+    elif isinstance(layer, Lines):
+        _lines(area, layer, x_shown, y_shown)
+    elif isinstance(layer, Bars):
+        starts = _scaled(layer.starts, x_shown)
+        bars = area.barh(
+            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look(layer.role).colour
+        )
+        for bar in bars:
+            bar.sticky_edges.x[:] = [0.0]  # the axis, not where another bar ends: marks there want a margin
+    elif isinstance(layer, Density):
+        _density(area, layer, x_shown, y_shown)
+    elif isinstance(layer, Heat):
+        _heat(area, layer)
+    elif isinstance(layer, Rule):
+        _rule(area, layer, x_shown, y_shown)
+
+
+def _scaled(values: tuple[float, ...], shown: Display) -> Floats:
+    return np.asarray(values, dtype=np.float64) * shown.factor
+
+
+def _mark(style: Look) -> dict[str, Any]:
+    is_open = "open" in style.plotly and style.matplotlib != "+"
+    return {
+        "s": style.size**2 * 0.7, "marker": style.matplotlib, "alpha": style.opacity,
+        "linewidths": 1.2 if is_open or style.matplotlib in "x+" else 0,
+        "facecolors": "none" if is_open else style.colour,
+        "edgecolors": None if style.matplotlib in "x+" else style.colour,
+    }  # fmt: skip
+
+
+def _intervals(area: Axes, layer: Intervals, x_shown: Display, y_shown: Display) -> None:
+    style = look(layer.role)
+    x, y = _scaled(layer.x, x_shown), _scaled(layer.y, y_shown)
+    x_error = np.abs(np.stack([x - _scaled(layer.x_low, x_shown), _scaled(layer.x_high, x_shown) - x]))
+    y_error = np.abs(np.stack([y - _scaled(layer.y_low, y_shown), _scaled(layer.y_high, y_shown) - y]))
+    area.errorbar(
+        x, y, xerr=x_error, yerr=y_error, fmt=style.matplotlib, color=style.colour, markersize=5.5, elinewidth=1.1,
+        capsize=2, zorder=4,
+    )  # fmt: skip
+
+
+def _lines(area: Axes, layer: Lines, x_shown: Display, y_shown: Display) -> None:
+    style, is_faint = look(layer.role), layer.role == "faint"
+    paths = [np.stack([_scaled(x, x_shown), _scaled(y, y_shown)], axis=1) for x, y in layer.segments]
+    area.add_collection(
+        LineCollection(
+            paths, colors=style.colour, alpha=style.opacity, linestyles=":" if layer.dashed else "-",
+            linewidths=0.8 if is_faint else 1.5, zorder=1.5 if is_faint else 2,
+        )
+    )  # fmt: skip
+
+
+def _density(area: Axes, layer: Density, x_shown: Display, y_shown: Display) -> None:
+    colour = look(layer.role).colour
+    shade = LinearSegmentedColormap.from_list("count", [to_rgba(colour, 0.15), to_rgba(colour, 0.9)])
+    counts = np.ma.masked_equal(np.array(layer.counts, dtype=np.float64), 0.0)
+    area.pcolormesh(
+        _scaled(layer.x_edges, x_shown), _scaled(layer.y_edges, y_shown), counts, cmap=shade, rasterized=True
+    )
+
+
+def _heat(area: Axes, layer: Heat) -> None:
+    shown = display(layer.unit, layer.span)
+    cells = np.array([[np.nan if value is None else value for value in row] for row in layer.values]) * shown.factor
+    colours = LinearSegmentedColormap.from_list("heat", HEAT_COLOURS)
+    low, high = (bound * shown.factor for bound in layer.span)
+    scale = Normalize(low, high if high > low else low + 1.0)
+    edges = [np.arange(size + 1) - 0.5 for size in (cells.shape[1], cells.shape[0])]
+    area.pcolormesh(*edges, np.ma.masked_invalid(cells), cmap=colours, norm=scale, edgecolors="white", linewidth=0.8)
+    figure = area.get_figure()
+    assert figure is not None
+    bar = figure.colorbar(ScalarMappable(scale, colours), ax=area, fraction=0.05, pad=0.02, label=shown.suffix)
+    bar.outline.set_visible(False)
+
+
+def _rule(area: Axes, layer: Rule, x_shown: Display, y_shown: Display) -> None:
+    style: dict[str, Any] = {"color": look("rule").colour, "linewidth": 0.8, "linestyle": ":"}
+    text: dict[str, Any] = {"fontsize": 7, "color": "#5b6675"}
+    if layer.axis == "x":
+        at = layer.value * x_shown.factor
+        area.axvline(at, **style)
+        area.text(
+            at,
+            0.99,
+            printable(layer.text),
+            rotation=90,
+            va="top",
+            ha="right",
+            transform=area.get_xaxis_transform(),
+            **text,
+        )
+        return
+    at = layer.value * y_shown.factor
+    area.axhline(at, **style)
+    area.text(0.99, at, printable(layer.text), va="bottom", ha="right", transform=area.get_yaxis_transform(), **text)
+
+
+def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
+    x, y = extents(panel)
+    axes = {"x": (panel.x, x), "y": (panel.y, y), "z": (z_axis, depths(panel))}
+    shown = {which: display(axis.unit, values) for which, (axis, values) in axes.items()}
+
+    def place(which: str, values: tuple[float, ...]) -> Floats:
+        # matplotlib draws no logarithmic axis in space
+        scaled = _scaled(values, shown[which])
+        return np.log10(scaled) if axes[which][0].scale == "log" else scaled
+
+    for layer in panel.layers:
+        if isinstance(layer, Cloud):
+            area.scatter(place("x", layer.x), place("y", layer.y), place("z", layer.z), **_mark(look(layer.role)))
+    for which, (axis, values) in axes.items():
+        area.set(**{f"{which}label": printable(axis_title(axis, shown[which]))})
+        ticks = axis_ticks(axis, shown[which], values)
+        if ticks:
+            places = [math.log10(at) if axis.scale == "log" else at for at, _ in ticks]
+            area.set(**{f"{which}ticks": places, f"{which}ticklabels": [_short(text) for _, text in ticks]})
+
+
+def _short(text: str) -> str:
+    return printable(textwrap.shorten(text, MAX_TICK))

@@ -1,0 +1,131 @@
+"""``recommend``: the one computation behind the report's top, ``sweep recommend`` and Python."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation
+from sweep.analysis.answer.candidates import ACCURACY, Contest, hold_contest
+from sweep.analysis.answer.choice import choose
+from sweep.analysis.answer.commands import run_more
+from sweep.analysis.answer.comparable_trials import Records, common_ground
+from sweep.analysis.answer.facts import facts, unknown_facts
+from sweep.analysis.statistics.grouping import text
+from sweep.config.errors import InputError, unknown_name
+from sweep.records.frames.frames import load_frames
+
+_METHOD = (
+    "Intervals are 95 % intervals of the median by Student's t distribution, with the spread between seeds pooled over "
+    "all confirmed configurations; a bootstrap of three seeds would cover the truth in three of four cases only. "
+    "Certainties are shares of 1,000 draws of plausible true values; a configuration with one seed is drawn with the "
+    "same spread. Times and memory are pooled over trials of equal cost."
+)
+
+
+def recommend(
+    records: Records | str | Path,
+    *,
+    max_memory_bytes: float | None = None,
+    max_seconds: float | None = None,
+    min_accuracy: float | None = None,
+    uses: Sequence[str] = USES,
+) -> Answer:
+    """For each use the configuration to take, from the records of one study.
+
+    Args:
+        records: frames of :func:`sweep.records.frames.frames.load_frames`, or the place to load them from.
+        max_memory_bytes, max_seconds, min_accuracy: what a configuration must keep to (``peak_memory_bytes``,
+            ``train_seconds``, ``val_accuracy``).
+        uses: which uses to answer for.
+
+    Raises:
+        InputError: an unknown use, a limit that no configuration can keep, or nothing is recorded at the place.
+    """
+    limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
+    _check(limits, uses)
+    loaded: Records = load_frames(records) if isinstance(records, str | Path) else records
+    ground = common_ground(loaded)
+    contest = hold_contest(ground, limits)
+    if contest is None:
+        trials = ground.spec.trials if ground.spec else max(10, len(ground.trials))
+        command = run_more(ground.called, trials + len(ground.trials))
+        nothing = {use: Recommendation(use, missing=command) for use in uses}
+        return Answer(ground.called.name, limits, nothing, unknown_facts(ground.called, trials), ground.notes, _METHOD)
+    chosen = {use: choose(contest, use) for use in uses}
+    notes = (*ground.notes, *_assumptions(contest))
+    return Answer(ground.called.name, limits, chosen, facts(contest, loaded.probes, _model(contest)), notes, _METHOD)
+
+
+def _check(limits: Limits, uses: Sequence[str]) -> None:
+    for use in uses:
+        if use not in USES:
+            raise InputError(unknown_name("use", use, USES))
+    for name, value in vars(limits).items():
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise InputError(f"{name} = {value}: must be above 0.")
+    if limits.min_accuracy is not None and limits.min_accuracy > 1:
+        raise InputError(f"min_accuracy = {limits.min_accuracy}: accuracies are fractions; give 0.93 for 93 %.")
+
+
+def _model(contest: Contest) -> str:
+    # the facts are about one model: that of the most accurate contender
+    best = int(np.nanargmax(contest.values(ACCURACY)))
+    return str(text(contest.ground.frame, "config.model.name")[contest.rows[best]])
+
+
+def _assumptions(contest: Contest) -> list[str]:
+    assumed = [name for name in contest.names if contest.belief(name).is_assumed]
+    if not assumed:
+        return []
+    return [f"No seed was repeated: the spread of {', '.join(assumed)} between seeds is assumed, not measured."]
+
+
+def as_document(answer: Answer) -> dict[str, Any]:
+    """The answer as the JSON document of ``sweep recommend --json``; what is not known is null."""
+    return {
+        "study": answer.study,
+        "limits": vars(answer.limits),
+        "uses": {name: _use(item) for name, item in answer.uses.items()},
+        "facts": {
+            name: {key: _number(value) for key, value in vars(fact).items() if key != "name"}
+            for name, fact in answer.facts.items()
+        },
+        "notes": list(answer.notes),
+        "method": answer.method,
+    }
+
+
+def _use(item: Recommendation) -> dict[str, Any]:
+    following = item.next_best
+    return {
+        "number": item.number,
+        "config": item.config,
+        "global_batch_size": item.global_batch_size,
+        **{name: _interval(value) for name, value in item.values.items()},
+        "confirmed": item.is_confirmed,
+        "certainty": item.certainty,
+        "front_probability": item.on_front,
+        "regret": item.regret,
+        "regret_metric": item.regret_metric,
+        "next_best": following
+        and {
+            "number": following.number,
+            "changes": following.changes,
+            "differences": {name: _interval(value) for name, value in following.differences.items()},
+            "units": following.units,
+        },
+        "evidence": list(item.evidence),
+        "missing": item.missing,
+    }
+
+
+def _interval(value: tuple[float, float, float, int]) -> dict[str, float | int | None]:
+    median, low, high, n = value
+    return {"median": _number(median), "low": _number(low), "high": _number(high), "n": n}
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,105 @@
+"""What each use makes of the contenders: which may take part, and which of two is the better."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from sweep.analysis.answer.candidates import ACCURACY, MEMORY, SECONDS, Contest
+from sweep.analysis.statistics.grouping import column, text
+from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
+from sweep.config.metrics import METRICS
+
+Score = Callable[[Contest, Values], Values]
+
+
+class Use(NamedTuple):
+    """``score`` of a table of values, shape ``[..., k, m] -> [..., k]``, smaller is better; ``takes_part`` by the
+    settings alone, shape ``[k]``; ``metric`` the one that is made good, None for a compromise; ``is_floored`` where a
+    useful accuracy is asked for; ``negligible`` a difference of scores that is not worth a thought, as a share of the
+    score where ``is_relative``."""
+
+    score: Score
+    takes_part: Callable[[Contest], Mask]
+    metric: str | None
+    is_floored: bool
+    negligible: float
+    is_relative: bool = False
+
+    def is_close(self, contest: Contest, score: Values, best: int) -> Mask:
+        """Whose score is negligibly worse than that of ``best``; shape ``[k]``. Of accuracies, which are what a use is
+        for, within a standard error of the difference too."""
+        close = np.asarray(score - score[best] <= self.negligible * (score[best] if self.is_relative else 1.0))
+        if self.metric != ACCURACY:
+            return close
+        belief = contest.belief(ACCURACY)
+        centres, errors = belief.expected[contest.rows], belief.standard_errors()[contest.rows]
+        return np.asarray(close & (np.abs(centres - centres[best]) <= np.hypot(errors, errors[best])))
+
+
+def _score_of(name: str) -> Score:
+    return lambda contest, table: METRICS[name].sign * contest.values(name, table)
+
+
+def _compromise(contest: Contest, table: Values) -> Values:
+    """Distance to the ideal point, each metric over its range on the useful front; time and memory by their
+    logarithm."""
+    names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in contest.names]
+    front = useful(contest, contest.estimates, _everyone(contest))
+    costs = _costs(contest, contest.estimates, names)
+    front &= non_dominated(np.where(front[:, None], costs, np.nan))
+    if not front.any():
+        return np.full(table.shape[:-1], np.nan)
+    ideal, worst = costs[front].min(axis=0), costs[front].max(axis=0)
+    scaled = (_costs(contest, table, names) - ideal) / np.where(worst > ideal, worst - ideal, 1.0)
+    return np.asarray(np.linalg.norm(np.maximum(scaled, 0.0), axis=-1))
+
+
+def _costs(contest: Contest, table: Values, names: list[str]) -> Values:
+    columns = []
+    for name in names:
+        values = contest.values(name, table)
+        columns.append(-values if name == ACCURACY else np.log(np.where(values > 0, values, np.nan)))
+    return np.stack(columns, axis=-1)
+
+
+def useful(contest: Contest, table: Values, part: Mask) -> Mask:
+    """Within the limits, and accurate enough beside the best of those that are, among ``part`` (shape ``[k]``); shape
+    ``[..., k]``."""
+    accuracies, inside = contest.values(ACCURACY, table), contest.within_limits(table) & part
+    return np.asarray(inside & (accuracies >= contest.least_useful(np.where(inside, accuracies, -np.inf))))
+
+
+def _everyone(contest: Contest) -> Mask:
+    return np.ones(len(contest.rows), dtype=np.bool_)
+
+
+def _from_weights(contest: Contest) -> Mask:
+    return np.asarray(text(contest.ground.frame, "config.model.weights")[contest.rows] != "", dtype=np.bool_)
+
+
+def _on_ranks(contest: Contest) -> Mask:
+    return np.asarray(column(contest.ground.frame, "config.distributed.world_size")[contest.rows] > 1, dtype=np.bool_)
+
+
+USE_TABLE = {
+    "accuracy": Use(_score_of(ACCURACY), _everyone, ACCURACY, False, 0.005),
+    "speed": Use(_score_of(SECONDS), _everyone, SECONDS, True, 0.05, True),
+    "memory": Use(_score_of(MEMORY), _everyone, MEMORY, True, 0.05, True),
+    # which compromise is the best is a matter of taste, so that one surely on the front may be a little further out
+    "balanced": Use(_compromise, _everyone, None, True, 0.2),
+    "fine_tune": Use(_score_of(ACCURACY), _from_weights, ACCURACY, False, 0.005),
+    "distributed": Use(_score_of(SECONDS), _on_ranks, SECONDS, True, 0.05, True),
+}
+
+
+def eligible(contest: Contest, use: Use, table: Values) -> Mask:
+    """Which contenders may win the use when ``table`` is true; shape ``[..., k]``."""
+    part = use.takes_part(contest)
+    inside = useful(contest, table, part) if use.is_floored else contest.within_limits(table) & part
+    return np.asarray(inside & np.isfinite(use.score(contest, table)))
+
+
+def scores(contest: Contest, use: Use, table: Values) -> Values:
+    """The use's scores when ``table`` is true, infinite for those that may not win; shape ``[..., k]``."""
+    return np.where(eligible(contest, use, table), use.score(contest, table), np.inf)

@@ -1,0 +1,98 @@
+"""Steps to a target against the batch: perfect scaling, diminishing returns, floor."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.claims.curve_fitting import fit_curve
+from sweep.analysis.statistics.grouping import column
+from sweep.analysis.statistics.intervals import CONFIDENCE
+from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics.scales import LOG
+from sweep.analysis.statistics.student import two_sided
+
+_MIN_BATCHES = 4
+# Fits that miss by more (root mean square of the logarithm) are not of this law.
+_MAX_MISFIT = 0.25
+
+
+class Regimes(NamedTuple):
+    """S = S_min (1 + B_crit / B): (S / S_min - 1)(E / E_min - 1) = 1 solved for S, with E = S B and B_crit =
+    E_min / S_min (McCandlish et al. 2018, arXiv:1812.06162). ``log_error`` is the standard error of log B_crit.
+    """
+
+    min_steps: float
+    min_samples: float
+    critical_batch: float
+    log_error: float
+    degrees: int
+    misfit: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the critical batch."""
+        half = two_sided(CONFIDENCE, self.degrees) * self.log_error
+        low, high = (self.critical_batch * LOG.backward(np.array([-half, half]))).tolist()
+        return low, high
+
+
+def fit_regimes(batches: Values, steps: Values) -> Regimes | None:
+    """The law fitted in the logarithm of steps; both of shape ``[b]``. None with fewer than 4 batches or no fit."""
+    known = np.isfinite(batches) & np.isfinite(steps) & (steps > 0)
+    x, y = np.log(batches[known]), np.log(steps[known])
+    if len(x) < _MIN_BATCHES or np.ptp(y) == 0:
+        return None
+
+    def law(log_batch: Values, log_steps: float, log_critical: float) -> Values:
+        return np.asarray(log_steps + np.logaddexp(0.0, log_critical - log_batch))
+
+    fitted = fit_curve(law, x, y, (y.min() - 0.5, x.mean()))
+    if fitted is None:
+        return None
+    (log_steps, log_critical), errors = fitted
+    misfit = float(np.sqrt(np.mean((law(x, log_steps, log_critical) - y) ** 2)))
+    if misfit > _MAX_MISFIT:
+        return None
+    fewest, critical = LOG.backward(np.array([log_steps, log_critical])).tolist()
+    return Regimes(fewest, fewest * critical, critical, float(errors[1]), len(x) - 2, misfit)
+
+
+def fewest_steps(ground: Ground, evaluations: pd.DataFrame | None, chosen: Mask) -> tuple[Values, Values, float]:
+    """For each global batch the fewest steps to one accuracy among the trials ``chosen`` (shape ``[done]``), and that
+    accuracy: what each trial was to reach where it had a target, otherwise the highest that every batch reached."""
+    trials = ground.done[chosen]
+    batches, measured = column(trials, "global_batch_size"), column(trials, "steps_to_target")
+    targets = column(trials, "config.budget.target_accuracy")
+    if np.isfinite(measured).any():
+        target = float(np.nanmedian(targets))
+        return *_fewest(batches, np.where(targets == target, measured, np.nan)), target
+    if evaluations is None or not len(evaluations) or not len(trials):
+        return np.zeros(0), np.zeros(0), np.nan
+    target = _common_target(batches, column(trials, "val_accuracy"))
+    return *_fewest(batches, _first_steps(trials, evaluations, target)), target
+
+
+def _fewest(batches: Values, steps: Values) -> tuple[Values, Values]:
+    known = np.isfinite(steps)
+    names, members = np.unique(batches[known], return_inverse=True)
+    fewest = np.full(len(names), np.inf)
+    np.minimum.at(fewest, members, steps[known])
+    return names, fewest
+
+
+def _common_target(batches: Values, accuracies: Values) -> float:
+    known = np.isfinite(accuracies)
+    names, members = np.unique(batches[known], return_inverse=True)
+    best = np.full(len(names), -np.inf)
+    np.maximum.at(best, members, accuracies[known])
+    return float(best.min()) if len(best) else np.nan
+
+
+def _first_steps(trials: pd.DataFrame, evaluations: pd.DataFrame, target: float) -> Values:
+    # the first evaluation that reached the target, by trial
+    reached = evaluations.loc[column(evaluations, "val_accuracy") >= target - 1e-9, ["study", "number", "step"]]
+    first = reached.groupby(["study", "number"], sort=False)["step"].min()
+    wanted = pd.MultiIndex.from_arrays([trials["study"], trials["number"]])
+    return np.asarray(first.reindex(wanted).to_numpy(dtype=np.float64, na_value=np.nan))

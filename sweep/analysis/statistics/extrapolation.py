@@ -1,0 +1,96 @@
+"""How far a learning curve may still go, learned from the curves of trials that were trained to their end.
+
+Every curve is one of costs (smaller is better) over the share of its schedule, from above 0 to 1. Nothing is assumed
+about its form: the plausible rest of a curve is bounded by what the rest of others was from the same share on.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from sweep.analysis.statistics.pareto import Values
+
+_GRID = 101  # shares at which curves are kept
+NUM_CURVES = 1000  # the latest are kept
+# A bound that this many independent curves keep, the next one breaks in 1 of 21 cases, before any margin for noise.
+NUM_NEAREST = 20
+MARGIN = 3.0  # standard deviations of the noise between two seeds
+
+
+@final
+class CurveFamily:
+    """Whole curves of one quantity. ``is_share``: it lies between 0 and 1, and so does the noise of counting it."""
+
+    def __init__(self, *, is_share: bool = False) -> None:
+        self._is_share = is_share
+        self._shares = np.linspace(0.0, 1.0, _GRID)
+        self._costs = np.empty((0, _GRID))
+        self._wiggles: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._costs)
+
+    def add(self, shares: Sequence[float], costs: Sequence[float]) -> None:
+        """A curve that went to its end; ``shares`` rise, the last is taken as 1."""
+        if not np.isfinite(costs).all() or not len(costs):
+            return
+        known = np.array([*shares[:-1], 1.0])
+        # before its first evaluation nothing is known of a curve
+        row = np.where(self._shares >= known[0] - 1e-9, np.interp(self._shares, known, costs), np.nan)
+        self._costs = np.vstack([self._costs, row])[-NUM_CURVES:]
+        self._wiggles = [*self._wiggles, _wiggle(known, np.asarray(costs))][-NUM_CURVES:]
+
+    def best_end(self, share: float, cost: float) -> float:
+        """The smallest end that is plausible for a curve with ``cost`` at ``share``; -inf where too little is known.
+
+        It is the better of two, less a margin for noise: ``cost`` less the most that any of the nearest curves still
+        gained, and the best end of a curve that was no better at this share.
+        """
+        at = self._at(share)
+        known = np.isfinite(at)
+        if known.sum() < NUM_NEAREST:
+            return -np.inf
+        at, ends = at[known], self._costs[known, -1]
+        nearest = np.argsort(np.abs(at - cost), kind="stable")[:NUM_NEAREST]
+        by_gain = cost - np.max(at[nearest] - ends[nearest])
+        from_behind = np.min(ends[at >= cost], initial=np.inf)
+        return float(min(by_gain, from_behind, cost) - MARGIN * np.sqrt(2.0) * self.noise())
+
+    def likely_end(self, share: float, cost: float) -> float:
+        """The median end of a curve with ``cost`` at ``share``; ``cost`` itself where too little is known."""
+        at = self._at(share)
+        known = np.isfinite(at)
+        if known.sum() < NUM_NEAREST:
+            return cost
+        at, ends = at[known], self._costs[known, -1]
+        nearest = np.argsort(np.abs(at - cost), kind="stable")[:NUM_NEAREST]
+        return float(cost - np.median(at[nearest] - ends[nearest]))
+
+    def noise(self) -> float:
+        """Standard deviation of an end between seeds, as far as single curves show it: what they waver by towards
+        their end, and for a share what counting it on as many samples as its steps betray leaves open (binomial)."""
+        wavering = float(np.sqrt(np.mean(np.square(self._wiggles)))) if self._wiggles else 0.0
+        return float(np.hypot(wavering, self._counting()))
+
+    def _counting(self) -> float:
+        ends = np.unique(np.round(self._costs[:, -1], 9))
+        if not self._is_share or len(ends) < 2:
+            return 0.0
+        middle = float(np.clip(np.median(np.abs(ends)), 0.0, 1.0))
+        return float(np.sqrt(middle * (1.0 - middle) * np.diff(ends).min()))
+
+    def _at(self, share: float) -> Values:
+        place = min(max(share, 0.0), 1.0) * (_GRID - 1)
+        low = int(place)
+        high = min(low + 1, _GRID - 1)
+        return np.asarray(self._costs[:, low] + (place - low) * (self._costs[:, high] - self._costs[:, low]))
+
+
+def _wiggle(shares: Values, costs: Values) -> float:
+    # how far evaluations of the last third lie from the line between their neighbours
+    late = costs[shares >= 2.0 / 3.0]
+    if len(late) < 3:
+        return 0.0
+    bends = late[:-2] - 2.0 * late[1:-1] + late[2:]
+    return float(np.sqrt(np.mean(bends**2) / 6.0))

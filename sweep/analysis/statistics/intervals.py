@@ -1,0 +1,115 @@
+"""Medians with intervals, the spread between seeds, and how certain it is that a configuration is on the front."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sweep.analysis.statistics.pareto import Values, non_dominated
+from sweep.analysis.statistics.student import two_sided
+
+CONFIDENCE = 0.95
+NUM_RESAMPLES = 2000
+
+# Standard deviation of the median of n values of a normal distribution with standard deviation 1, n = 1 ... 16
+# (order statistics, by 600,000 draws); beyond, sqrt(pi / (2 n + pi - 2)) is right to 3 %.
+_MEDIAN_ERRORS = (
+    1.0, 0.7071, 0.6698, 0.5460, 0.5356, 0.4638, 0.4589, 0.4100, 0.4072, 0.3718, 0.3709, 0.3426, 0.3419, 0.3200, 0.3190,
+    0.3000,
+)  # fmt: skip
+
+
+class Interval(NamedTuple):
+    """A median of ``n`` values with its interval; the bounds are NaN where nothing is known of the spread."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+
+class Spread(NamedTuple):
+    """Standard deviation between the seeds of one configuration, and the degrees of freedom that it rests on."""
+
+    sd: float
+    degrees: int
+
+
+def median_interval(
+    values: npt.ArrayLike, confidence: float = CONFIDENCE, num_resamples: int = NUM_RESAMPLES, seed: int = 0
+) -> Interval:
+    """Median of the finite ``values`` (shape ``[n]``) and its percentile bootstrap interval (Efron, 1979).
+
+    For many repeats of one measurement. It is at most as wide as the values' range: of 3 values it covers the truth in
+    about 75 % of the cases, not 95 %, so few seeds want :func:`seed_interval`.
+    """
+    known = _finite(values)
+    n = len(known)
+    if n < 2:
+        return Interval(float(known[0]) if n else np.nan, np.nan, np.nan, n)
+    draws = np.random.default_rng(seed).integers(0, n, size=(num_resamples, n))
+    medians = np.median(known[draws], axis=1)
+    low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(np.median(known)), float(low), float(high), n)
+
+
+def seed_interval(values: npt.ArrayLike, spread: Spread | None = None, confidence: float = CONFIDENCE) -> Interval:
+    """Median of a few seeds' ``values`` (shape ``[n]``) and its interval by Student's t distribution.
+
+    The half width is t(degrees) * sd * e(n), with e(n) the standard deviation of the median of n standard normal
+    values. With ``spread``, pooled over configurations, three seeds are enough for a useful interval and one seed
+    has one; without it the values' own spread serves. Assumes that seeds scatter evenly around the truth.
+    """
+    known = _finite(values)
+    n = len(known)
+    if n == 0:
+        return Interval(np.nan, np.nan, np.nan, 0)
+    own = spread or Spread(float(np.std(known, ddof=1)) if n > 1 else np.nan, n - 1)
+    median = float(np.median(known))
+    half = half_width(own, float(median_errors(np.array([n]))[0]), confidence)
+    return Interval(median, median - half, median + half, n)
+
+
+def half_width(spread: Spread, error: float, confidence: float = CONFIDENCE) -> float:
+    """Half of an interval's width for an estimate whose error is ``error`` standard deviations; NaN without degrees."""
+    if spread.degrees < 1:
+        return np.nan
+    return two_sided(confidence, spread.degrees) * spread.sd * error
+
+
+def median_errors(counts: npt.NDArray[np.int64]) -> Values:
+    """Standard deviation of the median of n standard normal values for every n in ``counts``; NaN for n < 1."""
+    table = np.array((np.nan, *_MEDIAN_ERRORS))
+    few = table[np.clip(counts, 0, len(_MEDIAN_ERRORS))]
+    many = np.sqrt(np.pi / (2 * np.maximum(counts, 1) + np.pi - 2))
+    return np.where(counts > len(_MEDIAN_ERRORS), many, few)
+
+
+def pooled_spread(values: Values, groups: npt.NDArray[np.int64]) -> Spread:
+    """The standard deviation within groups, pooled over all of them; 0 degrees of freedom without a repeated value.
+
+    ``values`` and ``groups`` have shape ``[n]``; values that are not finite are left out.
+    """
+    finite = np.isfinite(values)
+    known, names = values[finite], groups[finite]
+    if not len(known):
+        return Spread(np.nan, 0)
+    _, members, counts = np.unique(names, return_inverse=True, return_counts=True)
+    means = np.bincount(members, known) / counts
+    degrees = len(known) - len(counts)
+    squares = float(np.sum((known - means[members]) ** 2))
+    return Spread(float(np.sqrt(squares / degrees)), degrees) if degrees else Spread(np.nan, 0)
+
+
+def front_shares(draws: Values, signs: Sequence[float]) -> Values:
+    """In which share of ``draws`` (shape ``[draws, configurations, m]``) each configuration is on the front."""
+    hits = np.zeros(draws.shape[1])
+    for draw in draws:
+        hits += non_dominated(draw, signs)
+    return np.asarray(hits / max(len(draws), 1), dtype=np.float64)
+
+
+def _finite(values: npt.ArrayLike) -> Values:
+    known = np.asarray(values, dtype=np.float64)
+    return np.asarray(known[np.isfinite(known)])

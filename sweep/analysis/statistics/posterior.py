@@ -1,0 +1,155 @@
+"""What the records leave possible: plausible true values of every configuration, given how seeds scatter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sweep.analysis.statistics.grouping import Grouping, column, configuration_groups, text
+from sweep.analysis.statistics.intervals import Spread, median_errors, pooled_spread
+from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics.scales import Scale, scale_of
+from sweep.analysis.statistics.shrinkage import Prior, fit_prior
+from sweep.config.metrics import METRICS
+
+Numbers = npt.NDArray[np.int64]
+
+# Neither changes what a step costs, so trials that differ in nothing else measure one time and one memory.
+FREE_KEYS = frozenset(
+    {
+        "seed", "data.root", "optimizer.lr", "optimizer.lr_rule", "optimizer.reference_batch", "optimizer.weight_decay",
+        "optimizer.weight_decay_rule", "optimizer.momentum", "optimizer.beta2", "optimizer.eps", "optimizer.betas_rule",
+        "optimizer.trust_coefficient", "schedule.name", "schedule.warmup", "schedule.warmup_unit",
+        "schedule.milestones", "schedule.gamma", "schedule.peak", "schedule.final", "regularization.label_smoothing",
+        "regularization.ema_rule",
+    }
+)  # fmt: skip
+# Times of one cost that scatter more than this (standard deviation of the logarithm) were not of one cost after all.
+_MAX_POOLED_SD = 0.1
+# Where no seed was repeated, the spread is not measured; these stand in, and the answer says so.
+ASSUMED_SD = {"fraction": 0.01, "seconds": 0.05, "bytes": 0.001}
+
+
+@dataclass(frozen=True)
+class Belief:
+    """One metric of every configuration: ``centres`` on its scale, ``errors`` in standard deviations of the
+    ``spread``. Configurations with the same number in ``shared`` have one true value. All of shape ``[n]``."""
+
+    name: str
+    scale: Scale
+    centres: Values
+    errors: Values
+    spread: Spread
+    shared: Numbers
+    is_assumed: bool = False
+    prior: Prior | None = None
+
+    @cached_property
+    def estimates(self) -> Values:
+        """The most plausible values, in the metric's unit; shape ``[n]``."""
+        return self.scale.backward(self.expected)
+
+    @cached_property
+    def expected(self) -> Values:
+        """The means of what is plausible, on the scale; shape ``[n]``."""
+        if self.prior is None:
+            return self.centres
+        rows = np.flatnonzero(self._in_reach(np.arange(len(self.centres))))
+        means = self.centres.copy()
+        means[rows] = self.prior.means(self.centres[rows], self.errors[rows], self.spread)
+        return means
+
+    def standard_errors(self) -> Values:
+        """Standard errors on the scale; shape ``[n]``."""
+        return self.spread.sd * self.errors
+
+    def draw(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
+        """Plausible true values of ``rows``, shape ``[num_draws, len(rows)]``, in the metric's unit.
+
+        The spread itself is drawn too (sd * sqrt(degrees / chi2)), so that few repeats leave much possible.
+        """
+        if self.prior is not None:
+            return self.scale.backward(self._draw_by_prior(rows, num_draws, generator))
+        return self.scale.backward(self._draw_evenly(rows, num_draws, generator))
+
+    def _draw_evenly(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
+        names, position = np.unique(self.shared[rows], return_inverse=True)
+        normal = generator.standard_normal((num_draws, len(names)))[:, position]
+        factor = np.ones((num_draws, 1))
+        if self.spread.degrees > 0:
+            factor = np.sqrt(self.spread.degrees / generator.chisquare(self.spread.degrees, (num_draws, 1)))
+        return np.asarray(self.centres[rows] + self.spread.sd * factor * self.errors[rows] * normal)
+
+    def _draw_by_prior(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
+        assert self.prior is not None
+        drawn = self._draw_evenly(rows, num_draws, generator)
+        step = self.prior.grid[1] - self.prior.grid[0]
+        for place in np.flatnonzero(self._in_reach(rows)):
+            masses = np.cumsum(self._posterior(rows[[place]])[0])
+            points = np.searchsorted(masses, generator.random(num_draws) * masses[-1])
+            drawn[:, place] = self.prior.grid[np.minimum(points, len(masses) - 1)]
+            drawn[:, place] += step * (generator.random(num_draws) - 0.5)
+        return drawn
+
+    def _posterior(self, rows: Numbers) -> Values:
+        assert self.prior is not None
+        return self.prior.posterior(self.centres[rows], self.errors[rows], self.spread)
+
+    def _in_reach(self, rows: Numbers) -> Mask:
+        assert self.prior is not None
+        centres = self.centres[rows]
+        return np.asarray((centres >= self.prior.grid[0]) & (centres <= self.prior.grid[-1]))
+
+
+def believe(name: str, done: pd.DataFrame, grouping: Grouping) -> Belief:
+    """The belief about the metric ``name`` from complete trials ``done``, one entry for every configuration of
+    ``grouping``. Seconds and bytes are pooled over trials of equal cost; everything else is the configuration's own."""
+    scale = scale_of(name)
+    values = scale.forward(column(done, name))
+    if METRICS[name].unit in {"seconds", "bytes"}:
+        costs = cost_groups(done, name)
+        if pooled_spread(values, costs).sd <= _MAX_POOLED_SD:
+            return _pooled(name, scale, values, costs, grouping)
+    spread = pooled_spread(np.where(grouping.is_confirm, values, np.nan), grouping.members)
+    centres, counts = grouping.medians(values)
+    belief = _belief(name, scale, centres, median_errors(counts), spread, np.arange(grouping.size))
+    prior = fit_prior(centres, belief.errors, belief.spread, METRICS[name].sign)
+    return replace(belief, prior=prior)
+
+
+def cost_groups(done: pd.DataFrame, name: str) -> Numbers:
+    """The same number for trials that cost the same; where the cost depends on the learning itself, as time to a
+    target does, for trials of one configuration. Shape ``[len(done)]``."""
+    by_target = np.isfinite(column(done, "config.budget.target_accuracy")).any()
+    by_noise = "noise_scale" in set(text(done, "config.batch.schedule"))
+    is_time = METRICS[name].unit == "seconds"
+    return configuration_groups(done, () if is_time and (by_target or by_noise) else FREE_KEYS)
+
+
+def _pooled(name: str, scale: Scale, values: Values, costs: Numbers, grouping: Grouping) -> Belief:
+    finite = np.isfinite(values)
+    size = int(costs.max(initial=-1)) + 1
+    counts = np.bincount(costs[finite], minlength=size)
+    sums = np.bincount(costs[finite], values[finite], minlength=size)
+    known = np.where(counts > 0, counts, np.nan)
+    means, errors = sums / known, 1 / np.sqrt(known)
+    shared = costs[grouping.first]
+    return _belief(name, scale, means[shared], errors[shared], pooled_spread(values, costs), shared)
+
+
+def _belief(name: str, scale: Scale, centres: Values, errors: Values, spread: Spread, shared: Numbers) -> Belief:
+    if spread.degrees > 0:
+        return Belief(name, scale, centres, errors, spread, shared)
+    assumed = ASSUMED_SD.get(METRICS[name].unit, 0.05)
+    # the angle's slope is at least 1, and about 2 at an accuracy of 90 %
+    sd = 2 * assumed if METRICS[name].unit == "fraction" else assumed
+    return Belief(name, scale, centres, errors, Spread(sd, 0), shared, is_assumed=True)
+
+
+def draw_all(beliefs: Sequence[Belief], rows: Numbers, num_draws: int, seed: int = 0) -> Values:
+    """Plausible true values of ``rows``, shape ``[num_draws, len(rows), len(beliefs)]``; the same for equal records."""
+    generator = np.random.default_rng(seed)
+    return np.stack([belief.draw(rows, num_draws, generator) for belief in beliefs], axis=2)

@@ -1,0 +1,48 @@
+"""The scale on which the noise of a metric is even, so that one spread serves good and bad configurations alike."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from sweep.analysis.statistics.pareto import Values
+from sweep.config.metrics import METRICS
+
+_ACCURACIES = frozenset({"val_accuracy", "train_accuracy", "test_accuracy"})
+
+
+class Scale(NamedTuple):
+    """``forward`` from the metric's unit, ``backward`` to it. ``is_ratio``: a difference on it is a ratio."""
+
+    forward: Callable[[Values], Values]
+    backward: Callable[[Values], Values]
+    is_ratio: bool = False
+
+
+def _angle(shares: Values) -> Values:
+    return np.asarray(np.arcsin(np.sqrt(np.clip(shares, 0.0, 1.0))))
+
+
+def _share(angles: Values) -> Values:
+    return np.asarray(np.sin(np.clip(angles, 0.0, np.pi / 2)) ** 2)
+
+
+def _log(values: Values) -> Values:
+    return np.log(np.where(values > 0, values, np.nan))
+
+
+def _same(values: Values) -> Values:
+    return values
+
+
+LINEAR = Scale(_same, _same)
+LOG = Scale(_log, lambda values: np.exp(np.clip(values, -600, 600)), is_ratio=True)  # no further than a float
+# asin(sqrt(p)) makes the variance of a binomial share independent of p (Anscombe 1948)
+ANGLE = Scale(_angle, _share)
+
+
+def scale_of(name: str) -> Scale:
+    """Accuracies by their angle; seconds, bytes, counts and rates by their logarithm; the rest as it is."""
+    if name in _ACCURACIES:
+        return ANGLE
+    return LOG if METRICS[name].unit in {"seconds", "bytes", "count", "images/second", "samples"} else LINEAR

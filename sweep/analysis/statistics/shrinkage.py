@@ -1,0 +1,89 @@
+"""How true values are spread over configurations, learned from the measured ones.
+
+The best of many noisy values is mostly lucky. Knowing how many configurations are truly how good takes the luck away:
+an empirical Bayes estimate (Robbins 1956; the prior by EM on a grid, Laird 1978). It is stopped early, so that the
+prior stays smooth.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweep.analysis.statistics.intervals import Spread
+from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics.student import density
+
+_NUM_ITERATIONS = 40
+_STEPS_PER_SD = 2
+_MAX_POINTS = 241  # what lies further below the best than these reach cannot be the best
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Probability ``masses`` at the ``grid`` of true values, both of shape ``[g]``; the grid's steps are equal."""
+
+    grid: Values
+    masses: Values
+
+    def posterior(self, centres: Values, errors: Values, spread: Spread) -> Values:
+        """Probability of each grid point for each measured centre; shape ``[n, g]``."""
+        weights = _likelihood(centres, errors, self.grid, spread) * self.masses
+        total = weights.sum(axis=1, keepdims=True)
+        return np.asarray(weights / np.where(total > 0, total, 1.0))
+
+    def means(self, centres: Values, errors: Values, spread: Spread) -> Values:
+        """The posterior mean for each measured centre, shape ``[n]``; interpolated between those of the grid's points,
+        because it changes slowly."""
+        found = centres.copy()
+        for error in np.unique(errors):
+            chosen = errors == error
+            at_grid = self.posterior(self.grid, np.full(len(self.grid), error), spread) @ self.grid
+            found[chosen] = np.interp(centres[chosen], self.grid, at_grid)
+        return found
+
+
+def fit_prior(centres: Values, errors: Values, spread: Spread, sign: float) -> Prior | None:
+    """The prior of ``centres`` (shape ``[n]``), whose ``errors`` are in standard deviations of the ``spread``.
+
+    ``sign`` is -1 where larger is better. None where there is nothing to learn: without noise, or with fewer than 3
+    configurations.
+    """
+    known = np.isfinite(centres) & np.isfinite(errors)
+    if known.sum() < 3 or not spread.sd > 0:
+        return None
+    grid = _grid(centres[known], spread.sd, sign)
+    step = grid[1] - grid[0]
+    bins = np.rint((centres[known] - grid[0]) / step)
+    inside = (bins >= 0) & (bins < len(grid))
+    counted: list[tuple[Values, Values]] = []
+    for error in np.unique(errors[known][inside]):
+        chosen = bins[inside & (errors[known] == error)].astype(np.int64)
+        counts = np.bincount(chosen, minlength=len(grid)).astype(np.float64)
+        counted.append((counts, _likelihood(grid, np.full(len(grid), error), grid, spread)))
+    return Prior(grid, _expectation_maximisation(counted, len(grid)))
+
+
+def _grid(centres: Values, sd: float, sign: float) -> Values:
+    step = sd / _STEPS_PER_SD
+    best, worst = (centres.min(), centres.max()) if sign > 0 else (centres.max(), centres.min())
+    reach = min(abs(worst - best) + 8 * sd, step * (_MAX_POINTS - 1))
+    start = best - sign * 4 * sd
+    points = start + sign * np.arange(round(reach / step) + 1) * step
+    return np.asarray(np.sort(points))
+
+
+def _likelihood(centres: Values, errors: Values, grid: Values, spread: Spread) -> Values:
+    distance = (centres[:, None] - grid[None, :]) / (spread.sd * errors[:, None])
+    return np.asarray(density(distance, spread.degrees) / errors[:, None])
+
+
+def _expectation_maximisation(counted: list[tuple[Values, Values]], size: int) -> Values:
+    masses = np.full(size, 1.0 / size)
+    total = sum(float(counts.sum()) for counts, _ in counted)
+    for _ in range(_NUM_ITERATIONS):
+        gained = np.zeros(size)
+        for counts, kernel in counted:
+            evidence = kernel @ masses
+            gained += (counts / np.where(evidence > 0, evidence, np.inf)) @ kernel
+        masses = masses * gained / total
+    return np.asarray(masses / masses.sum())

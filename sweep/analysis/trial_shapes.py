@@ -1,0 +1,88 @@
+"""Which trial has the shape of which probe: the settings that the time and memory of a step depend on.
+
+A probe's shape is JSON, a fact by the key that it comes from. Most facts are the setting itself; of some keys it is
+only whether they are on, and of micro batches in a step only whether there are several.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sweep.analysis.statistics.grouping import Numbers, column, plain_value, text
+from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.config.trial_config import Scalar
+
+_MICRO, _ACCUMULATION = "batch.micro", "batch.accumulation"
+_MOST_PROBED = 2  # micro batches in a probe's step
+# What the batch section comes to in one step is worked out from what was recorded.
+_OF_A_STEP = frozenset({_MICRO, _ACCUMULATION, "batch.schedule"})
+# These facts say that the setting does not count in this shape, whatever it is.
+_WITHOUT_EFFECT = {"model.ghost_batch": 0, "data.augment_ops": 0, "data.root": ""}
+
+
+def facts_of(probes: pd.DataFrame) -> list[dict[str, Any]]:
+    """The facts of each probe's shape."""
+    return [json.loads(shape or "{}") for shape in text(probes, "shape")]
+
+
+def micro_batches(trials: pd.DataFrame) -> Values:
+    """Samples of the micro batch that ran: as measured, otherwise as configured; NaN where neither is known."""
+    ran = column(trials, "micro_batch_size")
+    return np.where(np.isfinite(ran), ran, column(trials, f"config.{_MICRO}"))
+
+
+def accumulations(trials: pd.DataFrame) -> Values:
+    """Micro batches of a step."""
+    ranks = np.nan_to_num(column(trials, "config.distributed.world_size"), nan=1.0)
+    return np.ceil(column(trials, "global_batch_size") / (micro_batches(trials) * np.maximum(ranks, 1.0)))
+
+
+def probe_rows(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
+    """For each trial the row of the probe of its shape on its device, -1 where there is none; shape ``[trials]``. A
+    trial whose global batch grew on the way is of no single shape."""
+    found = np.full(len(trials), -1, dtype=np.int64)
+    grew = ~np.isin(text(trials, "config.batch.schedule"), ["", "constant"])
+    micro, several = micro_batches(trials), np.where(grew, np.nan, np.minimum(accumulations(trials), _MOST_PROBED))
+    devices, probed_on = text(trials, "device"), text(probes, "device")
+    settings: dict[str, _Setting] = {}
+    for row, facts in enumerate(facts_of(probes)):
+        same = (micro == facts.get(_MICRO)) & (several == facts.get(_ACCUMULATION)) & (devices == probed_on[row])
+        for key, fact in facts.items():
+            if not same.any():
+                break
+            if key not in _OF_A_STEP:
+                same &= _has(settings.setdefault(key, _setting(trials, key)), key, fact)
+        found[same] = row
+    return found
+
+
+def probed_step_seconds(trials: pd.DataFrame, probes: pd.DataFrame) -> Values:
+    """The median step time of the probe of each trial's shape; NaN where there is no complete one without a flag, and
+    where a step of the trial has more micro batches than the probe's. Shape ``[trials]``."""
+    is_good = (text(probes, "outcome") == "complete") & (text(probes, "quality_flags") == "")
+    good = probes[np.asarray(is_good, dtype=np.bool_)]
+    rows = probe_rows(trials, good)
+    known = (rows >= 0) & (accumulations(trials) <= _MOST_PROBED)
+    found = np.full(len(trials), np.nan)
+    found[known] = column(good, "step_seconds_median")[rows[known]]
+    return found
+
+
+_Setting = tuple[Numbers, list[Scalar]]  # which of the distinct values each trial has
+
+
+def _setting(trials: pd.DataFrame, key: str) -> _Setting:
+    if f"config.{key}" not in trials.columns:
+        return np.zeros(len(trials), dtype=np.int64), [None]
+    codes, values = pd.factorize(trials[f"config.{key}"], use_na_sentinel=False)
+    return codes, [plain_value(value) for value in values]
+
+
+def _has(setting: _Setting, key: str, fact: object) -> Mask:
+    codes, values = setting
+    if key in _WITHOUT_EFFECT and fact == _WITHOUT_EFFECT[key]:
+        return np.ones(len(codes), dtype=np.bool_)
+    agrees = [bool(value) == fact if isinstance(fact, bool) else value == fact for value in values]
+    return np.array(agrees, dtype=np.bool_)[codes]

@@ -1,0 +1,108 @@
+"""``sweep compare``: two studies side by side, such as two devices, two versions or two recipes."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from sweep.cli.arguments import study_place
+from sweep.cli.formats import visible
+
+if TYPE_CHECKING:
+    from sweep.analysis.comparison import Comparison
+    from sweep.analysis.statistics.intervals import Interval
+
+_MAX_LINES = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Adds this module's commands."""
+    app.command("compare")(compare)
+
+
+def compare(
+    run_a: Annotated[str, typer.Argument(help="A study's folder, its name under the root, or a database URL.")],
+    run_b: Annotated[str, typer.Argument(help="The study to hold against it.")],
+    root: Annotated[Path, typer.Option(help="Folder of all studies.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> int:
+    """Compare two studies: equal configurations, their fronts, and what changed in settings and environment."""
+    from sweep.analysis.comparison import compare as compare_frames
+    from sweep.records.frames.frames import load_frames
+
+    frames = [load_frames(study_place(place, root)) for place in (run_a, run_b)]
+    found = compare_frames(*frames)
+    if as_json:
+        typer.echo(json.dumps(_document(found)))
+    else:
+        console = Console(highlight=False, soft_wrap=True, markup=False)
+        for line in _lines(found):
+            console.print(visible(line))
+    return 0
+
+
+def _document(found: "Comparison") -> dict[str, Any]:
+    return {
+        "a": found.study_a,
+        "b": found.study_b,
+        "num_aligned": len(found.aligned),
+        "overall": {name: _interval(value) for name, value in found.overall.items()},
+        "units": found.units,
+        "aligned": [
+            {
+                "number_a": item.number_a,
+                "number_b": item.number_b,
+                "config": item.config,
+                "num_paired_seeds": item.num_paired,
+                **{name: _interval(value) for name, value in item.differences.items()},
+            }
+            for item in found.aligned
+        ],
+        "front_a": asdict(found.front_a),
+        "front_b": asdict(found.front_b),
+        "changed": {name: {"a": a, "b": b} for name, (a, b) in found.changed.items()},
+    }
+
+
+def _interval(value: "Interval") -> dict[str, float | int | None]:
+    return {
+        key: None if isinstance(part, float) and math.isnan(part) else part for key, part in value._asdict().items()
+    }
+
+
+def _lines(found: "Comparison") -> Iterator[str]:
+    from reports.labels import format_setting, key_label, metric_label
+
+    yield f"A: {found.study_a}   B: {found.study_b}"
+    yield f"{len(found.aligned)} configurations in both"
+    for name, value in found.overall.items():
+        yield f"  {metric_label(name)}: {_difference(found.units[name], value)}, n = {value.n} configurations"
+    for item in found.aligned[:_MAX_LINES]:
+        settings = ", ".join(f"{key_label(key)} {format_setting(value)}" for key, value in item.config.items())
+        yield f"  A's trial {item.number_a}, B's trial {item.number_b} ({settings})"
+        for name, value in item.differences.items():
+            yield f"    {metric_label(name)}: {_difference(found.units[name], value)}"
+    if len(found.aligned) > _MAX_LINES:
+        yield f"  and {len(found.aligned) - _MAX_LINES} more: --json has all"
+    for label, front in (("A", found.front_a), ("B", found.front_b)):
+        numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
+        yield f"Front of {label}: {front.volume:.1%} of the volume behind both; trials {numbers}"
+    yield "Changed:" if found.changed else "Settings and environment are equal."
+    for name, (a, b) in found.changed.items():
+        yield f"  {name}: {a} -> {b}"
+
+
+def _difference(unit: str, value: "Interval") -> str:
+    # B over A, or B - A
+    if unit == "ratio":
+        factor, form, suffix = 1.0, ".3f", " times A's"
+    else:
+        factor, form, suffix = (100.0, "+.2f", " points") if unit == "fraction" else (1.0, "+.3g", f" {unit}")
+    middle, low, high = (format(number * factor, form) for number in value[:3])
+    bounds = "" if math.isnan(value.low) else f" ({low} to {high})"
+    return f"{middle}{bounds}{suffix}"

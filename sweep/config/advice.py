@@ -1,0 +1,179 @@
+"""Advice on a study before it runs: known pitfalls, each with its reason."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from sweep.config.errors import InputError
+from sweep.config.scaling import lr_rule
+from sweep.config.sections import OptimizerSection
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
+
+_MAX_ACCUMULATION = 16
+_WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
+_FEW_SAMPLES = 16  # of a batch normalisation's statistics
+_LARGE_FINE_TUNING = 128
+_SECTIONS = frozenset({"batch", "model", "optimizer", "schedule", "budget", "distributed"})
+_UNSEEN = frozenset({"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "model.dropout"})
+_MAX_CORNERS = 1024
+
+
+class Advice(NamedTuple):
+    """One pitfall: ``key`` to change, ``statement`` what is the case, ``reason`` why that matters, ``remedy`` what to
+    write instead; ``finding`` the name of the claim in the findings that measures it, "" where there is none."""
+
+    name: str
+    key: str
+    statement: str
+    reason: str
+    remedy: str
+    finding: str = ""
+
+
+def advice(spec: StudySpec) -> list[Advice]:
+    """Every pitfall that the study walks into, in a fixed order; empty for a study without one."""
+    corners = _corners(spec)
+    return [item for rule in _RULES for item in rule(spec, corners)]
+
+
+def _corners(spec: StudySpec) -> list[TrialConfig]:
+    # the extremes of what the rules look at; everything else stays at one corner
+    seen = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]
+    start = next(spec.corners())
+    values = itertools.product(*(spec.space[path].extremes() for path in seen))
+    found = []
+    for point in itertools.islice(values, _MAX_CORNERS):
+        with contextlib.suppress(InputError):  # two keys that do not go together
+            found.append(spec.config(start | dict(zip(seen, point, strict=True))))
+    return found or [spec.config(start)]
+
+
+def _is_swept(spec: StudySpec, *keys: str) -> bool:
+    return any(key in spec.space for key in keys)
+
+
+def _much_accumulation(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    most = max(config.num_accumulation for config in corners)
+    if most > _MAX_ACCUMULATION:
+        yield Advice(
+            "much_accumulation",
+            "batch.accumulation",
+            f"Up to {most} micro batches make one optimizer step.",
+            f"Beyond {_MAX_ACCUMULATION} the saving in memory is small: parameters, gradients and optimizer state "
+            "stay, and every step waits for all its micro batches.",
+            "raise batch.micro, or lower batch.accumulation or batch.global",
+            "accumulation_memory",
+        )
+
+
+def _rate_does_not_follow(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    sizes = [config.global_batch_size for config in corners]
+    is_unscaled = any(config.optimizer.lr_rule == "none" for config in corners)
+    if max(sizes) >= 4 * min(sizes) and is_unscaled and not _is_swept(spec, "optimizer.lr"):
+        names = {config.optimizer.name for config in corners}
+        rule = lr_rule(OptimizerSection.model_construct(name=min(names), lr_rule="auto"))
+        yield Advice(
+            "rate_does_not_follow",
+            "optimizer.lr_rule",
+            f"The global batch varies from {min(sizes)} to {max(sizes)} at one learning rate.",
+            "A larger batch wants a larger rate: what is measured is then a wrong rate, not a large batch. Goyal et "
+            "al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
+            'set optimizer.lr_rule = "auto", or sweep optimizer.lr',
+            f"lr_rule_{rule}",
+        )
+
+
+def _no_warmup(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    bare = [
+        config
+        for config in corners
+        if _warmup(config) == 0 and config.global_batch_size >= _WARMUP_FROM * config.optimizer.reference_batch
+    ]
+    if bare:
+        largest = max(config.global_batch_size for config in bare)
+        yield Advice(
+            "no_warmup",
+            "schedule.warmup",
+            f"A global batch of {largest} trains without warm-up, {_WARMUP_FROM} times the reference batch or more.",
+            "Early steps at a high rate throw training off. Goyal et al. 2017, ResNet-50 at 8k: 24.84 % error without, "
+            "23.74 % with gradual warm-up.",
+            'set schedule.warmup = 0.1, or "5 epochs"',
+            "warmup_needed",
+        )
+
+
+def _warmup(config: TrialConfig) -> float:
+    return config.schedule.peak if config.schedule.name == "triangular" else config.schedule.warmup
+
+
+def _few_samples_to_normalise(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    normed = [
+        config.batch.micro
+        for config in corners
+        if config.model.name.startswith("resnet") and config.model.norm == "batch" and config.batch.micro != "auto"
+    ]
+    smallest = min((micro for micro in normed if isinstance(micro, int)), default=_FEW_SAMPLES)
+    if smallest < _FEW_SAMPLES:
+        yield Advice(
+            "few_samples_to_normalise",
+            "model.norm",
+            f"Batch normalisation takes its statistics from micro batches of {smallest}.",
+            f"Below {_FEW_SAMPLES} samples they are noisy, and accumulation does not help: they are of one micro "
+            "batch. Goyal et al. 2017 keep 32 a worker.",
+            'raise batch.micro, or set model.norm = "group"; on several ranks model.norm = "sync"',
+            "accumulation_batch_norm",
+        )
+
+
+def _large_batch_for_fine_tuning(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    tuned = [config.global_batch_size for config in corners if config.model.weights is not None]
+    if tuned and max(tuned) > _LARGE_FINE_TUNING:
+        yield Advice(
+            "large_batch_for_fine_tuning",
+            "batch.micro",
+            f"Training from given weights with a global batch of up to {max(tuned)}.",
+            "Few steps are left to move from the given weights, and a rate that suits the batch undoes them; 16 to 64 "
+            "samples and a rate 10 to 100 times smaller are the rule of thumb.",
+            "add smaller batches to the space, and sweep optimizer.lr downwards",
+            "small_batches_best",
+        )
+
+
+def _only_fixed_epochs(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    sizes = [config.global_batch_size for config in corners]
+    in_epochs = all(config.budget.epochs is not None or config.budget.samples is not None for config in corners)
+    if in_epochs and max(sizes) >= 4 * min(sizes) and not _is_swept(spec, "budget.epochs", "budget.samples"):
+        yield Advice(
+            "only_fixed_epochs",
+            "budget.epochs",
+            f"Batches from {min(sizes)} to {max(sizes)} are compared at equal epochs only.",
+            f"The largest then takes {max(sizes) // min(sizes)} times fewer steps, so that the study cannot tell a "
+            "worse batch from a shorter training (Shallue et al. 2018; Hoffer et al. 2017).",
+            "run the study once more with budget.steps, or with budget.target_accuracy, under another name",
+            "large_batch_equal_steps",
+        )
+
+
+def _one_seed(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    if spec.confirm.seeds == 0 or spec.confirm.max_configurations == 0:
+        yield Advice(
+            "one_seed",
+            "confirm",
+            "Nothing is trained again with fresh seeds.",
+            "The best of many single seeds is flattered by luck, and without repeats the spread between seeds is "
+            "unknown: no interval, no certainty.",
+            "set confirm = { max_configurations = 4, seeds = 3 }",
+        )
+
+
+_RULES: tuple[Callable[[StudySpec, Sequence[TrialConfig]], Iterator[Advice]], ...] = (
+    _much_accumulation,
+    _rate_does_not_follow,
+    _no_warmup,
+    _few_samples_to_normalise,
+    _large_batch_for_fine_tuning,
+    _only_fixed_epochs,
+    _one_seed,
+)

@@ -1,0 +1,52 @@
+"""Durations within a training, in any one of four units."""
+
+import re
+from typing import Literal, NamedTuple, get_args
+
+from sweep.config.errors import shorten
+
+Unit = Literal["fraction", "steps", "epochs", "samples"]
+_UNITS: dict[str, Unit] = {
+    "": "fraction", "fraction": "fraction", "step": "steps", "steps": "steps",
+    "epoch": "epochs", "epochs": "epochs", "sample": "samples", "samples": "samples",
+}  # fmt: skip
+_NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
+_TEXT = re.compile(rf"\s*({_NUMBER}(?:[\s,]+{_NUMBER})*)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+class Durations(NamedTuple):
+    """Moments of a training, all in one unit; a fraction is one of the budget."""
+
+    values: tuple[float, ...]
+    unit: Unit
+
+
+def parse_durations(text: str) -> Durations:
+    """``"0.5, 0.75"``, ``"30, 60 epochs"``, ``"500 steps"``, ``"10000 samples"``; a bare number is a fraction.
+
+    Raises:
+        ValueError: saying what is wrong with the text.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{shorten(repr(text))} is no duration; write '0.5', '500 steps', '30, 60 epochs' or '10000 samples'"
+        )
+    values = tuple(float(number) for number in match[1].replace(",", " ").split())
+    return Durations(values, _check(values, _unit(match[2], text)))
+
+
+def _unit(word: str, text: str) -> Unit:
+    if word.lower() not in _UNITS:
+        raise ValueError(f"{shorten(repr(text))}: unknown unit {word!r}; known: {', '.join(get_args(Unit))}")
+    return _UNITS[word.lower()]
+
+
+def _check(values: tuple[float, ...], unit: Unit) -> Unit:
+    if unit == "fraction" and max(values) > 1:
+        raise ValueError(
+            f"{max(values):g} is no fraction of the budget; give a unit: '{max(values):g} steps' or epochs"
+        )
+    if list(values) != sorted(set(values)):
+        raise ValueError(f"{shorten(', '.join(map('{:g}'.format, values)))}: give them in rising order, each once")
+    return unit

@@ -1,0 +1,70 @@
+"""How learning rate, weight decay, betas and averaging follow the global batch."""
+
+import math
+from typing import Literal, NamedTuple
+
+from sweep.config.sections import OptimizerSection, RegularizationSection
+
+# What ``optimizer.lr_rule = "auto"`` means, where it is not the square root.
+_LINEAR = frozenset({"sgd", "momentum", "nesterov", "lars", "schedule_free_sgd"})
+_BETA2 = {"rmsprop": 0.99}
+_EPS = {"lamb": 1e-6}
+
+
+class AdamConstants(NamedTuple):
+    """What an optimizer of the Adam family wants beside its learning rate."""
+
+    beta1: float
+    beta2: float
+    eps: float
+
+
+def lr_rule(section: OptimizerSection) -> Literal["none", "linear", "sqrt"]:
+    """The rule with ``auto`` resolved: linear for SGD, its kin and LARS, the square root for everything adaptive."""
+    if section.lr_rule != "auto":
+        return section.lr_rule
+    return "linear" if section.name in _LINEAR else "sqrt"
+
+
+def scaled_lr(section: OptimizerSection, global_batch: int) -> float:
+    """The learning rate at the top of the schedule for that global batch, accumulation and ranks counted in.
+
+    ``linear`` (Goyal et al. 2017, arXiv:1706.02677) or ``sqrt`` (Krizhevsky 2014, arXiv:1404.5997; for Adam Malladi
+    et al. 2022, arXiv:2205.10287) in the global batch over ``optimizer.reference_batch``.
+    """
+    return section.lr * _factor(lr_rule(section), section, global_batch)
+
+
+def scaled_weight_decay(section: OptimizerSection, global_batch: int) -> float:
+    """Weight decay for that global batch, by ``optimizer.weight_decay_rule``."""
+    return section.weight_decay * _factor(section.weight_decay_rule, section, global_batch)
+
+
+def adam_constants(section: OptimizerSection, global_batch: int) -> AdamConstants:
+    """Betas and epsilon; with ``betas_rule = "sqrt"`` as the square-root rule asks for k times the reference batch.
+
+    1 - beta -> k (1 - beta) and eps -> eps / sqrt(k) (Malladi et al. 2022, arXiv:2205.10287, definition 5.1); a beta
+    ends at 0.
+    """
+    beta2 = section.beta2 if section.beta2 is not None else _BETA2.get(section.name, 0.999)
+    eps = section.eps if section.eps is not None else _EPS.get(section.name, 1e-8)
+    if section.betas_rule == "none":
+        return AdamConstants(section.momentum, beta2, eps)
+    ratio = global_batch / section.reference_batch
+    beta1, beta2 = (max(0.0, 1 - ratio * (1 - beta)) for beta in (section.momentum, beta2))
+    return AdamConstants(beta1, beta2, eps / math.sqrt(ratio))
+
+
+def scaled_ema_decay(regularization: RegularizationSection, section: OptimizerSection, global_batch: int) -> float:
+    """The decay of the weights' average for that global batch; 0 where there is no average.
+
+    ``power``: decay ** k for k times the reference batch, so that a sample is forgotten after as many samples
+    (Busbridge et al. 2023, arXiv:2307.13813).
+    """
+    decay = regularization.ema_decay or 0.0
+    return decay ** (global_batch / section.reference_batch) if regularization.ema_rule == "power" else decay
+
+
+def _factor(rule: Literal["none", "linear", "sqrt"], section: OptimizerSection, global_batch: int) -> float:
+    ratio = global_batch / section.reference_batch
+    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[rule]

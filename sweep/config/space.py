@@ -1,0 +1,145 @@
+"""The search space: which dotted paths vary, and over what."""
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sweep.config.trial_config import Scalar
+
+_MAX_CHOICES = 1000  # each is tried before anything runs
+_MAX_WHOLE = 2**62  # what every database holds, and what a range can count
+
+
+class Parameter(BaseModel):
+    """What one key varies over; exactly one of the forms below.
+
+    ``log2 = [5, 10]``: the integers 2^5 ... 2^10.  ``int = [1, 8]``: whole numbers.  ``log = [1e-4, 1.0]``: a float
+    with even steps of the logarithm.  ``float = [0.0, 0.1]``: a float.  ``choice = [...]``: one of the values.
+    All bounds belong to the range.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, populate_by_name=True)
+
+    log2: Annotated[tuple[int, int] | None, Field(strict=False)] = None
+    int_: Annotated[tuple[int, int] | None, Field(alias="int", strict=False)] = None
+    log: Annotated[tuple[float, float] | None, Field(strict=False)] = None
+    float_: Annotated[tuple[float, float] | None, Field(alias="float", strict=False)] = None
+    choice: Annotated[tuple[Scalar, ...] | None, Field(strict=False)] = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        forms = self.model_dump(by_alias=True, exclude_none=True)
+        if len(forms) != 1:
+            raise ValueError("give exactly one of log2, int, log, float, choice")
+        ((form, values),) = forms.items()
+        if form == "choice":
+            if not values or len(set(map(repr, values))) < len(values):
+                raise ValueError("choice wants one value or more, each once")
+            if len(values) > _MAX_CHOICES:
+                raise ValueError(
+                    f"choice wants {_MAX_CHOICES} values at most; a range is written with int, log2 or log"
+                )
+            return self
+        low, high = values
+        if not low < high:
+            raise ValueError(f"{form} wants [low, high] with low < high")
+        if form == "log" and low <= 0:
+            raise ValueError("log wants bounds above 0")
+        if form == "log2" and not 0 <= low < high <= 30:
+            raise ValueError("log2 wants exponents from 0 to 30")
+        if form == "int" and max(-low, high) > _MAX_WHOLE:
+            raise ValueError("int wants bounds of at most 2^62 either way")
+        return self
+
+    @property
+    def form(self) -> str:
+        """The name of the form that was given."""
+        return next(iter(self.model_dump(by_alias=True, exclude_none=True)))
+
+    @property
+    def grid_values(self) -> Sequence[Scalar] | None:
+        """All values, or None where there are infinitely many."""
+        if self.choice is not None:
+            return self.choice
+        if self.log2 is not None:
+            return tuple(2**exponent for exponent in range(self.log2[0], self.log2[1] + 1))
+        if self.int_ is not None:
+            return range(self.int_[0], self.int_[1] + 1)
+        return None
+
+    def at(self, u: float) -> Scalar:
+        """The value at share ``u`` in [0, 1) of the range; equal shares have equal weight."""
+        values = self.grid_values
+        if values is not None:
+            return values[min(int(u * len(values)), len(values) - 1)]
+        if self.log is not None:
+            low, high = map(math.log, self.log)
+            return math.exp(low + u * (high - low))
+        assert self.float_ is not None
+        return self.float_[0] + u * (self.float_[1] - self.float_[0])
+
+    def share(self, value: Scalar) -> float:
+        """The inverse of :meth:`at`: where ``value`` lies in the range, in [0, 1]."""
+        values = self.grid_values
+        if values is not None:
+            return (values.index(value) + 0.5) / len(values)
+        assert isinstance(value, int | float)
+        if self.log is not None:
+            low, high = map(math.log, self.log)
+            return (math.log(value) - low) / (high - low)
+        assert self.float_ is not None
+        return (value - self.float_[0]) / (self.float_[1] - self.float_[0])
+
+    def extremes(self) -> Sequence[Scalar]:
+        """The values whose validity decides that of the whole range."""
+        if self.choice is not None:
+            return self.choice
+        return (self.at(0.0), self.grid_values[-1]) if self.grid_values else (self.log or self.float_ or ())
+
+
+Space = dict[str, Parameter]
+
+
+def grid_size(space: Space) -> int | None:
+    """Number of points of the space; None where a parameter is continuous."""
+    size = 1
+    for parameter in space.values():
+        if parameter.grid_values is None:
+            return None
+        size *= len(parameter.grid_values)
+    return size
+
+
+def grid_point(space: Space, index: int) -> dict[str, Any]:
+    """Point ``index`` of the grid in an order that is shuffled once for all, without building the grid.
+
+    The order is a full cycle index -> (a * index + c) mod size with a coprime to size, so that a study that stops
+    early has not seen only one corner.
+    """
+    size = grid_size(space)
+    if size is None or not 0 <= index < size:
+        raise IndexError(f"grid point {index} of {size}")
+    rest = (_coprime_near(size) * index + size // 2) % size
+    point: dict[str, Any] = {}
+    for path, parameter in space.items():
+        values = parameter.grid_values or ()
+        rest, position = divmod(rest, len(values))
+        point[path] = values[position]
+    return point
+
+
+def random_point(space: Space, seed: int, index: int) -> dict[str, Any]:
+    """Point ``index`` of an independent uniform sequence; needs no earlier point."""
+    generator = random.Random(f"{seed}/{index}")  # nosec B311 # proposals are to be repeatable, not secret
+    return {path: parameter.at(generator.random()) for path, parameter in space.items()}
+
+
+def _coprime_near(size: int) -> int:
+    # about the golden section, which spreads neighbours widest
+    step = max(1, round(size * 0.6180339887))
+    while math.gcd(step, size) != 1:
+        step += 1
+    return step

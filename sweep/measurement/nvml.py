@@ -1,0 +1,118 @@
+"""What NVIDIA's management library knows; a library that is missing or fails leaves the answer empty."""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar, final
+
+from sweep.measurement.device_trace import Reading
+from sweep.measurement.host import own_pids
+from sweep.measurement.monitor import Source
+
+_log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+# The library's bits for why a clock is below its highest, by the words of ``Reading.slow_reasons``.
+_REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "power_brake",
+    0x100: "display_clocks",
+}
+
+
+@cache
+def driver_version() -> str:
+    """Version of NVIDIA's driver, or ``""``."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver, or one that does not fit: each raises something else
+        return ""
+    try:
+        version = pynvml.nvmlSystemGetDriverVersion()
+        return version.decode() if isinstance(version, bytes) else str(version)
+    except Exception:
+        return ""
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@final
+class NvmlSource(Source):
+    """Looks at one GPU. ``entry`` is its number in the order of the bus, or its UUID (``GPU-...``, ``MIG-...``).
+
+    A question that the library refuses leaves its field empty and is complained of once; the others are asked on.
+
+    Raises:
+        Exception: of the library, when it is missing, does not fit the driver or does not know the device.
+    """
+
+    def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = own_pids) -> None:
+        self._library, self._ours, self._entry = library or import_module("pynvml"), ours, entry
+        library = self._library
+        library.nvmlInit()
+        by_number = entry.isdigit()
+        self._device = (
+            library.nvmlDeviceGetHandleByIndex(int(entry)) if by_number else library.nvmlDeviceGetHandleByUUID(entry)
+        )
+        self._refused: set[str] = set()
+
+    def read(self) -> Reading:
+        nvml, device = self._library, self._device
+        memory = self._ask("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used))
+        num_others, own_memory = self._ask("processes", self._processes) or (None, None)
+        return Reading(
+            at=time.perf_counter(),
+            utilization=self._ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100),
+            memory_bytes=memory,
+            power_watts=self._ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
+            energy_joules=self._ask("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
+            temperature_celsius=self._ask("temperature", self._temperature),
+            clock_hertz=self._ask("clock", lambda: 1e6 * nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
+            max_clock_hertz=self._ask(
+                "highest clock", lambda: 1e6 * nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)
+            ),
+            slow_reasons=self._ask("clock reasons", self._slow_reasons),
+            num_others=num_others,
+            other_memory_bytes=None if memory is None or own_memory is None else memory - own_memory,
+        )
+
+    def close(self) -> None:
+        self._ask("shutdown", self._library.nvmlShutdown)
+
+    def _temperature(self) -> float:
+        return float(self._library.nvmlDeviceGetTemperature(self._device, self._library.NVML_TEMPERATURE_GPU))
+
+    def _slow_reasons(self) -> frozenset[str]:
+        # under its older name, which older libraries know as well
+        bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
+        return frozenset(name for bit, name in _REASONS.items() if bits & bit)
+
+    def _processes(self) -> tuple[int, int | None]:
+        # How many of others compute there, and the bytes that ours hold. In a container the ids may be those of
+        # another namespace, so that none is known as ours: then one of them is taken to be ours, and bytes are unknown.
+        listed = self._library.nvmlDeviceGetComputeRunningProcesses(self._device)
+        own = set(self._ours())
+        ours = [process for process in listed if process.pid in own]
+        if not ours:
+            return max(0, len(listed) - 1), None
+        held = [process.usedGpuMemory for process in ours]
+        return len(listed) - len(ours), None if None in held else sum(held)
+
+    def _ask(self, what: str, question: Callable[[], Answer]) -> Answer | None:
+        try:
+            return question()
+        except Exception as error:  # each version of the library has its own
+            if what not in self._refused:
+                self._refused.add(what)
+                _log.warning("GPU %s: its %s cannot be read (%s); the field stays empty", self._entry, what, error)
+            return None

@@ -1,0 +1,193 @@
+"""One optimizer step of a configuration with fake tensors, as a trial's rehearsal would take it."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sweep.config.errors import InputError
+from sweep.config.trial_config import BatchSection, BudgetSection, TrialConfig
+from sweep.measurement.gradient_noise import NoiseMeter
+from sweep.probing.data_facts import DataFacts
+from sweep.probing.memory_tracker import Moment, StepTracker, fake_tensors, frozen_as_buffers, zero_values
+from sweep.training.data.feeders import Batch
+from sweep.training.data.windows import cut_windows
+from sweep.training.models.image_shape import ImageShape
+from sweep.training.models.table import build_model
+from sweep.training.recipe.optimizers import build_optimizer
+from sweep.training.recipe.precision import arrange_model, make_precision
+from sweep.training.steps.batch_schedule import BatchSchedule
+from sweep.training.steps.step import Normalise, Step, set_lr
+from sweep.training.world import World
+
+_CPU = torch.device("cpu")  # of all fake tensors: those of a GPU cannot go backward without one
+_READY_PIXELS = 2**22  # as in the feeders: of a set that is kept normalised, at most
+_KEPT = 256  # traces: a study asks for one shape with many learning rates
+
+
+class Trace(NamedTuple):
+    """What one step holds."""
+
+    moments: tuple[Moment, ...]
+    state_bytes: int  # of the optimizer
+    average_bytes: int  # of the weights' moving average; it changes nothing else, so it is not traced
+
+
+class MicroSizes(NamedTuple):
+    """Samples of the step's one or two micro batches, on the rank that has most."""
+
+    plain: tuple[int, ...]
+    with_statistics: tuple[int, ...]  # batch normalisation wants two samples or more
+
+
+def trace_step(config: TrialConfig, facts: DataFacts, device_type: str = "cpu") -> Trace:
+    """What one step of ``config`` holds, moment by moment, on a device of ``device_type``; computes nothing.
+
+    Raises:
+        InputError: for a model that cannot be built, or not be followed without computing.
+    """
+    sizes, is_wide = micro_sizes(config, facts.num_train), device_type == "cuda"
+    return _trace(_essence(config), facts.shape, sizes, is_ready(config, facts), is_wide)
+
+
+def micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
+    """The micro batches of the largest step that may come, of which a rehearsal takes two."""
+    ranks, is_auto = config.distributed.world_size, config.batch.micro == "auto"
+    micro = 1 if config.batch.micro == "auto" else config.batch.micro * ranks
+    largest = BatchSchedule(config.batch, config.global_batch_size, micro).largest
+
+    def of_window(least: int) -> tuple[int, ...]:
+        samples = min(num_train, largest + least)  # what comes later changes nothing
+        window = cut_windows(0, samples, lambda _windows, _samples: largest, samples if is_auto else micro, least)[0]
+        return tuple(-(-(part.stop - part.start) // ranks) for part in window.slices[:2])
+
+    return MicroSizes(of_window(1), of_window(2 * ranks))
+
+
+def is_ready(config: TrialConfig, facts: DataFacts) -> bool:
+    """Whether the whole split is kept normalised, so that a batch is a view of it."""
+    recipe, is_resident = config.regularization, config.data.placement == "device"
+    is_fixed = config.data.augment == "none" and not recipe.mixup and not recipe.cutmix
+    return is_resident and is_fixed and facts.num_train * facts.shape.side**2 <= _READY_PIXELS
+
+
+def _essence(config: TrialConfig) -> TrialConfig:
+    # without what changes no tensor's size, so that a trace is found again
+    has_decay = config.optimizer.weight_decay > 0  # makes groups of its own
+    optimizer = config.optimizer.model_copy(update={"lr": 1.0, "weight_decay": float(has_decay)})
+    model = config.model.model_copy(update={"weights": None})
+    batch = BatchSection(micro=1, accumulation=2, schedule=config.batch.schedule)
+    changes = {"optimizer": optimizer, "model": model, "batch": batch, "budget": BudgetSection(), "seed": 0}
+    return config.model_copy(update=changes)
+
+
+@lru_cache(maxsize=_KEPT)
+def _trace(config: TrialConfig, shape: ImageShape, sizes: MicroSizes, is_ready: bool, has_wide_norms: bool) -> Trace:
+    with fake_tensors():
+        step = _make_step(config, shape)
+        if has_wide_norms and step.precision.autocast:
+            _widen_norms(step.model)
+        state_bytes = _fill_state(step)
+        ready = tuple(_ready_images(config, shape, size) for size in _sizes(step.model, sizes)) if is_ready else ()
+        tracker = StepTracker(step.model, step.optimizer, ready)
+        batches = _batches(config, shape, _sizes(step.model, sizes), tracker, ready)
+        try:
+            with tracker:
+                step(batches, sum(_sizes(step.model, sizes)))
+        except Exception as error:  # a model of one's own may do anything; where it looks at values there are none
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"the memory of model {config.model.name} cannot be forecast without computing: {reason}"
+            ) from None
+    average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()]) if config.regularization.ema_decay else 0
+    return Trace(tuple(tracker.moments), state_bytes, average_bytes)
+
+
+def _make_step(config: TrialConfig, shape: ImageShape) -> Step:
+    # TF32 and CUDA graphs change no size here
+    section = config.precision.model_copy(update={"cuda_graphs": False})
+    if section.dtype == "tf32":
+        section = section.model_copy(update={"dtype": "fp32"})
+    # a loss scaler looks at values
+    precision = replace(make_precision(section, _CPU), scaler=None)
+    with _default_dtype(precision.weights), zero_values():  # fake parameters cannot be converted
+        model = arrange_model(build_model(config.model, shape), section)
+    frozen_as_buffers(model)
+    levels = torch.ones(shape.channels, 1, 1, dtype=precision.weights)
+    return Step(
+        model,
+        model,
+        build_optimizer(config, model),
+        Normalise(levels, levels, section.channels_last),
+        precision,
+        config.regularization,
+        World(0, config.distributed.world_size),
+        _noise_meter(config, model),
+    )
+
+
+def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:
+    if not config.diagnostics.noise_scale and config.batch.schedule != "noise_scale":
+        return None
+    meter = NoiseMeter(model.parameters(), model.buffers())
+    meter.forget()  # as after the first steps: the next one is not measured by halves
+    return meter
+
+
+def _widen_norms(model: nn.Module) -> None:
+    # autocast on a GPU has these norms take and give 32 bits; on a CPU they keep the format of their input
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm | nn.GroupNorm):
+            module.register_forward_pre_hook(lambda _module, inputs: tuple(each.float() for each in inputs))
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _fill_state(step: Step) -> int:
+    # the optimizer's state is there before the step that is measured; returns its bytes
+    for group in step.optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    set_lr(step.optimizer, 0.0)
+    step.optimizer.step()
+    step.clear_gradients()
+    values = (value for entry in step.optimizer.state.values() for value in entry.values())
+    return _bytes(value for value in values if isinstance(value, Tensor))
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _sizes(model: nn.Module, sizes: MicroSizes) -> tuple[int, ...]:
+    has_statistics = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    return sizes.with_statistics if has_statistics else sizes.plain
+
+
+def _batches(
+    config: TrialConfig, shape: ImageShape, sizes: tuple[int, ...], tracker: StepTracker, ready: tuple[Tensor, ...]
+) -> Iterator[Batch]:
+    is_mixed = config.regularization.mixup or config.regularization.cutmix
+    for index, size in enumerate(sizes):
+        tracker.begin_micro_batch()
+        images = ready[index] if ready else torch.empty(size, shape.side, shape.side, shape.channels, dtype=torch.uint8)
+        labels = torch.empty(size, shape.num_classes) if is_mixed else torch.empty(size, dtype=torch.int64)
+        yield images, labels
+
+
+def _ready_images(config: TrialConfig, shape: ImageShape, size: int) -> Tensor:
+    layout = torch.channels_last if config.precision.channels_last else torch.contiguous_format
+    dtype = torch.float64 if config.precision.dtype == "fp64" else torch.float32
+    return torch.empty(size, shape.channels, shape.side, shape.side, dtype=dtype, memory_format=layout)

@@ -1,0 +1,152 @@
+"""What a step holds, operation by operation, without computing it: torch's MemTracker over fake tensors.
+
+The one place that touches these parts of torch, which are private (``torch.distributed._tools``, ``torch._subclasses``)
+and may change with any version; ``tests/test_estimate.py`` compares them with bytes counted by hand. Fake tensors have
+sizes and no content, so nothing is allocated, no random number is drawn and no device is touched.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple, Self, final
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sweep.probing.scratch_memory import Load, find_loads
+
+
+class Held(NamedTuple):
+    """Bytes that are held at one moment, by what they are for."""
+
+    parameter_bytes: int  # weights and buffers
+    gradient_bytes: int
+    optimizer_bytes: int  # state and, while the optimizer steps, its temporaries
+    activation_bytes: int
+    temporary_bytes: int  # of the backward pass
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+class Moment(NamedTuple):
+    """What is held when an operation ends, its result included, and what it may have held inside itself."""
+
+    held: Held
+    loads: tuple[Load, ...]
+
+
+# Optimizer steps that change what they are given and hold nothing more; for some of them torch has no fake kernel and
+# would run the real one.
+_IN_PLACE = frozenset({"aten::_fused_sgd_", "aten::_fused_adam_", "aten::_fused_adamw_"})
+
+
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Every tensor that is made inside has a shape, a dtype and a memory layout, and no memory."""
+    with FakeTensorMode(allow_fallback_kernels=False), _SkippedSteps():
+        yield
+
+
+@final
+class _SkippedSteps(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        return None if func.name() in _IN_PLACE else func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def zero_values() -> Iterator[None]:
+    """Inside, a fake tensor's value is 0 to whoever asks for it, as some initialisations of weights do."""
+    with _ZeroValues():
+        yield
+
+
+@final
+class _ZeroValues(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        return 0 if func.name() == "aten::_local_scalar_dense" else func(*args, **(kwargs or {}))
+
+
+def frozen_as_buffers(model: nn.Module) -> None:
+    """Makes buffers of the parameters that are not trained; the tracker wants a gradient of every parameter."""
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if not parameter.requires_grad:
+                delattr(module, name)
+                module.register_buffer(name, parameter.detach())
+
+
+@final
+class _Tracker(MemTracker):
+    def _update_peak_stats(self, peak_state: Any) -> None:
+        """After each operation a peak for each module, which nobody asks for and takes most of the time."""
+
+
+@final
+class StepTracker:
+    """A context for one optimizer step of fake tensors; afterwards ``moments`` has those that may be the peak.
+
+    ``model`` and ``optimizer`` are held from the beginning; ``uncounted`` tensors are there and count nowhere.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, uncounted: tuple[Tensor, ...] = ()) -> None:
+        self._tracker = _Tracker()
+        self._tracker.track_external(model, optimizer, *uncounted)
+        self._watch = _Watch(self._held)
+        self.moments = self._watch.moments
+
+    def __enter__(self) -> Self:
+        self._tracker.__enter__()
+        self._watch.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.__exit__(kind, error, trace)
+        self._tracker.__exit__(kind, error, trace)
+
+    def begin_micro_batch(self) -> None:
+        """To be called before each; a tracker of one pass takes the model's second call for a mistake."""
+        self._tracker.reset_mod_stats()
+
+    def _held(self) -> Held:
+        # only the CPU's fake tensors are tracked, and none are left at the very beginning and end
+        (found,) = self._tracker.get_tracker_snapshot().values() or ({},)
+        by_name: Mapping[str, int] = {getattr(key, "value", key): count for key, count in found.items()}
+        count = by_name.get
+        return Held(
+            count("Parameter", 0) + count("Buffer", 0),
+            count("Gradient", 0),
+            count("Optstate", 0),
+            count("Activation", 0),
+            count("Temp", 0),
+        )
+
+
+@final
+class _Watch(TorchDispatchMode):
+    """Looks at what is held after each operation; entered last, it is asked first and passes everything on."""
+
+    def __init__(self, held: Callable[[], Held]) -> None:
+        super().__init__()
+        self.moments: list[Moment] = []
+        self._look = held
+        self._largest = -1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        result = func(*args, **(kwargs or {}))
+        held = self._look()
+        loads = find_loads(func.name(), args)
+        if loads or held.total > self._largest:
+            self._largest = max(self._largest, held.total)
+            self.moments.append(Moment(held, loads))
+        return result

@@ -1,0 +1,57 @@
+"""The content key of a trial: equal keys mean that training again would teach nothing new."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sweep.config.trial_config import TrialConfig, flatten
+
+# Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
+# data.workers) stays in the key: it changes the times that a reused trial brings along.
+_LEFT_OUT = frozenset({"data.root"})
+
+
+def trial_key(config: TrialConfig, data_digest: str, code_digest: str, torch_version: str) -> str:
+    """64 hexadecimal digits over the configuration with its seed, the data, the training code and torch's version.
+
+    Keys at their default are left out, so that a key recorded today stays valid when a field is added whose default
+    is the behaviour of today.
+    """
+    content = {
+        "config": _changed(config),
+        "data": data_digest,
+        "code": code_digest,
+        "torch": torch_version,
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _changed(config: TrialConfig) -> dict[str, object]:
+    defaults = _defaults()
+    return {path: value for path, value in flatten(config).items() if path not in _LEFT_OUT and value != defaults[path]}
+
+
+@cache
+def _defaults() -> dict[str, object]:
+    return dict(flatten(TrialConfig()))
+
+
+def code_digest(more: Sequence[Path] = ()) -> str:
+    """64 hexadecimal digits over the source files of ``sweep.training`` and ``more``, read and not imported."""
+    folder = Path(__file__).resolve().parent.parent / "training"
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+    for path in more:
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def environment_digest(environment: dict[str, Any]) -> str:
+    """16 hexadecimal digits that are equal for equal environments."""
+    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,136 @@
+"""Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import Connection, Table
+
+from sweep.config.errors import InputError, shown, unknown_name
+from sweep.records.address import split_study
+from sweep.records.columns import CONFIG_COLUMNS
+from sweep.records.exchange.exchange import is_export, read_export
+from sweep.records.exchange.validation import check_frames
+from sweep.records.frames.frameset import Frames
+from sweep.records.frames.framing import (
+    ATTEMPT_COLUMNS,
+    ENVIRONMENT_COLUMNS,
+    EVALUATION_COLUMNS,
+    PROBE_COLUMNS,
+    STUDY_COLUMNS,
+    TRIAL_COLUMNS,
+    FrameColumn,
+    build_frame,
+)
+from sweep.records.store.database import STORE_FILE, Database, open_database
+from sweep.records.store.reading import Columns, config_cells, read_columns
+from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
+
+
+def load_frames(place: str | Path, study: str | None = None, evaluations: bool = False) -> Frames:
+    """Reads records and writes nothing; works while a study runs.
+
+    Args:
+        place: a study's folder, a folder that ``sweep export`` wrote, an SQLite file or a database URL, behind which a
+            ``#`` may name a study.
+        study: only this study; all in the database when absent.
+        evaluations: load the learning curves too; those of the latest attempt at each trial.
+
+    Raises:
+        InputError: nothing is recorded there, it is not ours, or there is no such study.
+    """
+    frames = _load(place, study, evaluations)
+    check_frames(frames, shown(place))
+    return replace(frames, place=shown(place))
+
+
+def _load(place: str | Path, study: str | None, evaluations: bool) -> Frames:
+    place, named = split_study(place)
+    study = study or named
+    folder = None if "://" in str(place) else Path(place)
+    if folder is not None and folder.is_dir() and not (folder / STORE_FILE).exists() and is_export(folder):
+        return select_study(read_export(folder, evaluations), study, str(place))
+    database = open_database(place, read_only=True)
+    try:
+        return database.read(lambda connection: _read(connection, database, study, evaluations))
+    except InputError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:  # SQLite takes any value into any column
+        raise InputError(f"{database.where}: its records are damaged: {error}.") from None
+    finally:
+        database.engine.dispose()
+
+
+def select_study(frames: Frames, study: str | None, where: str) -> Frames:
+    """``frames`` with the rows of one study. Raises ``InputError`` where there is none of that name."""
+    if study is None:
+        return frames
+    _check_study(study, list(frames.studies["study"]), where)
+
+    def rows(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["study"] == study].reset_index(drop=True)
+
+    return Frames(
+        trials=rows(frames.trials),
+        attempts=rows(frames.attempts),
+        probes=rows(frames.probes),
+        studies=rows(frames.studies),
+        environment_rows=rows(frames.environment_rows),
+        evaluations=None if frames.evaluations is None else rows(frames.evaluations),
+    )
+
+
+def _check_study(study: str, names: Sequence[str], where: str) -> None:
+    if study not in names:
+        raise InputError(f"{where}: {unknown_name('study', study, names)}")
+
+
+def _read(connection: Connection, database: Database, study: str | None, evaluations: bool) -> Frames:
+    def frame(table: Table, declared: Sequence[FrameColumn]) -> pd.DataFrame:
+        cells = _cells(connection, database, table, study)
+        return build_frame(declared, cells, len(cells["study"]))
+
+    studies = frame(STUDIES, STUDY_COLUMNS)
+    if study is not None and studies.empty:
+        names = read_columns(connection, database, STUDIES)["study"]
+        _check_study(study, names, database.where)
+    return Frames(
+        trials=_trials(_cells(connection, database, TRIALS, study)),
+        attempts=frame(ATTEMPTS, ATTEMPT_COLUMNS),
+        probes=frame(PROBES, PROBE_COLUMNS),
+        studies=studies,
+        environment_rows=frame(ENVIRONMENTS, ENVIRONMENT_COLUMNS),
+        evaluations=_latest(frame(EVALUATIONS, EVALUATION_COLUMNS)) if evaluations else None,
+    )
+
+
+def _cells(connection: Connection, database: Database, table: Table, study: str | None) -> Columns:
+    return read_columns(connection, database, table, None if study is None else table.c.study == study)
+
+
+def _trials(columns: Columns) -> pd.DataFrame:
+    num_rows = len(columns["number"])
+    cells: dict[str, Any] = dict(columns)
+    for column in CONFIG_COLUMNS:
+        # the one word beside a number ("auto") is a missing cell, so that the column stays one of numbers
+        is_mixed = column.kind != "text" and isinstance(column.null_value, str)
+        cells[column.name] = columns.get(column.name) if is_mixed else config_cells(column, columns, num_rows)
+    cells["seed"] = cells["config.seed"]
+    cells["global_batch_size"] = _global_batch_size(cells)
+    return build_frame(TRIAL_COLUMNS, cells, num_rows)
+
+
+def _global_batch_size(cells: Mapping[str, Sequence[Any]]) -> list[int]:
+    # as TrialConfig.global_batch_size, without building 100,000 of them
+    names = ("batch.global", "batch.micro", "batch.accumulation", "distributed.world_size")
+    rows = zip(*(cells[f"config.{name}"] for name in names), strict=True)
+    return [whole or micro * (accumulation or 1) * ranks for whole, micro, accumulation, ranks in rows]
+
+
+def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:
+    # an attempt that goes on from a checkpoint tells the evaluations before it again, so the latest one's are the curve
+    latest = evaluations.groupby(["study", "number"])["attempt"].transform("max")
+    kept = evaluations[evaluations["attempt"] == latest]
+    return kept.sort_values(["study", "number", "step"], kind="stable").reset_index(drop=True)

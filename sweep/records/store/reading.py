@@ -1,0 +1,254 @@
+"""From rows to objects. Rows are fetched whole and turned by column, which makes 100,000 of them fast."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, final
+
+from pydantic import ValidationError
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, false, func, literal, or_, select, type_coerce
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.types import NullType
+
+from sweep.config.errors import InputError, explain
+from sweep.config.names import admit_recorded
+from sweep.config.study import StudySpec
+from sweep.records.columns import (
+    CONFIG_COLUMNS,
+    EVALUATION_KINDS,
+    METRIC_KINDS,
+    OPTIONAL_OF_EVALUATION,
+    ConfigColumn,
+)
+from sweep.records.messages import Ending, Evaluation
+from sweep.records.store.database import Database
+from sweep.records.store.schema import ENVIRONMENTS, EVALUATIONS, TRIALS
+from sweep.records.trial_record import ReusableTrial, TrialRecord
+
+Columns = Mapping[str, Sequence[Any]]
+_MANY_ROWS = 5_000
+_ROWS_AT_ONCE = 2_000
+_NUM_ROWS_TO_GUESS_FROM = 100
+_MAX_GUESSES = 4
+_MAX_KEYS_AT_ONCE = 500  # bound on the parameters of one statement
+
+
+def spec_from_json(content: str, where: str) -> StudySpec:
+    """The recorded specification. Raises ``InputError`` when this version cannot read it."""
+    try:
+        admit_recorded(json.loads(content))
+        return StudySpec.model_validate_json(content)
+    except ValidationError as error:
+        raise InputError(explain(error, f"{where}: recorded study")) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: recorded study: {error}; the record is damaged.") from None
+
+
+@final
+class Repeated(Sequence[Any]):
+    """A column of equal cells: most keys of a configuration do not vary within a study."""
+
+    def __init__(self, value: Any, num_rows: int) -> None:
+        self.value, self._num_rows = value, num_rows
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def __getitem__(self, index: Any) -> Any:
+        return ((self.value,) * self._num_rows)[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return repeat(self.value, self._num_rows)
+
+    def __contains__(self, value: object) -> bool:
+        return self._num_rows > 0 and value == self.value
+
+
+def read_columns(
+    connection: Connection, database: Database, table: Table, where: ColumnElement[bool] | None = None
+) -> Columns:
+    """The rows of ``table`` in the order of its key, by column, as the driver hands them out.
+
+    Columns that an older store lacks are left out.
+    """
+    present = [column for column in table.c if column.name in database.present[table.name]]
+    equal = _equal_columns(connection, table, present, where)
+    varying = [column for column in present if column.name not in equal] or present[:1]  # no query of no columns
+    query = _narrow(select(*varying).order_by(*table.primary_key.columns), where)
+    cells: list[list[Any]] = [[] for _ in varying]
+    for rows in _fetch(connection, query):
+        for found, more in zip(cells, zip(*rows, strict=True), strict=True):
+            found.extend(more)
+    return {column.name: found for column, found in zip(varying, cells, strict=True)} | equal
+
+
+def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
+    # Past SQLAlchemy's row objects, which are two thirds of the time, and so past its errors; a part at a time, because
+    # the garbage collector would look again and again at all rows that are held.
+    result = connection.execute(query)
+    assert result.cursor is not None
+    try:
+        while rows := result.cursor.fetchmany(_ROWS_AT_ONCE):
+            yield list(rows)
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise DatabaseError("reading rows", None, error) from error
+    finally:
+        result.close()
+
+
+def _equal_columns(
+    connection: Connection, table: Table, columns: list[Column[Any]], where: ColumnElement[bool] | None
+) -> dict[str, Repeated]:
+    # Guessed from the rows at both ends of the table, then asked of every row inside the database, which costs a tenth
+    # of carrying the cells out of it. Rows that contradict join those to guess from.
+    num_rows = connection.execute(_narrow(select(func.count()).select_from(table), where)).scalar_one()
+    if num_rows < _MANY_ROWS:
+        return {}
+    keys = table.primary_key.columns
+    ends = [_narrow(select(*columns).order_by(*order), where) for order in (keys, [key.desc() for key in keys])]
+    rows = [row for query in ends for row in _few(connection, query)]
+    for _ in range(_MAX_GUESSES):
+        cells = zip(columns, zip(*rows, strict=True), strict=True)
+        equal = {column: found[0] for column, found in cells if len(set(found)) == 1}
+        differs = or_(false(), *(_differs(column, value) for column, value in equal.items()))
+        against = _few(connection, _narrow(select(*columns).where(differs), where))
+        if not against:
+            return {column.name: Repeated(value, num_rows) for column, value in equal.items()}
+        rows += against
+    return {}
+
+
+def _few(connection: Connection, query: Select[Any]) -> list[Any]:
+    return [row for rows in _fetch(connection, query.limit(_NUM_ROWS_TO_GUESS_FROM)) for row in rows]
+
+
+def _differs(column: Column[Any], value: Any) -> ColumnElement[bool]:
+    # the cells as the driver hands them out, without the column's idea of what they should be
+    plain = type_coerce(column, NullType())
+    return plain.is_distinct_from(None if value is None else literal(value, NullType()))
+
+
+def _narrow(query: Select[Any], where: ColumnElement[bool] | None) -> Select[Any]:
+    return query if where is None else query.where(where)
+
+
+def config_cells(column: ConfigColumn, columns: Columns, num_rows: int) -> Sequence[Any]:
+    """The values of one configuration key; an older store that lacks the column ran with the default."""
+    cells = columns.get(column.name)
+    if cells is None:
+        return Repeated(column.default, num_rows)
+    if isinstance(cells, Repeated):
+        return Repeated(column.from_cell(cells.value), num_rows)
+    if column.kind == "bool" or (column.null_value is not None and None in cells):
+        return tuple(column.from_cell(cell) for cell in cells)
+    return cells
+
+
+def trial_records(connection: Connection, database: Database, where: ColumnElement[bool]) -> list[TrialRecord]:
+    """The trials that ``where`` selects, by study and number."""
+    columns = read_columns(connection, database, TRIALS, where)
+    return _records(columns)
+
+
+def _records(columns: Columns) -> list[TrialRecord]:
+    num_rows = len(columns["number"])
+    paths = [column.path for column in CONFIG_COLUMNS]
+    config_rows = zip(*(config_cells(column, columns, num_rows) for column in CONFIG_COLUMNS), strict=True)
+    metrics = [name for name in METRIC_KINDS if name in columns]
+    metric_rows = zip(*(columns[name] for name in metrics), strict=True)
+    texts = ("number", "phase", "outcome", "trial_key", "reused_from", "device", "quality_flags", "error")
+    rows = zip(*(columns[name] for name in texts), strict=True)
+    return [
+        TrialRecord(
+            number=number,
+            phase=phase,
+            values=dict(zip(paths, config, strict=True)),
+            outcome=outcome,
+            measurements={name: value for name, value in zip(metrics, measured, strict=True) if value is not None},
+            trial_key=key,
+            reused_from=reused_from,
+            device=device,
+            quality_flags=tuple(flags.split(",")) if flags else (),
+            error=error,
+        )
+        for (number, phase, outcome, key, reused_from, device, flags, error), config, measured in zip(
+            rows, config_rows, metric_rows, strict=True
+        )
+    ]
+
+
+def evaluations_of(connection: Connection, database: Database, study: str, number: int) -> list[Evaluation]:
+    """The evaluations of a trial by step, of the latest attempt that made any."""
+    present = database.present[EVALUATIONS.name]
+    of_trial = (EVALUATIONS.c.study == study, EVALUATIONS.c.number == number)
+    latest = select(func.max(EVALUATIONS.c.attempt)).where(*of_trial).scalar_subquery()
+    query = (
+        select(*(EVALUATIONS.c[name] for name in EVALUATION_KINDS if name in present))
+        .where(*of_trial, EVALUATIONS.c.attempt == latest)
+        .order_by(EVALUATIONS.c.step)
+    )
+    found = []
+    for row in connection.execute(query).mappings():
+        unknown = {name: None if name in OPTIONAL_OF_EVALUATION else math.nan for name in row}
+        cells: dict[str, Any] = {name: unknown[name] if cell is None else cell for name, cell in row.items()}
+        found.append(Evaluation(**cells))
+    return found
+
+
+def reusable_trials(connection: Connection, database: Database, keys: Collection[str]) -> dict[str, ReusableTrial]:
+    """Complete trials by content key: one with the fewest quality flags first, then one that was trained, not taken
+    over."""
+    best: dict[str, tuple[tuple[int, bool], str, int]] = {}
+    wanted = sorted(set(keys))
+    trained = select(
+        TRIALS.c.trial_key, TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from
+    ).where(TRIALS.c.outcome == "complete")
+    for start in range(0, len(wanted), _MAX_KEYS_AT_ONCE):
+        chunk = wanted[start : start + _MAX_KEYS_AT_ONCE]
+        for key, study, number, flags, reused in connection.execute(trained.where(TRIALS.c.trial_key.in_(chunk))):
+            candidate = ((len(flags.split(",")) if flags else 0, bool(reused)), study, number)
+            best[key] = min(best.get(key, candidate), candidate)
+    return _load_reusable(connection, database, {key: (study, number) for key, (_, study, number) in best.items()})
+
+
+def _load_reusable(
+    connection: Connection, database: Database, chosen: dict[str, tuple[str, int]]
+) -> dict[str, ReusableTrial]:
+    by_study: dict[str, list[str]] = defaultdict(list)
+    for key, (study, _) in chosen.items():
+        by_study[study].append(key)
+    found: dict[str, ReusableTrial] = {}
+    for study, keys in by_study.items():
+        environments = _environments(connection, study)
+        for key in keys:
+            found[key] = _reusable(connection, database, study, chosen[key][1], environments)
+    return found
+
+
+def _reusable(
+    connection: Connection, database: Database, study: str, number: int, environments: dict[str, dict[str, Any]]
+) -> ReusableTrial:
+    where = (TRIALS.c.study == study) & (TRIALS.c.number == number)
+    columns = read_columns(connection, database, TRIALS, where)
+    (record,) = _records(columns)
+    ending = Ending(
+        outcome="complete",
+        measurements=record.measurements,
+        device=record.device,
+        environment=environments.get(columns["environment_digest"][0] or "", {}),
+        quality_flags=record.quality_flags,
+        error=record.error,
+        bottleneck=columns["bottleneck"][0] or "" if "bottleneck" in columns else "",
+    )
+    evaluations = evaluations_of(connection, database, study, number)
+    return ReusableTrial(record.reused_from or f"{study}/{number}", ending, tuple(evaluations))
+
+
+def _environments(connection: Connection, study: str) -> dict[str, dict[str, Any]]:
+    query = select(ENVIRONMENTS.c.environment_digest, ENVIRONMENTS.c.environment).where(ENVIRONMENTS.c.study == study)
+    try:
+        return {digest: json.loads(content) for digest, content in connection.execute(query)}
+    except (ValueError, RecursionError):
+        raise InputError(f"study {study!r}: an environment on record is no JSON; the record is damaged.") from None

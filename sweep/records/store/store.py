@@ -1,0 +1,234 @@
+"""The store: one database that holds the truth about one study (a file) or several (a server). One program writes it.
+
+Every write is a transaction of its own and is on the disk when the method returns.
+"""
+
+import json
+import math
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, final
+
+from sqlalchemy import Connection, Select, Table, func, select, update
+
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, flatten
+from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS
+from sweep.records.content_key import environment_digest
+from sweep.records.messages import Ending, Evaluation, Phase
+from sweep.records.store.database import Database, StoreError, open_database
+from sweep.records.store.reading import evaluations_of, reusable_trials, spec_from_json, trial_records
+from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
+from sweep.records.trial_record import ReusableTrial, TrialRecord
+
+_MAX_TEXT = 20_000  # characters of an error that are kept, half from each end
+
+__all__ = ["ReusableTrial", "Store", "StoreError", "TrialRecord", "open_store"]
+
+
+def open_store(target: str | Path, *, create: bool = False, read_only: bool = False) -> "Store":
+    """The store at ``target``: an SQLite file, a study's folder, or a URL such as ``postgresql+psycopg://...``.
+
+    Raises:
+        InputError: nothing there (without ``create``), not ours, written by a newer version, not reachable.
+    """
+    return Store(open_database(target, create=create, read_only=read_only))
+
+
+@final
+class Store:
+    """Studies with their trials, attempts, evaluations and environments. Get one from :func:`open_store`.
+
+    Every method raises :class:`StoreError` when the database fails or a rule of the records would be broken. Under
+    :func:`sweep.records.store.lock.database_lock` it first waits for a server that does not answer, and a write that
+    may or may not have taken place is never done twice.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._kept: set[tuple[str, str]] = set()  # environments that are known to be on record
+
+    @property
+    def database(self) -> Database:
+        """The open database, for bulk reading and importing."""
+        return self._database
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL, with its password: for connecting, never for printing."""
+        return self._database.url
+
+    # ------------------------------------------------------------------ studies
+
+    def create_study(self, spec: StudySpec) -> None:
+        """Records a new study. Raises ``InputError`` where the name is taken."""
+        if self.load_spec(spec.name) is not None:
+            raise InputError(f"{self._database.where}: it already holds a study {spec.name!r}; choose a new name.")
+        row = {"study": spec.name, "created_at": datetime.now(UTC), "spec": spec.model_dump_json(by_alias=True)}
+        self._insert(STUDIES, row)
+
+    def study_names(self) -> list[str]:
+        """The names of all studies, sorted."""
+        return sorted(row[0] for row in self._rows(select(STUDIES.c.study)))
+
+    def load_spec(self, study: str) -> StudySpec | None:
+        """The study as it was recorded, or None."""
+        rows = self._rows(select(STUDIES.c.spec).where(STUDIES.c.study == study))
+        return spec_from_json(rows[0][0], self._database.where) if rows else None
+
+    def update_spec(self, spec: StudySpec) -> None:
+        """Replaces the recorded specification; which keys may change is the caller's to check."""
+        change = update(STUDIES).where(STUDIES.c.study == spec.name).values(spec=spec.model_dump_json(by_alias=True))
+        self._change_one(change, f"there is no study {spec.name!r}")
+
+    # ------------------------------------------------------------------ trials
+
+    def together(self) -> AbstractContextManager[None]:
+        """Makes the writes inside one transaction: on the disk at its end, all of them or none."""
+        return self._database.together()
+
+    def add_trial(
+        self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
+    ) -> None:
+        """Opens the row of a trial; its outcome is empty until :meth:`finish_trial`."""
+        values = flatten(config)
+        row: dict[str, Any] = {column.name: column.to_cell(values[column.path]) for column in CONFIG_COLUMNS}
+        row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
+        self._insert(TRIALS, row)
+
+    def start_attempt(self, study: str, number: int) -> int:
+        """Opens the next attempt at a trial and returns its number, from 1.
+
+        An attempt that is still open lost its supervisor, which alone could have closed it, and is closed as that; how
+        long it was busy nobody knows.
+        """
+        of_trial = (ATTEMPTS.c.study == study, ATTEMPTS.c.number == number)
+        lost = update(ATTEMPTS).where(*of_trial, ATTEMPTS.c.cause.is_(None)).values(cause="supervisor_lost")
+        row: dict[str, Any] = {"study": study, "number": number, "started_at": datetime.now(UTC)}
+
+        def start(connection: Connection) -> int:
+            newest = connection.execute(select(func.max(ATTEMPTS.c.attempt)).where(*of_trial)).scalar() or 0
+            connection.execute(lost)
+            connection.execute(ATTEMPTS.insert(), row | {"attempt": newest + 1})
+            return int(newest) + 1
+
+        return self._database.write(start)
+
+    def end_attempt(self, study: str, number: int, attempt: int, cause: str, busy_seconds: float) -> None:
+        """Closes an attempt, once. ``cause`` is empty where it ended by itself, else what ended it."""
+        change = (
+            update(ATTEMPTS)
+            .where(ATTEMPTS.c.study == study, ATTEMPTS.c.number == number, ATTEMPTS.c.attempt == attempt)
+            .where(ATTEMPTS.c.cause.is_(None))
+            .values(cause=cause, busy_seconds=busy_seconds)
+        )
+        self._change_one(change, f"study {study}, trial {number}: attempt {attempt} is not open")
+
+    def attempts(self, study: str, number: int) -> list[tuple[str, float | None]]:
+        """Cause and busy seconds of each attempt at a trial, in order; None where nobody knows how long it was busy."""
+        of_trial = (ATTEMPTS.c.study == study, ATTEMPTS.c.number == number)
+        columns = select(ATTEMPTS.c.cause, ATTEMPTS.c.busy_seconds)
+        rows = self._rows(columns.where(*of_trial).order_by(ATTEMPTS.c.attempt))
+        return [(cause or "", busy_seconds) for cause, busy_seconds in rows]
+
+    def add_evaluation(self, study: str, number: int, attempt: int, evaluation: Evaluation) -> None:
+        """Records one evaluation. ``attempt`` is 0 for an evaluation taken over from another trial."""
+        row = {name: _no_nan(value) for name, value in vars(evaluation).items()}
+        self._insert(EVALUATIONS, {"study": study, "number": number, "attempt": attempt, **row})
+
+    def finish_trial(self, study: str, number: int, ending: Ending) -> None:
+        """Closes the row of a trial, once; it never changes afterwards."""
+        unknown = ending.measurements.keys() - METRIC_KINDS.keys()
+        if unknown:
+            raise StoreError(f"trial {number}: {', '.join(sorted(unknown))} is no metric; declare it in the table.")
+        row = {
+            "outcome": ending.outcome,
+            "device": ending.device,
+            "quality_flags": ",".join(ending.quality_flags),
+            "bottleneck": ending.bottleneck or None,
+            "error": _storable(ending.error),
+            **{name: _measured(name, value) for name, value in ending.measurements.items()},
+        }
+        if ending.environment:
+            row["environment_digest"] = self.keep_environment(study, ending.environment)
+        change = (
+            update(TRIALS)
+            .where(TRIALS.c.study == study, TRIALS.c.number == number, TRIALS.c.outcome.is_(None))
+            .values(row)
+        )
+        self._change_one(change, f"study {study}: trial {number} is not open, its record cannot change")
+
+    def keep_environment(self, study: str, environment: dict[str, Any]) -> str:
+        """Records ``environment`` once; returns its digest."""
+        content = json.dumps(environment, sort_keys=True)
+        digest = environment_digest(environment)
+        if (study, digest) in self._kept:
+            return digest
+        known = select(ENVIRONMENTS.c.study).where(
+            ENVIRONMENTS.c.study == study, ENVIRONMENTS.c.environment_digest == digest
+        )
+        row = {"study": study, "environment_digest": digest, "environment": content}
+
+        def keep(connection: Connection) -> None:
+            if connection.execute(known).first() is None:
+                connection.execute(ENVIRONMENTS.insert(), row)
+
+        self._database.write(keep)
+        if not self._database.is_joined:  # what is part of more may yet be undone
+            self._kept.add((study, digest))
+        return digest
+
+    # ------------------------------------------------------------------ reading
+
+    def trial_records(self, study: str) -> list[TrialRecord]:
+        """All trials of a study by number."""
+        return self._database.read(
+            lambda connection: trial_records(connection, self._database, TRIALS.c.study == study)
+        )
+
+    def evaluations(self, study: str, number: int) -> list[Evaluation]:
+        """The evaluations of a trial by step, of the latest attempt that made any."""
+        return self._database.read(lambda connection: evaluations_of(connection, self._database, study, number))
+
+    def find_by_keys(self, keys: Collection[str]) -> dict[str, ReusableTrial]:
+        """Complete trials of all studies by content key, those without quality flags first."""
+        return self._database.read(lambda connection: reusable_trials(connection, self._database, keys))
+
+    def close(self) -> None:
+        """Closes the connections; the store cannot be used afterwards."""
+        self._database.engine.dispose()
+
+    # ------------------------------------------------------------------ helpers
+
+    def _insert(self, table: Table, row: dict[str, Any]) -> None:
+        self._database.write(lambda connection: connection.execute(table.insert(), row))
+
+    def _change_one(self, change: Any, otherwise: str) -> None:
+        def apply(connection: Connection) -> None:
+            if connection.execute(change).rowcount != 1:
+                raise StoreError(f"{self._database.where}: {otherwise}.")
+
+        self._database.write(apply)
+
+    def _rows(self, query: Select[Any]) -> list[Any]:
+        return self._database.read(lambda connection: list(connection.execute(query)))
+
+
+def _no_nan(value: float) -> float | None:
+    # SQLite keeps no NaN; NULL means it in every database
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _storable(text: str) -> str:
+    # what no database takes: half a surrogate pair, a zero byte (PostgreSQL); and no log of megabytes
+    clean = text.encode("utf-8", "replace").decode().replace("\0", "\\0")
+    return clean if len(clean) <= _MAX_TEXT else f"{clean[: _MAX_TEXT // 2]}\n...\n{clean[-_MAX_TEXT // 2 :]}"
+
+
+def _measured(name: str, value: float) -> float | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) or METRIC_KINDS[name] == "int" else value
+    return round(value) if METRIC_KINDS[name] == "int" else float(value)

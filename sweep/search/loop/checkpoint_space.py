@@ -1,0 +1,63 @@
+"""Whether the disk has room for what a study will still write: looked at before it starts and after each trial."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import final
+
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.records.disk_space import free_bytes, lacking, records_bytes
+from sweep.records.probe_records import ProbeRecord
+from sweep.records.store.database_errors import StoreError
+from sweep.search.forecast.prober import Prober
+
+# The last two are kept while a third is written.
+_NUM_CHECKPOINTS = 3
+_NO_QUESTION_BYTES = 8 << 30  # with so much room no model needs to be looked at
+_BYTES_OF_PARAMETER = 16  # itself, two moments of an optimizer, an average over steps
+
+
+@final
+class Room:
+    """The room that ``folder`` must have for ``num_trials`` more trials, ``num_slots`` of them at a time."""
+
+    def __init__(self, folder: Path, num_trials: int, num_slots: int, checkpoint_bytes: Callable[[], int]) -> None:
+        self._folder = folder
+        self._needed_bytes = records_bytes(num_trials)
+        if free_bytes(folder) < _NO_QUESTION_BYTES:
+            self._needed_bytes += num_slots * _NUM_CHECKPOINTS * checkpoint_bytes()
+        self._least_bytes = records_bytes(0) // 2
+
+    def check_before(self) -> None:
+        """Raises ``InputError`` with both figures where it will not do."""
+        if free_bytes(self._folder) < self._needed_bytes:
+            raise InputError(
+                f"{lacking(self._folder, self._needed_bytes)}Free some space, or choose another disk with --root."
+            )
+
+    def check_between(self) -> None:
+        """Raises ``StoreError`` where the next trial would meet a full disk."""
+        if free_bytes(self._folder) < self._least_bytes:
+            raise StoreError(
+                f"The disk is full: {lacking(self._folder)}Free some space and run the same command again; what was "
+                "recorded is kept."
+            )
+
+
+def largest_checkpoint_bytes(spec: StudySpec, prober: Prober) -> int:
+    """About what a checkpoint of the study's largest model takes; 0 where that cannot be known."""
+    found = []
+    for values in spec.corners("model"):
+        config = spec.config(next(spec.corners()) | values)
+        probe = prober.find(config)
+        if probe is None:
+            prober.estimate_peak_memory_bytes(config)
+        found.append(probe)
+    return max((_checkpoint_bytes(probe) for probe in (*found, *prober.forecasts.values()) if probe), default=0)
+
+
+def _checkpoint_bytes(probe: ProbeRecord) -> int:
+    parts = probe.forecast
+    if parts:
+        return 2 * parts["forecast_parameter_bytes"] + parts["forecast_optimizer_bytes"]
+    return _BYTES_OF_PARAMETER * (probe.num_parameters or 0)

@@ -1,0 +1,167 @@
+"""Our space and records in Optuna's words: distributions, parameters, finished trials."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from sweep.config.metrics import metric
+from sweep.config.space import Parameter, Space
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import Scalar
+from sweep.records.messages import INFEASIBLE
+from sweep.records.trial_record import TrialRecord
+
+CONSTRAINT = "infeasible"  # Optuna: <= 0 is feasible
+NUMBER_ATTRIBUTE = "number"  # user attribute that holds our number of the trial
+
+# Stands for a figure that is to be made small where none was seen yet; only a finite value can be told.
+_WORST_BY_UNIT = {"fraction": 1.0, "nats": 100.0, "seconds": 86_400.0, "bytes": 2.0**40}
+_WORST_OTHERWISE = 1e9
+
+
+def optuna_name(path: str, parameter: Parameter) -> str:
+    """The parameter's name in Optuna: a power of two is searched by its exponent, and says so."""
+    return f"{path} (log2)" if parameter.log2 is not None else path
+
+
+def directions(spec: StudySpec) -> list[Literal["minimize", "maximize"]]:
+    """Optuna's direction of each objective, in order."""
+    return [metric(name).direction or "minimize" for name in spec.objectives]
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Optuna's distribution of each parameter, by Optuna's name of it."""
+    return {optuna_name(path, parameter): _distribution(parameter) for path, parameter in space.items()}
+
+
+def _distribution(parameter: Parameter) -> BaseDistribution:
+    if parameter.choice is not None:
+        return CategoricalDistribution(parameter.choice)
+    if (whole := parameter.log2 or parameter.int_) is not None:
+        return IntDistribution(*whole)
+    if parameter.log is not None:
+        return FloatDistribution(*parameter.log, log=True)
+    assert parameter.float_ is not None
+    return FloatDistribution(*parameter.float_)
+
+
+def to_optuna_params(space: Space, values: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Optuna's parameters of a point; ``values`` by dotted path, keys outside the space are left out.
+
+    Raises:
+        ValueError: when a value lies outside the space.
+    """
+    return {optuna_name(path, item): _to_optuna(path, item, values[path]) for path, item in space.items()}
+
+
+def _to_optuna(path: str, parameter: Parameter, value: Scalar) -> Scalar:
+    if parameter.choice is not None:
+        for choice in parameter.choice:
+            # 1 == True in Python; 1 == 1.0 is meant to match, because a field of floats records 1.0 for 1
+            if choice == value and isinstance(choice, bool) == isinstance(value, bool):
+                return choice
+        raise ValueError(f"{path}: {value!r} is none of {parameter.choice}")
+    if not isinstance(value, int | float):
+        raise ValueError(f"{path}: {value!r} is no number")
+    if parameter.log2 is not None:
+        exponent = int(value).bit_length() - 1
+        if value != 2**exponent or not parameter.log2[0] <= exponent <= parameter.log2[1]:
+            raise ValueError(f"{path}: {value!r} is not in log2 = {list(parameter.log2)}")
+        return exponent
+    return _within(path, value, parameter.int_ or parameter.log or parameter.float_ or (), parameter.int_ is not None)
+
+
+def _within(path: str, value: float, bounds: tuple[float, ...], whole: bool) -> float:
+    low, high = bounds
+    # exp(log(low)) may fall short of low by a rounding
+    nearest = min(max(value, low), high)
+    if not math.isclose(nearest, value, rel_tol=1e-9, abs_tol=1e-12):
+        raise ValueError(f"{path}: {value!r} is outside [{low}, {high}]")
+    return int(nearest) if whole else float(nearest)
+
+
+def from_optuna_params(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`to_optuna_params`: values by dotted path, ready for ``spec.config``."""
+    values = {}
+    for path, parameter in space.items():
+        value = params[optuna_name(path, parameter)]
+        values[path] = 2**value if parameter.log2 is not None else value
+    return values
+
+
+def objective_values(record: TrialRecord, spec: StudySpec) -> list[float] | None:
+    """The record's objectives in order; None where one was not measured or is not finite."""
+    values = [record.measurements.get(name) for name in spec.objectives]
+    finite = [float(value) for value in values if value is not None and math.isfinite(value)]
+    return finite if len(finite) == len(values) else None
+
+
+def worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
+    """The worst value of each objective among complete ``records``; a stand-in by unit where there is none."""
+    worst: list[float | None] = [None] * len(spec.objectives)
+    signs = [metric(name).sign for name in spec.objectives]
+    for record in records:
+        values = objective_values(record, spec) if record.outcome == "complete" else None
+        for index, value in enumerate(values or ()):
+            seen = worst[index]
+            if seen is None or signs[index] * value > signs[index] * seen:
+                worst[index] = value
+    return [_stand_in(name) if seen is None else seen for name, seen in zip(spec.objectives, worst, strict=True)]
+
+
+def _stand_in(name: str) -> float:
+    declared = metric(name)
+    return 0.0 if declared.direction == "maximize" else _WORST_BY_UNIT.get(declared.unit, _WORST_OTHERWISE)
+
+
+def frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) -> FrozenTrial:
+    """An ended search trial as Optuna is told it.
+
+    What could not be trained because of its configuration is COMPLETE with the ``worst`` values as placeholders and a
+    constraint above 0: told as FAIL, samplers propose such configurations again and again. A crash says nothing about
+    the configuration and is FAIL; so is a complete trial that lacks an objective.
+
+    Raises:
+        ValueError: when the trial still runs or its configuration lies outside the space.
+    """
+    if record.outcome is None:
+        raise ValueError(f"trial {record.number} still runs")
+    state, values, constraint = _told(record, spec, worst)
+    return create_trial(
+        state=state,
+        values=values,
+        params=to_optuna_params(spec.space, record.values),
+        distributions=distributions(spec.space),
+        user_attrs=_attributes(record),
+        constraints=None if constraint is None else {CONSTRAINT: constraint},
+    )
+
+
+def _told(
+    record: TrialRecord, spec: StudySpec, worst: list[float]
+) -> tuple[TrialState, list[float] | None, float | None]:
+    if record.outcome in INFEASIBLE:
+        return TrialState.COMPLETE, list(worst), 1.0
+    if record.outcome == "pruned":
+        return TrialState.PRUNED, None, 0.0
+    values = objective_values(record, spec)
+    if record.outcome != "complete" or values is None:
+        return TrialState.FAIL, None, None
+    return TrialState.COMPLETE, values, 0.0
+
+
+def _attributes(record: TrialRecord) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        NUMBER_ATTRIBUTE: record.number,
+        "outcome": record.outcome,
+        "phase": record.phase,
+        "seed": record.values.get("seed"),
+    }
+    if record.outcome in INFEASIBLE:
+        attributes["placeholder_values"] = True
+    if record.reused_from:
+        attributes["reused_from"] = record.reused_from
+    return attributes

@@ -1,0 +1,204 @@
+"""Optuna's tables beside the records: a copy for optuna-dashboard, which nothing of ours reads.
+
+A mirror that fails costs a warning and never the study: the records can fill it again at any time. So it is also made
+anew where another major version of Optuna left its tables.
+"""
+
+import contextlib
+import json
+import logging
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, final
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import RDBStorage
+from sqlalchemy import create_engine, inspect, text
+
+from sweep.config.errors import InputError, shown
+from sweep.config.metrics import metric
+from sweep.config.study import StudySpec
+from sweep.records.address import parse_url, store_path
+from sweep.records.store.database_errors import is_outage
+from sweep.records.store.engines import server_arguments, sqlite_creator
+from sweep.records.trial_record import TrialRecord
+from sweep.search.mirror.mirror_tables import alone, drop_others, drop_unfit
+from sweep.search.mirror.optuna_bridge import NUMBER_ATTRIBUTE, directions, frozen_trial, objective_values, worst_values
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS = 10.0  # after a server did not answer
+
+# Asking Optuna would load every trial, 31 s for 100,000 of them.
+_MIRRORED_NUMBERS = text(
+    "SELECT a.value_json FROM trial_user_attributes a JOIN trials t ON t.trial_id = a.trial_id "
+    "JOIN studies s ON s.study_id = t.study_id WHERE s.study_name = :study AND a.key = :key"
+)
+
+
+@final
+class Mirror:
+    """Ended search trials of one study in Optuna's tables of the database ``url``. No method raises."""
+
+    def __init__(self, url: str, spec: StudySpec) -> None:
+        self._url, self._spec = url, spec
+        self._storage: RDBStorage | None = None
+        self._study: optuna.Study | None = None
+        self._mirrored: set[int] = set()
+        self._worst: list[float] = []
+        self._failed = False
+        self._has_warned = False
+        self._retry_at = 0.0
+        self._expected: deque[TrialRecord] = deque()
+
+    def expect(self, records: Iterable[TrialRecord]) -> None:
+        """Ended search trials that :meth:`push_next` shall look at, in this order."""
+        self._expected.extend(records)
+
+    def push_next(self) -> None:
+        """Adds the next expected trial that is not there yet, if any."""
+
+        def find() -> TrialRecord | None:
+            if self._study is None and self._expected:
+                self._open(list(self._expected))
+            while self._expected:
+                record = self._expected.popleft()
+                if self._belongs(record):
+                    return record
+            return None
+
+        if (record := self._softly(find, None)) is not None:
+            self.push(record)
+
+    def pending(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
+        """Those of ``records`` that belong into the mirror and are not there yet, by number."""
+        given = list(records)
+
+        def find() -> list[TrialRecord]:
+            if self._study is None:
+                self._open(given)
+            return sorted((record for record in given if self._belongs(record)), key=lambda record: record.number)
+
+        return self._softly(find, [])
+
+    def _belongs(self, record: TrialRecord) -> bool:
+        ended_search = record.phase == "search" and record.outcome is not None
+        return ended_search and record.number not in self._mirrored
+
+    def push(self, record: TrialRecord) -> None:
+        """Adds one ended trial; 6 ms, 13 ms where there are 100,000."""
+
+        def add() -> None:
+            study = self._study or self._open([record])
+            if self._belongs(record):
+                self._note_worst(record)
+                study.add_trial(frozen_trial(record, self._spec, self._worst))
+                self._mirrored.add(record.number)
+
+        self._softly(add, None)
+
+    def catch_up(self, records: Iterable[TrialRecord], limit: int | None = None) -> int:
+        """Adds what is missing, at most ``limit`` trials; returns how many trials were tried."""
+        missing = self.pending(records)[:limit]
+        for record in missing:
+            self.push(record)
+        return len(missing)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._disconnect()
+        self._failed = True  # nothing reopens it
+
+    def _disconnect(self) -> None:
+        if self._storage is not None:
+            with contextlib.suppress(Exception):
+                self._storage.remove_session()
+                self._storage.engine.dispose()
+        self._storage = self._study = None
+
+    def _open(self, records: list[TrialRecord]) -> optuna.Study:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # its notes go to standard error, where ours stand
+        with alone(self._url):
+            self._storage = self._todays_storage()
+        study = optuna.create_study(
+            storage=self._storage,
+            study_name=self._spec.name,
+            directions=directions(self._spec),
+            load_if_exists=True,
+        )
+        with self._storage.engine.connect() as connection:
+            key = {"study": self._spec.name, "key": NUMBER_ATTRIBUTE}
+            self._mirrored = {int(json.loads(row[0])) for row in connection.execute(_MIRRORED_NUMBERS, key)}
+        self._worst = worst_values((record for record in records if record.phase == "search"), self._spec)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            study.set_metric_names(list(self._spec.objectives))
+        self._study = study
+        return study
+
+    def _todays_storage(self) -> RDBStorage:
+        is_new = drop_others(self._url)
+        options = _engine_options(self._url)
+        storage = RDBStorage(url=self._url, engine_kwargs=options, skip_compatibility_check=True)
+        if drop_unfit(storage, self._url):
+            storage.remove_session()
+            storage.engine.dispose()
+            storage, is_new = RDBStorage(url=self._url, engine_kwargs=options), True
+        if is_new:
+            _log.warning("another version of Optuna made the copy for optuna-dashboard; it is filled anew")
+        return storage
+
+    def _note_worst(self, record: TrialRecord) -> None:
+        if record.outcome == "complete" and (values := objective_values(record, self._spec)):
+            signs = [metric(name).sign for name in self._spec.objectives]
+            pairs = zip(signs, self._worst, values, strict=True)
+            self._worst = [max(seen, value, key=lambda number: sign * number) for sign, seen, value in pairs]
+
+    def _softly(self, action: Callable[[], T], otherwise: T) -> T:
+        if self._failed or time.monotonic() < self._retry_at:
+            return otherwise
+        try:
+            return action()
+        except Exception as error:
+            self._disconnect()
+            self._failed = not is_outage(error.__cause__ or error)
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            if not self._has_warned:
+                _log.warning("the copy for optuna-dashboard is not kept up (the records are): %s", error)
+            self._has_warned = True
+            return otherwise
+
+
+def open_read_only(url: str) -> RDBStorage:
+    """The mirror in the database ``url``, to be browsed; a write through it fails.
+
+    Raises:
+        InputError: nothing has been mirrored there yet, or by another version of Optuna.
+    """
+    options = _engine_options(url, read_only=True)
+    engine = create_engine(url, **options)
+    try:
+        if not inspect(engine).has_table("trials"):
+            raise InputError(f"{shown(url)}: nothing to browse yet; wait until the study's first trial has ended.")
+    finally:
+        engine.dispose()
+    try:
+        return RDBStorage(url=url, engine_kwargs=options, skip_table_creation=True)
+    except RuntimeError:  # the layout of its tables is not the one that this version wants
+        raise InputError(
+            f"{shown(url)}: another version of Optuna made what is to be browsed; run the study's command again, which "
+            "makes it anew."
+        ) from None
+
+
+def _engine_options(url: str, read_only: bool = False) -> dict[str, Any]:
+    path = store_path(url)
+    if path is not None:
+        return {"creator": sqlite_creator(path, read_only, isolation_level="DEFERRED"), "hide_parameters": True}
+    arguments = server_arguments(parse_url(url))
+    options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True, "connect_args": arguments}
+    return options | ({"execution_options": {"postgresql_readonly": True}} if read_only else {})

@@ -1,0 +1,92 @@
+"""What running trials have shown so far, in costs (smaller is better) over the share of their schedule."""
+
+import math
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from sweep.analysis.statistics.pareto import front_rank
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import BudgetSection, TrialConfig
+from sweep.probing.shape import num_micro_batches, shape_of
+from sweep.records.messages import Evaluation
+
+RUNGS = (1 / 9, 1 / 3)  # shares of the schedule
+REDUCTION = 3  # of those at a rung, one in three is ahead
+SECONDS, MEMORY = "train_seconds", "peak_memory_bytes"
+CURVES = frozenset({"val_accuracy", "val_loss"})
+
+
+def share_of(budget: BudgetSection, evaluation: Evaluation) -> float | None:
+    """How much of its budget a trial has spent, from 0 to 1; None where only its end will tell."""
+    spent = {
+        "epochs": evaluation.epoch,
+        "steps": evaluation.step,
+        "samples": evaluation.samples,
+        "seconds": evaluation.train_seconds,
+    }
+    for unit, amount in spent.items():
+        total: float | None = getattr(budget, unit)
+        if total is not None:
+            return min(amount / total, 1.0)
+    return None
+
+
+def cost_key(config: TrialConfig) -> str:
+    """Equal for configurations whose trainings take the same time and memory: equal in shape, accumulation and
+    budget."""
+    return f"{shape_of(config).text} {num_micro_batches(config)} {config.budget.model_dump_json()}"
+
+
+@final
+@dataclass
+class Course:
+    """The evaluations of one trial: shares of its schedule, and for each objective that changes over it the costs.
+
+    Those of ``train_seconds`` are logarithms of what the whole would take at the pace until then.
+    """
+
+    key: str  # see :func:`cost_key`
+    shares: list[float] = field(default_factory=list)
+    costs: dict[str, list[float]] = field(default_factory=dict)
+    num_rungs: int = 0  # that it has passed
+    is_ahead: bool = True  # at the last of them; before the first, all are
+
+    def add(self, share: float, evaluation: Evaluation) -> None:
+        """Takes an evaluation into account; one that is told again, or without a time, is left out."""
+        if (self.shares and share <= self.shares[-1]) or not evaluation.train_seconds > 0:
+            return
+        self.shares.append(share)
+        seen = {name: METRICS[name].sign * float(getattr(evaluation, name)) for name in CURVES}
+        seen[SECONDS] = math.log(evaluation.train_seconds / share)
+        for name, cost in seen.items():
+            self.costs.setdefault(name, []).append(cost)
+
+    def last(self, name: str) -> float:
+        """The latest cost of ``name``."""
+        return self.costs[name][-1]
+
+
+@final
+class Rungs:
+    """Who is ahead at which share of the schedule: successive halving without waiting for the others (Li et al. 2020,
+    arXiv:1810.05934), ranked by dominance (Schmucker et al. 2021, arXiv:2106.12639)."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[list[float]]] = [[] for _ in RUNGS]
+
+    def pass_by(self, course: Course, row: list[float]) -> None:
+        """Notes the course's costs (``row``, NaN where unknown) at each rung that its last evaluation has reached."""
+        while course.num_rungs < len(RUNGS) and course.shares[-1] >= RUNGS[course.num_rungs]:
+            rows = self._rows[course.num_rungs]
+            rows.append(row)
+            course.num_rungs += 1
+            course.is_ahead = _is_ahead(np.array(rows))
+
+
+def _is_ahead(rows: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool:
+    ranks = front_rank(rows)
+    if ranks[-1] <= 0:  # on the front, or nothing can be said
+        return True
+    return bool(np.sum((ranks >= 0) & (ranks < ranks[-1])) < len(rows) / REDUCTION)

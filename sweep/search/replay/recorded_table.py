@@ -1,0 +1,145 @@
+"""A table: the trainings of a whole grid with their learning curves, recorded once, for searches to be replayed on.
+
+It is any set of records of one study, as ``sweep export`` writes it: a row for each training, several seeds for each
+configuration, and the evaluations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
+from sweep.config.errors import InputError, shown
+from sweep.config.metrics import metric
+from sweep.config.space import Parameter, Space
+from sweep.config.study import StudySpec, build_study
+from sweep.config.trial_config import Scalar, TrialConfig, flatten
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.recall import curves_of_frame, records_of_frame
+from sweep.records.messages import Ending
+from sweep.records.trial_record import ReusableTrial, TrialRecord
+
+Point = tuple[Scalar, ...]  # values in the order of the space
+
+
+@dataclass(frozen=True)
+class Table:
+    """Recorded trainings by point of the space and by seed. Get one from :func:`read_table`."""
+
+    spec: StudySpec
+    curves: dict[Point, dict[int, ReusableTrial]]
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """Every recorded point, in one order for good."""
+        return sorted(self.curves, key=repr)
+
+    @cached_property
+    def space(self) -> Space:
+        """The study's space, where it is a grid; a key that is none varies over the values that were recorded."""
+        recorded = {path: {point[i] for point in self.points} for i, path in enumerate(self.spec.space)}
+        return {path: _gridded(parameter, recorded[path]) for path, parameter in self.spec.space.items()}
+
+    @cached_property
+    def means(self) -> Values:
+        """Each point's mean over its seeds of every objective, shape ``[points, m]``; NaN where a seed has none."""
+        names = self.spec.objectives
+        return np.array([[self._mean(point, name) for name in names] for point in self.points], dtype=np.float64)
+
+    @cached_property
+    def on_front(self) -> Mask:
+        """Which points are on the front of the means, shape ``[points]``."""
+        return non_dominated(self.means, self.signs)
+
+    @cached_property
+    def signs(self) -> Values:
+        """-1 for an objective to be made large; shape ``[m]``."""
+        return np.array([metric(name).sign for name in self.spec.objectives])
+
+    @cached_property
+    def reference(self) -> Values:
+        """What hypervolumes are measured from, a tenth of the range beyond the worst mean; shape ``[m]``."""
+        return reference_point(self.means, self.signs)
+
+    def share(self, rows: Sequence[int]) -> float:
+        """The hypervolume of these points' means over that of all."""
+        whole = hypervolume(self.means[self.on_front], self.reference, self.signs)
+        return hypervolume(self.means[list(rows)], self.reference, self.signs) / whole if rows else 0.0
+
+    def point_of(self, config: TrialConfig) -> Point:
+        """Where a configuration lies."""
+        flat = flatten(config)
+        return tuple(flat[path] for path in self.spec.space)
+
+    def training(self, config: TrialConfig) -> ReusableTrial:
+        """What was recorded at the configuration's point; its seed picks one of those recorded, in turn.
+
+        Raises:
+            KeyError: nothing was recorded there.
+        """
+        seeds = self.curves[self.point_of(config)]
+        return seeds[sorted(seeds)[config.seed % len(seeds)]]
+
+    def _mean(self, point: Point, name: str) -> float:
+        found = [trial.ending for trial in self.curves[point].values()]
+        values = [_objective(ending, name) for ending in found]
+        return float(np.mean(values))
+
+
+def _objective(ending: Ending, name: str) -> float:
+    return float(ending.measurements.get(name, np.nan)) if ending.outcome == "complete" else np.nan
+
+
+def _gridded(parameter: Parameter, recorded: set[Scalar]) -> Parameter:
+    if parameter.grid_values is not None and recorded <= set(parameter.grid_values):
+        return parameter
+    return Parameter(choice=tuple(sorted(recorded, key=lambda value: (str(type(value)), value))))
+
+
+def read_table(place: str | Path) -> Table:
+    """The table in ``place``: a folder that ``sweep export`` wrote, a study's folder or a database URL.
+
+    Raises:
+        InputError: no records, several studies, a study without a space, or no training that is complete.
+    """
+    frames = load_frames(place, evaluations=True)
+    if len(frames.specs) != 1:
+        raise InputError(f"{shown(place)}: a table is one study, and here are {len(frames.specs)}; export one alone.")
+    assert frames.evaluations is not None
+    spec = next(iter(frames.specs.values()))
+    if not spec.space:
+        raise InputError(f"{shown(place)}: the study {spec.name!r} varies nothing, so there is nothing to search.")
+    curves = curves_of_frame(frames.evaluations)
+    table = Table(spec, {})
+    for record in records_of_frame(frames.trials):
+        if record.outcome in (None, "cancelled", "crashed", "pruned"):
+            continue  # not the whole training
+        trial = ReusableTrial(
+            f"{spec.name}/{record.number}", _ending(record), curves.get((spec.name, record.number), ())
+        )
+        point = tuple(record.values[path] for path in spec.space)
+        table.curves.setdefault(point, {})[int(str(record.values["seed"]))] = trial
+    if not np.isfinite(table.means).all(axis=1).any():
+        missing = ", ".join(spec.objectives)
+        raise InputError(f"{shown(place)}: no configuration has every objective ({missing}) in all its trainings.")
+    return table
+
+
+def _ending(record: TrialRecord) -> Ending:
+    outcome = record.outcome or "crashed"
+    return Ending(outcome, dict(record.measurements), record.device, {}, record.quality_flags, record.error)
+
+
+def study_on(table: Table, name: str, **changes: Any) -> StudySpec:
+    """The table's study over the recorded grid, with other values of its plain keys.
+
+    Raises:
+        InputError: a value that a study refuses.
+    """
+    plain = table.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"space"})
+    space = {path: item.model_dump(mode="json", by_alias=True, exclude_none=True) for path, item in table.space.items()}
+    return build_study({**plain, "space": space, "name": name, "timeout": None, "trial_timeout": None, **changes}, name)

@@ -1,0 +1,174 @@
+"""A search on recorded trainings: the tuner as it is, an executor that plays what was recorded, a simulated clock.
+
+All time of trainings counts, also that of trials that were stopped; the time in which the sampler thinks does not,
+because it is that of this machine and not of the one that made the table. Nothing is probed: what a shape takes the
+sampler learns from the trials themselves.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from sweep.config.space import Parameter
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import Scalar
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.events import TrialEnded
+from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.search.replay.recorded_table import Point, Table
+from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule
+from sweep.search.samplers.base import Sampler
+from sweep.search.samplers.table import make_sampler
+
+_MEMORY = Path("/dev/shm")  # nosec B108 # a folder with a random name is made there
+
+
+@dataclass(frozen=True)
+class Search:
+    """What one replayed search found, and when. Seconds are those of the simulated clock."""
+
+    seed: int
+    progress: tuple[tuple[float, float], ...]  # seconds, and the share of the table's hypervolume reached then
+    search_seconds: float
+    confirm_seconds: float
+    outcomes: dict[str, int]
+    num_confirmed: int
+    pruned_front: tuple[Point, ...]  # configurations of the true front that were stopped
+
+    def seconds_to(self, share: float) -> float:
+        """When that share of the hypervolume was reached; infinite when it was not."""
+        return next((seconds for seconds, reached in self.progress if reached >= share), float("inf"))
+
+
+@final
+class GridSampler(Sampler):
+    """Another sampler's proposals, each moved to the nearest recorded point that has not been tried."""
+
+    def __init__(self, inner: Sampler, table: Table) -> None:
+        self._inner = inner
+        self._left = dict.fromkeys(table.points)
+        self._space = table.space
+
+    def propose(self, index: int) -> dict[str, Any] | None:
+        values = self._inner.propose(index) if self._left else None
+        if values is None:
+            return None
+        wanted = tuple(values[path] for path in self._space)
+        point = wanted if wanted in self._left else min(self._left, key=lambda other: self._distance(wanted, other))
+        del self._left[point]
+        return dict(zip(self._space, point, strict=True))
+
+    def learn(self, record: TrialRecord) -> None:
+        self._inner.learn(record)
+
+    def _distance(self, one: Point, other: Point) -> float:
+        pairs = zip(self._space.values(), one, other, strict=True)
+        return sum(_distance(parameter, a, b) for parameter, a, b in pairs)
+
+
+def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
+    # in shares of the range; two names are as far from each other as any two
+    is_number = isinstance(one, int | float) and not isinstance(one, bool)
+    return abs(parameter.share(one) - parameter.share(other)) if is_number else float(one != other)
+
+
+def replay(table: Table, spec: StudySpec, until: float | None = None) -> Search:
+    """Runs ``spec``, a study over the table's space (:func:`sweep.search.replay.recorded_table.study_on`), from its
+    start to its end, or until its search has reached the share ``until`` of the table's hypervolume."""
+    clock = SimulatedClock()
+    book = _Book(table, clock)
+    with _opened(spec) as store:
+        executor = ReplayingExecutor(lambda config: iter(schedule(table.training(config))), clock, device_of(table))
+        mirror = Mirror(store.url, spec)
+        mirror.close()  # nobody browses a replay
+        tuner = Tuner(spec, store, executor, mirror, _plan(table, clock))
+        with contextlib.closing(tuner.run()) as events:
+            for event in events:
+                if isinstance(event, TrialEnded):
+                    book.enter(event.record)
+                if until is not None and book.share >= until:
+                    break
+            return book.close(spec.seed)
+
+
+@contextlib.contextmanager
+def _opened(spec: StudySpec) -> Iterator[Store]:
+    # in memory where there is such a place: nobody reads these records later, so no disk is waited for
+    place = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-replay-", dir=place)))
+        store = stack.enter_context(contextlib.closing(open_store(folder / "study.sqlite", create=True)))
+        store.create_study(spec)
+        yield store
+
+
+def _plan(table: Table, clock: SimulatedClock) -> Plan:
+    def sampler(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
+        return GridSampler(make_sampler(spec, records), table)
+
+    return Plan(
+        key_of=lambda config: config.model_dump_json(),
+        find=lambda _key, _needed: None,
+        clock=clock,
+        make_sampler=sampler,
+        device="cpu",
+    )
+
+
+def device_of(table: Table) -> str:
+    """The class of the device that the table was made on."""
+    first = next(iter(table.curves.values()))
+    return next(iter(first.values())).ending.device
+
+
+@final
+class _Book:
+    """Keeps what a search has found so far."""
+
+    def __init__(self, table: Table, clock: SimulatedClock) -> None:
+        self._table, self._clock = table, clock
+        self._rows = {point: row for row, point in enumerate(table.points)}
+        self._found: list[int] = []
+        self._progress: list[tuple[float, float]] = []
+        self._outcomes: dict[str, int] = {}
+        self._pruned: list[Point] = []
+        self._num_confirmed, self._search_seconds = 0, 0.0
+        self.share = 0.0
+
+    def enter(self, record: TrialRecord) -> None:
+        """Takes an ended trial into account."""
+        if record.phase == "confirm":
+            self._num_confirmed += 1
+            return
+        self._search_seconds = self._clock()
+        outcome = record.outcome or "running"
+        self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
+        point = self._table.point_of(record.config)
+        row = self._rows[point]
+        if outcome == "pruned" and self._table.on_front[row]:
+            self._pruned.append(point)
+        if outcome == "complete" and np.isfinite(self._table.means[row]).all():
+            self._found.append(row)
+            self.share = self._table.share(self._found)
+            self._progress.append((self._clock(), self.share))
+
+    def close(self, seed: int) -> Search:
+        """What was found, after the last trial."""
+        confirm = self._clock() - self._search_seconds if self._num_confirmed else 0.0
+        return Search(
+            seed,
+            tuple(self._progress),
+            self._search_seconds,
+            confirm,
+            self._outcomes,
+            self._num_confirmed,
+            tuple(self._pruned),
+        )

@@ -1,0 +1,61 @@
+"""The points among which a model chooses the next: all of a small grid, otherwise some anywhere and some near the
+best."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from sweep.config.space import grid_point, grid_size
+from sweep.config.study import StudySpec
+
+_MAX_GRID = 3000
+_NUM_ANYWHERE = 300
+_NUM_NEAR = 200
+_STEP = 0.15  # deviation of a near point, as a share of a parameter's range
+Point = dict[str, Any]
+
+
+@final
+class Candidates:
+    """Points of a study's space."""
+
+    def __init__(self, spec: StudySpec) -> None:
+        self._space, self._seed = spec.space, spec.seed
+        size = grid_size(spec.space)
+        is_small = size is not None and size <= _MAX_GRID
+        self._grid = [grid_point(spec.space, index) for index in range(size or 0)] if is_small else None
+
+    def at(self, index: int, best: Sequence[Mapping[str, Any]], seen: set[str]) -> list[Point]:
+        """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`point_key`); near ``best``
+        where the space is not a small grid. Empty when there is no point left."""
+        if self._grid is None:
+            found = {point_key(point): point for point in self._draw(index, best)}
+            return [point for key, point in found.items() if key not in seen]
+        return [point for point in self._grid if point_key(point) not in seen]
+
+    def _draw(self, index: int, best: Sequence[Mapping[str, Any]]) -> list[Point]:
+        rng = np.random.default_rng((self._seed, index))
+        shares = [rng.random(len(self._space)) for _ in range(_NUM_ANYWHERE)]
+        if best:
+            centres = [np.array([item.share(point[path]) for path, item in self._space.items()]) for point in best]
+            shares += [_moved(centres[int(rng.integers(len(centres)))], rng) for _ in range(_NUM_NEAR)]
+        parameters = self._space.items()
+        return [{path: item.at(float(u)) for (path, item), u in zip(parameters, row, strict=True)} for row in shares]
+
+
+def point_key(values: Mapping[str, Any]) -> str:
+    """Equal for equal points."""
+    return repr([(path, float(value) if _is_number(value) else value) for path, value in sorted(values.items())])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _moved(centre: np.ndarray[tuple[int], np.dtype[np.float64]], rng: np.random.Generator) -> Any:
+    # along one parameter or two: what is good seldom wants to be changed everywhere at once
+    moved = centre.copy()
+    for place in rng.integers(len(centre), size=rng.integers(1, 3)):
+        moved[place] += rng.normal(0.0, _STEP)
+    return np.clip(moved, 0.0, np.nextafter(1.0, 0.0))

@@ -1,0 +1,60 @@
+"""A search of its own for each batch size, so that every batch size is judged by its own best settings.
+
+The combinations of the ``batch.*`` parameters take turns; each has a sampler that varies what the study's ``retune``
+names and learns from the trials of that combination alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from sweep.config.space import grid_point, grid_size
+from sweep.config.study import StudySpec, is_of_batch
+from sweep.config.trial_config import replace
+from sweep.records.trial_record import TrialRecord
+from sweep.search.samplers.base import Sampler
+from sweep.search.samplers.candidate_points import point_key
+
+Maker = Callable[[StudySpec, Sequence[TrialRecord]], Sampler]
+
+
+@final
+class RetuningSampler(Sampler):
+    """See the module. ``make`` gives the sampler of one combination for a study that varies the rest alone."""
+
+    def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], make: Maker) -> None:
+        self._spec, self._make = spec, make
+        self._outer = {path: item for path, item in spec.space.items() if is_of_batch(path)}
+        self._inner = {path: item for path, item in spec.space.items() if not is_of_batch(path)}
+        self._num_combinations = grid_size(self._outer) or 1
+        self._samplers: dict[str, Sampler] = {}
+        self._known: dict[str, list[TrialRecord]] = defaultdict(list)
+        for record in records:
+            self._known[self._key(record.values)].append(record)
+
+    def propose(self, index: int) -> dict[str, Any] | None:
+        for turn in range(self._num_combinations):
+            combination = grid_point(self._outer, (index + turn) % self._num_combinations)
+            point = self._sampler(combination).propose(index // self._num_combinations)
+            if point is not None:
+                return combination | point
+        return None
+
+    def learn(self, record: TrialRecord) -> None:
+        key = self._key(record.values)
+        if key in self._samplers:
+            self._samplers[key].learn(record)
+        else:
+            self._known[key].append(record)
+
+    def _sampler(self, combination: dict[str, Any]) -> Sampler:
+        key = self._key(combination)
+        if key not in self._samplers:
+            trials = max(1, self._spec.trials // self._num_combinations)
+            base = replace(self._spec.base, combination)
+            inner = self._spec.model_copy(update={"base": base, "space": self._inner, "trials": trials, "retune": ()})
+            self._samplers[key] = self._make(inner, self._known.pop(key, []))
+        return self._samplers[key]
+
+    def _key(self, values: Any) -> str:
+        return point_key({path: values[path] for path in self._outer})

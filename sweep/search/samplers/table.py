@@ -1,0 +1,71 @@
+"""The samplers by name.
+
+Optuna is not on the critical path: grid, random and quasi-random points are functions of their index. Every proposal
+is seeded by the study's seed and the trial's number, so a resumed study proposes what an uninterrupted one would.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from optuna.samplers import GPSampler, NSGAIISampler, TPESampler
+
+from sweep.config.space import grid_point, grid_size, random_point
+from sweep.config.study import StudySpec
+from sweep.records.trial_record import TrialRecord
+from sweep.search.samplers.base import PointSampler, PredictCost, Sampler
+from sweep.search.samplers.cost_aware import CostAwareSampler
+from sweep.search.samplers.optuna_sampler import OptunaSampler
+from sweep.search.samplers.retuning import RetuningSampler
+from sweep.search.samplers.sobol import SobolPoints
+
+
+def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], known: PredictCost | None = None) -> Sampler:
+    """The sampler that the study names, knowing the ended search trials in ``records``; one that weighs costs also
+    knows what probes say (``known``)."""
+    make = _SAMPLERS[spec.sampler]
+    if known and spec.sampler == "cost_aware":
+        make = partial(_cost_aware, known=known)
+    if spec.retune:
+        return RetuningSampler(spec, records, make)
+    return make(spec, records)
+
+
+def _grid(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
+    size = grid_size(spec.space) or 0
+    return PointSampler(lambda index: grid_point(spec.space, index) if index < size else None)
+
+
+def _random(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
+    return PointSampler(lambda index: random_point(spec.space, spec.seed, index))
+
+
+def _qmc(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
+    return PointSampler(SobolPoints(spec.space, spec.seed))
+
+
+def _tpe(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
+    return OptunaSampler(spec, records, lambda seed: TPESampler(seed=seed))
+
+
+def _nsga2(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
+    size = min(50, max(8, spec.trials // 5))
+    return OptunaSampler(spec, records, lambda seed: NSGAIISampler(seed=seed, population_size=size), size)
+
+
+def _gp(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
+    return OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed))
+
+
+def _cost_aware(spec: StudySpec, records: Sequence[TrialRecord], known: PredictCost | None = None) -> Sampler:
+    return CostAwareSampler(spec, records, known)
+
+
+_SAMPLERS: dict[str, Callable[[StudySpec, Sequence[TrialRecord]], Sampler]] = {
+    "tpe": _tpe,
+    "nsga2": _nsga2,
+    "gp": _gp,
+    "cost_aware": _cost_aware,
+    "qmc": _qmc,
+    "random": _random,
+    "grid": _grid,
+}

@@ -1,0 +1,132 @@
+"""Checkpoints of a running trial, and its trained weights, on disk: each file whole, or not there."""
+
+import hashlib
+import json
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, final
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from sweep.config.errors import InputError
+from sweep.training.checkpoints.serialization import pack, unpack
+
+_log = logging.getLogger(__name__)
+_NUM_KEPT = 2  # where the last one turns out to be torn, the one before is there
+_SUFFIX = ".safetensors"
+_PART = ".part"
+_DIGEST_LENGTH = 32
+
+
+class Stateful(Protocol):
+    """What can be put into a checkpoint and taken out again: a model, an optimizer, a clock."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
+@final
+class CheckpointFolder:
+    """The last checkpoints of one trial. A file's name ends with the digest of its content, so a torn one is known.
+
+    ``fingerprint`` says what a checkpoint belongs to: configuration, code, device. Others are left alone.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self._folder = folder
+        self._fingerprint = fingerprint
+
+    def save(self, parts: Mapping[str, Stateful]) -> None:
+        """Writes the state of ``parts``: beside, to the disk, into place; then drops all but the last two.
+
+        Raises:
+            OSError: the disk is full or not there; what was there before still is.
+        """
+        tensors, text = pack({name: part.state_dict() for name, part in parts.items()})
+        content = save(tensors, {"state": text, "fingerprint": self._fingerprint})
+        self._folder.mkdir(parents=True, exist_ok=True)
+        files = self._files()
+        number = _number(files[-1]) + 1 if files else 1
+        for rest in self._folder.glob(f"*{_PART}"):
+            rest.unlink(missing_ok=True)
+        write_whole(self._folder / f"{number:08d}-{_digest(content)}{_SUFFIX}", content)
+        for old in files[: 1 - _NUM_KEPT]:
+            old.unlink(missing_ok=True)
+
+    def load(self) -> dict[str, Any] | None:
+        """The state of each part in the last whole checkpoint of this fingerprint, or None."""
+        for path in reversed(self._files()):
+            try:
+                state = self._read(path)
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                _log.warning("checkpoint %s cannot be used: %s", path.name, error)
+                continue
+            return state
+        return None
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        content = path.read_bytes()
+        if path.stem.partition("-")[2] != _digest(content):
+            raise ValueError("it is torn")
+        about = _metadata(content)
+        if about["fingerprint"] != self._fingerprint:
+            raise ValueError("it was written by another configuration, version or device")
+        state: dict[str, Any] = unpack(load(content), about["state"])
+        return state
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self._folder.glob(f"*{_SUFFIX}") if path.name[:8].isdigit())
+
+
+def save_weights(model: nn.Module, path: str) -> None:
+    """Writes the model's state as safetensors: the whole file, or none.
+
+    Raises:
+        InputError: when the path cannot be written.
+    """
+    state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(Path(path), save(state))
+    except OSError as error:
+        raise InputError(f"weights cannot be written to {path}: {error.strerror}.") from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file so that it is there with all of ``content``, on the disk, or not at all."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_PART}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name is in the folder, which is a file of its own
+    finally:
+        os.close(folder)
+
+
+def _number(path: Path) -> int:
+    return int(path.name[:8])
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    # the head of a safetensors file: its length in 8 bytes, then JSON
+    length = int.from_bytes(content[:8], "little")
+    about: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
+    return about

@@ -1,0 +1,116 @@
+"""Which images each optimizer step takes: global batch windows, micro batches, and the order of an epoch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweep.config.trial_config import BudgetSection, TrialConfig
+from sweep.training.data.images import Indices
+
+SizeAt = Callable[[int, int], int]  # (windows from here, samples from here) -> global batch
+
+
+class Window(NamedTuple):
+    """The micro batches of one optimizer step, as slices of the epoch's order."""
+
+    slices: tuple[slice, ...]
+    samples: int
+    wanted: int = 0  # the global batch that was asked for
+    is_whole: bool = True  # not cut short by the end of the epoch
+
+
+def epoch_windows(num_samples: int, global_batch: int, micro_batch: int, least: int = 1) -> tuple[Window, ...]:
+    """All windows of an epoch; the last window and the last micro batch of a window may be smaller."""
+    return cut_windows(0, num_samples, lambda _windows, _samples: global_batch, micro_batch, least)
+
+
+def cut_windows(start: int, stop: int, size_at: SizeAt, micro_batch: int, least: int = 1) -> tuple[Window, ...]:
+    """The samples from ``start`` to ``stop`` of an epoch's order, cut into windows of the sizes of that moment.
+
+    Fewer than ``least`` samples at the end join the micro batch, or the window, before them. Batch norm has no
+    statistics of one sample (of a 1 x 1 map it divides by zero); it must not end a training that ran for hours. So it
+    wants two, on each rank.
+    """
+    windows: list[Window] = []
+    at = start
+    while at < stop:
+        wanted = size_at(len(windows), at - start)
+        end = min(at + wanted, stop)
+        if stop - end < least:
+            end = stop
+        is_whole = end - at >= min(wanted, stop)
+        windows.append(Window(_slices(at, end, micro_batch, least), end - at, wanted, is_whole))
+        at = end
+    return tuple(windows)
+
+
+def _slices(start: int, stop: int, micro_batch: int, least: int) -> tuple[slice, ...]:
+    edges = [*range(start, stop, micro_batch), stop]
+    if len(edges) > 2 and stop - edges[-2] < least:
+        del edges[-2]
+    return tuple(slice(low, high) for low, high in pairwise(edges))
+
+
+def budget_steps(budget: BudgetSection, num_samples: int, global_batch: int, steps_per_epoch: int | None = None) -> int:
+    """Optimizer steps of the whole training, of one global batch; a fraction of a step is one more.
+
+    A budget of seconds has no such number; that of a target accuracy is its cap.
+    """
+    steps_per_epoch = steps_per_epoch or ceil(num_samples / global_batch)
+    if budget.steps is not None:
+        return budget.steps
+    if budget.samples is not None:
+        epochs, rest = divmod(budget.samples, num_samples)
+        return epochs * steps_per_epoch + ceil(rest / global_batch)
+    return max(1, ceil(budget_epochs(budget) * steps_per_epoch - 1e-9))
+
+
+def budget_epochs(budget: BudgetSection) -> float:
+    """The epochs of a budget that is counted in them; those of a target accuracy are its cap."""
+    epochs = budget.max_epochs if budget.target_accuracy is not None else budget.epochs
+    assert epochs is not None
+    return epochs
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The order of an epoch and what augmentation draws for each of its samples, by position in the order.
+
+    The draws belong to the sample, not to the batch: they are the same whatever the micro batch.
+    """
+
+    order: Indices
+    top: Indices
+    left: Indices
+    flip: NDArray[np.bool_]
+
+
+def plan_epoch(config: TrialConfig, num_samples: int, pad: int, epoch: int) -> EpochPlan:
+    """A fresh permutation with offsets in [0, 2 * pad] and fair coins, from the trial's seed and the epoch alone."""
+    generator = np.random.default_rng((config.seed, epoch))
+    order = generator.permutation(num_samples)
+    if config.data.augment == "none":  # nothing is drawn: the draws of a small set take as long as a step
+        nothing = np.zeros(num_samples, dtype=np.int64)
+        return EpochPlan(order, nothing, nothing, nothing.astype(bool))
+    offsets = generator.integers(0, 2 * pad + 1, (2, num_samples))
+    flip = generator.random(num_samples) < 0.5
+    if config.data.augment in {"alternating_flip", "crop_alternating_flip"}:
+        flip = _alternating(config, order, epoch)
+    return EpochPlan(order, offsets[0], offsets[1], flip)
+
+
+def _alternating(config: TrialConfig, order: Indices, epoch: int) -> NDArray[np.bool_]:
+    # Jordan 2024 (arXiv:2404.00498): a coin for each image, once; then every image changes its side each epoch
+    coins = np.random.default_rng((config.seed, 0, 3)).random(len(order)) < 0.5
+    return coins[order] ^ bool(epoch % 2)
+
+
+def crop_pad(config: TrialConfig, side: int) -> int:
+    """Black pixels around an image before a crop: an eighth of its side (4 at 32, as in He et al. 2015)."""
+    is_cropped = config.data.augment in {"crop_flip", "crop_alternating_flip", "randaugment"}
+    return max(1, side // 8) if is_cropped else 0

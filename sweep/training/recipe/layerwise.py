@@ -1,0 +1,80 @@
+"""Optimizers whose step length is set layer by layer: LARS and LAMB."""
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from sweep.training.recipe.moments import adam_directions, buffers, with_gradients
+
+# A group may say ``adapt = False``: its parameters (norms, biases) take the step without a trust ratio.
+
+
+@final
+class Lars(torch.optim.Optimizer):
+    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv:1708.03888), algorithm 1.
+
+    v <- m v + lr * eta |w| / (|g| + wd |w|) * (g + wd w);  w <- w - v
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float, trust_coefficient: float) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "trust_coefficient": trust_coefficient, "weight_decay": 0.0}
+        super().__init__(groups, {**defaults, "adapt": True})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        assert closure is None
+        for group in self.param_groups:
+            parameters, gradients = with_gradients(group)
+            if parameters:
+                self._step(group, parameters, gradients)
+
+    def _step(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        decay = group["weight_decay"]
+        updates = torch._foreach_add(gradients, parameters, alpha=decay)
+        torch._foreach_mul_(updates, group["lr"])
+        if group["adapt"]:
+            weights, slopes = _norms(parameters), _norms(gradients)
+            ratios = group["trust_coefficient"] * weights / (slopes + decay * weights)
+            torch._foreach_mul_(updates, _where_both(weights, slopes, ratios))
+        velocities = buffers(self.state, parameters, "momentum_buffer")
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, updates)
+        torch._foreach_sub_(parameters, velocities)
+
+
+@final
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al. 2019, arXiv:1904.00962), algorithm 2, with the identity for phi.
+
+    u = Adam's direction + wd w;  w <- w - lr |w| / |u| * u
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapt": True})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        assert closure is None
+        for group in self.param_groups:
+            parameters, gradients = with_gradients(group)
+            if parameters:
+                self._step(group, parameters, gradients)
+
+    def _step(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        updates = adam_directions(self.state, parameters, gradients, group)
+        torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        if group["adapt"]:
+            weights, lengths = _norms(parameters), _norms(updates)
+            torch._foreach_mul_(updates, _where_both(weights, lengths, weights / lengths))
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+
+def _norms(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(list(torch._foreach_norm(tensors)))
+
+
+def _where_both(weights: Tensor, lengths: Tensor, ratios: Tensor) -> list[Tensor]:
+    # the ratio where both norms are above 0, else 1; decided on the device
+    is_defined = (weights > 0) & (lengths > 0)
+    return list(torch.where(is_defined, ratios, torch.ones_like(ratios)).unbind())

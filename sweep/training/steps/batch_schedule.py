@@ -1,0 +1,91 @@
+"""The global batch over the budget: "increase the batch instead of decaying the rate".
+
+Smith, Kindermans, Ying and Le 2017, "Don't decay the learning rate, increase the batch size" (arXiv:1711.00489): the
+scale of the gradient noise is about lr * N / B, so growing B by a factor cools the training as dividing the rate does,
+in fewer updates.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, final
+
+from sweep.config.trial_config import BatchSection
+
+
+def _linear(section: BatchSection, share: float) -> float:
+    return 1.0 + (section.schedule_factor - 1.0) * share
+
+
+def _exponential(section: BatchSection, share: float) -> float:
+    return float(section.schedule_factor**share)
+
+
+def _stepwise(section: BatchSection, share: float) -> float:
+    # equal factors; schedule_factor after the last
+    milestones = section.milestones
+    return float(section.schedule_factor ** (bisect_right(milestones, share) / len(milestones)))
+
+
+GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
+    # the factor of the first global batch at a share of the budget in [0, 1)
+    "constant": lambda _section, _share: 1.0,
+    "linear": _linear,
+    "exponential": _exponential,
+    "stepwise": _stepwise,
+}
+
+
+@final
+class BatchSchedule:
+    """The global batch at any share of the budget: ``first`` times the growth, in whole micro batches.
+
+    ``quantum`` is what it grows by: the samples of a micro batch on every rank, or 1 where the micro batch may change.
+    ``noise_scale``: twice the batch whenever the gradient noise scale is as large as that or larger; McCandlish et al.
+    2018 (arXiv:1812.06162) find the best trade of time for samples at a batch of about the noise scale.
+    """
+
+    def __init__(self, section: BatchSection, first: int, quantum: int) -> None:
+        self.first = first
+        self.follows_noise = section.schedule == "noise_scale"
+        self._section = section
+        self._quantum = quantum
+        self._growth = GROWTHS["constant" if self.follows_noise else section.schedule]
+        self._doublings = 0
+
+    @property
+    def is_growing(self) -> bool:
+        """Not the same global batch from the first step to the last."""
+        return self._section.schedule != "constant" and self._section.schedule_factor > 1.0
+
+    @property
+    def largest(self) -> int:
+        """The largest global batch that may come."""
+        return self._whole(self.first * self._section.schedule_factor) if self.is_growing else self.first
+
+    def size(self, share: float) -> int:
+        """The global batch at ``share`` of the budget."""
+        if not self.is_growing:
+            return self.first
+        return self._whole(self.first * self._growth(self._section, share) * 2**self._doublings)
+
+    def average(self) -> float:
+        """The mean global batch over the budget, as far as it is known beforehand."""
+        return sum(self.size((index + 0.5) / 256) for index in range(256)) / 256
+
+    def hear_noise_scale(self, noise_scale: float) -> None:
+        """Grows where ``noise_scale`` asks for it and the most is not reached."""
+        following = self.first * 2 ** (self._doublings + 1)
+        if self.follows_noise and noise_scale >= following and following <= self.first * self._section.schedule_factor:
+            self._doublings += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far it grew with the noise."""
+        return {"doublings": self._doublings}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from there."""
+        self._doublings = state["doublings"]
+
+    def _whole(self, size: float) -> int:
+        # the first size stays as it was asked for, with its smaller last micro batch
+        return max(self.first, round(size / self._quantum) * self._quantum)

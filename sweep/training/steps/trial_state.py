@@ -1,0 +1,149 @@
+"""What is known of a trial so far, and so what its ending can tell, whatever the outcome."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from sweep.measurement.clock import PHASES, Ledger
+from sweep.measurement.quality import Timing, flags_of
+from sweep.records.messages import Evaluation
+from sweep.training.outcomes import DivergedError
+from sweep.training.steps.budget import Mark
+from sweep.training.world import SOLO, World
+
+_BEGINNING = Mark(0, 0, 0.0)
+
+
+@final
+class Tally:
+    """Sums the training loss on the device; the host looks at it at window edges only.
+
+    The sum runs from evaluation to evaluation, so that it does not depend on where the windows end.
+    """
+
+    def __init__(self, device: torch.device, world: World = SOLO) -> None:
+        self._world = world
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._samples = 0
+        self._window_samples = 0
+        self.window_steps = 0
+
+    def add(self, loss: Tensor, samples: int) -> None:
+        """A step's mean loss over its ``samples``, or what a rank tells of it."""
+        self._loss += loss * samples
+        self._samples += samples
+        self._window_samples += samples
+        self.window_steps += 1
+
+    def close_window(self, ledger: Ledger, is_full: bool) -> None:
+        """Books the window.
+
+        Raises:
+            DivergedError: when the loss of a step was no finite number.
+        """
+        ledger.close_window(self.window_steps, self._window_samples, is_full)
+        self._window_samples, self.window_steps = 0, 0
+        mean = self._mean()
+        if not math.isfinite(mean):
+            raise DivergedError(f"the training loss became {mean}")
+
+    def take_mean(self) -> float:
+        """Mean loss since the last call."""
+        mean = self._mean()
+        self._loss.zero_()
+        self._samples = 0
+        return mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sum since the last evaluation; taken where no window is open."""
+        return {"loss": self._world.mean(self._loss), "samples": self._samples}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on with that sum."""
+        self._loss.copy_(state["loss"])
+        self._samples = state["samples"]
+
+    def _mean(self) -> float:
+        return float(self._world.mean(self._loss)) / self._samples
+
+
+def _own_clock(seconds: float) -> float:
+    return seconds
+
+
+@final
+@dataclass
+class Story:
+    """The ledger, the counters and the figures of one trial."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    facts: dict[str, float] = field(default_factory=dict)  # by name of the metric table
+    flags: tuple[str, ...] = ()
+    bottleneck: str = ""
+    num_steps: int = 0
+    samples: int = 0
+    num_train: int = 0
+    mark: Mark = _BEGINNING  # where the training stood when the clock was last looked at
+    evaluations: list[Evaluation] = field(default_factory=list)
+    agree: Callable[[float], float] = _own_clock  # the time that all ranks go by
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the training split, with their fraction."""
+        return self.samples / self.num_train if self.num_train else 0.0
+
+    def look_at_clock(self) -> Mark:
+        """Where the training stands now; where it is timed, for all ranks the same, which must ask together.
+
+        What is decided before the next look goes by ``mark``: a clock that is read twice may give two answers.
+        """
+        self.mark = Mark(self.num_steps, self.samples, self.agree(self.ledger.running_seconds))
+        return self.mark
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was found out and spent."""
+        return {
+            "ledger": self.ledger.state_dict(),
+            "facts": dict(self.facts),
+            "flags": self.flags,
+            "num_steps": self.num_steps,
+            "samples": self.samples,
+            "evaluations": [asdict(evaluation) for evaluation in self.evaluations],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where an earlier attempt was; what this one has spent already stays spent."""
+        self.ledger.load_state_dict(state["ledger"])
+        self.facts |= state["facts"]
+        self.flags = tuple(dict.fromkeys((*state["flags"], *self.flags)))
+        self.num_steps, self.samples = state["num_steps"], state["samples"]
+        self.evaluations = [Evaluation(**evaluation) for evaluation in state["evaluations"]]
+
+    def quality_flags(self) -> tuple[str, ...]:
+        """Every doubt about what was measured."""
+        steps = self.ledger.even_step_seconds()
+        if not steps:
+            return self.flags
+        num_steps = sum(window.num_steps for window in self.ledger.windows)
+        timing = Timing(steps, num_steps, int(self.facts.get("num_alloc_retries", 0)))
+        return tuple(dict.fromkeys((*self.flags, *flags_of(timing))))
+
+    def measurements(self) -> dict[str, float | int]:
+        """By name of the metric table; what is unknown or no finite number is left out."""
+        ledger = self.ledger
+        known = dict(self.facts)
+        known |= {f"{name}_seconds": ledger.seconds[name] for name in PHASES if name not in ("data_wait", "step")}
+        if ledger.laps:
+            known |= {f"{lap}_seconds": seconds for lap, seconds in ledger.laps.seconds.items() if lap != "wait"}
+        if ledger.windows:
+            known["train_seconds"] = ledger.train_seconds
+            known["data_wait_seconds"] = ledger.seconds["data_wait"]
+            known["images_per_second"] = ledger.images_per_second
+            known["step_seconds_median"], known["step_seconds_p90"] = ledger.step_seconds() or (math.nan, math.nan)
+        known |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
+        return {name: value for name, value in known.items() if math.isfinite(value)}

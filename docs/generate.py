@@ -21,7 +21,7 @@ from sweep.config import names
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
-from sweep.records.frames.frames import framing
+from sweep.records.frames import framing
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent

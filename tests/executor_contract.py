@@ -18,7 +18,8 @@ from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.preload import MODULES
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import RayExecutor
-from sweep.executors.slurm.slurm_executor import SlurmExecutor, jobs
+from sweep.executors.slurm import jobs
+from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
 

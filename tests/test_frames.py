@@ -18,7 +18,7 @@ from sweep.config.metrics import METRICS
 from sweep.config.trial_config import build_config, config_keys, flatten
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.framing import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
-from sweep.records.store.store import reading
+from sweep.records.store import reading
 
 CONTRACT = [
     "study", "number", "phase", "outcome", "seed", "global_batch_size", "val_accuracy", "val_loss",

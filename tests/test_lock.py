@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sweep.config.errors import InputError
+from sweep.records.store import lock
 from sweep.records.store.lock import study_lock
-from sweep.records.store.store import lock
 
 HOLDER = """
 import sys, time

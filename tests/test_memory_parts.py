@@ -28,8 +28,8 @@ from sweep.probing.shape import Shape, shape_of
 from sweep.records.messages import Ending
 from sweep.records.probe_records import ProbeBook, probe_record
 from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast import memory_breakdown as asked
 from sweep.search.forecast.forecaster import Foresight
-from sweep.search.forecast.study_forecast import memory_breakdown as asked
 
 MIB = 2.0**20
 PARTS = {"parameter": 1.0, "gradient": 1.0, "optimizer": 2.0, "activation": 5.0, "temporary": 0.5, "scratch": 0.5}

@@ -96,7 +96,7 @@ def test_a_migrated_store_has_the_tables_of_a_new_one(first: Path, tmp_path: Pat
 
 KILLED = """
 import os, signal, sys
-from sweep.records.store.store import opening
+from sweep.records.store import opening
 from sweep.records.store.store import open_store
 before = opening.add_missing_columns
 def stop(connection, present):

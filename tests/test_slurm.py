@@ -17,10 +17,11 @@ from sweep import load_frames
 from sweep.config.errors import InputError
 from sweep.config.study import build_study
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.slurm import jobs
 from sweep.executors.slurm.job import run_job
 from sweep.executors.slurm.job_files import Tail, append_lines
 from sweep.executors.slurm.slurm_cluster import make_cluster
-from sweep.executors.slurm.slurm_executor import SlurmExecutor, jobs
+from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings
 from sweep.executors.table import check_executor
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask

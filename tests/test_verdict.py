@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.analysis.answer.answer import bottlenecks
+from sweep.analysis.answer import bottlenecks
 from sweep.cli.app import run_app
 from sweep.cli.health import Check
 from sweep.cli.study_health import study_checks

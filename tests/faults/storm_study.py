@@ -16,7 +16,7 @@ from sweep.config.study import build_study
 from sweep.executors.base import Executor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import RayExecutor
-from sweep.executors.slurm.slurm_executor import jobs
+from sweep.executors.slurm import jobs
 from sweep.executors.table import make_executor
 from sweep.records.store.store import StoreError
 from sweep.search.loop import session

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.process import cpu_cores
 from sweep.executors.process.cpu_cores import divide_cores
-from sweep.executors.process.process_executor import ProcessExecutor, cpu_cores
+from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Message, TrialTask
 
 

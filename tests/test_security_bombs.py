@@ -22,7 +22,8 @@ from sweep.config.errors import InputError
 from sweep.config.study import load_study
 from sweep.executors.child_output import OutputFile
 from sweep.executors.process.forkserver import Child
-from sweep.records.exchange.exchange import export_frames, limits, parquet
+from sweep.records.exchange import limits, parquet
+from sweep.records.exchange.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
 from sweep.training.data import folder

@@ -28,7 +28,7 @@ from sweep.training.data.cache import cache_folder
 from sweep.training.loop.finish import loss_and_accuracy
 from sweep.training.loop.trial import run_trial
 from sweep.training.recipe.tta import ASKED
-from sweep.training.steps.setup import Workplace, prepare
+from sweep.training.steps.setup import TrainingSetup, prepare
 
 NUM_SEEDS = 10
 TARGET, VIT_TARGET, VIT_SECONDS = 0.94, 0.9, 300.0
@@ -178,7 +178,7 @@ def _seconds_to(target: float, messages: list[Message]) -> float:
     return next((each.train_seconds for each in evaluations if each.val_accuracy >= target), math.inf)
 
 
-def _accuracies(work: Workplace) -> Iterator[tuple[str, float]]:
+def _accuracies(work: TrainingSetup) -> Iterator[tuple[str, float]]:
     splits = {"val": work.splits.validation, "test": work.splits.read_test()}
     with torch.no_grad():
         for split, images in splits.items():

@@ -14,7 +14,7 @@ from benchmarks.harness import Arms, Benchmark, Setting
 from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import synchronizer
-from sweep.training.steps.setup import Workplace, prepare
+from sweep.training.steps.setup import TrainingSetup, prepare
 from sweep.training.steps.step import set_lr
 
 _WINDOW_STEPS = 10
@@ -66,7 +66,7 @@ def prepare_arms(setting: Setting) -> Iterator[Arms]:
         yield Arms(ours, theirs, facts, {"steps": num_steps, "steps_a_window": _WINDOW_STEPS})
 
 
-def _watched_steps(work: Workplace, num_steps: int, device: torch.device) -> float:
+def _watched_steps(work: TrainingSetup, num_steps: int, device: torch.device) -> float:
     ledger = Ledger()
     ledger.synchronize = synchronizer(device)
     began = time.perf_counter()
@@ -83,7 +83,7 @@ def _watched_steps(work: Workplace, num_steps: int, device: torch.device) -> flo
     return (time.perf_counter() - began) / num_steps
 
 
-def _bare_steps(work: Workplace, num_steps: int, device: torch.device) -> float:
+def _bare_steps(work: TrainingSetup, num_steps: int, device: torch.device) -> float:
     wait = synchronizer(device)
     wait()
     began = time.perf_counter()
@@ -93,7 +93,7 @@ def _bare_steps(work: Workplace, num_steps: int, device: torch.device) -> float:
     return (time.perf_counter() - began) / num_steps
 
 
-def _windows(work: Workplace, num_steps: int) -> Iterator[Any]:
+def _windows(work: TrainingSetup, num_steps: int) -> Iterator[Any]:
     windows = work.course.windows_of_epoch(64)[:-1]  # whole ones
     for index in range(num_steps):
         if index % len(windows) == 0:

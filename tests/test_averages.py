@@ -21,7 +21,7 @@ from sweep.training.recipe.schedule_free import ScheduleFree
 from sweep.training.steps.averaged_weights import evaluated_model
 from sweep.training.steps.setup import prepare
 from sweep.training.steps.step import Batch, Normalise, Step, evaluate
-from sweep.training.steps.trial_state import Story
+from sweep.training.steps.trial_state import TrialState
 
 CPU = torch.device("cpu")
 DIGITS = ImageShape(1, 8, 10)
@@ -191,7 +191,7 @@ def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: d
 def test_rehearsal_leaves_averages_as_they_were(settings: dict[str, object]) -> None:
     work = prepare(task(**settings).config, CPU)
     before = tensors(work.model)
-    rehearse(work, Story().ledger)
+    rehearse(work, TrialState().ledger)
     assert work.step.ema is None or work.step.ema.num_updates == 0
     with evaluated_model(work.step, work.train_batches) as model:
         names = [name for name, _ in model.named_parameters()]

@@ -11,7 +11,7 @@ from sweep.config.trial_config import TrialConfig, build_config
 from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.measurement.noise_scale import Moments, NoiseScale, estimate
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.data.batch_planner import Course
+from sweep.training.data.batch_planner import BatchPlanner
 from sweep.training.data.windows import Window
 from sweep.training.loop.trial import run_trial
 from sweep.training.steps.batch_schedule import BatchSchedule
@@ -67,7 +67,7 @@ class Nobody:
 
 def test_a_course_covers_each_epoch_once_whatever_the_sizes() -> None:
     feeder = Nobody()
-    course = Course(feeder, 100, 8)  # type: ignore[arg-type]
+    course = BatchPlanner(feeder, 100, 8)  # type: ignore[arg-type]
     growth = iter(range(5, 200))
     sizes = [next(growth) for _ in range(30)]
     seen: list[int] = []
@@ -82,7 +82,7 @@ def test_a_course_covers_each_epoch_once_whatever_the_sizes() -> None:
 
 def test_sizes_that_are_foreseen_are_planned_once_an_epoch() -> None:
     feeder = Nobody()
-    course = Course(feeder, 100, 8)  # type: ignore[arg-type]
+    course = BatchPlanner(feeder, 100, 8)  # type: ignore[arg-type]
     taken = 0
     while taken < 200:
         taken += course.next_window(lambda _windows, samples, taken=taken: 4 + (taken + samples) // 10).samples
@@ -90,7 +90,7 @@ def test_sizes_that_are_foreseen_are_planned_once_an_epoch() -> None:
 
 
 def test_taking_back_gives_the_same_samples_in_smaller_micro_batches() -> None:
-    course = Course(Nobody(), 100, 32)  # type: ignore[arg-type]
+    course = BatchPlanner(Nobody(), 100, 32)  # type: ignore[arg-type]
     course.next_window(lambda *_: 40)
     window = course.next_window(lambda *_: 40)
     course.take_back(window, 16)

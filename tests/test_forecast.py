@@ -15,8 +15,8 @@ from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.shape import micro_batch, num_micro_batches, probed_config, shape_key, shape_of
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.probe_records import ProbeRecord
-from sweep.search.forecast.memory_gate import Gate
-from sweep.search.forecast.remaining_work import Ahead, Outlook, outlook_of
+from sweep.search.forecast.memory_gate import MemoryGate
+from sweep.search.forecast.remaining_work import PlannedTrials, RemainingWork, outlook_of
 from sweep.search.forecast.study_forecast import Forecast, make_forecast
 from sweep.search.forecast.trial_cost import CostModel, interpolate
 from sweep.search.forecast.workload import amount_of, num_evaluations
@@ -205,8 +205,8 @@ def forecast(
     def predict(wanted: TrialConfig) -> int:
         return probe_of(wanted).peak_memory_bytes or 0
 
-    outlook = Outlook(**{"sample": sample, "num_trials": 20, "num_confirm": 0, "is_exact": False, **known})
-    return make_forecast(outlook, costs, find, probe, Gate(limit_bytes, predict)), probed
+    outlook = RemainingWork(**{"sample": sample, "num_trials": 20, "num_confirm": 0, "is_exact": False, **known})
+    return make_forecast(outlook, costs, find, probe, MemoryGate(limit_bytes, predict)), probed
 
 
 def sizes(*micros: int, **values: Any) -> list[TrialConfig]:
@@ -328,9 +328,9 @@ def test_a_target_that_may_be_reached_early_makes_the_low_end_low() -> None:
 
 
 def test_nothing_probed_is_said_as_that() -> None:
-    gate = Gate(1000, lambda _config: None)
+    gate = MemoryGate(1000, lambda _config: None)
     failed = ProbeRecord("k", "made up", outcome="crashed")
-    outlook = Outlook(sizes(16), 1, 0, is_exact=True)
+    outlook = RemainingWork(sizes(16), 1, 0, is_exact=True)
     found = make_forecast(outlook, CostModel(), lambda _config: None, lambda _config, _seconds: failed, gate)
     assert (found.expected_total_seconds, found.peak_memory_bytes_high, found.num_probes) == (None, None, 1)
     assert json.loads(json.dumps(found.document()))["num_not_fitting"] == 0
@@ -338,13 +338,13 @@ def test_nothing_probed_is_said_as_that() -> None:
 
 def test_the_outlook_is_what_the_sampler_will_propose() -> None:
     spec = make_spec(trials=8, sampler="random", confirm={"max_configurations": 2, "seeds": 3})
-    outlook = outlook_of(spec, Ahead(), slots=2)
+    outlook = outlook_of(spec, PlannedTrials(), slots=2)
     assert (outlook.is_exact, len(outlook.sample), outlook.num_confirm, outlook.slots) == (True, 8, 6, 2)
-    adaptive = outlook_of(make_spec(trials=8), Ahead(), slots=1)
+    adaptive = outlook_of(make_spec(trials=8), PlannedTrials(), slots=1)
     assert (adaptive.is_exact, adaptive.num_trials) == (False, 8)
     assert {micro_batch(one) for one in adaptive.sample} == {2**k for k in range(4, 11)}
     space = {"batch.micro": {"log2": [4, 6]}}
-    finite = outlook_of(make_spec(trials=50, space=space), Ahead(), slots=1)
+    finite = outlook_of(make_spec(trials=50, space=space), PlannedTrials(), slots=1)
     assert finite.num_trials == 3
 
 
@@ -352,12 +352,12 @@ def test_a_study_that_has_trained_enough_has_its_open_confirmations_ahead(tmp_pa
     spec = make_spec(trials=4, confirm={"max_configurations": 2, "seeds": 2})
     with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         add_trials(store, ["complete", "complete", "diverged"])
-        begun = outlook_of(spec, Ahead(store.trial_records("s")), slots=1)
+        begun = outlook_of(spec, PlannedTrials(store.trial_records("s")), slots=1)
         assert (begun.num_trials, begun.num_confirm) == (1, 4)
         add_trials(store, ["complete"], first=3)
         records = store.trial_records("s")
-    searched = outlook_of(spec, Ahead(records), slots=1)
+    searched = outlook_of(spec, PlannedTrials(records), slots=1)
     assert (searched.num_trials, searched.is_exact) == (0, False)
     assert searched.num_confirm == len(confirmations(records, spec)) > 0
-    done = outlook_of(make_spec(trials=4, confirm={"seeds": 0}), Ahead(records), slots=1)
+    done = outlook_of(make_spec(trials=4, confirm={"seeds": 0}), PlannedTrials(records), slots=1)
     assert (done.num_trials, done.num_confirm, done.sample) == (0, 0, [])

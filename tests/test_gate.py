@@ -14,8 +14,8 @@ from sweep.probing.shape import micro_batch, num_micro_batches
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Outcome
 from sweep.records.store.store import Store, open_store
-from sweep.search.forecast.memory_gate import Gate, largest_micro, memory_limit_bytes
-from sweep.search.loop.circuit_breaker import Breaker
+from sweep.search.forecast.memory_gate import MemoryGate, largest_micro, memory_limit_bytes
+from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import Stopped, TrialEnded, TrialStarted
 
 LIMIT = 256_000  # a micro batch of 256 fits, as a trial of tuner_runners has 1000 bytes for each sample
@@ -42,7 +42,7 @@ def config(**values: Any) -> TrialConfig:
 
 
 def test_the_edge_is_exact_and_every_shape_is_judged_by_its_own_prediction() -> None:
-    gate = Gate(LIMIT, law)
+    gate = MemoryGate(LIMIT, law)
     assert gate.check(config(batch__micro=256)) is None
     refusal = gate.check(config(batch__micro=257))
     assert refusal is not None
@@ -54,7 +54,7 @@ def test_the_edge_is_exact_and_every_shape_is_judged_by_its_own_prediction() -> 
 
 def test_smaller_micro_batches_of_one_that_fits_are_not_asked_for() -> None:
     asked = Asked()
-    gate = Gate(LIMIT, asked, largest=256)
+    gate = MemoryGate(LIMIT, asked, largest=256)
     for micro in (16, 64, 256, 128):
         assert gate.check(config(batch__micro=micro, optimizer__lr=0.1 / micro)) is None
     assert asked.sizes == [256]
@@ -62,7 +62,7 @@ def test_smaller_micro_batches_of_one_that_fits_are_not_asked_for() -> None:
 
 def test_where_the_largest_does_not_fit_each_size_is_asked_for_once() -> None:
     asked = Asked()
-    gate = Gate(LIMIT, asked, largest=1024)
+    gate = MemoryGate(LIMIT, asked, largest=1024)
     refused = [gate.check(config(batch__micro=micro)) is not None for micro in (64, 512, 128, 512, 32)]
     assert refused == [False, True, False, True, False]
     assert asked.sizes == [1024, 64, 512, 128]
@@ -70,7 +70,7 @@ def test_where_the_largest_does_not_fit_each_size_is_asked_for_once() -> None:
 
 def test_without_asking_only_what_is_known_is_held_back() -> None:
     asked = Asked()
-    gate = Gate(LIMIT, asked)
+    gate = MemoryGate(LIMIT, asked)
     assert gate.check(config(batch__micro=512), may_ask=False) is None
     assert asked.sizes == []
     assert gate.check(config(batch__micro=512)) is not None
@@ -78,8 +78,8 @@ def test_without_asking_only_what_is_known_is_held_back() -> None:
 
 
 def test_nothing_is_held_back_where_nothing_can_be_said() -> None:
-    assert Gate(1, lambda _config: None).check(config(batch__micro=4096)) is None
-    assert Gate(1, law).check(config(batch__micro="auto", batch__global=64)) is None  # finds one that fits
+    assert MemoryGate(1, lambda _config: None).check(config(batch__micro=4096)) is None
+    assert MemoryGate(1, law).check(config(batch__micro="auto", batch__global=64)) is None  # finds one that fits
 
 
 def test_the_limit_is_nine_tenths_of_the_device_or_of_what_is_available() -> None:
@@ -102,14 +102,14 @@ def store(tmp_path: Path) -> Any:
         yield opened
 
 
-def gated(store: Store, spec: StudySpec, gate: Gate, runner: str = "formula") -> list[Any]:
+def gated(store: Store, spec: StudySpec, gate: MemoryGate, runner: str = "formula") -> list[Any]:
     store.create_study(spec)
     return run(store, spec, runner, gate=gate)
 
 
 def test_what_will_not_fit_is_recorded_without_a_launch_and_does_not_count(store: Store, tmp_path: Path) -> None:
     spec = make_spec(trials=15, sampler="qmc", confirm={"seeds": 0})
-    events = gated(store, spec, Gate(LIMIT, law, largest_micro(spec)))
+    events = gated(store, spec, MemoryGate(LIMIT, law, largest_micro(spec)))
     records = store.trial_records("s")
     refused = [record for record in records if record.outcome == "not_fitting"]
     trained = [record for record in records if record.outcome == "complete"]
@@ -128,19 +128,19 @@ def test_what_will_not_fit_is_recorded_without_a_launch_and_does_not_count(store
 def test_one_in_twenty_is_launched_to_see_whether_the_gate_is_right(store: Store) -> None:
     space = {"batch.micro": {"choice": [16, 1024]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
     spec = make_spec(trials=40, sampler="qmc", confirm={"seeds": 0}, space=space)
-    gated(store, spec, Gate(LIMIT, law))
+    gated(store, spec, MemoryGate(LIMIT, law))
     large = [record for record in store.trial_records("s") if record.config.batch.micro == 1024]
     checked = [record for record in large if record.outcome == "out_of_memory"]
     assert [record.number for record in checked] == [r.number for r in large if r.number % 20 == 19]
     assert len(large) > 30
-    gate = Gate(LIMIT, law)
+    gate = MemoryGate(LIMIT, law)
     assert sum(gate.is_launched_to_check(number) for number in range(1000)) == 50
 
 
 def test_a_refused_trial_that_ran_opens_the_gate_as_far_as_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     space = {"batch.micro": {"choice": [16, 64, 128]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
     spec = make_spec(trials=30, sampler="qmc", confirm={"seeds": 0}, space=space)
-    gated(store, spec, Gate(200_000, lambda each: 10 * law(each)))  # ten times too much
+    gated(store, spec, MemoryGate(200_000, lambda each: 10 * law(each)))  # ten times too much
     records = store.trial_records("s")
     first = next(record for record in records if record.config.batch.micro > 16 and record.outcome == "complete")
     assert first.number % 20 == 19
@@ -152,14 +152,14 @@ def test_a_refused_trial_that_ran_opens_the_gate_as_far_as_it(store: Store, capl
 
 def test_the_sampler_learns_what_does_not_fit(store: Store) -> None:
     spec = make_spec(trials=40, confirm={"seeds": 0})
-    gated(store, spec, Gate(64_500, law, largest_micro(spec)))  # four of seven micro batches do not fit
+    gated(store, spec, MemoryGate(64_500, law, largest_micro(spec)))  # four of seven micro batches do not fit
     refused = [record.outcome == "not_fitting" for record in store.trial_records("s")]
     assert sum(refused[:10]) >= 3
     assert sum(refused[-20:]) <= 6
 
 
 def test_a_study_of_which_nothing_fits_ends_with_the_reason(store: Store) -> None:
-    events = gated(store, make_spec(trials=5, sampler="random"), Gate(1000, law), "too_large")
+    events = gated(store, make_spec(trials=5, sampler="random"), MemoryGate(1000, law), "too_large")
     assert isinstance(events[-1], Stopped)
     assert events[-1].is_failure
     assert "proposals running do not fit (not launched: its peak memory is predicted" in events[-1].reason
@@ -176,7 +176,7 @@ def failing(outcome: Outcome, error: str = "") -> Ending:
 
 
 def heard(key: str, values: list[float], outcome: Outcome, *, has_complete: bool = False) -> str:
-    breaker = Breaker(make_spec(), has_complete=has_complete)
+    breaker = CircuitBreaker(make_spec(), has_complete=has_complete)
     for value in values:
         breaker.hear(build_config({key: value}, "test"), failing(outcome))
     return breaker.reason
@@ -205,14 +205,14 @@ def test_five_times_out_of_memory_says_the_micro_batches() -> None:
 
 
 def test_a_key_that_is_not_swept_has_no_gentler_value() -> None:
-    breaker = Breaker(make_spec(space={"batch.micro": {"log2": [4, 10]}}), has_complete=False)
+    breaker = CircuitBreaker(make_spec(space={"batch.micro": {"log2": [4, 10]}}), has_complete=False)
     for _ in range(5):
         breaker.hear(TrialConfig(), failing("diverged"))
     assert "optimizer.lr from 0.1 to 0.1" in breaker.reason
 
 
 def test_only_the_same_crash_counts_and_another_end_begins_anew() -> None:
-    breaker = Breaker(make_spec(), has_complete=True)
+    breaker = CircuitBreaker(make_spec(), has_complete=True)
     for error in ("a", "a", "a", "a", "b", "b", "b", "b"):
         breaker.hear(TrialConfig(), failing("crashed", f"Traceback\n{error}"))
         assert breaker.reason == ""

@@ -24,9 +24,9 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.remaining_work import Ahead, outlook_of
+from sweep.search.forecast.remaining_work import PlannedTrials, outlook_of
 from sweep.search.loop.events import AttemptEnded, Leaving, Stopped
-from sweep.search.loop.shutdown import Departure, departure_on_signals
+from sweep.search.loop.shutdown import Shutdown, departure_on_signals
 from sweep.training.loop.trial import run_trial
 from sweep.training.supervisor_link import LIFELINE
 
@@ -126,7 +126,7 @@ def heard_of(executor: ProcessExecutor, given: TrialTask, ask_at: int | None = N
 
 
 def test_a_study_that_is_asked_to_leave_ends_with_its_trial_open(store: Store, tmp_path: Path) -> None:
-    departure = Departure()
+    departure = Shutdown()
     threading.Timer(2.0, departure.ask, (signal.SIGTERM,)).start()
     events = run(store, small(trials=3), "leaving", tmp_path, departure=departure)
     (record,) = store.trial_records("s")
@@ -143,7 +143,7 @@ def test_a_study_that_is_asked_to_leave_ends_with_its_trial_open(store: Store, t
 
 @pytest.mark.parametrize("runner", ["stubborn", "killed_at_once"])
 def test_whoever_does_not_leave_is_stopped_and_stays_open(store: Store, tmp_path: Path, runner: str) -> None:
-    departure = Departure()
+    departure = Shutdown()
     departure.ask(signal.SIGUSR1)
     began = time.monotonic()
     store.create_study(small())
@@ -194,7 +194,7 @@ def test_what_is_ignored_stays_ignored() -> None:
             assert departure.cause == ""
     finally:
         signal.signal(signal.SIGINT, before)
-    Departure().insist()
+    Shutdown().insist()
 
 
 def test_outside_of_the_main_thread_nothing_is_touched() -> None:
@@ -280,5 +280,5 @@ def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:
     spec = small(trials=5, sampler="random")
     values = flatten(spec.config({"batch.micro": 64, "optimizer.lr": 0.01}))
     records = [TrialRecord(0, "search", values, "complete"), TrialRecord(1, "search", values)]
-    outlook = outlook_of(spec, Ahead(records), slots=1)
+    outlook = outlook_of(spec, PlannedTrials(records), slots=1)
     assert (outlook.num_trials, len(outlook.sample), outlook.is_exact) == (4, 4, True)

@@ -22,14 +22,14 @@ from reports.page.html import page
 from sweep.analysis.trial_shapes import probe_rows
 from sweep.config.trial_config import TrialConfig, build_config, flatten
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.queryable import ConsultedExecutor
+from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.estimate import estimate_memory
 from sweep.probing.shape import Shape, shape_of
 from sweep.records.messages import Ending
 from sweep.records.probe_records import ProbeBook, probe_record
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast import memory_breakdown as asked
-from sweep.search.forecast.forecaster import Foresight
+from sweep.search.forecast.forecaster import Forecaster
 
 MIB = 2.0**20
 PARTS = {"parameter": 1.0, "gradient": 1.0, "optimizer": 2.0, "activation": 5.0, "temporary": 0.5, "scratch": 0.5}
@@ -162,10 +162,10 @@ def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.
 
 
 def test_what_was_trained_is_estimated_and_kept_beside_its_probe(tmp_path: Path) -> None:
-    executor = ConsultedExecutor(InlineExecutor("cpu"))
+    executor = QueryableExecutor(InlineExecutor("cpu"))
     with closing(make_store(tmp_path / "study.sqlite", records_spec())) as store:
         add_trials(store, ["complete"] * 22)
-        foresight = Foresight(records_spec(), executor, None, executor.describe(), "cpu")
+        foresight = Forecaster(records_spec(), executor, None, executor.describe(), "cpu")
         foresight.explain_memory(store)
         smallest = make_config(0)
         book, shape = ProbeBook(store, "s"), shape_of(smallest)
@@ -175,7 +175,7 @@ def test_what_was_trained_is_estimated_and_kept_beside_its_probe(tmp_path: Path)
         # a probe that comes later takes the row and leaves the estimate
         measured = {"peak_memory_bytes": 7, "step_seconds_mean": 0.1}
         ending = Ending("complete", measured, foresight.device_class)
-        again = Foresight(records_spec(), executor, None, executor.describe(), "cpu")
+        again = Forecaster(records_spec(), executor, None, executor.describe(), "cpu")
         again.prober.used[kept.shape_key] = probe_record(kept.shape_key, shape.text, 16, ending, 0.0)
         again.keep_in(store)
         (row,) = [each for each in book.of_device(foresight.device_class) if each.shape == shape.text]

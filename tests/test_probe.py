@@ -12,7 +12,7 @@ from records_factory import make_spec, make_store
 from sweep.config.trial_config import TrialConfig, build_config, config_keys
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.queryable import ConsultedExecutor
+from sweep.executors.queryable import QueryableExecutor
 from sweep.measurement.host_memory import available_bytes
 from sweep.probing.micro_batch_search import ProbeFailedError, search_micro, throughput_knee
 from sweep.probing.probe import run_probe
@@ -288,7 +288,7 @@ def test_the_frame_of_a_study_shows_the_probes_it_used(tmp_path: Path) -> None:
 
 
 def inline_prober(**plan: Any) -> Prober:
-    executor = ConsultedExecutor(InlineExecutor("cpu"))
+    executor = QueryableExecutor(InlineExecutor("cpu"))
     return Prober(executor.ask, ProbePlan("cpu", str(executor.describe()["device"]), **plan))
 
 
@@ -305,7 +305,7 @@ def test_a_prober_probes_once_and_then_knows() -> None:
 
 def test_a_probe_above_the_limit_does_not_fit_though_it_ran(tmp_path: Path) -> None:
     with closing(open_book(tmp_path)) as book:
-        executor = ConsultedExecutor(InlineExecutor("cpu"))
+        executor = QueryableExecutor(InlineExecutor("cpu"))
         plan = ProbePlan("cpu", str(executor.describe()["device"]), memory_limit_bytes=1000)
         probe = Prober(executor.ask, plan, book).probe(build_config(TINY, "test"), 0.02)
         assert (probe.outcome, probe.error) == (
@@ -318,7 +318,7 @@ def test_a_probe_above_the_limit_does_not_fit_though_it_ran(tmp_path: Path) -> N
 
 def test_a_child_with_a_limit_is_refused_the_memory_instead_of_taking_it() -> None:
     executor = ProcessExecutor(["cpu"], None, "executor_runners:takes_two_gibibytes", modules=())
-    with ConsultedExecutor(executor) as consulted:
+    with QueryableExecutor(executor) as consulted:
         task = TrialTask(0, TrialConfig(), device="cpu")
         assert consulted.ask(task).outcome == "complete"
         assert consulted.ask(replace(task, memory_limit_bytes=64 << 20)).outcome == "out_of_memory"
@@ -330,7 +330,7 @@ def test_the_machine_has_memory() -> None:
 
 def test_what_trials_say_while_an_answer_is_awaited_is_not_lost() -> None:
     executor = ProcessExecutor(["cpu", "cpu"], None, "executor_runners:complete", modules=())
-    with ConsultedExecutor(executor) as consulted:
+    with QueryableExecutor(executor) as consulted:
         consulted.start(TrialTask(5, TrialConfig()))
         for _ in range(3):
             assert consulted.ask(TrialTask(0, TrialConfig())).outcome == "complete"

@@ -14,7 +14,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending
 from sweep.records.store.store import Store, open_store
-from sweep.search.loop.circuit_breaker import Breaker
+from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import AttemptEnded, Event, Stopped
 from sweep.search.loop.tuner import Plan, Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
@@ -133,7 +133,7 @@ def test_what_is_said_tells_whose_fault_it_is(error: Exception, outcome: str, ca
 
 
 def test_lost_attempts_and_crashes_are_counted_apart() -> None:
-    breaker = Breaker(make_spec(), has_complete=True)
+    breaker = CircuitBreaker(make_spec(), has_complete=True)
     for cause in ("SIGKILL", "SIGKILL", "", "SIGKILL", "stalled", "stalled", "stalled", "stalled"):
         breaker.hear(TrialConfig(), Ending("crashed", error="killed by SIGKILL", cause=cause))
         assert breaker.reason == ""

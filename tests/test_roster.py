@@ -5,7 +5,7 @@ from records_factory import make_config
 from sweep.config.trial_config import flatten
 from sweep.records.messages import Outcome, Phase
 from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.trial_index import Roster
+from sweep.search.loop.trial_index import TrialIndex
 
 
 def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "search") -> TrialRecord:
@@ -13,7 +13,7 @@ def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "s
 
 
 def test_only_what_trained_or_runs_counts() -> None:
-    roster = Roster([trial(0, "complete"), trial(1, "not_fitting"), trial(2, "cancelled"), trial(3, None)])
+    roster = TrialIndex([trial(0, "complete"), trial(1, "not_fitting"), trial(2, "cancelled"), trial(3, None)])
     assert (roster.num_counted, roster.num_proposed, roster.num_points, roster.next_number) == (2, 3, 3, 4)
     roster.put(trial(3, "diverged"))
     roster.put(trial(4, None))
@@ -25,7 +25,7 @@ def test_only_what_trained_or_runs_counts() -> None:
 
 
 def test_a_key_is_there_until_its_trial_is_cancelled() -> None:
-    roster = Roster([])
+    roster = TrialIndex([])
     assert not roster.has_key("a")
     roster.put(trial(0, None, "a"))
     assert roster.has_key("a")
@@ -34,7 +34,7 @@ def test_a_key_is_there_until_its_trial_is_cancelled() -> None:
 
 
 def test_what_was_cancelled_is_due_until_another_stands_for_it() -> None:
-    roster = Roster([trial(0, "cancelled", "a"), trial(1, "cancelled", "b"), trial(2, "cancelled", "c", "confirm")])
+    roster = TrialIndex([trial(0, "cancelled", "a"), trial(1, "cancelled", "b"), trial(2, "cancelled", "c", "confirm")])
     first = roster.take_cancelled("search")
     assert first is not None
     assert first.number == 0

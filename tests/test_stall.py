@@ -15,7 +15,7 @@ from test_retries import causes, run, small, store
 
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.queryable import ConsultedExecutor
+from sweep.executors.queryable import QueryableExecutor
 from sweep.records.messages import Ending, Heartbeat, Progress, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.training import supervisor_link
@@ -72,7 +72,7 @@ def test_a_supervisor_that_was_suspended_declares_nothing_dead(tmp_path: Path, s
 def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.executors.queryable._POLL_SECONDS", 0.1)
     executor = ProcessExecutor(["cpu"], None, "executor_runners:stopped", modules=())
-    with ConsultedExecutor(executor, stall_seconds=0.5) as consulted:
+    with QueryableExecutor(executor, stall_seconds=0.5) as consulted:
         ending = consulted.ask(TrialTask(0, TrialConfig()))
         assert (ending.outcome, ending.cause) == ("crashed", "stalled")
         assert ending.error == "nothing was heard of it for 0.5 s"

@@ -14,7 +14,7 @@ from sweep.executors.inline import InlineExecutor
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.earlier.reuse_index import Library
+from sweep.search.earlier.reuse_index import ReuseIndex
 from sweep.search.loop.events import AttemptEnded, Event, Leaving, Stopped, TrialEnded, TrialReused, TrialStarted
 from sweep.search.loop.tuner import Plan, Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
@@ -191,7 +191,7 @@ def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: S
     run(store, spec)
     with closing(open_store(tmp_path / "second.sqlite", create=True)) as second:
         second.create_study(spec)
-        library = Library([second, store])
+        library = ReuseIndex([second, store])
         events = run(second, spec, find=lambda key, needed: library.find(key, "test device", needed))
         reused = [event for event in events if isinstance(event, TrialReused)]
         done = second.trial_records("s")
@@ -205,7 +205,7 @@ def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: S
 
 def test_times_are_not_taken_from_another_device(store: Store, spec: StudySpec) -> None:
     run(store, spec)
-    library = Library([store])
+    library = ReuseIndex([store])
     key = next(record.trial_key for record in store.trial_records("s") if record.outcome == "complete")
     assert library.find(key, "test device", {"val_accuracy", "train_seconds"}) is not None
     assert library.find(key, "other device", {"val_accuracy", "train_seconds"}) is None

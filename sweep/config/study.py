@@ -16,7 +16,7 @@ from sweep.config.space import Parameter, Space
 from sweep.config.trial_config import TrialConfig, build_config, config_keys, flatten, flatten_table, replace, rivals
 
 # A study's name is a folder, which may be copied to any system.
-DEVICE_NAMES = frozenset(
+WINDOWS_RESERVED_NAMES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
 )
 _MAX_FILE_BYTES = 100_000
@@ -44,7 +44,7 @@ class Confirm(Section):
 
 
 def _no_device(name: str) -> str:
-    if name.lower() in DEVICE_NAMES:
+    if name.lower() in WINDOWS_RESERVED_NAMES:
         raise ValueError("it is the name of a device on Windows, where no folder can have it; choose another")
     return name
 

@@ -12,7 +12,7 @@ _POLL_SECONDS = 1.0
 
 
 @final
-class ConsultedExecutor(Executor):
+class QueryableExecutor(Executor):
     """Hands everything on to ``inner``. What trials say while an answer is awaited is told at the next :meth:`poll`.
 
     Work of which nothing was heard for ``stall_seconds`` is given up.

@@ -18,9 +18,9 @@ from sweep.training.loop.trial import choose_device
 from sweep.training.loop.warmup import rehearse
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import classify, explain_error
-from sweep.training.steps.setup import Workplace, prepare
+from sweep.training.steps.setup import TrainingSetup, prepare
 from sweep.training.steps.step import Batch, evaluate, set_lr
-from sweep.training.steps.trial_state import Story, Tally
+from sweep.training.steps.trial_state import LossMeter, TrialState
 
 _NUM_WINDOWS = 12  # of the timed steps, about
 _LONGEST_WINDOW_SECONDS = 0.1
@@ -38,7 +38,7 @@ def run_probe(task: TrialTask) -> Iterator[Message]:
     and moving average alone), ``data_images_per_second`` (the feeder alone), ``eval_images_per_second``, and the sizes
     of the splits.
     """
-    story = Story()
+    story = TrialState()
     outcome: Outcome = "complete"
     error_text = ""
     try:
@@ -50,7 +50,7 @@ def run_probe(task: TrialTask) -> Iterator[Message]:
     yield Ending(outcome, _figures(story), device_class(story.device), environment, story.flags, error_text)
 
 
-def _begin(task: TrialTask, story: Story) -> None:
+def _begin(task: TrialTask, story: TrialState) -> None:
     if task.config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {task.config.distributed.world_size}: a probe is of one rank; set it to 1."
@@ -66,7 +66,7 @@ def _limit_gpu(device: torch.device, limit_bytes: int | None) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / installed), device)
 
 
-def _measure(task: TrialTask, story: Story) -> None:
+def _measure(task: TrialTask, story: TrialState) -> None:
     ledger = story.ledger
     with ledger.phase("setup"):
         work = prepare(task.config, story.device)
@@ -91,11 +91,11 @@ def _measure(task: TrialTask, story: Story) -> None:
         )
 
 
-def _time_steps(work: Workplace, story: Story, seconds: float, step_seconds: float) -> None:
+def _time_steps(work: TrainingSetup, story: TrialState, seconds: float, step_seconds: float) -> None:
     # as a trial takes them: several steps between two synchronisations, smaller last steps of an epoch apart
     window_seconds = min(_LONGEST_WINDOW_SECONDS, seconds / _NUM_WINDOWS)
     window_steps = max(1, min(_MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
-    tally, began = Tally(story.device), time.perf_counter()
+    tally, began = LossMeter(story.device), time.perf_counter()
     while not _is_enough(story.ledger, time.perf_counter() - began, seconds):
         story.ledger.open_window()
         window = _take_step(work, story.ledger, tally)
@@ -111,7 +111,7 @@ def _is_enough(ledger: Ledger, elapsed_seconds: float, seconds: float) -> bool:
     return elapsed_seconds >= seconds and len(full) >= MIN_WINDOWS
 
 
-def _take_step(work: Workplace, ledger: Ledger, tally: Tally) -> Window:
+def _take_step(work: TrainingSetup, ledger: Ledger, tally: LossMeter) -> Window:
     window = work.course.next_window(lambda _windows, _samples: work.schedule.first)
     batches = ledger.waiting(work.feeder.micro_batches(window))
     tally.add(work.step(batches, window.samples), window.samples)
@@ -143,7 +143,7 @@ def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> 
     return median(window(calls) for _ in range(3))
 
 
-def _fed(work: Workplace) -> Iterator[int]:
+def _fed(work: TrainingSetup) -> Iterator[int]:
     """Goes through epochs without training; the number of images of each micro batch."""
     windows = work.course.windows_of_epoch(work.schedule.first)
     for epoch in count(1):
@@ -152,7 +152,7 @@ def _fed(work: Workplace) -> Iterator[int]:
             yield from (len(labels) for _, labels in work.feeder.micro_batches(window))
 
 
-def _evaluated(work: Workplace, validation: Callable[[], Iterable[Batch]]) -> Iterator[int]:
+def _evaluated(work: TrainingSetup, validation: Callable[[], Iterable[Batch]]) -> Iterator[int]:
     """Evaluates the validation split again and again; the number of images of each batch."""
     while True:
         for batch in validation():
@@ -173,7 +173,7 @@ def _images_per_second(counts: Iterator[int], synchronize: Callable[[], None], f
     return images / (time.perf_counter() - began)
 
 
-def _figures(story: Story) -> dict[str, float | int]:
+def _figures(story: TrialState) -> dict[str, float | int]:
     windows = _full(story.ledger)
     steps = sum(window.num_steps for window in windows)
     known = story.measurements()

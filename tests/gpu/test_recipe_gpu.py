@@ -11,7 +11,7 @@ from sweep.training.loop.warmup import rehearse
 from sweep.training.recipe.optimizers import OPTIMIZERS
 from sweep.training.steps.setup import prepare
 from sweep.training.steps.step import set_lr
-from sweep.training.steps.trial_state import Story
+from sweep.training.steps.trial_state import TrialState
 
 pytestmark = [
     pytest.mark.gpu,
@@ -55,7 +55,7 @@ def test_graphs_train_the_same(settings: dict[str, object]) -> None:
 
 def test_graphs_draw_new_random_numbers_at_each_step() -> None:
     work = prepare(task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config, CUDA)
-    rehearse(work, Story().ledger)
+    rehearse(work, TrialState().ledger)
     set_lr(work.step.optimizer, 0.0)
     (window, *_) = work.course.windows_of_epoch(64)
     work.feeder.begin_epoch(0, (window,))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.grouping import Numbers, column
 from sweep.analysis.statistics.pareto import Mask, Values
 
@@ -24,7 +24,7 @@ class BestByBatch:
     num_configurations: int
 
 
-def best_by_batch(ground: Ground, chosen: Mask, at_least: int = 1) -> BestByBatch:
+def best_by_batch(ground: ComparableTrials, chosen: Mask, at_least: int = 1) -> BestByBatch:
     """Among the configurations ``chosen`` (shape ``[configurations]``), for batches that have ``at_least`` so many.
 
     The expected accuracy has the luck of single seeds taken out, so that a batch is not ahead for having been tried

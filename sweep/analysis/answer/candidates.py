@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.analysis.answer.answer import Limits
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.intervals import front_shares
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
-from sweep.analysis.statistics.posterior import Belief, Numbers, draw_all
+from sweep.analysis.statistics.posterior import Numbers, Posterior, draw_all
 from sweep.config.metrics import METRICS
 
 ACCURACY, SECONDS, MEMORY = "val_accuracy", "train_seconds", "peak_memory_bytes"
@@ -20,12 +20,12 @@ _MAX_CONTENDERS = 300
 
 
 @dataclass(frozen=True)
-class Contest:
+class Candidates:
     """``rows`` are the contenders' places among the configurations (shape ``[k]``); ``draws`` plausible true values of
     ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
     probability of being on the front of the study's objectives."""
 
-    ground: Ground
+    ground: ComparableTrials
     limits: Limits
     names: tuple[str, ...]
     rows: Numbers
@@ -41,7 +41,7 @@ class Contest:
             return np.full(whole.shape[:-1], np.nan)
         return np.asarray(whole[..., self.names.index(name)])
 
-    def belief(self, name: str) -> Belief:
+    def belief(self, name: str) -> Posterior:
         """The belief about a metric of all configurations."""
         return self.ground.belief(name)
 
@@ -69,7 +69,7 @@ class Contest:
         return inside
 
 
-def hold_contest(ground: Ground, limits: Limits) -> Contest | None:
+def hold_contest(ground: ComparableTrials, limits: Limits) -> Candidates | None:
     """The contest on ``ground``; None where no complete trial has an accuracy."""
     objectives = ground.spec.objectives if ground.spec else (ACCURACY, SECONDS, MEMORY)
     wanted = dict.fromkeys((*objectives, ACCURACY, SECONDS, MEMORY))
@@ -87,7 +87,7 @@ def hold_contest(ground: Ground, limits: Limits) -> Contest | None:
     p_front = front_shares(
         draws[..., is_objective], [sign for sign, is_one in zip(signs, is_objective, strict=True) if is_one]
     )
-    return Contest(ground, limits, names, rows, draws, table[rows], confirmed, p_front)
+    return Candidates(ground, limits, names, rows, draws, table[rows], confirmed, p_front)
 
 
 def _contenders(costs: Values, is_objective: list[bool], accuracy: int, confirmed: Mask) -> Numbers:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer.answer import NextBest, Recommendation
-from sweep.analysis.answer.candidates import ACCURACY, MEMORY, SECONDS, Contest
+from sweep.analysis.answer.candidates import ACCURACY, MEMORY, SECONDS, Candidates
 from sweep.analysis.answer.missing_evidence import command_for_more, command_for_none
 from sweep.analysis.answer.use_cases import USE_TABLE, Use, scores
 from sweep.analysis.statistics.grouping import column, counted, plain_value
@@ -24,7 +24,7 @@ _SHOWN = (
 _SURELY = 0.98
 
 
-def choose(contest: Contest, name: str) -> Recommendation:
+def choose(contest: Candidates, name: str) -> Recommendation:
     """The recommendation for the use called ``name``."""
     use = USE_TABLE[name]
     score = scores(contest, use, contest.estimates)
@@ -60,13 +60,13 @@ def config_of(row: pd.Series) -> dict[str, Scalar]:
     return {key: plain_value(row.get(f"config.{key}")) for key in keys}
 
 
-def shown_settings(contest: Contest, config: dict[str, Scalar]) -> tuple[str, ...]:
+def shown_settings(contest: Candidates, config: dict[str, Scalar]) -> tuple[str, ...]:
     """What is always shown, then whatever else is swept."""
     usual = (key for key in _SHOWN if config.get(key) is not None)
     return tuple(dict.fromkeys((*usual, *(key for key in contest.ground.swept if key in config))))
 
 
-def _candidates(contest: Contest, use: Use, score: Values, drawn: Values) -> Mask:
+def _candidates(contest: Candidates, use: Use, score: Values, drawn: Values) -> Mask:
     # the most accurate of many single seeds is the luckiest, so that accuracy is chosen among confirmed ones, and among
     # others that are almost surely better than all of those
     open_to = np.isfinite(score)
@@ -77,7 +77,7 @@ def _candidates(contest: Contest, use: Use, score: Values, drawn: Values) -> Mas
     return np.asarray(confirmed | (open_to & (better >= CONFIDENCE)))
 
 
-def _pick(contest: Contest, use: Use, score: Values, candidates: Mask) -> int:
+def _pick(contest: Candidates, use: Use, score: Values, candidates: Mask) -> int:
     """The best score; where that is not surely on the front, the best of those that are among those hardly worse (as
     the one-standard-error rule of Breiman et al. 1984 takes the simplest): first of the candidates, then of all, for
     what is just as good by one seed and costs less beats a confirmed one. Or else the candidate most surely there."""
@@ -91,7 +91,7 @@ def _pick(contest: Contest, use: Use, score: Values, candidates: Mask) -> int:
     return int(tied[np.argmax(contest.p_front[tied])])
 
 
-def _second(contest: Contest, use: Use, score: Values, pick: int) -> int | None:
+def _second(contest: Candidates, use: Use, score: Values, pick: int) -> int | None:
     others = np.where(np.arange(len(score)) == pick, np.inf, score)
     confirmed = np.where(contest.confirmed, others, np.inf)
     if use.metric == ACCURACY and np.isfinite(confirmed).any():
@@ -109,11 +109,11 @@ def _regret(drawn: Values, pick: int) -> float:
     return float(np.mean(taken[:, pick] - taken.min(axis=1))) if len(taken) else 0.0
 
 
-def _number(contest: Contest, place: int) -> int:
+def _number(contest: Candidates, place: int) -> int:
     return int(column(contest.ground.frame, "number")[contest.rows[place]])
 
 
-def _values(contest: Contest, place: int) -> dict[str, Interval]:
+def _values(contest: Candidates, place: int) -> dict[str, Interval]:
     rows = contest.ground.basis_of(int(contest.rows[place]))
     found = {}
     for name in dict.fromkeys((*contest.names, "test_accuracy")):
@@ -123,7 +123,7 @@ def _values(contest: Contest, place: int) -> dict[str, Interval]:
     return found
 
 
-def _interval(contest: Contest, name: str, values: Values) -> Interval:
+def _interval(contest: Candidates, name: str, values: Values) -> Interval:
     scale = scale_of(name)
     if name in contest.names and not contest.belief(name).is_assumed:
         spread = contest.belief(name).spread
@@ -134,13 +134,13 @@ def _interval(contest: Contest, name: str, values: Values) -> Interval:
     return Interval(float(np.nanmedian(values)), low, high, n)
 
 
-def _confirmed_spread(contest: Contest, name: str) -> Spread:
+def _confirmed_spread(contest: Candidates, name: str) -> Spread:
     grouping = contest.ground.grouping
     values = scale_of(name).forward(column(contest.ground.done, name))
     return pooled_spread(np.where(grouping.is_confirm, values, np.nan), grouping.members)
 
 
-def _next_best(contest: Contest, pick: int, second: int) -> NextBest:
+def _next_best(contest: Candidates, pick: int, second: int) -> NextBest:
     first, other = (config_of(contest.ground.frame.iloc[int(contest.rows[place])]) for place in (pick, second))
     differences: dict[str, Interval] = {}
     units: dict[str, str] = {}
@@ -158,7 +158,7 @@ def _next_best(contest: Contest, pick: int, second: int) -> NextBest:
     return NextBest(_number(contest, second), changes, differences, units)
 
 
-def _evidence(contest: Contest, pick: int, score: Values) -> list[str]:
+def _evidence(contest: Candidates, pick: int, score: Values) -> list[str]:
     ground = contest.ground
     numbers = column(ground.done, "number")[ground.basis_of(int(contest.rows[pick]))].astype(int).tolist()
     listed = ", ".join(str(number) for number in numbers)

@@ -11,7 +11,7 @@ import pandas as pd
 from sweep.analysis.answer.commands import Called, called
 from sweep.analysis.statistics.grouping import Grouping, Numbers, column, configuration_groups, counted, group, text
 from sweep.analysis.statistics.pareto import Mask
-from sweep.analysis.statistics.posterior import Belief, believe
+from sweep.analysis.statistics.posterior import Posterior, believe
 from sweep.config.study import StudySpec
 
 
@@ -31,7 +31,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True)
-class Ground:
+class ComparableTrials:
     """``trials`` are all trials of the commonest data set and device, ``done`` the complete ones among them; ``notes``
     say what was left out."""
 
@@ -41,9 +41,9 @@ class Ground:
     done: pd.DataFrame
     grouping: Grouping
     notes: tuple[str, ...]
-    _beliefs: dict[str, Belief]
+    _beliefs: dict[str, Posterior]
 
-    def belief(self, name: str) -> Belief:
+    def belief(self, name: str) -> Posterior:
         """The belief about a metric, worked out once."""
         if name not in self._beliefs:
             self._beliefs[name] = believe(name, self.done, self.grouping)
@@ -67,7 +67,7 @@ class Ground:
         return tuple(name.removeprefix("config.") for name in names if self.done[name].nunique(dropna=False) > 1)
 
 
-def common_ground(records: Records) -> Ground:
+def common_ground(records: Records) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared."""
     trials = records.trials
     complete = np.asarray(text(trials, "outcome") == "complete", dtype=np.bool_)
@@ -82,7 +82,7 @@ def common_ground(records: Records) -> Ground:
     grouping = group(done, configuration_groups(done))
     names = text(trials, "study")
     study = records.spec.name if records.spec else str(names[0]) if len(names) else "study"
-    return Ground(
+    return ComparableTrials(
         called(study, records.spec, records.place),
         records.spec,
         trials if kept.all() else trials[kept],
@@ -113,7 +113,7 @@ def _commonest(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple
     return np.asarray(values == chosen, dtype=np.bool_), [note]
 
 
-def positions(ground: Ground, key: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+def positions(ground: ComparableTrials, key: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
     """The key's value of each configuration as a number; ``global_batch_size`` is one of the keys."""
     name = key if key in ground.frame.columns else f"config.{key}"
     return column(ground.frame, name)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.by_batch import best_by_batch
-from sweep.analysis.answer.candidates import ACCURACY, SECONDS, Contest
+from sweep.analysis.answer.candidates import ACCURACY, SECONDS, Candidates
 from sweep.analysis.answer.commands import Called, confirm_more, probe, run_more, run_variant
 from sweep.analysis.claims.hypothesis_tests import SIGNIFICANT, holm
 from sweep.analysis.statistics.grouping import column, text
@@ -20,7 +20,7 @@ KNEE_SHARE = 0.95
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 
 
-def facts(contest: Contest, probes: pd.DataFrame, model: str) -> dict[str, Fact]:
+def facts(contest: Candidates, probes: pd.DataFrame, model: str) -> dict[str, Fact]:
     """Every fact by its name, for one model; NaN and a command where the records do not tell."""
     every = (
         largest_micro_batch(contest, probes, model),
@@ -51,7 +51,7 @@ _STATEMENTS = {
 }  # fmt: skip
 
 
-def largest_micro_batch(contest: Contest, probes: pd.DataFrame, model: str) -> Fact:
+def largest_micro_batch(contest: Candidates, probes: pd.DataFrame, model: str) -> Fact:
     """The largest that a trial or a probe ran, and the smallest that did not fit."""
     trials = _of_model(contest.ground.trials, model)
     sizes, outcomes = _micro(trials), text(trials, "outcome")
@@ -68,7 +68,7 @@ def largest_micro_batch(contest: Contest, probes: pd.DataFrame, model: str) -> F
     return _fact("largest_micro_batch", largest, np.nan, np.nan, int(np.sum(ran == largest)), detail)
 
 
-def throughput_knee(contest: Contest, model: str) -> Fact:
+def throughput_knee(contest: Candidates, model: str) -> Fact:
     """By the median throughput at each micro batch."""
     trials = _of_model(contest.ground.done, model)
     sizes, rates = _micro(trials), column(trials, "images_per_second")
@@ -86,7 +86,7 @@ def throughput_knee(contest: Contest, model: str) -> Fact:
     return _fact("throughput_knee", knee, np.nan, np.nan, int(np.sum(known)), detail)
 
 
-def accuracy_per_minute(contest: Contest, model: str) -> Fact:
+def accuracy_per_minute(contest: Candidates, model: str) -> Fact:
     """Accuracy over minutes of training, its interval by the plausible true values of the best configuration."""
     useful = contest.values(ACCURACY) >= contest.floor
     useful &= text(contest.ground.frame, "config.model.name")[contest.rows] == model
@@ -102,7 +102,7 @@ def accuracy_per_minute(contest: Contest, model: str) -> Fact:
     return _fact("accuracy_per_minute", float(rates[best]), low, high, n, f"{model}; trial {number}")
 
 
-def critical_batch(contest: Contest, model: str) -> Fact:
+def critical_batch(contest: Candidates, model: str) -> Fact:
     """The median of the noise scale at the end of trials (McCandlish et al. 2018, arXiv:1812.06162)."""
     trials = _of_model(contest.ground.done, model)
     accurate = column(trials, ACCURACY) >= contest.floor
@@ -116,7 +116,7 @@ def critical_batch(contest: Contest, model: str) -> Fact:
     return _fact("critical_batch", median, low, high, n, f"{model}; median over trials of a useful accuracy")
 
 
-def largest_batch_without_loss(contest: Contest, model: str) -> Fact:
+def largest_batch_without_loss(contest: Candidates, model: str) -> Fact:
     """The best configuration of each global batch against the best of all: one-sided tests by the spread between
     seeds, corrected for their number (Holm 1979)."""
     ground, belief = contest.ground, contest.belief(ACCURACY)
@@ -157,7 +157,7 @@ def _micro(trials: pd.DataFrame) -> Values:
     return np.where(np.isfinite(chosen), chosen, column(trials, "micro_batch_size"))
 
 
-def _more(contest: Contest) -> int:
+def _more(contest: Candidates) -> int:
     spec = contest.ground.spec
     return 2 * (spec.trials if spec else max(10, len(contest.ground.trials)))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sweep.analysis.answer.candidates import ACCURACY, Contest
+from sweep.analysis.answer.candidates import ACCURACY, Candidates
 from sweep.analysis.answer.commands import confirm_more, run_more, run_variant, train_and_save
 from sweep.analysis.statistics.intervals import CONFIDENCE
 
@@ -10,7 +10,7 @@ from sweep.analysis.statistics.intervals import CONFIDENCE
 _SURE = 0.8
 
 
-def command_for_none(contest: Contest, name: str) -> str:
+def command_for_none(contest: Candidates, name: str) -> str:
     """What to run where no configuration comes into question for the use called ``name``."""
     study, spec = contest.ground.called, contest.ground.spec
     if name == "fine_tune":
@@ -25,7 +25,7 @@ def command_for_none(contest: Contest, name: str) -> str:
     return run_more(study, 2 * (spec.trials if spec else max(10, len(contest.ground.trials))))
 
 
-def command_for_more(contest: Contest, pick: int, certainty: float) -> str | None:
+def command_for_more(contest: Candidates, pick: int, certainty: float) -> str | None:
     """What would make the choice of the contender ``pick`` surer; None where it is sure enough."""
     ground = contest.ground
     seeds = ground.spec.confirm.seeds if ground.spec else 3
@@ -36,7 +36,7 @@ def command_for_more(contest: Contest, pick: int, certainty: float) -> str | Non
     return None
 
 
-def _num_to_confirm(contest: Contest) -> int:
+def _num_to_confirm(contest: Candidates) -> int:
     # confirming takes the front's trials, so a number as large as the front leaves none of them out
     likely = int(np.sum(contest.p_front > 0.05))
     spec = contest.ground.spec

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation
-from sweep.analysis.answer.candidates import ACCURACY, Contest, hold_contest
+from sweep.analysis.answer.candidates import ACCURACY, Candidates, hold_contest
 from sweep.analysis.answer.choice import choose
 from sweep.analysis.answer.commands import run_more
 from sweep.analysis.answer.comparable_trials import Records, common_ground
@@ -70,13 +70,13 @@ def _check(limits: Limits, uses: Sequence[str]) -> None:
         raise InputError(f"min_accuracy = {limits.min_accuracy}: accuracies are fractions; give 0.93 for 93 %.")
 
 
-def _model(contest: Contest) -> str:
+def _model(contest: Candidates) -> str:
     # the facts are about one model: that of the most accurate contender
     best = int(np.nanargmax(contest.values(ACCURACY)))
     return str(text(contest.ground.frame, "config.model.name")[contest.rows[best]])
 
 
-def _assumptions(contest: Contest) -> list[str]:
+def _assumptions(contest: Candidates) -> list[str]:
     assumed = [name for name in contest.names if contest.belief(name).is_assumed]
     if not assumed:
         return []

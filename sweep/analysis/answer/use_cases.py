@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sweep.analysis.answer.candidates import ACCURACY, MEMORY, SECONDS, Contest
+from sweep.analysis.answer.candidates import ACCURACY, MEMORY, SECONDS, Candidates
 from sweep.analysis.statistics.grouping import column, text
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
 from sweep.config.metrics import METRICS
 
-Score = Callable[[Contest, Values], Values]
+Score = Callable[[Candidates, Values], Values]
 
 
 class Use(NamedTuple):
@@ -20,13 +20,13 @@ class Use(NamedTuple):
     score where ``is_relative``."""
 
     score: Score
-    takes_part: Callable[[Contest], Mask]
+    takes_part: Callable[[Candidates], Mask]
     metric: str | None
     is_floored: bool
     negligible: float
     is_relative: bool = False
 
-    def is_close(self, contest: Contest, score: Values, best: int) -> Mask:
+    def is_close(self, contest: Candidates, score: Values, best: int) -> Mask:
         """Whose score is negligibly worse than that of ``best``; shape ``[k]``. Of accuracies, which are what a use is
         for, within a standard error of the difference too."""
         close = np.asarray(score - score[best] <= self.negligible * (score[best] if self.is_relative else 1.0))
@@ -41,7 +41,7 @@ def _score_of(name: str) -> Score:
     return lambda contest, table: METRICS[name].sign * contest.values(name, table)
 
 
-def _compromise(contest: Contest, table: Values) -> Values:
+def _compromise(contest: Candidates, table: Values) -> Values:
     """Distance to the ideal point, each metric over its range on the useful front; time and memory by their
     logarithm."""
     names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in contest.names]
@@ -55,7 +55,7 @@ def _compromise(contest: Contest, table: Values) -> Values:
     return np.asarray(np.linalg.norm(np.maximum(scaled, 0.0), axis=-1))
 
 
-def _costs(contest: Contest, table: Values, names: list[str]) -> Values:
+def _costs(contest: Candidates, table: Values, names: list[str]) -> Values:
     columns = []
     for name in names:
         values = contest.values(name, table)
@@ -63,22 +63,22 @@ def _costs(contest: Contest, table: Values, names: list[str]) -> Values:
     return np.stack(columns, axis=-1)
 
 
-def useful(contest: Contest, table: Values, part: Mask) -> Mask:
+def useful(contest: Candidates, table: Values, part: Mask) -> Mask:
     """Within the limits, and accurate enough beside the best of those that are, among ``part`` (shape ``[k]``); shape
     ``[..., k]``."""
     accuracies, inside = contest.values(ACCURACY, table), contest.within_limits(table) & part
     return np.asarray(inside & (accuracies >= contest.least_useful(np.where(inside, accuracies, -np.inf))))
 
 
-def _everyone(contest: Contest) -> Mask:
+def _everyone(contest: Candidates) -> Mask:
     return np.ones(len(contest.rows), dtype=np.bool_)
 
 
-def _from_weights(contest: Contest) -> Mask:
+def _from_weights(contest: Candidates) -> Mask:
     return np.asarray(text(contest.ground.frame, "config.model.weights")[contest.rows] != "", dtype=np.bool_)
 
 
-def _on_ranks(contest: Contest) -> Mask:
+def _on_ranks(contest: Candidates) -> Mask:
     return np.asarray(column(contest.ground.frame, "config.distributed.world_size")[contest.rows] > 1, dtype=np.bool_)
 
 
@@ -93,13 +93,13 @@ USE_TABLE = {
 }
 
 
-def eligible(contest: Contest, use: Use, table: Values) -> Mask:
+def eligible(contest: Candidates, use: Use, table: Values) -> Mask:
     """Which contenders may win the use when ``table`` is true; shape ``[..., k]``."""
     part = use.takes_part(contest)
     inside = useful(contest, table, part) if use.is_floored else contest.within_limits(table) & part
     return np.asarray(inside & np.isfinite(use.score(contest, table)))
 
 
-def scores(contest: Contest, use: Use, table: Values) -> Values:
+def scores(contest: Candidates, use: Use, table: Values) -> Values:
     """The use's scores when ``table`` is true, infinite for those that may not win; shape ``[..., k]``."""
     return np.where(eligible(contest, use, table), use.score(contest, table), np.inf)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.hypothesis_tests import Region, log_ratio, mean_estimate
 from sweep.analysis.claims.pairs import Pairs, cost_pairs, seed_pairs
@@ -13,7 +13,7 @@ from sweep.analysis.statistics.pareto import Values
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 
 
-def claims(ground: Ground) -> list[Claim]:
+def claims(ground: ComparableTrials) -> list[Claim]:
     """Time, memory, batch normalisation."""
     trials = ground.done
     settle = (

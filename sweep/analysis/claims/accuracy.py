@@ -4,7 +4,7 @@ import numpy as np
 
 from sweep.analysis.answer.by_batch import ACCURACY, BestByBatch, best_by_batch
 from sweep.analysis.answer.commands import confirm_more, run_more, run_variant, sweep_both
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, slope_estimate
 from sweep.analysis.statistics.grouping import column, text
@@ -15,7 +15,7 @@ _MATERIAL = 0.001
 _BATCHES = "log2 = [4, 10]"
 
 
-def claims(ground: Ground) -> list[Claim]:
+def claims(ground: ComparableTrials) -> list[Claim]:
     """Equal epochs, equal steps, small batches, ViT against ResNet."""
     return [
         _at_equal(ground, "epochs", "large_batch_equal_epochs"),
@@ -25,7 +25,7 @@ def claims(ground: Ground) -> list[Claim]:
     ]
 
 
-def _at_equal(ground: Ground, budget: str, name: str) -> Claim:
+def _at_equal(ground: ComparableTrials, budget: str, name: str) -> Claim:
     best = _of_budget(ground, budget)
     steps = column(ground.done, "num_steps")
     num_steps = int(np.nanmedian(steps)) if np.isfinite(steps).any() else 1000
@@ -57,7 +57,7 @@ _PUBLISHED = {
 }
 
 
-def _of_budget(ground: Ground, budget: str) -> BestByBatch:
+def _of_budget(ground: ComparableTrials, budget: str) -> BestByBatch:
     amounts = column(ground.frame, f"config.budget.{budget}")
     known = amounts[np.isfinite(amounts)]
     if not len(known):
@@ -66,7 +66,7 @@ def _of_budget(ground: Ground, budget: str) -> BestByBatch:
     return best_by_batch(ground, _main_model(ground) & (amounts == values[int(np.argmax(counts))]), at_least=2)
 
 
-def _main_model(ground: Ground) -> Mask:
+def _main_model(ground: ComparableTrials) -> Mask:
     # models differ in accuracy, so that batches are compared within the one that most configurations have
     names = text(ground.frame, "config.model.name").astype(str)
     found, counts = np.unique(names, return_counts=True)
@@ -77,7 +77,7 @@ def _slope(best: BestByBatch) -> Estimate:
     return slope_estimate(np.log2(best.batches), best.accuracies)
 
 
-def small_batches_are_best(ground: Ground) -> Claim:
+def small_batches_are_best(ground: ComparableTrials) -> Claim:
     """The best of the global batches up to 32 against the best of the larger ones."""
     best, belief = best_by_batch(ground, _main_model(ground)), ground.belief(ACCURACY)
     small, large = best.batches <= 32, best.batches > 32
@@ -102,7 +102,7 @@ def small_batches_are_best(ground: Ground) -> Claim:
     )
 
 
-def vit_is_less_sensitive(ground: Ground) -> Claim:
+def vit_is_less_sensitive(ground: ComparableTrials) -> Claim:
     """The accuracy per doubling of the batch of ViTs, less that of ResNets."""
     names = text(ground.frame, "config.model.name")
     slopes = {

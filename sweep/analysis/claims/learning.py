@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer.commands import run_variant
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, slope_estimate
 from sweep.analysis.claims.learning_rates import effective_rates
@@ -13,12 +13,12 @@ from sweep.analysis.statistics.grouping import column, text
 from sweep.analysis.statistics.pareto import Mask, Values
 
 
-def claims(ground: Ground, evaluations: pd.DataFrame | None) -> list[Claim]:
+def claims(ground: ComparableTrials, evaluations: pd.DataFrame | None) -> list[Claim]:
     """Three regimes, the noise scale, sharpness."""
     return [three_regimes(ground, evaluations), noise_follows_temperature(ground), large_batches_are_sharp(ground)]
 
 
-def three_regimes(ground: Ground, evaluations: pd.DataFrame | None) -> Claim:
+def three_regimes(ground: ComparableTrials, evaluations: pd.DataFrame | None) -> Claim:
     """The critical batch of the steps-to-target law, and whether it lies among the batches that were tried."""
     batches, steps, target = fewest_steps(ground, evaluations, _main_model(ground))
     fit = fit_regimes(batches, steps)
@@ -45,7 +45,7 @@ def three_regimes(ground: Ground, evaluations: pd.DataFrame | None) -> Claim:
     )
 
 
-def noise_follows_temperature(ground: Ground) -> Claim:
+def noise_follows_temperature(ground: ComparableTrials) -> Claim:
     """The power of the noise scale over batch / learning rate."""
     scales = _of_configurations(ground, "noise_scale")
     heat = column(ground.frame, "global_batch_size") / effective_rates(ground)
@@ -63,7 +63,7 @@ def noise_follows_temperature(ground: Ground) -> Claim:
     )
 
 
-def large_batches_are_sharp(ground: Ground) -> Claim:
+def large_batches_are_sharp(ground: ComparableTrials) -> Claim:
     """The power of sharpness over the global batch: Keskar's measure where it is on record, else the top eigenvalue of
     the Hessian."""
     keskar = _of_configurations(ground, "sharpness_keskar")
@@ -82,13 +82,13 @@ def large_batches_are_sharp(ground: Ground) -> Claim:
     )
 
 
-def _of_configurations(ground: Ground, name: str) -> Values:
+def _of_configurations(ground: ComparableTrials, name: str) -> Values:
     # the median of each configuration's confirming trials, otherwise its search trial's value; -inf where there is none
     medians, _ = ground.grouping.medians(column(ground.done, name))
     return np.nan_to_num(medians, nan=-np.inf)
 
 
-def _main_model(ground: Ground) -> Mask:
+def _main_model(ground: ComparableTrials) -> Mask:
     names = text(ground.done, "config.model.name").astype(str)
     found, counts = np.unique(names, return_counts=True)
     return np.asarray(names == found[int(np.argmax(counts))] if len(found) else names != names, dtype=np.bool_)

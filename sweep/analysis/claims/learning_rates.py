@@ -6,7 +6,7 @@ import numpy as np
 
 from sweep.analysis.answer.by_batch import ACCURACY, best_by_batch
 from sweep.analysis.answer.commands import run_more, sweep_both
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, mean_estimate
 from sweep.analysis.claims.pairs import seed_pairs
@@ -19,7 +19,7 @@ _MIN_TRIALS = 12
 _WARMUP_FROM = 8  # times the reference batch
 
 
-def claims(ground: Ground) -> list[Claim]:
+def claims(ground: ComparableTrials) -> list[Claim]:
     """The linear rule, the square-root rule, warm-up."""
     names = text(ground.frame, "config.optimizer.name")
     with_linear = [name for name in set(names.tolist()) if _power_of(str(name), "auto") == 1.0]
@@ -44,7 +44,7 @@ def claims(ground: Ground) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _rule(ground: Ground, chosen: Mask, name: str, statement: str, region: Region, published: str) -> Claim:
+def _rule(ground: ComparableTrials, chosen: Mask, name: str, statement: str, region: Region, published: str) -> Claim:
     batches, rates = column(ground.frame, "global_batch_size"), effective_rates(ground)
     accuracies = ground.belief(ACCURACY).estimates
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
@@ -70,7 +70,7 @@ def _rule(ground: Ground, chosen: Mask, name: str, statement: str, region: Regio
     )
 
 
-def effective_rates(ground: Ground) -> Values:
+def effective_rates(ground: ComparableTrials) -> Values:
     """The highest learning rate of each configuration with its scaling rule applied; shape ``[configurations]``."""
     frame = ground.frame
     ratio = column(frame, "global_batch_size") / column(frame, "config.optimizer.reference_batch")
@@ -119,7 +119,7 @@ def _upper_half(batches: Values, accuracies: Values) -> Mask:
     return good
 
 
-def _break(ground: Ground, chosen: Mask, region: Region) -> str:
+def _break(ground: ComparableTrials, chosen: Mask, region: Region) -> str:
     # from which batch on the best rate stays behind the rule by a factor of two, the rule drawn from the smallest batch
     best, rates = best_by_batch(ground, chosen, at_least=3), effective_rates(ground)
     if len(best.batches) < 3:
@@ -132,7 +132,7 @@ def _break(ground: Ground, chosen: Mask, region: Region) -> str:
     return f"it breaks beyond a global batch of {int(best.batches[holds])}"
 
 
-def warmup_is_needed(ground: Ground) -> Claim:
+def warmup_is_needed(ground: ComparableTrials) -> Claim:
     """Accuracy with warm-up less that without, in pairs of equal seed, from 8 times the reference batch on."""
     trials = ground.done
     times = column(trials, "global_batch_size") / column(trials, "config.optimizer.reference_batch")

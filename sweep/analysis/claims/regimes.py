@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.curve_fitting import fit_curve
 from sweep.analysis.statistics.grouping import column
 from sweep.analysis.statistics.intervals import CONFIDENCE
@@ -59,7 +59,9 @@ def fit_regimes(batches: Values, steps: Values) -> Regimes | None:
     return Regimes(fewest, fewest * critical, critical, float(errors[1]), len(x) - 2, misfit)
 
 
-def fewest_steps(ground: Ground, evaluations: pd.DataFrame | None, chosen: Mask) -> tuple[Values, Values, float]:
+def fewest_steps(
+    ground: ComparableTrials, evaluations: pd.DataFrame | None, chosen: Mask
+) -> tuple[Values, Values, float]:
     """For each global batch the fewest steps to one accuracy among the trials ``chosen`` (shape ``[done]``), and that
     accuracy: what each trial was to reach where it had a target, otherwise the highest that every batch reached."""
     trials = ground.done[chosen]

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer.commands import sweep_both
-from sweep.analysis.answer.comparable_trials import Ground
+from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.curve_fitting import fit_curve
 from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, log_ratio, mean_estimate, slope_estimate
@@ -16,7 +16,7 @@ from sweep.analysis.statistics.posterior import FREE_KEYS
 _MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 
 
-def claims(ground: Ground) -> list[Claim]:
+def claims(ground: ComparableTrials) -> list[Claim]:
     """Memory linear in the micro batch, larger is faster, mixed precision twice, checkpointing."""
     trials = ground.done
     half = np.isin(text(trials, "config.precision.dtype"), ["bf16", "fp16"])
@@ -57,7 +57,7 @@ def claims(ground: Ground) -> list[Claim]:
     ]  # fmt: skip
 
 
-def memory_is_linear(ground: Ground) -> Claim:
+def memory_is_linear(ground: ComparableTrials) -> Claim:
     """The power p of memory = constant + slope * micro^p, fitted where one cost setting has four sizes or more."""
     trials = ground.done
     sizes, memory = column(trials, "config.batch.micro"), column(trials, "peak_memory_bytes")
@@ -111,7 +111,7 @@ def _joined(estimates: list[Estimate]) -> Estimate:
     return mean_estimate([estimate.value for estimate in estimates])
 
 
-def larger_is_faster(ground: Ground) -> Claim:
+def larger_is_faster(ground: ComparableTrials) -> Claim:
     """The throughput at the largest micro batch over that at half of it, pair by pair of equal cost otherwise."""
     trials = ground.done
     sizes, rates = column(trials, "config.batch.micro"), column(trials, "images_per_second")
@@ -170,9 +170,9 @@ def _pairs_text(n: int, tested: tuple[str, ...]) -> str:
     return f"{counted(n, 'pair')} of equal cost but for {', '.join(tested)}" if n else ""
 
 
-def _other_precision(ground: Ground) -> str:
+def _other_precision(ground: ComparableTrials) -> str:
     return sweep_both(ground.called, "precision.dtype", 'choice = ["fp32", "bf16"]')
 
 
-def _checkpointed(ground: Ground) -> str:
+def _checkpointed(ground: ComparableTrials) -> str:
     return sweep_both(ground.called, "precision.checkpointing", "choice = [false, true]")

@@ -34,7 +34,7 @@ ASSUMED_SD = {"fraction": 0.01, "seconds": 0.05, "bytes": 0.001}
 
 
 @dataclass(frozen=True)
-class Belief:
+class Posterior:
     """One metric of every configuration: ``centres`` on its scale, ``errors`` in standard deviations of the
     ``spread``. Configurations with the same number in ``shared`` have one true value. All of shape ``[n]``."""
 
@@ -104,7 +104,7 @@ class Belief:
         return np.asarray((centres >= self.prior.grid[0]) & (centres <= self.prior.grid[-1]))
 
 
-def believe(name: str, done: pd.DataFrame, grouping: Grouping) -> Belief:
+def believe(name: str, done: pd.DataFrame, grouping: Grouping) -> Posterior:
     """The belief about the metric ``name`` from complete trials ``done``, one entry for every configuration of
     ``grouping``. Seconds and bytes are pooled over trials of equal cost; everything else is the configuration's own."""
     scale = scale_of(name)
@@ -129,7 +129,7 @@ def cost_groups(done: pd.DataFrame, name: str) -> Numbers:
     return configuration_groups(done, () if is_time and (by_target or by_noise) else FREE_KEYS)
 
 
-def _pooled(name: str, scale: Scale, values: Values, costs: Numbers, grouping: Grouping) -> Belief:
+def _pooled(name: str, scale: Scale, values: Values, costs: Numbers, grouping: Grouping) -> Posterior:
     finite = np.isfinite(values)
     size = int(costs.max(initial=-1)) + 1
     counts = np.bincount(costs[finite], minlength=size)
@@ -140,16 +140,16 @@ def _pooled(name: str, scale: Scale, values: Values, costs: Numbers, grouping: G
     return _belief(name, scale, means[shared], errors[shared], pooled_spread(values, costs), shared)
 
 
-def _belief(name: str, scale: Scale, centres: Values, errors: Values, spread: Spread, shared: Numbers) -> Belief:
+def _belief(name: str, scale: Scale, centres: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:
     if spread.degrees > 0:
-        return Belief(name, scale, centres, errors, spread, shared)
+        return Posterior(name, scale, centres, errors, spread, shared)
     assumed = ASSUMED_SD.get(METRICS[name].unit, 0.05)
     # the angle's slope is at least 1, and about 2 at an accuracy of 90 %
     sd = 2 * assumed if METRICS[name].unit == "fraction" else assumed
-    return Belief(name, scale, centres, errors, Spread(sd, 0), shared, is_assumed=True)
+    return Posterior(name, scale, centres, errors, Spread(sd, 0), shared, is_assumed=True)
 
 
-def draw_all(beliefs: Sequence[Belief], rows: Numbers, num_draws: int, seed: int = 0) -> Values:
+def draw_all(beliefs: Sequence[Posterior], rows: Numbers, num_draws: int, seed: int = 0) -> Values:
     """Plausible true values of ``rows``, shape ``[num_draws, len(rows), len(beliefs)]``; the same for equal records."""
     generator = np.random.default_rng(seed)
     return np.stack([belief.draw(rows, num_draws, generator) for belief in beliefs], axis=2)

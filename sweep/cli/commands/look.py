@@ -13,7 +13,7 @@ from studies import shipped_studies, template
 from sweep.cli.arguments import study_place
 from sweep.cli.formats import visible
 from sweep.config.errors import InputError
-from sweep.config.study import DEVICE_NAMES, StudySpec, load_study
+from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec, load_study
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
@@ -70,7 +70,7 @@ def new(
 
 def _study_name(path: Path) -> str:
     name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in path.stem)
-    is_good = name[:1].isalnum() and name.lower() not in DEVICE_NAMES
+    is_good = name[:1].isalnum() and name.lower() not in WINDOWS_RESERVED_NAMES
     return name[:64] if is_good else f"study{name}"[:64]
 
 

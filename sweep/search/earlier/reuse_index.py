@@ -58,11 +58,11 @@ def open_library(own: Store | None, root: Path, own_file: Path | None, more: Seq
         except InputError as error:
             _log.warning("no reuse from %s: %s", path, error)
     stores.extend(open_store(file, read_only=True) for file in reuse_files(more))
-    return Library(stores, num_borrowed=1 if own else 0)
+    return ReuseIndex(stores, num_borrowed=1 if own else 0)
 
 
 @final
-class Library:
+class ReuseIndex:
     """Looks trials up by content key, the study's own store first."""
 
     def __init__(self, stores: Sequence[Store], num_borrowed: int = 1) -> None:

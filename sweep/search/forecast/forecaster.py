@@ -4,26 +4,26 @@ from typing import Any, final
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
-from sweep.executors.queryable import ConsultedExecutor
+from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.shape import Shape
 from sweep.records.probe_records import ProbeBook
 from sweep.records.store.store import Store
 from sweep.search.forecast.memory_breakdown import estimate_trained
-from sweep.search.forecast.memory_gate import Gate, largest_micro, memory_limit_bytes
+from sweep.search.forecast.memory_gate import MemoryGate, largest_micro, memory_limit_bytes
 from sweep.search.forecast.prober import ProbePlan, Prober
-from sweep.search.forecast.remaining_work import Ahead, outlook_of
+from sweep.search.forecast.remaining_work import PlannedTrials, outlook_of
 from sweep.search.forecast.study_forecast import Forecast, make_forecast
 from sweep.search.forecast.trial_cost import CostModel
 
 
 @final
-class Foresight:
+class Forecaster:
     """Made once for a study's run; ``machine`` is what the executor says of itself."""
 
     def __init__(
         self,
         spec: StudySpec,
-        executor: ConsultedExecutor,
+        executor: QueryableExecutor,
         book: ProbeBook | None,
         machine: dict[str, Any],
         device: str = "auto",
@@ -35,9 +35,9 @@ class Foresight:
         self.prober = Prober(executor.ask, ProbePlan(device, str(machine["device"]), plugin, limit), book)
         self.costs = CostModel(self.prober.valid())
         self.device_class = str(machine["device"])
-        self.gate = Gate(limit, self._predict_bytes, largest_micro(spec))
+        self.gate = MemoryGate(limit, self._predict_bytes, largest_micro(spec))
 
-    def forecast(self, ahead: Ahead) -> Forecast:
+    def forecast(self, ahead: PlannedTrials) -> Forecast:
         """What is to be expected of the rest of the study; probes a few shapes where that is worth it."""
         outlook = outlook_of(self._spec, ahead, self._slots)
         return make_forecast(outlook, self.costs, self.prober.find, self.prober.probe, self.gate)

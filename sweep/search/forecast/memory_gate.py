@@ -34,7 +34,7 @@ class Refusal:
 
 
 @final
-class Gate:
+class MemoryGate:
     """Predicts before each launch. ``predict`` is asked as seldom as can be, for memory grows with the micro batch: the
     ``largest`` micro batch of the study first, and what is smaller than one that fits not at all."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, micro_batch, shape_of
 from sweep.records.probe_records import ProbeRecord
-from sweep.search.forecast.remaining_work import Outlook
+from sweep.search.forecast.remaining_work import RemainingWork
 from sweep.search.forecast.trial_cost import CostModel
 
 MAX_PROBES = 16
@@ -21,7 +21,9 @@ Find = Callable[[TrialConfig], ProbeRecord | None]
 Probe = Callable[[TrialConfig, float], ProbeRecord]
 
 
-def probe_some(sample: Sequence[TrialConfig], outlook: Outlook, costs: CostModel, find: Find, probe: Probe) -> int:
+def probe_some(
+    sample: Sequence[TrialConfig], outlook: RemainingWork, costs: CostModel, find: Find, probe: Probe
+) -> int:
     """Fills ``costs`` from what is known, then by probing while that costs less than a tenth of what is forecast."""
     queue = one_a_shape(sample)
     for config in queue:
@@ -39,7 +41,7 @@ def probe_some(sample: Sequence[TrialConfig], outlook: Outlook, costs: CostModel
     return num_probes
 
 
-def _allowed_seconds(sample: Sequence[TrialConfig], outlook: Outlook, costs: CostModel) -> float:
+def _allowed_seconds(sample: Sequence[TrialConfig], outlook: RemainingWork, costs: CostModel) -> float:
     known = [seconds for config in sample if (seconds := costs.predict_seconds(config)) is not None]
     if not known:
         return 0.0

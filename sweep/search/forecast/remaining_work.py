@@ -19,7 +19,7 @@ _FIXED_SEQUENCES = frozenset({"qmc", "random", "grid"})
 
 
 @dataclass(frozen=True)
-class Ahead:
+class PlannedTrials:
     """What of a study is still to be done, and what of that is known to need no training."""
 
     records: Sequence[TrialRecord] = ()
@@ -28,7 +28,7 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class RemainingWork:
     """What is to be forecast: a sample of the search's configurations, and how many trials will be drawn from it.
 
     ``is_exact``: the sample is the very list of proposals. ``reused``: of the sample, what needs no training.
@@ -47,7 +47,7 @@ class Outlook:
     pays_for_speed: bool = False
 
 
-def outlook_of(spec: StudySpec, ahead: Ahead, slots: int) -> Outlook:
+def outlook_of(spec: StudySpec, ahead: PlannedTrials, slots: int) -> RemainingWork:
     """The rest of ``spec``, of which ``ahead`` is known, on ``slots`` devices at once."""
     # an open trial is still to be trained; those are the latest, so that they head the sample
     searched = [record for record in ahead.records if record.phase == "search" and record.outcome is not None]
@@ -59,7 +59,7 @@ def outlook_of(spec: StudySpec, ahead: Ahead, slots: int) -> Outlook:
     num_confirm = _num_confirm(spec, ahead.records, num_trials)
     sample, is_exact = _sample(spec, first, num_trials) if num_trials + num_confirm else ([], True)
     reused = frozenset(index for index, config in enumerate(sample) if is_exact and ahead.is_known(config))
-    return Outlook(
+    return RemainingWork(
         sample,
         num_trials,
         num_confirm,

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.config.trial_config import TrialConfig
-from sweep.search.forecast.memory_gate import Gate
+from sweep.search.forecast.memory_gate import MemoryGate
 from sweep.search.forecast.probe_selection import Find, Probe, probe_some
-from sweep.search.forecast.remaining_work import Outlook
+from sweep.search.forecast.remaining_work import RemainingWork
 from sweep.search.forecast.study_time import study_seconds
 from sweep.search.forecast.trial_cost import CostModel
 
@@ -47,7 +47,7 @@ class Forecast:
         return dict(vars(self))
 
 
-def make_forecast(outlook: Outlook, costs: CostModel, find: Find, probe: Probe, gate: Gate) -> Forecast:
+def make_forecast(outlook: RemainingWork, costs: CostModel, find: Find, probe: Probe, gate: MemoryGate) -> Forecast:
     """Looks at the sample, probes a few of its shapes into ``costs`` and says what is to be expected."""
     began = time.monotonic()
     wanted = [config for index, config in enumerate(outlook.sample) if index not in outlook.reused]
@@ -74,18 +74,18 @@ def make_forecast(outlook: Outlook, costs: CostModel, find: Find, probe: Probe, 
     )
 
 
-def _fits(sample: Sequence[TrialConfig], gate: Gate) -> npt.NDArray[np.bool_]:
+def _fits(sample: Sequence[TrialConfig], gate: MemoryGate) -> npt.NDArray[np.bool_]:
     # what there is no time to ask for is taken to fit; the gate asks before it is launched
     until = time.monotonic() + _ASKING_SECONDS
     fits = [gate.check(config, may_ask=time.monotonic() < until) is None for config in sample]
     return np.array(fits, dtype=bool)
 
 
-def _scaled(count: int, outlook: Outlook) -> int:
+def _scaled(count: int, outlook: RemainingWork) -> int:
     return count if outlook.is_exact else round(outlook.num_trials * count / max(len(outlook.sample), 1))
 
 
-def _num_refused(fits: npt.NDArray[np.bool_], outlook: Outlook) -> int:
+def _num_refused(fits: npt.NDArray[np.bool_], outlook: RemainingWork) -> int:
     # a refused proposal is no trial, so another is made in its place
     refused = int((~fits).sum())
     if outlook.is_exact or not refused:
@@ -93,6 +93,6 @@ def _num_refused(fits: npt.NDArray[np.bool_], outlook: Outlook) -> int:
     return round(outlook.num_trials * refused / max(int(fits.sum()), 1))
 
 
-def _peaks(sample: Sequence[TrialConfig], costs: CostModel, gate: Gate) -> list[int]:
+def _peaks(sample: Sequence[TrialConfig], costs: CostModel, gate: MemoryGate) -> list[int]:
     known = [costs.predict_peak_memory_bytes(config) or gate.predicted(config) for config in sample]
     return [peak for peak in known if peak is not None]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sweep.search.forecast.remaining_work import Outlook
+from sweep.search.forecast.remaining_work import RemainingWork
 from sweep.search.forecast.trial_cost import CostModel, TrialCost
 
 _NUM_DRAWS = 4000
@@ -20,7 +20,7 @@ _SEED = 20_260_101
 Floats = npt.NDArray[np.float64]
 
 
-def study_seconds(outlook: Outlook, costs: CostModel, fits: npt.NDArray[np.bool_]) -> Floats | None:
+def study_seconds(outlook: RemainingWork, costs: CostModel, fits: npt.NDArray[np.bool_]) -> Floats | None:
     """Seconds that the whole study may take, one for each of many ways it may go."""
     trained = [int(index) for index in np.flatnonzero(fits) if index not in outlook.reused]
     found = [costs.predict(outlook.sample[index]) for index in trained]
@@ -45,17 +45,17 @@ def study_seconds(outlook: Outlook, costs: CostModel, fits: npt.NDArray[np.bool_
     return clipped
 
 
-def _each(outlook: Outlook, costs: Sequence[TrialCost]) -> Floats:
+def _each(outlook: RemainingWork, costs: Sequence[TrialCost]) -> Floats:
     return np.minimum([cost.seconds for cost in costs], outlook.trial_limit_seconds)
 
 
-def _search(seconds: Floats, num_trials: int, outlook: Outlook, rng: np.random.Generator) -> Floats:
+def _search(seconds: Floats, num_trials: int, outlook: RemainingWork, rng: np.random.Generator) -> Floats:
     if outlook.is_exact:
         return np.full(_NUM_DRAWS, seconds.sum() * num_trials / max(len(seconds), 1))
     return _drawn(seconds, num_trials, outlook, rng)
 
 
-def _drawn(seconds: Floats, count: int, outlook: Outlook, rng: np.random.Generator) -> Floats:
+def _drawn(seconds: Floats, count: int, outlook: RemainingWork, rng: np.random.Generator) -> Floats:
     """Sums of ``count`` trials from a sample, by a sampler that leans to the fast or the slow, nobody knows how much.
 
     A lean of t weighs the trial at rank u in [0, 1] of slowness by exp(t u); t is uniform in [-2, 2], so that at the

@@ -29,7 +29,7 @@ _CAUSES = {
 
 
 @final
-class Breaker:
+class CircuitBreaker:
     """Hears how trials end and says when to stop. An outcome that is the configuration's own stops a study only while
     no trial is complete: afterwards there is something to learn from."""
 

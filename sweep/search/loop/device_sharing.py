@@ -18,7 +18,7 @@ from sweep.executors.packed.packed_executor import PackedExecutor, Quote
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.probing.shape import NO_SHAPE, probed_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.search.forecast.forecaster import Foresight
+from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.probe_selection import one_a_shape
 from sweep.search.forecast.trial_cost import CostModel
 
@@ -68,7 +68,7 @@ def _refusal(what: str) -> InputError:
 def pack(
     spec: StudySpec,
     packed: PackedExecutor,
-    foresight: Foresight,
+    foresight: Forecaster,
     environment: Mapping[str, str],
     wanted: int | None,
 ) -> int:
@@ -119,7 +119,7 @@ def _values(parameter: Parameter) -> list[Scalar]:
     return list(dict.fromkeys([*parameter.extremes(), parameter.at(0.5)]))
 
 
-def quote(config: TrialConfig, foresight: Foresight) -> Quote:
+def quote(config: TrialConfig, foresight: Forecaster) -> Quote:
     """What the probes tell of ``config``."""
     epoch = config.model_copy(update={"budget": BudgetSection(epochs=1.0)})
     cost = foresight.costs.predict(epoch)
@@ -166,7 +166,7 @@ def _rate(endings: list[Ending]) -> float:
     return float(images) / (max(end for _, end in spans) - min(begin for begin, _ in spans))
 
 
-def _most(configs: list[TrialConfig], foresight: Foresight) -> int:
+def _most(configs: list[TrialConfig], foresight: Forecaster) -> int:
     peaks = [foresight.costs.predict_peak_memory_bytes(config) for config in configs]
     largest = max((peak for peak in peaks if peak is not None), default=0)
     return max(1, min(MOST, foresight.gate.limit_bytes // (largest + _PROCESS_BYTES)))

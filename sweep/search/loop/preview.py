@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
-from sweep.executors.queryable import ConsultedExecutor
+from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import check_ranks, device_type, make_executor
 from sweep.records.store.store import Store, open_store
-from sweep.search.earlier.reuse_index import Library, open_library
-from sweep.search.forecast.forecaster import Foresight
+from sweep.search.earlier.reuse_index import ReuseIndex, open_library
+from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.prober import shared_book
-from sweep.search.forecast.remaining_work import Ahead
+from sweep.search.forecast.remaining_work import PlannedTrials
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.device_sharing import check_packing
 from sweep.search.loop.session import KeyMaker, Options, check_inputs, check_options, refuse_changes
@@ -33,16 +33,16 @@ def preview(spec: StudySpec, options: Options) -> Forecast:
         own = stack.enter_context(_recorded(spec, options))
         library = stack.enter_context(_library(own, options))
         executor = make_executor(options.executor, options.device, None, spec.largest_world_size, options.site)
-        consulted = stack.enter_context(ConsultedExecutor(executor))
+        consulted = stack.enter_context(QueryableExecutor(executor))
         book = stack.enter_context(shared_book(options.root))
-        foresight = Foresight(spec, consulted, book, consulted.describe(), options.device, options.plugin)
+        foresight = Forecaster(spec, consulted, book, consulted.describe(), options.device, options.plugin)
         key_of, needed = KeyMaker(options.plugin), frozenset(spec.objectives)
 
         def is_known(config: TrialConfig) -> bool:
             return library is not None and library.find(key_of(config), foresight.device_class, needed) is not None
 
         limit = options.timeout_seconds or spec.timeout or math.inf
-        return foresight.forecast(Ahead(own.trial_records(spec.name) if own else (), is_known, limit))
+        return foresight.forecast(PlannedTrials(own.trial_records(spec.name) if own else (), is_known, limit))
 
 
 @contextlib.contextmanager
@@ -61,7 +61,7 @@ def _recorded(spec: StudySpec, options: Options) -> Iterator[Store | None]:
 
 
 @contextlib.contextmanager
-def _library(own: Store | None, options: Options) -> Iterator[Library | None]:
+def _library(own: Store | None, options: Options) -> Iterator[ReuseIndex | None]:
     if not options.reuse:
         yield None
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
-from sweep.executors.queryable import ConsultedExecutor
+from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import check_device, device_type, make_executor
 from sweep.probing.micro_batch_search import MicroSearch, ProbeFailedError, search_micro
 from sweep.probing.shape import shape_of, with_micro
@@ -79,7 +79,7 @@ def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Pro
     """A prober with an executor of its own, and the memory that a probe may use: ``limit_bytes``, else nine tenths."""
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(
-            ConsultedExecutor(make_executor(options.executor, options.device, None, 1, options.site))
+            QueryableExecutor(make_executor(options.executor, options.device, None, 1, options.site))
         )
         machine = executor.describe()
         limit = limit_bytes or memory_limit_bytes(int(machine.get("device_memory_bytes", 0)))

@@ -8,8 +8,8 @@ from pathlib import Path
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import ReusableTrial, TrialRecord
-from sweep.search.forecast.memory_gate import Gate
-from sweep.search.loop.shutdown import Departure
+from sweep.search.forecast.memory_gate import MemoryGate
+from sweep.search.loop.shutdown import Shutdown
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
 
@@ -28,8 +28,8 @@ class Plan:
     plugin: str | None = None
     checkpoint_root: Path | None = None  # a folder for each running trial is made there; none, no checkpoints
     checkpoint_seconds: float = 60.0
-    gate: Gate | None = None  # holds back what will not fit
-    departure: Departure = field(default_factory=Departure)
+    gate: MemoryGate | None = None  # holds back what will not fit
+    departure: Shutdown = field(default_factory=Shutdown)
     leave_seconds: float = 30.0  # that a trial has for its step and its checkpoint when it is asked to leave
 
     @property

@@ -18,7 +18,7 @@ from sweep.executors.monitored import MonitoredExecutor, source_of
 from sweep.executors.packed.mps import mps
 from sweep.executors.packed.packed_executor import PackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.queryable import ConsultedExecutor
+from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import Site, check_device, check_executor, check_ranks, device_type, make_executor
 from sweep.measurement.monitor import Monitor
 from sweep.records.content_key import code_digest, trial_key
@@ -27,16 +27,16 @@ from sweep.records.store.lock import database_lock, study_lock
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import ReusableTrial
 from sweep.search.earlier.earlier_results import Earlier, prior_records
-from sweep.search.earlier.reuse_index import ASIDE, Library, open_library, reuse_files
+from sweep.search.earlier.reuse_index import ASIDE, ReuseIndex, open_library, reuse_files
 from sweep.search.earlier.warm_start import read_earlier
-from sweep.search.forecast.forecaster import Foresight
+from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.prober import shared_book
-from sweep.search.forecast.remaining_work import Ahead
+from sweep.search.forecast.remaining_work import PlannedTrials
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.checkpoint_space import Room, largest_checkpoint_bytes
 from sweep.search.loop.device_sharing import check_packing, pack
 from sweep.search.loop.events import Event, TrialEnded
-from sweep.search.loop.shutdown import Departure, departure_on_signals
+from sweep.search.loop.shutdown import Shutdown, departure_on_signals
 from sweep.search.loop.tuner import Plan, Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
@@ -111,7 +111,7 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
         )
         watched = MonitoredExecutor(trainer, Monitor(source_of), _references(store, spec.name))
         packed = PackedExecutor(watched, trainer) if options.packs and isinstance(trainer, ProcessExecutor) else None
-        executor = stack.enter_context(ConsultedExecutor(packed or watched, spec.stall_timeout))
+        executor = stack.enter_context(QueryableExecutor(packed or watched, spec.stall_timeout))
         book = stack.enter_context(shared_book(options.root))
         session = Session(spec, options, folder, store, library, executor, book, earlier)
         if packed:
@@ -128,20 +128,20 @@ class Session:
     options: Options
     folder: Path
     store: Store
-    library: Library | None
-    executor: ConsultedExecutor
+    library: ReuseIndex | None
+    executor: QueryableExecutor
     book: ProbeBook | None
     earlier: tuple[Earlier, ...] = ()  # what the sampler learns beforehand
 
     @cached_property
-    def foresight(self) -> Foresight:
+    def foresight(self) -> Forecaster:
         """What is known of the study's configurations beforehand; the executor is asked what machine it has."""
         machine = self.executor.describe()
-        return Foresight(self.spec, self.executor, self.book, machine, self.options.device, self.options.plugin)
+        return Forecaster(self.spec, self.executor, self.book, machine, self.options.device, self.options.plugin)
 
     def forecast(self) -> Forecast:
         """What is to be expected of the rest of the study. Probes a few shapes, and records those that it used."""
-        ahead = Ahead(self.store.trial_records(self.spec.name), self._is_known, self._limit_seconds)
+        ahead = PlannedTrials(self.store.trial_records(self.spec.name), self._is_known, self._limit_seconds)
         forecast = self.foresight.forecast(ahead)
         self.foresight.keep_in(self.store)
         return forecast
@@ -172,7 +172,7 @@ class Session:
         """What ``load_frames`` takes to read this study."""
         return f"{self.options.store}#{self.spec.name}" if self.options.store else str(self.folder)
 
-    def run(self, departure: Departure | None = None) -> Generator[Event, None, None]:
+    def run(self, departure: Shutdown | None = None) -> Generator[Event, None, None]:
         """Runs the study to its end, or until ``departure`` is asked for; see
         :class:`sweep.search.loop.tuner.Tuner`."""
         started = time.monotonic()
@@ -184,7 +184,7 @@ class Session:
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",
             gate=self.foresight.gate,
-            departure=departure or Departure(),
+            departure=departure or Shutdown(),
             make_sampler=partial(make_sampler, known=self.foresight.costs.known),
             prior=prior_records(self.earlier, self.spec, self.foresight.device_class) if self.earlier else (),
         )

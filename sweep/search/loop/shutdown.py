@@ -23,7 +23,7 @@ _SAME_SECONDS = 0.2
 
 
 @final
-class Departure:
+class Shutdown:
     """Whether a run shall leave: ``cause`` is empty as long as nobody asked for it."""
 
     def __init__(self) -> None:
@@ -48,13 +48,13 @@ class Departure:
 
 
 @contextmanager
-def departure_on_signals(hear: Callable[[], None] | None = None) -> Iterator[Departure]:
+def departure_on_signals(hear: Callable[[], None] | None = None) -> Iterator[Shutdown]:
     """A departure that the first signal asks for, in the block; the second does what one would have done before it.
 
     ``hear`` is called inside the handler of the first. Outside of the main thread, which alone may set handlers,
     signals stay what they were.
     """
-    departure, asked_at = Departure(), 0.0
+    departure, asked_at = Shutdown(), 0.0
     before: dict[int, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -12,7 +12,7 @@ from sweep.records.trial_record import TrialRecord
 
 
 @final
-class Roster:
+class TrialIndex:
     """Records by number; one replaces that of the same number."""
 
     def __init__(self, records: Iterable[TrialRecord]) -> None:

@@ -19,7 +19,7 @@ from sweep.records.store.store import Store
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import Refusal
 from sweep.search.loop.attempts import Attempt, Attempts
-from sweep.search.loop.circuit_breaker import Breaker
+from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
@@ -32,7 +32,7 @@ from sweep.search.loop.events import (
     Waiting,
 )
 from sweep.search.loop.run_plan import Plan
-from sweep.search.loop.trial_index import Roster
+from sweep.search.loop.trial_index import TrialIndex
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.pruners.front_pruner import make_pruner
 from sweep.search.seed_allocation.confirmation import confirmations
@@ -47,10 +47,10 @@ class Tuner:
 
     def __init__(self, spec: StudySpec, store: Store, executor: Executor, mirror: Mirror, plan: Plan) -> None:
         self._spec, self._store, self._executor, self._mirror, self._plan = spec, store, executor, mirror, plan
-        self._roster = Roster(store.trial_records(spec.name))
+        self._roster = TrialIndex(store.trial_records(spec.name))
         self._attempts = Attempts(spec, store, executor, plan)
         known = self._roster.records()
-        self._breaker = Breaker(spec, has_complete=any(record.outcome == "complete" for record in known))
+        self._breaker = CircuitBreaker(spec, has_complete=any(record.outcome == "complete" for record in known))
         self._to_confirm: list[TrialConfig] = []
         self._confirmed_at = -1  # the roster's number of changes by which that list was made
         # to be attempted again, with the memory that they may take at most

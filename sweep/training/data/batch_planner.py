@@ -8,7 +8,7 @@ from sweep.training.data.windows import SizeAt, Window, cut_windows
 
 
 @final
-class Course:
+class BatchPlanner:
     """Goes through the training split epoch by epoch; ``num_samples`` of it, in micro batches of at most ``micro`` and,
     where that can be, of ``least`` or more.
 

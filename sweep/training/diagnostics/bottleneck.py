@@ -14,9 +14,9 @@ import torch
 from sweep.measurement.clock import Ledger
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
-from sweep.training.steps.setup import Workplace
+from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.step import set_lr
-from sweep.training.steps.trial_state import Story
+from sweep.training.steps.trial_state import TrialState
 
 Bottleneck = Literal["", "data_bound", "launch_bound", "compute_bound", "thrashing"]
 
@@ -39,7 +39,7 @@ class CachedSteps(NamedTuple):
     fixed_share: float | None  # of the step, whatever the size of the micro batch; None where that was not tried
 
 
-def find_bottleneck(work: Workplace, story: Story) -> Bottleneck:
+def find_bottleneck(work: TrainingSetup, story: TrialState) -> Bottleneck:
     """The verdict on a finished training, and the fact ``cached_step_seconds``. Steps with a learning rate of 0, but
     spoils what the optimizer and the norms have gathered: the last that is done with ``work``.
 
@@ -82,7 +82,7 @@ def fixed_share(time_ratio: float, size_ratio: float) -> float:
     return (time_ratio - size_ratio) / (1.0 - size_ratio)
 
 
-def _time_cached_steps(work: Workplace, ledger: Ledger, window: Window, *, is_long: bool) -> CachedSteps | None:
+def _time_cached_steps(work: TrainingSetup, ledger: Ledger, window: Window, *, is_long: bool) -> CachedSteps | None:
     usual = statistics.median(ledger.even_step_seconds())
     allowed = min(_MAX_SECONDS, _MAX_SHARE * ledger.train_seconds)
     num_steps = min(_NUM_STEPS, int(allowed / (usual if is_long else 2 * usual)) - 1)
@@ -103,7 +103,7 @@ def _time_cached_steps(work: Workplace, ledger: Ledger, window: Window, *, is_lo
     return CachedSteps(statistics.median(times[0]) * scale, share)
 
 
-def _resized(work: Workplace, batch: Batch) -> Batch | None:
+def _resized(work: TrainingSetup, batch: Batch) -> Batch | None:
     # half the micro batch, or twice where a half would be too small for batch statistics; another shape must not make
     # torch.compile or a graph begin anew
     if work.step.forward is not work.step.model or work.step.graphs:
@@ -115,7 +115,7 @@ def _resized(work: Workplace, batch: Batch) -> Batch | None:
 
 
 def _time_in_turn(
-    work: Workplace, ledger: Ledger, batches: list[Batch], count: int, num_steps: int
+    work: TrainingSetup, ledger: Ledger, batches: list[Batch], count: int, num_steps: int
 ) -> list[list[float]]:
     """Seconds of a step of ``count`` times each batch, as the mean of each group of steps; ``num_steps`` in all."""
     num_groups = min(_NUM_GROUPS, num_steps)
@@ -128,7 +128,7 @@ def _time_in_turn(
     return seconds
 
 
-def _time_steps(work: Workplace, ledger: Ledger, batch: Batch, count: int, num_steps: int) -> float:
+def _time_steps(work: TrainingSetup, ledger: Ledger, batch: Batch, count: int, num_steps: int) -> float:
     samples = len(batch[1]) * count
     ledger.synchronize()
     began = time.perf_counter()

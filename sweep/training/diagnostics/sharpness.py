@@ -9,7 +9,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.training.data.feeders import plain_batches
 from sweep.training.diagnostics.loss_landscape import Landscape, Place
 from sweep.training.steps.averaged_weights import evaluated_model
-from sweep.training.steps.setup import Workplace, train_part
+from sweep.training.steps.setup import TrainingSetup, train_part
 
 _IMAGES = 1024  # of the training split that the loss is taken over, at most
 _BATCH = 64  # images at once: differentiating twice keeps several times the activations of a step
@@ -20,7 +20,7 @@ _HISTORY = 5  # pairs that L-BFGS-B keeps, each as large as the model; the paper
 _START_SEED = 0
 
 
-def measure_sharpness(config: TrialConfig, work: Workplace) -> dict[str, float]:
+def measure_sharpness(config: TrialConfig, work: TrainingSetup) -> dict[str, float]:
     """Both measures, by metric, at the weights that are evaluated, over a fixed part of the training split."""
     step = work.step
     images = step.world.part(train_part(work.splits, _IMAGES))

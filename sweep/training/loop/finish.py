@@ -15,14 +15,14 @@ from sweep.training.diagnostics.bottleneck import find_bottleneck
 from sweep.training.diagnostics.sharpness import measure_sharpness
 from sweep.training.outcomes import DivergedError, TargetMissedError
 from sweep.training.steps.averaged_weights import evaluated_model
-from sweep.training.steps.setup import Workplace
+from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.step import evaluate
-from sweep.training.steps.trial_state import Story
+from sweep.training.steps.trial_state import TrialState
 
 _log = logging.getLogger(__name__)
 
 
-def loss_and_accuracy(work: Workplace, batches_of: Callable[[], Iterable[Batch]]) -> tuple[float, float]:
+def loss_and_accuracy(work: TrainingSetup, batches_of: Callable[[], Iterable[Batch]]) -> tuple[float, float]:
     """Mean loss and accuracy of the weights that count, over the batches of one pass.
 
     Raises:
@@ -36,7 +36,7 @@ def loss_and_accuracy(work: Workplace, batches_of: Callable[[], Iterable[Batch]]
     return loss, accuracy
 
 
-def finish(task: TrialTask, work: Workplace, story: Story) -> None:
+def finish(task: TrialTask, work: TrainingSetup, story: TrialState) -> None:
     """Accuracy on training and test images, the weights' file, diagnostics; all of it off the training's clock.
 
     Raises:
@@ -65,7 +65,7 @@ def finish(task: TrialTask, work: Workplace, story: Story) -> None:
         story.bottleneck = find_bottleneck(work, story)  # the last, because it spoils what the optimizer has gathered
 
 
-def _sharpness(task: TrialTask, work: Workplace) -> dict[str, float]:
+def _sharpness(task: TrialTask, work: TrainingSetup) -> dict[str, float]:
     try:
         return measure_sharpness(task.config, work)
     except torch.OutOfMemoryError as error:  # the training itself did fit
@@ -73,7 +73,7 @@ def _sharpness(task: TrialTask, work: Workplace) -> dict[str, float]:
         return {}
 
 
-def ending_of(story: Story, outcome: Outcome, error: str, ranks: int) -> Ending:
+def ending_of(story: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
     """What the trial leaves behind."""
     try:
         name = device_class(story.device, ranks)

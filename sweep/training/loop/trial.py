@@ -23,9 +23,9 @@ from sweep.training.plugins import load_plugin
 from sweep.training.ranks.launcher import run_ranks
 from sweep.training.recipe.schedules import lr_factor
 from sweep.training.steps.budget import EvaluationPoints, Mark
-from sweep.training.steps.setup import Workplace, prepare
+from sweep.training.steps.setup import TrainingSetup, prepare
 from sweep.training.steps.step import set_lr
-from sweep.training.steps.trial_state import Story, Tally
+from sweep.training.steps.trial_state import LossMeter, TrialState
 from sweep.training.world import SOLO, World
 
 _WINDOW_SECONDS = 0.1  # of a timed window, about
@@ -45,7 +45,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     if world.size < task.config.distributed.world_size:
         yield from run_ranks(task)
         return
-    story = Story()
+    story = TrialState()
     outcome: Outcome = "complete"
     error_text = cause = ""
     threads_before = torch.get_num_threads()
@@ -70,7 +70,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
         points, window_steps = _evaluation_points(work), _window_steps(rehearsal.step_seconds)
 
         torch.manual_seed(world.seed(task.config.seed))  # what dropout draws depends on nothing that came before
-        tally, progress_at = Tally(story.device, world), 0.0
+        tally, progress_at = LossMeter(story.device, world), 0.0
         parts = {**work.parts(), "story": story, "tally": tally, "randomness": Randomness(story.device, world)}
         saver = Saver(task, story.device, parts, world)
         with story.ledger.phase("checkpoint"):
@@ -119,7 +119,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     yield replace(ending, cause=cause)
 
 
-def choose_device(task: TrialTask, story: Story) -> None:
+def choose_device(task: TrialTask, story: TrialState) -> None:
     """Threads, plug-in and device of the process that does ``task``; the story's clock waits for that device."""
     if task.threads:
         torch.set_num_threads(task.threads)
@@ -132,13 +132,13 @@ def choose_device(task: TrialTask, story: Story) -> None:
         torch.backends.cudnn.benchmark = True  # its search falls into the rehearsal
 
 
-def _time_reference(story: Story, world: World) -> None:
+def _time_reference(story: TrialState, world: World) -> None:
     if world.size == 1:  # several would be in one another's way
         with story.ledger.phase("diagnostics"):
             story.facts["reference_seconds"] = reference_seconds(story.device)
 
 
-def _prepare(task: TrialTask, story: Story, world: World) -> Workplace:
+def _prepare(task: TrialTask, story: TrialState, world: World) -> TrainingSetup:
     work = prepare(task.config, story.device, world)
     if task.config.diagnostics.ledger == "phases":
         return work
@@ -146,7 +146,7 @@ def _prepare(task: TrialTask, story: Story, world: World) -> Workplace:
     return replace(work, step=replace(work.step, lap=story.ledger.laps))
 
 
-def _retries_since(story: Story) -> Callable[[], None]:
+def _retries_since(story: TrialState) -> Callable[[], None]:
     before = read_memory(story.device)
 
     def note() -> None:
@@ -156,7 +156,7 @@ def _retries_since(story: Story) -> Callable[[], None]:
     return note
 
 
-def _flags(task: TrialTask, work: Workplace) -> tuple[str, ...]:
+def _flags(task: TrialTask, work: TrainingSetup) -> tuple[str, ...]:
     num_train = len(work.splits.train)
     flags = {
         "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
@@ -169,19 +169,19 @@ def _window_steps(step_seconds: float) -> int:
     return max(1, min(_MAX_WINDOW_STEPS, int(_WINDOW_SECONDS / max(step_seconds, 1e-6))))
 
 
-def _evaluation_points(work: Workplace) -> EvaluationPoints:
+def _evaluation_points(work: TrainingSetup) -> EvaluationPoints:
     epochs = work.budget.expected_epochs(work.schedule.average() if work.schedule.is_growing else None)
     return EvaluationPoints(work.course.num_samples, epochs, until_target=work.budget.target_accuracy is not None)
 
 
-def _save_or_leave(saver: Saver, story: Story) -> None:
+def _save_or_leave(saver: Saver, story: TrialState) -> None:
     with story.ledger.phase("checkpoint"):
         is_leaving = saver.save_if_due()
     if is_leaving:
         raise LeftError(f"asked to leave, after step {story.num_steps}")
 
 
-def _windows(work: Workplace, story: Story) -> Iterator[Window]:
+def _windows(work: TrainingSetup, story: TrialState) -> Iterator[Window]:
     def size_at(windows: int, samples: int) -> int:
         return work.schedule.size(work.budget.share(story.mark.ahead(windows, samples)))
 
@@ -189,25 +189,25 @@ def _windows(work: Workplace, story: Story) -> Iterator[Window]:
         yield work.course.next_window(size_at)
 
 
-def _learning_rate(task: TrialTask, work: Workplace, mark: Mark, window: Window) -> float:
+def _learning_rate(task: TrialTask, work: TrainingSetup, mark: Mark, window: Window) -> float:
     config = task.config
     follows = config.batch.schedule_lr == "rule"
     highest = scaled_lr(config.optimizer, window.wanted if follows else config.global_batch_size)
     return highest * lr_factor(config.schedule, work.budget.position(mark), work.budget.span)
 
 
-def _follow_noise(work: Workplace, story: Story) -> None:
+def _follow_noise(work: TrainingSetup, story: TrialState) -> None:
     # every few steps, because the device must be waited for
     is_followed = work.schedule.follows_noise and story.num_steps % _NOISE_STEPS == 0
     if is_followed and (scale := _noise_scale(work)):
         work.schedule.hear_noise_scale(scale)
 
 
-def _noise_scale(work: Workplace) -> float | None:
+def _noise_scale(work: TrainingSetup) -> float | None:
     return work.step.noise.value() if work.step.noise else None
 
 
-def _note_noise(work: Workplace, story: Story) -> float | None:
+def _note_noise(work: TrainingSetup, story: TrialState) -> float | None:
     scale = _noise_scale(work)
     story.facts.pop("noise_scale", None)  # what was true earlier is not what is true at the end
     if scale is not None:
@@ -215,7 +215,7 @@ def _note_noise(work: Workplace, story: Story) -> float | None:
     return scale
 
 
-def _is_target_reached(work: Workplace, story: Story) -> bool:
+def _is_target_reached(work: TrainingSetup, story: TrialState) -> bool:
     target = work.budget.target_accuracy
     if target is None or story.facts["val_accuracy"] < target:
         return False
@@ -223,13 +223,15 @@ def _is_target_reached(work: Workplace, story: Story) -> bool:
     return True
 
 
-def _progress(work: Workplace, story: Story, mark: Mark) -> Progress:
+def _progress(work: TrainingSetup, story: TrialState, mark: Mark) -> Progress:
     num_steps = work.budget.expected_steps(mark)
     rate, memory = story.ledger.images_per_second, int(story.facts["peak_memory_bytes"])
     return Progress(story.num_steps, num_steps, story.epoch, rate, memory, story.quality_flags())
 
 
-def _evaluation(story: Story, train_loss: float, lr: float, window: Window, noise_scale: float | None) -> Evaluation:
+def _evaluation(
+    story: TrialState, train_loss: float, lr: float, window: Window, noise_scale: float | None
+) -> Evaluation:
     return Evaluation(
         step=story.num_steps,
         epoch=story.epoch,

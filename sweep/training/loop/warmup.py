@@ -11,7 +11,7 @@ from sweep.measurement.device_memory import release_memory
 from sweep.measurement.peak_memory import allocated_bytes, held_bytes, peak_step_bytes
 from sweep.training.data.windows import Window
 from sweep.training.steps.auto_micro import attempt
-from sweep.training.steps.setup import Workplace
+from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.step import Step, set_lr
 
 _SLOW_STEP_SECONDS = 2.0
@@ -25,7 +25,7 @@ class Rehearsal:
     step_seconds: float
 
 
-def rehearse(work: Workplace, ledger: Ledger) -> Rehearsal:
+def rehearse(work: TrainingSetup, ledger: Ledger) -> Rehearsal:
     """Rehearses the first steps; where the micro batch is to be found, until one fits and leaves enough room."""
     pilot = work.pilot
     if pilot is None:
@@ -44,7 +44,7 @@ def rehearse(work: Workplace, ledger: Ledger) -> Rehearsal:
         work.course.set_micro(pilot.micro)
 
 
-def rehearse_once(work: Workplace, ledger: Ledger) -> Rehearsal:
+def rehearse_once(work: TrainingSetup, ledger: Ledger) -> Rehearsal:
     """Takes a few steps, so that the costs of a first step are not taken for training, and measures one's memory.
 
     Afterwards model, optimizer and loss scaler are as they were before.
@@ -102,7 +102,7 @@ def _rehearsal_windows(windows: tuple[Window, ...], largest: Window) -> list[Win
     return [Window(head, head[-1].stop), *(Window((slice(0, size),), size) for size in sorted(rest))]
 
 
-def _timed_step(work: Workplace, window: Window, ledger: Ledger) -> float:
+def _timed_step(work: TrainingSetup, window: Window, ledger: Ledger) -> float:
     ledger.synchronize()
     began = time.perf_counter()
     work.feeder.begin_epoch(0, (window,))
@@ -111,11 +111,11 @@ def _timed_step(work: Workplace, window: Window, ledger: Ledger) -> float:
     return work.step.world.largest(time.perf_counter() - began)
 
 
-def _held_bytes(work: Workplace) -> int:
+def _held_bytes(work: TrainingSetup) -> int:
     return held_bytes(_held_tensors(work)) + work.step.world.bucket_bytes(work.model)
 
 
-def _held_tensors(work: Workplace) -> Iterator[torch.Tensor]:
+def _held_tensors(work: TrainingSetup) -> Iterator[torch.Tensor]:
     yield from work.model.parameters()
     yield from work.model.buffers()
     for state in work.step.optimizer.state.values():
@@ -124,7 +124,7 @@ def _held_tensors(work: Workplace) -> Iterator[torch.Tensor]:
         yield from work.step.ema.tensors()
 
 
-def _snapshot(work: Workplace) -> Callable[[], None]:
+def _snapshot(work: TrainingSetup) -> Callable[[], None]:
     # kept on the host, so that it does not count as memory of the GPU
     state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in work.model.state_dict().items()}
     scaler = work.step.precision.scaler

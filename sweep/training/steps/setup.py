@@ -13,7 +13,7 @@ from sweep.config.scaling import scaled_ema_decay
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
 from sweep.training.checkpoints.checkpoint import Stateful
-from sweep.training.data.batch_planner import Course
+from sweep.training.data.batch_planner import BatchPlanner
 from sweep.training.data.feeders import Batch, Feeder, make_feeder, plain_batches
 from sweep.training.data.images import Images
 from sweep.training.data.splits import Splits
@@ -37,14 +37,14 @@ _TRAIN_PART = 10_000  # images of the fixed part of the train split that train_a
 
 
 @dataclass(frozen=True)
-class Workplace:
+class TrainingSetup:
     """A trial that is ready to train."""
 
     splits: Splits
     model: nn.Module
     step: Step
     feeder: Feeder
-    course: Course
+    course: BatchPlanner
     schedule: BatchSchedule
     budget: Budget
     batches_of: Callable[[Images], Callable[[], Iterable[Batch]]]  # for evaluation
@@ -73,7 +73,7 @@ class Workplace:
         return parts
 
 
-def prepare(config: TrialConfig, device: torch.device, world: World = SOLO) -> Workplace:
+def prepare(config: TrialConfig, device: torch.device, world: World = SOLO) -> TrainingSetup:
     """Loads the data and builds model and optimizer. The trial's seed makes the weights.
 
     Windows and micro batches are those of all ranks together; each rank's feeder hands out its part of them.
@@ -96,7 +96,9 @@ def prepare(config: TrialConfig, device: torch.device, world: World = SOLO) -> W
     schedule = BatchSchedule(config.batch, global_batch, 1 if is_auto else micro * world.size)
     step = _make_step(config, model, normalise, precision, world, device)
     least = 2 * world.size if _has_batch_statistics(model) else 1
-    course = Course(feeder, num_samples, min(schedule.largest, num_samples) if is_auto else micro * world.size, least)
+    course = BatchPlanner(
+        feeder, num_samples, min(schedule.largest, num_samples) if is_auto else micro * world.size, least
+    )
     world.check_agreement(f"{config.model_dump_json()} {num_samples}", course.windows_of_epoch(global_batch))
     steps_per_epoch = len(course.windows_of_epoch(global_batch))
     size = max(1 if is_auto else micro, min(_EVAL_IMAGES, _EVAL_PIXELS // splits.shape.side**2), 1)
@@ -108,7 +110,7 @@ def prepare(config: TrialConfig, device: torch.device, world: World = SOLO) -> W
     def train_batches() -> Callable[[], Iterable[Batch]]:
         return batches_of(train_part(splits))
 
-    return Workplace(
+    return TrainingSetup(
         splits,
         model,
         _with_graphs(config, step) if config.precision.cuda_graphs else step,

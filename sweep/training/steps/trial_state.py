@@ -19,7 +19,7 @@ _BEGINNING = Mark(0, 0, 0.0)
 
 
 @final
-class Tally:
+class LossMeter:
     """Sums the training loss on the device; the host looks at it at window edges only.
 
     The sum runs from evaluation to evaluation, so that it does not depend on where the windows end.
@@ -77,7 +77,7 @@ def _own_clock(seconds: float) -> float:
 
 @final
 @dataclass
-class Story:
+class TrialState:
     """The ledger, the counters and the figures of one trial."""
 
     ledger: Ledger = field(default_factory=Ledger)

@@ -42,7 +42,7 @@ def reuse_files(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def open_library(own: Store | None, root: Path, own_file: Path | None, more: Sequence[Path]) -> "Library":
+def open_library(own: Store | None, root: Path, own_file: Path | None, more: Sequence[Path]) -> "ReuseIndex":
     """The records to take trials from: the study's own, those of all studies under ``root``, and ``more`` (study
     folders or roots).
 

@@ -24,7 +24,7 @@ from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progr
 from sweep.training.data.windows import epoch_windows
 from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
-from sweep.training.ranks.launcher import _Heard
+from sweep.training.ranks.launcher import _Heard, run_ranks
 from sweep.training.world import World
 
 PLUGIN = str(Path(__file__).with_name("rank_plugin.py"))
@@ -326,7 +326,7 @@ def test_a_trial_in_this_process_has_ranks_too() -> None:
     """This process has threads, so that the agent cannot be forked from it."""
     torch.ones(1000, 1000) @ torch.ones(1000, 1000)
     before = set(family(os.getpid()))
-    messages = run_trial(task(budget__epochs=10_000.0))
+    messages = run_ranks(task(budget__epochs=10_000.0))
     assert isinstance(next(messages), Heartbeat | Progress | Evaluation)
     ranks = set(family(os.getpid())) - before
     assert len(ranks) == 3

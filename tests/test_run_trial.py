@@ -312,7 +312,7 @@ class Watch(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 with Watch():
     torch.zeros(1)
-    import sweep.training.loop.trial, sweep.training.plugins, sweep.training.vision, sweep.training.data.data_checks
+    import sweep.training.ranks.launcher, sweep.training.plugins, sweep.training.vision, sweep.training.data.data_checks
 assert len(seen) == 1, seen  # the zeros above, which show that the watch sees
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

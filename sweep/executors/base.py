@@ -12,7 +12,7 @@ Runner = Callable[[TrialTask], Iterator[Message]]
 Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a number of threads
 
 # Named, not imported: the modules behind them import torch, which the supervisor does without.
-RUNNER = "sweep.training.loop.trial:run_trial"
+RUNNER = "sweep.training.ranks.launcher:launch_trial"
 DESCRIBER = "sweep.executors.machine:describe_machine"
 _OTHER_RUNNERS: dict[Work, str] = {
     "probe": "sweep.probing.probe:run_probe",

@@ -14,7 +14,7 @@ MODULES = (
     "torch",
     "sweep.executors.machine",
     "sweep.training.vision",
-    "sweep.training.loop.trial",
+    "sweep.training.ranks.launcher",
 )
 
 

@@ -36,12 +36,12 @@ def train_one(
     if save is not None:
         _check_writable(save)
     limit_spinning()
-    from sweep.training.loop.trial import run_trial
+    from sweep.training.ranks.launcher import launch_trial
 
     weights_path = str(save) if save is not None else None
     task = TrialTask(number=0, config=config, device=device, plugin=plugin, weights_path=weights_path)
     try:
-        for message in run_trial(task):
+        for message in launch_trial(task):
             if isinstance(message, Evaluation) and hear:
                 hear(message)
             if isinstance(message, Ending):

@@ -20,7 +20,6 @@ from sweep.training.loop.warmup import rehearse
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import LeftError, cause_of, classify, explain_error
 from sweep.training.plugins import load_plugin
-from sweep.training.ranks.launcher import run_ranks
 from sweep.training.recipe.schedules import lr_factor
 from sweep.training.steps.budget import EvaluationPoints, Mark
 from sweep.training.steps.setup import TrainingSetup, prepare
@@ -40,11 +39,9 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     Goes on from the task's last checkpoint where there is one, and then tells the evaluations before it again. Asked to
     leave (:mod:`sweep.training.supervisor_link`), it ends as ``cancelled`` at the end of a timed window, with a
     checkpoint. Every exception becomes an outcome; only ``KeyboardInterrupt``, ``SystemExit`` and the closing of the
-    iterator go through. Where the configuration asks for several ranks, each of them calls this with its ``world``.
+    iterator go through. Where the configuration requires several ranks, each of them calls this with its ``world``
+    (:func:`sweep.training.ranks.launcher.launch_trial`).
     """
-    if world.size < task.config.distributed.world_size:
-        yield from run_ranks(task)
-        return
     story = TrialState()
     outcome: Outcome = "complete"
     error_text = cause = ""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, final
 
 from sweep.records.messages import Ending, Message, TrialTask, decode_message, encode_task
+from sweep.training.loop.trial import run_trial
 from sweep.training.ranks.agent import LEAVE, run_agent
 from sweep.training.supervisor_link import LIFELINE
 
@@ -74,6 +75,12 @@ class _Heard:
             return replace(ending, error=f"rank {rank}: {ending.error}") if rank else ending
         # elsewhere than on the first machine ranks that have done their part say nothing
         return Ending("complete") if self.node else Ending("crashed", error="the ranks ended without a result")
+
+
+def launch_trial(task: TrialTask) -> Iterator[Message]:
+    """Trains ``task`` in this process, or on as many ranks as its configuration requires; see
+    :func:`sweep.training.loop.trial.run_trial` for the messages."""
+    return run_ranks(task) if task.config.distributed.world_size > 1 else run_trial(task)
 
 
 def run_ranks(task: TrialTask) -> Iterator[Message]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from studies import shipped_studies
 from sweep.config.study import StudySpec, load_study
+from sweep.executors.table import ExecutorSettings
 from sweep.records.frames.frames import load_frames
 from sweep.search.loop.session import Options, Session, open_session
 
@@ -57,7 +58,8 @@ def prepare(setting: Setting) -> Iterator[Arms]:
 
 def _run(spec: StudySpec, device: str) -> _Told:
     with tempfile.TemporaryDirectory() as root:
-        with open_session(spec, Options(root=Path(root), device=device, reuse=False)) as session:
+        options = Options(root=Path(root), executor=ExecutorSettings(device=device), reuse=False)
+        with open_session(spec, options) as session:
             forecast = session.forecast()
             began = time.perf_counter()
             with contextlib.closing(session.run()) as events:

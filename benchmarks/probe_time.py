@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from sweep.config.trial_config import build_config
 from sweep.executors.queryable import QueryableExecutor
-from sweep.executors.table import make_executor
+from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.records.messages import TrialTask
 
 _ALLOWED_SECONDS = 3.0
@@ -24,7 +24,7 @@ def prepare(setting: Setting) -> Iterator[Arms]:
     timed = _TINY_SECONDS if setting.is_tiny else _TIMED_SECONDS
     task = TrialTask(0, config, device=str(setting.device), work="probe", timed_seconds=timed)
     steps: list[float] = []
-    with QueryableExecutor(make_executor("process", str(setting.device), None)) as executor:
+    with QueryableExecutor(make_executor(ExecutorSettings(device=str(setting.device)))) as executor:
         executor.describe()  # when the forkserver has imported everything
 
         def ours(_pair: int) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from sweep.config.trial_config import build_config
 from sweep.executors.base import Executor
-from sweep.executors.table import make_executor
+from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.records.messages import Ending, TrialTask
 
 _ALLOWED_SECONDS = 0.2
@@ -25,7 +25,9 @@ def prepare(setting: Setting) -> Iterator[Arms]:
     task = TrialTask(0, build_config(_VALUES, "benchmark"), device=device, threads=1)
     num_trials = setting.pick(_TRIALS, 2)
     taken: dict[str, list[float]] = {"process": [], "ray": []}
-    with make_executor("process", device, None) as process, make_executor("ray", device, None) as ray:
+    names = ("process", "ray")
+    first, second = (make_executor(ExecutorSettings(name=name, device=device)) for name in names)
+    with first as process, second as ray:
         executors = {"process": process, "ray": ray}
         for executor in executors.values():
             executor.describe()  # when the forkserver has imported everything

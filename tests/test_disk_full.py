@@ -13,6 +13,7 @@ from records_factory import make_spec
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
+from sweep.executors.table import ExecutorSettings
 from sweep.records.exchange.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.store import StoreError, open_store
@@ -56,7 +57,7 @@ def spec() -> StudySpec:
 
 def _run(spec: StudySpec, disk: Path, fill_at: type[Event] | None = None) -> list[TrialRecord]:
     """Runs the study; the disk is full from the first event of that kind on."""
-    options = Options(root=disk, executor="inline", device="cpu", reuse=False)
+    options = Options(root=disk, executor=ExecutorSettings(name="inline", device="cpu"), reuse=False)
     with open_session(spec, options) as session:
         with closing(session.run()) as events:
             for event in events:

@@ -94,8 +94,9 @@ def test_a_trial_of_several_ranks_has_as_many_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     made: list[list[str]] = []
     monkeypatch.setattr(table, "ProcessExecutor", lambda devices, **_options: made.append(devices))
-    table.check_ranks(device, world_size)
-    table.make_executor("process", device, tmp_path, world_size)
+    settings = table.ExecutorSettings(device=device)
+    table.check_ranks(settings, world_size)
+    table.make_executor(settings, tmp_path, world_size)
     assert made == [expected]
 
 
@@ -106,4 +107,4 @@ def test_more_ranks_than_gpus_are_refused(
     monkeypatch.setattr(devices, "_num_gpus", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(InputError, match=rf"world_size = {world_size} needs .*--device {device} has {count} here"):
-        table.check_ranks(device, world_size)
+        table.check_ranks(table.ExecutorSettings(device=device), world_size)

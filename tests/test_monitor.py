@@ -17,6 +17,7 @@ from sweep.config.trial_config import build_config
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import MonitoredExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.table import ExecutorSettings
 from sweep.measurement.device_trace import Reading, Summary, merge, summarise
 from sweep.measurement.host import HostSource
 from sweep.measurement.monitor import Monitor, Source
@@ -395,7 +396,8 @@ def test_a_studys_records_hold_figures_and_doubts_of_the_monitor(
     base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 4.0}
     space = {"batch.micro": {"choice": [32]}}
     spec = make_spec(trials=1, base=base, space=space, confirm={"seeds": 0})
-    folder = session.run_study(spec, session.Options(root=tmp_path, executor="inline", device="cpu"))
+    options = session.Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu"))
+    folder = session.run_study(spec, options)
     with_store = open_store(folder / "study.sqlite", read_only=True)
     (record,) = with_store.trial_records(spec.name)
     with_store.close()

@@ -21,6 +21,7 @@ from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.packed.mps import mps
 from sweep.executors.packed.packed_executor import PackedExecutor, Quote, as_probed
 from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.table import ExecutorSettings
 from sweep.measurement.quality import is_disturbed
 from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
 from sweep.records.frames.frames import load_frames
@@ -78,7 +79,7 @@ def test_what_is_learned_is_the_same_to_the_last_bit_alone_and_beside_another(nu
 @TWO_CORES
 def test_a_packed_study_has_its_times_from_probes(tmp_path: Path) -> None:
     spec = packed_study(pruner="front", confirm={"max_configurations": 1, "seeds": 1})
-    folder = run_study(spec, Options(root=tmp_path, per_device=2, device="cpu"))
+    folder = run_study(spec, Options(root=tmp_path, executor=ExecutorSettings(per_device=2, device="cpu")))
     frames = load_frames(folder, evaluations=True)
     trials, probes = frames.trials, frames.probes
     assert frames.evaluations is not None

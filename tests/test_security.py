@@ -23,6 +23,7 @@ from sweep import TrialConfig
 from sweep.config.errors import InputError
 from sweep.config.study import build_study
 from sweep.config.trial_config import DataSection, config_keys
+from sweep.executors.table import ExecutorSettings
 from sweep.search.loop.session import Options, open_session
 from sweep.training.data.downloads import cifar10
 from sweep.training.data.known_sets import KNOWN_SETS
@@ -184,7 +185,8 @@ def test_a_folder_that_holds_another_study_is_left_alone(tmp_path: Path) -> None
     with (
         pytest.raises(InputError, match="it holds the study 'Lr', not 'lr'"),
         open_session(
-            make_spec("lr", base={"data.name": "digits"}), Options(root=tmp_path, device="cpu", executor="inline")
+            make_spec("lr", base={"data.name": "digits"}),
+            Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu")),
         ),
     ):
         pass

@@ -23,7 +23,7 @@ from sweep.executors.slurm.job_files import Tail, append_lines
 from sweep.executors.slurm.slurm_cluster import make_cluster
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings
-from sweep.executors.table import check_executor
+from sweep.executors.table import ExecutorSettings, check_executor
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.attempts import Attempt
@@ -346,10 +346,10 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, reason: 
 def test_without_slurm_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"sbatch is not on the PATH; run it on a login node"):
-        check_executor("slurm")
+        check_executor(ExecutorSettings(name="slurm"))
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(InputError, match=r"submitit is missing; pip install 'batch-sweep\[slurm\]'"):
-        check_executor("slurm")
+        check_executor(ExecutorSettings(name="slurm"))
 
 
 def test_no_job_knows_the_password_of_the_store(
@@ -417,14 +417,13 @@ def test_a_study_on_a_cluster_is_the_study_here(
     monkeypatch.setenv("PATIENT", str(patience))
     (tmp_path / "slurm.toml").write_text("jobs = 2\ngpus_per_node = 0\n")
     spec = build_study(SPEC, "test")
-    here = run_study(spec, Options(root=tmp_path / "here", device="cpu", plugin=PLUGIN))
+    here = run_study(spec, Options(root=tmp_path / "here", executor=ExecutorSettings(device="cpu"), plugin=PLUGIN))
     for number in range(2):
         (patience / f"{number}.wait").touch()
     thread = threading.Thread(target=befall_waiting, args=(patience, cluster.preempt, over))
     thread.start()
-    there = Options(
-        root=tmp_path / "runs", executor="slurm", slurm=tmp_path / "slurm.toml", device="cpu", plugin=PLUGIN
-    )
+    settings = ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml", device="cpu")
+    there = Options(root=tmp_path / "runs", executor=settings, plugin=PLUGIN)
     folder = run_study(spec, there)
     over.set()
     thread.join()

@@ -20,7 +20,7 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.slurm.job import _device
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings
-from sweep.executors.table import Site, check_device, check_ranks, device_type
+from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 
 pytest.importorskip("submitit")
@@ -118,16 +118,16 @@ def test_ranks_are_shared_evenly_over_as_few_nodes_as_have_the_gpus() -> None:
 
 def test_what_a_study_may_ask_for_is_what_the_settings_give(tmp_path: Path) -> None:
     (tmp_path / "slurm.toml").write_text("nodes = 2\ngpus_per_node = 4\n")
-    site = Site(slurm=tmp_path / "slurm.toml")
-    check_device("auto", "slurm", site)
-    check_ranks("auto", 8, "slurm", site)
-    assert (device_type("auto", "slurm", site), device_type("cpu", "slurm", site)) == ("cuda", "cpu")
+    settings = ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml")
+    on_cpu = replace(settings, device="cpu")
+    check_ranks(settings, 8)
+    assert (device_type(settings), device_type(on_cpu)) == ("cuda", "cpu")
     with pytest.raises(InputError, match="needs 9 GPUs, and --device auto has 8 here"):
-        check_ranks("auto", 9, "slurm", site)
-    (tmp_path / "slurm.toml").write_text("gpus_per_node = 0\n")
-    assert device_type("auto", "slurm", site) == "cpu"
+        check_ranks(settings, 9)
+    (tmp_path / "slurm.toml").write_text("cluster = 'local'\ngpus_per_node = 0\n")
+    assert device_type(settings) == "cpu"
     with pytest.raises(InputError, match="unknown device 'cuda'"):
-        check_device("cuda", "slurm", site)
+        check_executor(replace(settings, device="cuda"))
 
 
 def test_a_trial_has_as_many_gpus_of_a_node_as_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:

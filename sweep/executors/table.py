@@ -19,68 +19,81 @@ from sweep.executors.slurm.slurm_settings import read_settings
 
 
 @final
-@dataclass(frozen=True)
-class Site:
-    """What some executors alone ask for: where the cluster is and what may be had of it."""
+@dataclass(frozen=True, kw_only=True)
+class ExecutorSettings:
+    """Which executor runs trials, on which devices, and the options that one executor alone has."""
 
-    root: Path = Path("runs")  # where studies lie; a cluster's machines must all see it
-    slurm: Path | None = None  # a TOML file: what to ask of Slurm
+    name: str = "process"
+    device: str = "auto"  # auto, cpu, cuda or cuda:N
+    slurm: Path | None = None  # a TOML file of sbatch settings
     address: str | None = None  # of a Ray cluster; without one this machine becomes one
+    per_device: int | None = None  # concurrent trials on each device
 
-
-HERE = Site()
+    @property
+    def is_packed(self) -> bool:
+        """Whether trials share a device."""
+        return self.name == "packed" or (self.per_device or 1) > 1
 
 
 @final
 @dataclass(frozen=True)
 class Kind:
-    """How an executor is made from a device, a folder for logs and the ranks of a trial; what is known before."""
+    """How an executor is made (see :func:`make_executor`) and what is known of it before that."""
 
-    make: Callable[[str, Path | None, int, Site], Executor]
-    devices: Callable[[Site], list[str]]  # named as by :func:`available_devices`, without asking the cluster
-    check: Callable[[Site], None] = lambda _site: None  # raises InputError where it cannot work here
+    make: Callable[[ExecutorSettings, Path | None, int, Path], Executor]
+    devices: Callable[[ExecutorSettings], list[str]]  # named as by :func:`available_devices`; no cluster is contacted
+    check: Callable[[ExecutorSettings], None] = lambda _settings: None  # raises InputError where it cannot work here
 
 
-def make_executor(name: str, device: str, log_dir: Path | None, world_size: int = 1, site: Site = HERE) -> Executor:
-    """The executor called ``name`` for ``device`` (``auto``: every GPU, or the CPU where there is none).
+def make_executor(
+    settings: ExecutorSettings, log_dir: Path | None = None, world_size: int = 1, root: Path = Path("runs")
+) -> Executor:
+    """The executor for ``settings``; on the device ``auto`` it uses every GPU, or the CPU where there is none.
 
-    Without ``log_dir`` what trials print is not kept. A GPU trial has ``world_size`` GPUs to itself, the most that any
-    trial of the study needs.
+    Without ``log_dir`` what trials print is not kept, and the files of a cluster's jobs are written under ``root``, the
+    folder of all studies. A GPU trial has ``world_size`` GPUs to itself, the most that any trial of the study needs.
     """
-    return EXECUTORS[name].make(device, log_dir, world_size, site)
+    return EXECUTORS[settings.name].make(settings, log_dir, world_size, root)
 
 
-def check_executor(name: str, site: Site = HERE) -> None:
-    """Raises ``InputError`` where no executor has that name, with those that there are, or where it cannot work."""
-    if name not in EXECUTORS:
-        raise InputError(f"--executor: {unknown_name('executor', name, EXECUTORS)}")
-    EXECUTORS[name].check(site)
+def check_executor(settings: ExecutorSettings) -> None:
+    """Checks that the executor exists, can work here, can share a device if that is requested, and has the device.
 
-
-def check_device(device: str, executor: str = "process", site: Site = HERE) -> None:
-    """Raises ``InputError`` where ``executor`` has no such device (auto, cpu, cuda, cuda:N), with those it has."""
-    present = EXECUTORS[executor].devices(site)
+    Raises:
+        InputError: one of these does not hold; the message names the valid values.
+    """
+    if settings.name not in EXECUTORS:
+        raise InputError(f"--executor: {unknown_name('executor', settings.name, EXECUTORS)}")
+    if settings.per_device is not None and settings.per_device < 1:
+        raise InputError(f"--per-device {settings.per_device}: give 1 or more.")
+    if settings.is_packed and settings.name not in _CAN_SHARE_DEVICES:
+        raise InputError(
+            f"--per-device {settings.per_device}: --executor {settings.name} trains one trial on a device; choose "
+            f"{' or '.join(_CAN_SHARE_DEVICES)}."
+        )
+    EXECUTORS[settings.name].check(settings)
+    present = EXECUTORS[settings.name].devices(settings)
     known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
-    if device not in known:
-        raise InputError(f"--device: {unknown_name('device', device, known)}")
+    if settings.device not in known:
+        raise InputError(f"--device: {unknown_name('device', settings.device, known)}")
 
 
-def check_ranks(device: str, world_size: int, executor: str = "process", site: Site = HERE) -> None:
-    """Raises ``InputError`` where ``device`` does not name as many GPUs as a trial has ranks; a CPU is shared."""
-    gpus = _gpus(device, world_size, EXECUTORS[executor].devices(site))
+def check_ranks(settings: ExecutorSettings, world_size: int) -> None:
+    """Raises ``InputError`` where the device does not name as many GPUs as a trial has ranks; a CPU is shared."""
+    gpus = _select_gpus(settings.device, world_size, EXECUTORS[settings.name].devices(settings))
     if gpus and len(gpus) < world_size:
         raise InputError(
-            f"distributed.world_size = {world_size} needs {world_size} GPUs, and --device {device} has {len(gpus)} "
-            "here; lower it, or train on the CPU with --device cpu."
+            f"distributed.world_size = {world_size} needs {world_size} GPUs, and --device {settings.device} has "
+            f"{len(gpus)} here; lower it, or train on the CPU with --device cpu."
         )
 
 
-def device_type(device: str, executor: str = "process", site: Site = HERE) -> str:
-    """``cuda`` where trials on ``device`` run on a GPU, else ``cpu``."""
-    return "cuda" if _gpus(device, 1, EXECUTORS[executor].devices(site)) else "cpu"
+def device_type(settings: ExecutorSettings) -> str:
+    """``cuda`` where trials run on a GPU, else ``cpu``."""
+    return "cuda" if _select_gpus(settings.device, 1, EXECUTORS[settings.name].devices(settings)) else "cpu"
 
 
-def _gpus(device: str, world_size: int, devices: list[str]) -> list[str]:
+def _select_gpus(device: str, world_size: int, devices: list[str]) -> list[str]:
     # "cuda" is the first one, or as many as one trial needs
     present = [name for name in devices if name != "cpu"]
     if device == "auto":
@@ -88,58 +101,60 @@ def _gpus(device: str, world_size: int, devices: list[str]) -> list[str]:
     return present[:world_size] if device == "cuda" else [device] if device.startswith("cuda:") else []
 
 
-def _devices_here(_site: Site) -> list[str]:
+def _devices_here(_settings: ExecutorSettings) -> list[str]:
     return available_devices()
 
 
-def _process(device: str, log_dir: Path | None, world_size: int, _site: Site) -> Executor:
-    gpus = _gpus(device, world_size, available_devices())
+def _make_process(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:
+    gpus = _select_gpus(settings.device, world_size, available_devices())
     starts = range(0, len(gpus) - world_size + 1, world_size)
     groups = [",".join(gpus[start : start + world_size]) for start in starts]
     return ProcessExecutor(devices=groups or ["cpu"], log_dir=log_dir)
 
 
-def _inline(device: str, _log_dir: Path | None, _world_size: int, _site: Site) -> Executor:
+def _make_inline(settings: ExecutorSettings, _log_dir: Path | None, _world_size: int, _root: Path) -> Executor:
     limit_spinning()
-    return InlineExecutor(device)
+    return InlineExecutor(settings.device)
 
 
-def _slurm(device: str, log_dir: Path | None, world_size: int, site: Site) -> Executor:
-    settings = read_settings(site.slurm)
-    settings.nodes_for(world_size, device)
-    # a forecast alone has no folder of a study
-    folder = log_dir.parent / "slurm" if log_dir else site.root / f".slurm-{os.getpid()}"
+def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, world_size: int, root: Path) -> Executor:
+    slurm = read_settings(settings.slurm)
+    slurm.nodes_for(world_size, settings.device)
+    # a forecast or a probe has no folder of a study; every machine of the cluster must see the root
+    folder = log_dir.parent / "slurm" if log_dir else root / f".slurm-{os.getpid()}"
     name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
-    return SlurmExecutor(folder, name, settings, device, log_dir)
+    return SlurmExecutor(folder, name, slurm, settings.device, log_dir)
 
 
-def _devices_of_slurm(site: Site) -> list[str]:
-    settings = read_settings(site.slurm)
-    return [f"cuda:{index}" for index in range(settings.nodes * settings.gpus_per_node)] or ["cpu"]
+def _slurm_devices(settings: ExecutorSettings) -> list[str]:
+    slurm = read_settings(settings.slurm)
+    return [f"cuda:{index}" for index in range(slurm.nodes * slurm.gpus_per_node)] or ["cpu"]
 
 
-def _check_slurm(site: Site) -> None:
-    check_cluster(read_settings(site.slurm))
+def _check_slurm(settings: ExecutorSettings) -> None:
+    check_cluster(read_settings(settings.slurm))
 
 
-def _ray(device: str, log_dir: Path | None, world_size: int, site: Site) -> Executor:
+def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:
     limit_spinning()
-    return RayExecutor(device, log_dir, world_size, site.address)
+    return RayExecutor(settings.device, log_dir, world_size, settings.address)
 
 
-def _devices_of_ray(site: Site) -> list[str]:
-    # what a cluster has shows when it is there, and the executor refuses what it has not
-    return available_devices() if site.address is None else ["cpu", *(f"cuda:{index}" for index in range(MOST_GPUS))]
+def _ray_devices(settings: ExecutorSettings) -> list[str]:
+    # the devices of a cluster are known once it is contacted; the executor refuses what it does not have
+    remote = ["cpu", *(f"cuda:{index}" for index in range(MOST_GPUS))]
+    return available_devices() if settings.address is None else remote
 
 
-def _check_ray(site: Site) -> None:
-    check_ray(site.address)
+def _check_ray(settings: ExecutorSettings) -> None:
+    check_ray(settings.address)
 
 
 EXECUTORS: dict[str, Kind] = {
-    "process": Kind(_process, _devices_here),
-    "packed": Kind(_process, _devices_here),  # by a wrapper, see :mod:`sweep.executors.packed.packed_executor`
-    "inline": Kind(_inline, _devices_here),
-    "ray": Kind(_ray, _devices_of_ray, _check_ray),
-    "slurm": Kind(_slurm, _devices_of_slurm, _check_slurm),
+    "process": Kind(_make_process, _devices_here),
+    "packed": Kind(_make_process, _devices_here),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
+    "inline": Kind(_make_inline, _devices_here),
+    "ray": Kind(_make_ray, _ray_devices, _check_ray),
+    "slurm": Kind(_make_slurm, _slurm_devices, _check_slurm),
 }
+_CAN_SHARE_DEVICES = ("process", "packed")

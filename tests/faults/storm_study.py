@@ -17,19 +17,19 @@ from sweep.executors.base import Executor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import RayExecutor
 from sweep.executors.slurm import jobs
-from sweep.executors.table import make_executor
+from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.records.store.store import StoreError
 from sweep.search.loop import session
 from sweep.search.loop.tuner import Plan
 from sweep.training.parent_death import die_with_parent
 
 
-def _two_slots(name: str, device: str, log_dir: Path | None, *more: Any) -> Executor:
-    if name == "process":
+def _two_slots(settings: ExecutorSettings, log_dir: Path | None, *more: Any) -> Executor:
+    if settings.name == "process":
         return ProcessExecutor(["cpu", "cpu"], log_dir)
-    if name == "ray":
+    if settings.name == "ray":
         return RayExecutor("cpu", log_dir, num_cpus=2)
-    return make_executor(name, device, log_dir, *more)
+    return make_executor(settings, log_dir, *more)
 
 
 def main(about: dict[str, Any]) -> int:
@@ -42,10 +42,15 @@ def main(about: dict[str, Any]) -> int:
         from sweep.training.plugins import load_plugin
 
         load_plugin(plugin)
-    paths = {name: Path(options[name]) for name in ("root", "slurm") if name in options}
+    settings = ExecutorSettings(
+        name=options.pop("executor", "process"),
+        slurm=Path(options.pop("slurm")) if "slurm" in options else None,
+        device="cpu",
+    )
+    options |= {"root": Path(options["root"]), "executor": settings}
     try:
         spec = build_study(about["spec"], "the storm")
-        session.run_study(spec, session.Options(**options | paths | {"device": "cpu"}))
+        session.run_study(spec, session.Options(**options))
     except (InputError, StoreError) as error:
         print(error, file=sys.stderr, flush=True)
         return 2 if isinstance(error, InputError) else 1

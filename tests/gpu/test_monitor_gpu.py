@@ -10,6 +10,7 @@ import torch
 
 from sweep.config.trial_config import build_config
 from sweep.executors.monitored import source_of
+from sweep.executors.table import ExecutorSettings
 from sweep.measurement.nvml import NvmlSource
 from sweep.measurement.reference_work import reference_seconds
 from sweep.records.messages import Ending, TrialTask
@@ -25,7 +26,7 @@ pytestmark = [
 # Computes on the GPU until its input ends.
 STRANGER = """
 import sys, torch
-value = torch.ones(1, device="cuda")
+value = torch.ones(1, executor=ExecutorSettings(device="cuda"))
 print("there", flush=True)
 sys.stdin.read()
 """
@@ -34,14 +35,14 @@ sys.stdin.read()
 def run(**values: object) -> Ending:
     settings = {"data.name": "synthetic", "data.subset": 2048, "budget.epochs": 20.0, "optimizer.lr": 0.05}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *_, ending = run_trial(TrialTask(0, build_config(settings, "test"), device="cuda"))
+    *_, ending = run_trial(TrialTask(0, build_config(settings, "test"), executor=ExecutorSettings(device="cuda")))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return ending
 
 
 def test_the_library_is_read_in_our_units() -> None:
-    held = torch.ones(2**28, device="cuda")  # 1 GiB
+    held = torch.ones(2**28, executor=ExecutorSettings(device="cuda"))  # 1 GiB
     source = source_of("cuda:0")
     assert isinstance(source, NvmlSource)
     reading = source.read()
@@ -54,7 +55,7 @@ def test_the_library_is_read_in_our_units() -> None:
 
 
 def test_another_process_on_the_gpu_is_seen() -> None:
-    torch.ones(1, device="cuda")
+    torch.ones(1, executor=ExecutorSettings(device="cuda"))
     with subprocess.Popen(
         [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as stranger:
@@ -71,7 +72,7 @@ def test_another_process_on_the_gpu_is_seen() -> None:
 def test_a_studys_trial_has_power_energy_and_temperature(tmp_path: Path) -> None:
     base = {"data.name": "synthetic", "data.subset": 4096, "budget.seconds": 5.0, "model.name": "resnet18"}
     spec = make_spec(trials=1, base=base, space={"batch.micro": {"choice": [256]}}, confirm={"seeds": 0})
-    folder = run_study(spec, Options(root=tmp_path, device="cuda"))
+    folder = run_study(spec, Options(root=tmp_path, executor=ExecutorSettings(device="cuda")))
     store = open_store(folder / "study.sqlite", read_only=True)
     (record,) = store.trial_records(spec.name)
     store.close()

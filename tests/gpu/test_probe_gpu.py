@@ -7,6 +7,7 @@ import pytest
 
 from sweep.config.study import build_study
 from sweep.config.trial_config import build_config
+from sweep.executors.table import ExecutorSettings
 from sweep.probing.micro_batch_search import MicroSearch, search_micro
 from sweep.probing.shape import with_micro
 from sweep.search.forecast.memory_gate import memory_limit_bytes
@@ -20,7 +21,7 @@ LIMIT = 2 << 30
 
 def test_the_largest_that_fits_was_run_within_the_limit_and_the_next_was_not(tmp_path: Path) -> None:
     config = build_config(VALUES, "test")
-    with open_prober(Options(root=tmp_path, device="cuda"), LIMIT) as (prober, limit):
+    with open_prober(Options(root=tmp_path, executor=ExecutorSettings(device="cuda")), LIMIT) as (prober, limit):
         found: MicroSearch = search_micro(lambda size: prober.probe(with_micro(config, size), 0.1), most=8192)
     assert limit == LIMIT
     assert found.largest is not None
@@ -33,7 +34,7 @@ def test_the_largest_that_fits_was_run_within_the_limit_and_the_next_was_not(tmp
 
 
 def test_the_limit_of_a_device_is_nine_tenths_of_its_memory(tmp_path: Path) -> None:
-    with open_prober(Options(root=tmp_path, device="cuda"), None) as (_, limit):
+    with open_prober(Options(root=tmp_path, executor=ExecutorSettings(device="cuda")), None) as (_, limit):
         import pynvml
 
         pynvml.nvmlInit()
@@ -52,7 +53,9 @@ def test_what_the_gate_lets_through_does_not_run_out_of_memory(tmp_path: Path) -
         "base": {**VALUES, "budget.steps": 3, "data.image_size": 224},
         "space": {"batch.micro": {"log2": [4, 14]}},
     }
-    with open_session(build_study(table, "test"), Options(root=tmp_path, device="cuda")) as session:
+    with open_session(
+        build_study(table, "test"), Options(root=tmp_path, executor=ExecutorSettings(device="cuda"))
+    ) as session:
         forecast = session.forecast()
         for _ in session.run():
             pass

@@ -38,11 +38,12 @@ def probe(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> int:
     """Time steps of a configuration alone on the device, then find the largest micro batch that fits and the knee."""
+    from sweep.executors.table import ExecutorSettings
     from sweep.probing.micro_batch_search import ProbeFailedError
     from sweep.search.loop.probe_report import check_probe, open_prober, probe_one, probe_sizes
     from sweep.search.loop.session import Options
 
-    options = Options(root=root, device=device, plugin=load_plugin(plugin))
+    options = Options(root=root, executor=ExecutorSettings(device=device), plugin=load_plugin(plugin))
     config, limit = base_config(study, parse_sets(sets or [])), parse_bytes(memory, "--memory")
     check_probe(config, options)
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -67,22 +67,19 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> int:
     """Run a study, or go on with it where its records end; then write the report."""
+    from sweep.executors.table import ExecutorSettings
     from sweep.search.loop.session import Options, open_session
 
     options = Options(
         root=root,
         store=store,
-        executor=executor,
-        address=address,
-        per_device=per_device,
-        device=device,
+        executor=ExecutorSettings(name=executor, device=device, slurm=slurm, address=address, per_device=per_device),
         fresh=fresh,
         reuse=not no_reuse,
         reuse_from=tuple(reuse or ()),
         plugin=load_plugin(plugin),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         warm_start=tuple(warm_start or ()),
-        slurm=slurm,
     )
     changes = parse_sets(sets or [])
     if trials is not None:
@@ -96,7 +93,7 @@ def run(
         _tell(session.forecast())
         if session.earlier:
             Console(stderr=True).print(f"warm start: the sampler knows {len(session.earlier)} earlier trials")
-        if options.packs:
+        if options.executor.is_packed:
             words = "trials at once; their times and memory are those of solo probes"
             Console(stderr=True).print(f"packed: {session.executor.slots} {words}")
         tell_advice(spec, study)

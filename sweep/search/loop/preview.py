@@ -25,17 +25,17 @@ def preview(spec: StudySpec, options: Options) -> Forecast:
         InputError: the study's file changed, its data is missing, or what the options name is not there.
     """
     check_options(options)
-    check_ranks(options.device, spec.largest_world_size, options.executor, options.site)
-    check_inputs(spec, device_type(options.device, options.executor, options.site))
-    if options.packs:
+    check_ranks(options.executor, spec.largest_world_size)
+    check_inputs(spec, device_type(options.executor))
+    if options.executor.is_packed:
         check_packing(spec)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(_recorded(spec, options))
         library = stack.enter_context(_library(own, options))
-        executor = make_executor(options.executor, options.device, None, spec.largest_world_size, options.site)
+        executor = make_executor(options.executor, None, spec.largest_world_size, options.root)
         consulted = stack.enter_context(QueryableExecutor(executor))
         book = stack.enter_context(shared_book(options.root))
-        foresight = Forecaster(spec, consulted, book, consulted.describe(), options.device, options.plugin)
+        foresight = Forecaster(spec, consulted, book, consulted.describe(), options.executor.device, options.plugin)
         key_of, needed = KeyMaker(options.plugin), frozenset(spec.objectives)
 
         def is_known(config: TrialConfig) -> bool:

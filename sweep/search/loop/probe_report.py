@@ -8,7 +8,7 @@ from typing import Any
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
-from sweep.executors.table import check_device, device_type, make_executor
+from sweep.executors.table import check_executor, device_type, make_executor
 from sweep.probing.micro_batch_search import MicroSearch, ProbeFailedError, search_micro
 from sweep.probing.shape import shape_of, with_micro
 from sweep.records.probe_records import ProbeRecord
@@ -64,8 +64,8 @@ def check_probe(config: TrialConfig, options: Options) -> None:
     Raises:
         InputError: the device, the data, the precision; or a configuration of several ranks.
     """
-    check_device(options.device, options.executor, options.site)
-    check_precision(config.precision, device_type(options.device, options.executor, options.site))
+    check_executor(options.executor)
+    check_precision(config.precision, device_type(options.executor))
     if config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {config.distributed.world_size}: a probe is of one rank alone on a device; "
@@ -78,12 +78,10 @@ def check_probe(config: TrialConfig, options: Options) -> None:
 def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Prober, int]]:
     """A prober with an executor of its own, and the memory that a probe may use: ``limit_bytes``, else nine tenths."""
     with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(
-            QueryableExecutor(make_executor(options.executor, options.device, None, 1, options.site))
-        )
+        executor = stack.enter_context(QueryableExecutor(make_executor(options.executor, root=options.root)))
         machine = executor.describe()
         limit = limit_bytes or memory_limit_bytes(int(machine.get("device_memory_bytes", 0)))
-        plan = ProbePlan(options.device, str(machine["device"]), options.plugin, limit)
+        plan = ProbePlan(options.executor.device, str(machine["device"]), options.plugin, limit)
         yield Prober(executor.ask, plan, stack.enter_context(shared_book(options.root))), limit
 
 

@@ -19,7 +19,7 @@ from sweep.executors.packed.mps import mps
 from sweep.executors.packed.packed_executor import PackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
-from sweep.executors.table import Site, check_device, check_executor, check_ranks, device_type, make_executor
+from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type, make_executor
 from sweep.measurement.monitor import Monitor
 from sweep.records.content_key import code_digest, trial_key
 from sweep.records.probe_records import ProbeBook
@@ -43,33 +43,19 @@ from sweep.search.samplers.table import make_sampler
 from sweep.training.data.data_checks import check_data, check_norm, check_precision, data_digest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """How a study is run, as against what it asks."""
 
     root: Path = Path("runs")
     store: str | None = field(default=None, repr=False)  # SQLAlchemy URL; the study's own SQLite file when absent
-    executor: str = "process"
-    device: str = "auto"
+    executor: ExecutorSettings = field(default_factory=ExecutorSettings)
     fresh: bool = False
     reuse: bool = True
     reuse_from: Sequence[Path] = ()
     plugin: str | None = None
     timeout_seconds: float | None = None  # over the study's own
     warm_start: Sequence[str] = ()  # places of earlier results that the sampler is to learn from
-    slurm: Path | None = None  # what to ask of Slurm, a TOML file
-    address: str | None = None  # of a Ray cluster
-    per_device: int | None = None  # trials at once on each device
-
-    @property
-    def packs(self) -> bool:
-        """Whether trials share a device."""
-        return self.executor == "packed" or (self.per_device or 1) > 1
-
-    @property
-    def site(self) -> Site:
-        """What some executors alone ask for."""
-        return Site(self.root, self.slurm, self.address)
 
 
 @contextlib.contextmanager
@@ -80,10 +66,10 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
         InputError: the study is running elsewhere, its file changed, its data is missing, or the store is not ours.
     """
     check_options(options)
-    check_ranks(options.device, spec.largest_world_size, options.executor, options.site)
-    kind = device_type(options.device, options.executor, options.site)
+    check_ranks(options.executor, spec.largest_world_size)
+    kind = device_type(options.executor)
     check_inputs(spec, kind)
-    if options.packs:
+    if options.executor.is_packed:
         check_packing(spec)
     earlier = tuple(result for place in options.warm_start for result in read_earlier(place, spec))
     folder = options.root / spec.name
@@ -105,17 +91,19 @@ def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
             library = stack.enter_context(
                 contextlib.closing(open_library(store, options.root, own_file, options.reuse_from))
             )
-        environment = stack.enter_context(mps(kind if options.packs else "cpu"))
-        trainer = make_executor(
-            options.executor, options.device, folder / "logs", spec.largest_world_size, options.site
-        )
+        environment = stack.enter_context(mps(kind if options.executor.is_packed else "cpu"))
+        trainer = make_executor(options.executor, folder / "logs", spec.largest_world_size, options.root)
         watched = MonitoredExecutor(trainer, Monitor(source_of), _references(store, spec.name))
-        packed = PackedExecutor(watched, trainer) if options.packs and isinstance(trainer, ProcessExecutor) else None
+        packed = (
+            PackedExecutor(watched, trainer)
+            if options.executor.is_packed and isinstance(trainer, ProcessExecutor)
+            else None
+        )
         executor = stack.enter_context(QueryableExecutor(packed or watched, spec.stall_timeout))
         book = stack.enter_context(shared_book(options.root))
         session = Session(spec, options, folder, store, library, executor, book, earlier)
         if packed:
-            pack(spec, packed, session.foresight, environment, options.per_device)
+            pack(spec, packed, session.foresight, environment, options.executor.per_device)
             session.foresight.keep_in(store)
         yield session
 
@@ -137,7 +125,9 @@ class Session:
     def foresight(self) -> Forecaster:
         """What is known of the study's configurations beforehand; the executor is asked what machine it has."""
         machine = self.executor.describe()
-        return Forecaster(self.spec, self.executor, self.book, machine, self.options.device, self.options.plugin)
+        return Forecaster(
+            self.spec, self.executor, self.book, machine, self.options.executor.device, self.options.plugin
+        )
 
     def forecast(self) -> Forecast:
         """What is to be expected of the rest of the study. Probes a few shapes, and records those that it used."""
@@ -180,7 +170,7 @@ class Session:
             key_of=self.key_of,
             find=self._find,
             deadline=started + self._limit_seconds,
-            device=self.options.device,
+            device=self.options.executor.device,
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",
             gate=self.foresight.gate,
@@ -242,21 +232,8 @@ def check_options(options: Options) -> None:
         raise InputError(f"--store {shown(options.store)}: not a database URL; give one like {known}.")
     if options.reuse_from and not options.reuse:
         raise InputError("--reuse and --no-reuse exclude each other; leave one out.")
-    _check_per_device(options)
-    check_executor(options.executor, options.site)
-    check_device(options.device, options.executor, options.site)
+    check_executor(options.executor)
     reuse_files(options.reuse_from)
-
-
-def _check_per_device(options: Options) -> None:
-    number = options.per_device
-    if number is not None and number < 1:
-        raise InputError(f"--per-device {number}: give 1 or more.")
-    if options.packs and options.executor not in ("process", "packed"):
-        raise InputError(
-            f"--per-device {number}: --executor {options.executor} trains one trial on a device; choose process or "
-            "packed."
-        )
 
 
 def check_inputs(spec: StudySpec, device_type: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.openmp import limit_spinning
-from sweep.executors.table import check_device, check_ranks, device_type
+from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.data_checks import check_data, check_norm, check_precision
 from sweep.training.supervisor_link import LIFELINE
@@ -28,10 +28,11 @@ def train_one(
     Raises:
         InputError: the data is missing, or ``save`` cannot be written.
     """
-    check_device(device)
-    check_ranks(device, config.distributed.world_size)
-    check_precision(config.precision, device_type(device))
-    check_norm(config, device_type(device))
+    settings = ExecutorSettings(device=device)
+    check_executor(settings)
+    check_ranks(settings, config.distributed.world_size)
+    check_precision(config.precision, device_type(settings))
+    check_norm(config, device_type(settings))
     check_data(config)
     if save is not None:
         _check_writable(save)

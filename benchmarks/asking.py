@@ -10,7 +10,7 @@ from typing import Any, final
 from benchmarks.many_trials import fill, many_spec, measured
 from sweep.config.trial_config import flatten
 from sweep.executors.base import Executor
-from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.messages import Ending, Message, Task
 from sweep.records.store.store import open_store
 from sweep.search.loop.session import KeyMaker
 from sweep.search.loop.tuner import Plan, Tuner
@@ -26,7 +26,7 @@ class InstantExecutor(Executor):
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
-        self._task: TrialTask | None = None
+        self._task: Task | None = None
         self._ended: float | None = None
 
     @property
@@ -36,7 +36,7 @@ class InstantExecutor(Executor):
     def describe(self) -> dict[str, Any]:
         return {"device": "cpu"}
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         if self._ended is not None:
             self.seconds.append(time.perf_counter() - self._ended)
         self._task = task
@@ -50,7 +50,12 @@ class InstantExecutor(Executor):
         task, self._task = self._task, None
         if task is None:
             return []
-        ending = Ending("complete", measured(flatten(task.config), task.number), "cpu", {"device": "cpu"})
+        ending = Ending(
+            outcome="complete",
+            measurements=measured(flatten(task.config), task.number),
+            device="cpu",
+            environment={"device": "cpu"},
+        )
         self._ended = time.perf_counter()
         return [(task.number, ending)]
 

@@ -117,7 +117,7 @@ def _fresh(config: TrialConfig, job: Job) -> list[Ending]:
     endings: list[Ending] = []
     with ProcessExecutor([str(job.setting.device)]) as executor:
         for number in range(job.setting.pick(_NUM_FRESH, 1)):
-            executor.start(TrialTask(number, config, device=job.setting.device.type))
+            executor.start(TrialTask(number=number, config=config, device=job.setting.device.type))
             endings.append(_ending(executor))
     return endings
 

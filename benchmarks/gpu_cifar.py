@@ -24,11 +24,11 @@ from sweep.config.errors import InputError
 from sweep.config.study import load_study
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
-from sweep.training.data.cache import cache_folder
-from sweep.training.loop.finish import loss_and_accuracy
+from sweep.training.data.cache import find_cache_folder
+from sweep.training.loop.finish import evaluate_images
 from sweep.training.loop.trial import run_trial
-from sweep.training.recipe.tta import ASKED
-from sweep.training.steps.setup import TrainingSetup, prepare
+from sweep.training.recipe.tta import PREDICTORS
+from sweep.training.steps.setup import TrainingSetup, prepare_training
 
 NUM_SEEDS = 10
 TARGET, VIT_TARGET, VIT_SECONDS = 0.94, 0.9, 300.0
@@ -113,7 +113,7 @@ def vit(job: Job) -> Iterator[Row]:
     config = build_config(_base("cifar10_vit", job) | values, "benchmark")
     target, began = config.budget.target_accuracy or 0.0, time.monotonic()
     best, seconds = 0.0, None
-    for message in run_trial(TrialTask(0, config, device=str(job.setting.device))):
+    for message in run_trial(TrialTask(number=0, config=config, device=str(job.setting.device))):
         if isinstance(message, Evaluation):
             best = max(best, message.val_accuracy)
             seconds = time.monotonic() - began if seconds is None and best >= target else seconds
@@ -136,7 +136,7 @@ def images_folder(archive: Path = ARCHIVE) -> Path:
     """
     if not archive.is_file():
         raise InputError(f"the archive of CIFAR-10's images is not at {archive}; name it with CIFAR10_ARCHIVE.")
-    place = cache_folder() / f"{archive.name.partition('.')[0]}-{archive.stat().st_size}"
+    place = find_cache_folder() / f"{archive.name.partition('.')[0]}-{archive.stat().st_size}"
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as beside, tarfile.open(archive, "r|*") as files:
@@ -165,10 +165,10 @@ def _train_fast(job: Job, seed: int, is_compiled: bool) -> Trained:
         torch.compiler.reset()  # as in a process of its own
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "weights.safetensors"
-        *said, ending = run_trial(TrialTask(0, config, device=str(device), weights_path=str(weights)))
+        *said, ending = run_trial(TrialTask(number=0, config=config, device=str(device), weights_path=str(weights)))
         if not isinstance(ending, Ending) or ending.outcome != "complete":
             raise RuntimeError(f"the trial ended otherwise: {ending}")
-        work = prepare(config, device)
+        work = prepare_training(config, device)
         work.model.load_state_dict(load_file(weights, device=str(device)))
     return Trained(_seconds_to(TARGET, said), dict(_accuracies(work)), ending.measurements)
 
@@ -183,8 +183,8 @@ def _accuracies(work: TrainingSetup) -> Iterator[tuple[str, float]]:
     with torch.no_grad():
         for split, images in splits.items():
             batches_of = work.batches_of(images)
-            for name, ask in ASKED.items():
-                yield f"{split}_{name}", loss_and_accuracy(replace(work, ask=ask), batches_of)[1]
+            for name, ask in PREDICTORS.items():
+                yield f"{split}_{name}", evaluate_images(replace(work, ask=ask), batches_of)[1]
 
 
 MEASURES: dict[str, Measure] = {"fast": fast, "vit": vit}

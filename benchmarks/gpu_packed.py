@@ -19,11 +19,11 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
+from sweep.config.datasets import ImageShape
 from sweep.config.trial_config import build_config
 from sweep.executors.packed.mps import mps
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
 
 _TRIAL_SECONDS = 3.0  # of a trial that is alone
@@ -69,7 +69,9 @@ def pairs(job: Job) -> Iterator[Row]:
     """The same seeds alone and packed: how far they differ, beside how far seeds do."""
     count, device = job.setting.pick(_NUM_PAIRS, 2), str(job.setting.device)
     values = {"model.name": "resnet8", "data.name": "digits", "budget.epochs": job.setting.pick(8, 1)}
-    tasks = [TrialTask(seed, build_config({**values, "seed": seed}, "benchmark")) for seed in range(count)]
+    tasks = [
+        TrialTask(number=seed, config=build_config({**values, "seed": seed}, "benchmark")) for seed in range(count)
+    ]
     with mps(device) as environment, ProcessExecutor([device]) as executor:
         alone = [ending.measurements["val_accuracy"] for ending in _endings(executor, tasks)]
         executor.divide(4, environment)
@@ -142,7 +144,7 @@ def _calibrated(executor: ProcessExecutor, kind: Kind, job: Job) -> TrialTask:
         "precision.channels_last": kind.model.startswith("resnet"),
         "budget.steps": job.setting.pick(200, 2),
     }
-    task = TrialTask(0, build_config(values, "benchmark"))
+    task = TrialTask(number=0, config=build_config(values, "benchmark"))
     if job.setting.is_tiny:
         return task
     (ending,) = _endings(executor, [task])

@@ -22,7 +22,7 @@ _VALUES = {"model.name": "resnet8", "data.name": "digits", "data.subset": 64, "b
 def prepare(setting: Setting) -> Iterator[Arms]:
     """Ours is the mean difference of a pair of trials, one by each executor; the other arm is what it may be."""
     device = str(setting.device)
-    task = TrialTask(0, build_config(_VALUES, "benchmark"), device=device, threads=1)
+    task = TrialTask(number=0, config=build_config(_VALUES, "benchmark"), device=device, threads=1)
     num_trials = setting.pick(_TRIALS, 2)
     taken: dict[str, list[float]] = {"process": [], "ray": []}
     names = ("process", "ray")

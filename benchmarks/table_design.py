@@ -51,4 +51,4 @@ def train(job: Job, threads: int = 1) -> list[Message]:
     """Trains one configuration in this process, by the code that trains it in a study."""
     from sweep.training.loop.trial import run_trial
 
-    return list(run_trial(TrialTask(job.number, job.config, device="cpu", threads=threads)))
+    return list(run_trial(TrialTask(number=job.number, config=job.config, device="cpu", threads=threads)))

@@ -86,7 +86,13 @@ def _ending(record: TrialRecord, curve: Sequence[Evaluation], costs: Costs) -> E
         "images_per_second": record.config.global_batch_size / costs["step_seconds"],
         "peak_memory_bytes": round(costs["peak_memory_bytes"]),
     }
-    return Ending(record.outcome or "complete", measured, record.device, quality_flags=(), error=record.error)
+    return Ending(
+        outcome=record.outcome or "complete",
+        measurements=measured,
+        device=record.device,
+        quality_flags=(),
+        error=record.error,
+    )
 
 
 def _is_of_the_clock(name: str) -> bool:

@@ -13,7 +13,7 @@ from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.table import load_splits
 from sweep.training.loop.trial import run_trial
 from sweep.training.models.table import build_model
-from sweep.training.steps.step import Normalise
+from sweep.training.steps.step import Normalize
 
 _OUTSIDE_TRAINING = ("setup", "compile", "warmup", "memory", "eval", "checkpoint", "diagnostics")
 
@@ -43,7 +43,7 @@ def train(values: dict[str, Any], device: torch.device) -> Trained:
     Raises:
         ArmsDifferError: when the trial did not complete.
     """
-    task = TrialTask(0, build_config(values, "benchmark"), device=str(device))
+    task = TrialTask(number=0, config=build_config(values, "benchmark"), device=str(device))
     messages = list(run_trial(task))
     ending = messages[-1]
     assert isinstance(ending, Ending)
@@ -79,7 +79,7 @@ def material(values: dict[str, Any], device: torch.device) -> Material:
         parts.append((torch.from_numpy(images.read(every)), torch.from_numpy(images.labels)))
     levels = parts[0][0].double().flatten(0, 2)
     mean, inverse = (values.float()[:, None, None] for values in (levels.mean(0), 1 / levels.std(0, correction=0)))
-    normalise = Normalise(mean, inverse, channels_last=False)
+    normalise = Normalize(mean, inverse, channels_last=False)
     train_part, validation = ((normalise(x).to(device), y.to(device)) for x, y in parts)
     return Material(config, *train_part, validation, device)
 

@@ -105,7 +105,17 @@ class CurveTable:
             seen = np.clip(mean + lift + rng.normal(0.0, self.noise / 2 * early), 0.0, 1.0)
             accuracy = round(float(seen) * NUM_VALIDATION) / NUM_VALIDATION
             share = number / NUM_EVALUATIONS
-            yield Evaluation(number * 10, number, number * 640, seconds * share, 1.0, 1.0 - accuracy, accuracy, 0.1, 64)
+            yield Evaluation(
+                step=number * 10,
+                epoch=number,
+                samples=number * 640,
+                train_seconds=seconds * share,
+                train_loss=1.0,
+                val_loss=1.0 - accuracy,
+                val_accuracy=accuracy,
+                learning_rate=0.1,
+                global_batch_size=64,
+            )
 
     def record(self, index: int, number: int, evaluation: Evaluation | None = None, **fields: object) -> TrialRecord:
         """The trial of a point: running without an evaluation, else complete with that as its last."""

@@ -41,24 +41,26 @@ def holders(_task: TrialTask) -> Iterator[Message]:
     """Tells the processes that it hangs on: itself, the forkserver, and who started that."""
     server = os.getppid()
     starter = int(Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[1])
-    yield Progress(os.getpid(), server, float(starter), 0.0)
+    yield Progress(step=os.getpid(), num_steps=server, epoch=float(starter), images_per_second=0.0)
     _sleep_for_ever()
 
 
 def complete(_task: TrialTask) -> Iterator[Message]:
     for step in range(1, 6):
-        yield Progress(step, 5, step / 10, 100.0)
+        yield Progress(step=step, num_steps=5, epoch=step / 10, images_per_second=100.0)
         yield evaluation(step)
-    yield Ending("complete", {"val_accuracy": 0.5, "num_steps": 5}, device="CPU", quality_flags=("noisy",))
+    yield Ending(
+        outcome="complete", measurements={"val_accuracy": 0.5, "num_steps": 5}, device="CPU", quality_flags=("noisy",)
+    )
 
 
 def diverged(_task: TrialTask) -> Iterator[Message]:
     yield evaluation(1)
-    yield Ending("diverged", {"train_seconds": 1.5}, error=ERROR_TEXT)
+    yield Ending(outcome="diverged", measurements={"train_seconds": 1.5}, error=ERROR_TEXT)
 
 
 def out_of_memory(_task: TrialTask) -> Iterator[Message]:
-    yield Ending("out_of_memory", error="CUDA out of memory. Tried to allocate 2.00 GiB")
+    yield Ending(outcome="out_of_memory", error="CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
 def no_ending(_task: TrialTask) -> Iterator[Message]:
@@ -79,12 +81,14 @@ def endless(task: TrialTask) -> Iterator[Message]:
     step = 0
     while True:
         step += 1
-        yield Progress(step, 10**9, 0.0, float(task.number))
+        yield Progress(step=step, num_steps=10**9, epoch=0.0, images_per_second=float(task.number))
         time.sleep(0.01)
 
 
 def echo_task(task: TrialTask) -> Iterator[Message]:
-    yield Ending("complete", {"seed": task.config.seed, "threads": task.threads or 0}, device=task.device)
+    yield Ending(
+        outcome="complete", measurements={"seed": task.config.seed, "threads": task.threads or 0}, device=task.device
+    )
 
 
 def echo_environment(task: TrialTask) -> Iterator[Message]:
@@ -95,7 +99,7 @@ def echo_environment(task: TrialTask) -> Iterator[Message]:
     environment["sigint_ignored"] = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     environment["torch"] = "torch" in sys.modules
     environment["fds"] = sorted(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    yield Ending("complete", device=task.device, environment=environment)
+    yield Ending(outcome="complete", device=task.device, environment=environment)
 
 
 def interrupted(_task: TrialTask) -> Iterator[Message]:
@@ -107,11 +111,16 @@ def uses_gpu(task: TrialTask) -> Iterator[Message]:
     """Counts the devices that it sees, then asks one for more memory than there is."""
     import torch
 
-    yield Progress(torch.cuda.device_count(), 1, float(torch.ones(4, device=task.device).sum()), 0.0)
+    yield Progress(
+        step=torch.cuda.device_count(),
+        num_steps=1,
+        epoch=float(torch.ones(4, device=task.device).sum()),
+        images_per_second=0.0,
+    )
     try:
         torch.empty(1 << 50, dtype=torch.uint8, device=task.device)
     except torch.OutOfMemoryError:
-        yield Ending("out_of_memory", device=torch.cuda.get_device_name())
+        yield Ending(outcome="out_of_memory", device=torch.cuda.get_device_name())
 
 
 def sigkill(_task: TrialTask) -> Iterator[Message]:
@@ -132,14 +141,14 @@ def exit_code(task: TrialTask) -> Iterator[Message]:
 
 
 def silent_after_ending(_task: TrialTask) -> Iterator[Message]:
-    yield Ending("complete", {"num_steps": 3})
+    yield Ending(outcome="complete", measurements={"num_steps": 3})
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stopped(_task: TrialTask) -> Iterator[Message]:
     yield evaluation(1)
     os.kill(os.getpid(), signal.SIGSTOP)
-    yield Ending("complete")
+    yield Ending(outcome="complete")
 
 
 def hung(_task: TrialTask) -> Iterator[Message]:
@@ -151,8 +160,8 @@ def hung(_task: TrialTask) -> Iterator[Message]:
 
 def burst(_task: TrialTask) -> Iterator[Message]:
     for step in range(20_000):
-        yield Progress(step, 20_000, 0.0, 1.0)
-    yield Ending("complete", error="x" * 1_000_000)
+        yield Progress(step=step, num_steps=20_000, epoch=0.0, images_per_second=1.0)
+    yield Ending(outcome="complete", error="x" * 1_000_000)
 
 
 def nonsense(_task: TrialTask) -> Iterator[Message]:
@@ -184,7 +193,7 @@ def with_workers(_task: TrialTask) -> Iterator[Message]:
 
     process = context.Process(target=worker, daemon=False)
     process.start()
-    yield Progress(os.getpid(), process.pid or 0, float(receiver.recv()), 0.0)
+    yield Progress(step=os.getpid(), num_steps=process.pid or 0, epoch=float(receiver.recv()), images_per_second=0.0)
     threading.Thread(target=_sleep_for_ever, daemon=True).start()
     _sleep_for_ever()
 
@@ -198,8 +207,8 @@ def ends_with_workers(_task: TrialTask) -> Iterator[Message]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             _sleep_for_ever()
         pids.append(pid)
-    yield Progress(os.getpid(), pids[0], float(pids[1]), 0.0)
-    yield Ending("complete")
+    yield Progress(step=os.getpid(), num_steps=pids[0], epoch=float(pids[1]), images_per_second=0.0)
+    yield Ending(outcome="complete")
 
 
 def threads(task: TrialTask) -> Iterator[Message]:
@@ -213,7 +222,7 @@ def threads(task: TrialTask) -> Iterator[Message]:
         left = (left @ left).clamp(0, 1)
     seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
     num_threads = len(list(Path("/proc/self/task").iterdir()))
-    yield Ending("complete", {"cores": cpu_seconds / seconds, "num_threads": num_threads})
+    yield Ending(outcome="complete", measurements={"cores": cpu_seconds / seconds, "num_threads": num_threads})
 
 
 def describe(device: str, threads: int | None) -> dict[str, Any]:
@@ -228,9 +237,9 @@ def takes_two_gibibytes(_task: TrialTask) -> Iterator[Message]:
     try:
         taken = bytearray(2 << 30)
     except MemoryError:
-        yield Ending("out_of_memory")
+        yield Ending(outcome="out_of_memory")
         return
-    yield Ending("complete", {"num_steps": len(taken)})
+    yield Ending(outcome="complete", measurements={"num_steps": len(taken)})
 
 
 def leaves(_task: TrialTask) -> Iterator[Message]:
@@ -238,9 +247,9 @@ def leaves(_task: TrialTask) -> Iterator[Message]:
     step = 0
     while not LIFELINE.is_asked_to_leave:
         step += 1
-        yield Progress(step, 10**9, 0.0, 1.0)
+        yield Progress(step=step, num_steps=10**9, epoch=0.0, images_per_second=1.0)
         time.sleep(0.01)
-    yield Ending("cancelled", {"num_steps": step}, cause="left")
+    yield Ending(outcome="cancelled", measurements={"num_steps": step}, cause="left")
 
 
 def beats(_task: TrialTask) -> Iterator[Message]:
@@ -249,7 +258,7 @@ def beats(_task: TrialTask) -> Iterator[Message]:
     for _ in range(20_000):
         LIFELINE.beat()
     Path(os.environ["BEATS_FILE"]).touch()
-    yield Ending("complete")
+    yield Ending(outcome="complete")
 
 
 def describe_one_oddly(_device: str, _threads: int | None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def make_ending(index: int, outcome: Outcome = "complete", **fields: Any) -> End
         "total_seconds": 20.0 + index,
     }
     values: dict[str, Any] = {"measurements": measured, "device": "cpu", "environment": ENVIRONMENT, **fields}
-    return Ending(outcome, **values)
+    return Ending(outcome=outcome, **values)
 
 
 def make_evaluation(step: int, val_accuracy: float = 0.5, **fields: Any) -> Evaluation:

@@ -72,7 +72,7 @@ def ending(config: TrialConfig) -> Ending:
         "num_epochs": told.epoch,
         "step_seconds_median": step_seconds(config),
     }
-    return Ending("complete", measured, "test device")
+    return Ending(outcome="complete", measurements=measured, device="test device")
 
 
 def write_table(folder: Path, spec: StudySpec | None = None, num_seeds: int = 3, num_rows: int | None = None) -> Path:

@@ -19,7 +19,7 @@ from sweep.analysis.answer.answer import USES
 from sweep.analysis.answer.choice import config_of
 from sweep.analysis.answer.commands import called, run_more, run_variant
 from sweep.analysis.answer.recommend import as_document
-from sweep.analysis.claims.findings import findings, findings_document
+from sweep.analysis.claims.findings import evaluate_claims, findings_document
 from sweep.cli.arguments import parse_sets
 from sweep.config.errors import InputError
 from sweep.config.study import load_study
@@ -269,7 +269,7 @@ def test_holes_in_the_records_are_no_crash(seed: int) -> None:
     answer = as_document(recommend(frames))
     json.dumps(answer, allow_nan=False)
     assert all(use["config"] or use["missing"] for use in answer["uses"].values())  # an answer, or how to get one
-    json.dumps(findings_document(findings(frames)), allow_nan=False)
+    json.dumps(findings_document(evaluate_claims(frames)), allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training import vision
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.mixing import Mixing, mix_images
+from sweep.training.data.mixing import SampleMixer, mix_images
 from sweep.training.data.randaugment import OPERATIONS, apply_operations
-from sweep.training.data.windows import epoch_windows
+from sweep.training.data.windows import cut_epoch
 from sweep.training.loop.trial import run_trial
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def images(count: int, side: int = 8, channels: int = 3) -> ArrayImages:
 
 
 def epoch(feeder: Feeder, count: int, micro: int, number: int = 0) -> tuple[Tensor, Tensor]:
-    windows = epoch_windows(count, 4 * micro, micro)
+    windows = cut_epoch(count, 4 * micro, micro)
     feeder.begin_epoch(number, windows)
     batches = [batch for window in windows for batch in feeder.micro_batches(window)]
     return torch.cat([each for each, _ in batches]), torch.cat([labels for _, labels in batches])
@@ -108,7 +108,7 @@ def test_streamed_equals_resident_and_no_micro_batch_matters(settings: dict[str,
 
 
 def test_mixup_is_a_weighted_mean_of_two_images_and_their_labels() -> None:
-    mixing = Mixing(config(regularization__mixup=0.4), 100, 8, 10)
+    mixing = SampleMixer(config(regularization__mixup=0.4), 100, 8, 10)
     mixing.begin_epoch(0)
     stock, part = images(100), slice(10, 60)
     where = mixing.positions(part)
@@ -128,7 +128,7 @@ def test_mixup_is_a_weighted_mean_of_two_images_and_their_labels() -> None:
 
 
 def test_cutmix_takes_a_box_and_its_area_from_the_partner() -> None:
-    mixing = Mixing(config(regularization__cutmix=1.0), 200, 16, 10)
+    mixing = SampleMixer(config(regularization__cutmix=1.0), 200, 16, 10)
     mixing.begin_epoch(0)
     own, other = (
         torch.full((200, 16, 16, 1), 10, dtype=torch.uint8),
@@ -146,7 +146,7 @@ def test_cutmix_takes_a_box_and_its_area_from_the_partner() -> None:
 
 
 def test_with_both_a_coin_decides() -> None:
-    mixing = Mixing(config(regularization__mixup=50.0, regularization__cutmix=1.0), 400, 8, 2)
+    mixing = SampleMixer(config(regularization__mixup=50.0, regularization__cutmix=1.0), 400, 8, 2)
     mixing.begin_epoch(0)
     own, other = torch.full((400, 8, 8, 1), 0, dtype=torch.uint8), torch.full((400, 8, 8, 1), 200, dtype=torch.uint8)
     mixed, _ = mixing(torch.cat([own, other]), torch.zeros(800, dtype=torch.int64), slice(0, 400))
@@ -155,7 +155,7 @@ def test_with_both_a_coin_decides() -> None:
 
 
 def test_partners_are_a_permutation_and_change_by_epoch() -> None:
-    mixing = Mixing(config(regularization__mixup=1.0), 60, 8, 10)
+    mixing = SampleMixer(config(regularization__mixup=1.0), 60, 8, 10)
     partners = []
     for number in (0, 1):
         mixing.begin_epoch(number)
@@ -174,7 +174,7 @@ def test_mixing_rounds_to_the_nearest_level() -> None:
 def losses(**values: object) -> list[float]:
     settings = {"data.subset": 300, "budget.epochs": 2.0, "model.norm": "group", "precision.dtype": "fp64"}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(0, build_config(settings, "test"), device="cpu"))
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return [message.train_loss for message in messages if isinstance(message, Evaluation)]

@@ -56,7 +56,7 @@ def train(**values: object) -> tuple[list[tuple[float, ...]], Ending]:
     settings = {"data.subset": 300, "budget.epochs": 2.0, "precision.dtype": "fp64", "batch.global": 128}
     settings |= {"model.name": "limited_resnet8", "model.norm": "group", "optimizer.lr": 0.02}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(0, build_config(settings, "test"), device="cpu"))
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
     assert isinstance(ending, Ending)
     told = [message for message in messages if isinstance(message, Evaluation)]
     return [(each.step, each.train_loss, each.val_loss, each.val_accuracy) for each in told], ending

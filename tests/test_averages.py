@@ -8,19 +8,19 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from sweep.config.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import rehearse
-from sweep.training.models.image_shape import ImageShape
+from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import build_model
 from sweep.training.recipe.ema import Ema
 from sweep.training.recipe.optimizers import build_optimizer
 from sweep.training.recipe.precision import make_precision, place_model
 from sweep.training.recipe.schedule_free import ScheduleFree
-from sweep.training.steps.averaged_weights import evaluated_model
-from sweep.training.steps.setup import prepare
-from sweep.training.steps.step import Batch, Normalise, Step, evaluate
+from sweep.training.steps.averaged_weights import averaged_model
+from sweep.training.steps.setup import prepare_training
+from sweep.training.steps.step import Batch, Normalize, Step, evaluate_model
 from sweep.training.steps.trial_state import TrialState
 
 CPU = torch.device("cpu")
@@ -47,7 +47,7 @@ def make_step(settings: TrialConfig) -> Step:
         model,
         model,
         build_optimizer(settings, model),
-        Normalise(mean, inverse, settings.precision.channels_last),
+        Normalize(mean, inverse, settings.precision.channels_last),
         precision,
         settings.regularization,
         ema=Ema(model, decay) if decay else None,
@@ -59,8 +59,8 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def accuracy_of(step: Step) -> tuple[float, float]:
-    with evaluated_model(step, lambda: [batch(seed=9)]) as model:
-        return evaluate(model, step.normalise, step.precision, [batch(seed=2)])
+    with averaged_model(step, lambda: [batch(seed=9)]) as model:
+        return evaluate_model(model, step.normalise, step.precision, [batch(seed=2)])
 
 
 def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
@@ -88,8 +88,8 @@ def test_ema_is_what_is_evaluated() -> None:
     assert step.ema is not None
     for index in range(4):
         step([batch(seed=index)], 64)
-    plain = evaluate(step.model, step.normalise, step.precision, [batch(seed=2)])
-    assert accuracy_of(step) == evaluate(step.ema.model, step.normalise, step.precision, [batch(seed=2)]) != plain
+    plain = evaluate_model(step.model, step.normalise, step.precision, [batch(seed=2)])
+    assert accuracy_of(step) == evaluate_model(step.ema.model, step.normalise, step.precision, [batch(seed=2)]) != plain
 
 
 def test_ema_goes_with_its_state() -> None:
@@ -129,7 +129,7 @@ def test_schedule_free_is_evaluated_at_its_average_with_statistics_of_it() -> No
         step([batch(seed=index)], 64)
     trained = tensors(step.model)
     images = step.normalise(batch(seed=9)[0])
-    with evaluated_model(step, lambda: [batch(seed=9)]) as model:
+    with averaged_model(step, lambda: [batch(seed=9)]) as model:
         for name, parameter in model.named_parameters():
             assert not torch.equal(parameter, trained[name]), name
         model.eval()
@@ -149,7 +149,7 @@ def test_frozen_statistics_are_not_measured_anew() -> None:
     step([batch()], 64)
     before = step.model.get_buffer("1.running_mean").clone()
     later = step.model.get_buffer("5.0.bn1.running_mean").clone()
-    with evaluated_model(step, lambda: [batch(seed=9)]):
+    with averaged_model(step, lambda: [batch(seed=9)]):
         assert torch.equal(step.model.get_buffer("1.running_mean"), before)
         assert not torch.equal(step.model.get_buffer("5.0.bn1.running_mean"), later)
 
@@ -157,7 +157,7 @@ def test_frozen_statistics_are_not_measured_anew() -> None:
 def task(**values: object) -> TrialTask:
     settings = {"data.subset": 300, "budget.epochs": 4.0, "batch.micro": 32}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    return TrialTask(0, build_config(settings, "test"), device="cpu")
+    return TrialTask(number=0, config=build_config(settings, "test"), device="cpu")
 
 
 def run(trial: TrialTask) -> tuple[list[Evaluation], Ending]:
@@ -177,23 +177,23 @@ def run(trial: TrialTask) -> tuple[list[Evaluation], Ending]:
 )
 def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: dict[str, object]) -> None:
     path = tmp_path / "model.safetensors"
-    trial = TrialTask(0, task(**settings).config, device="cpu", weights_path=str(path))
+    trial = TrialTask(number=0, config=task(**settings).config, device="cpu", weights_path=str(path))
     evaluations, ending = run(trial)
     assert ending.measurements["val_accuracy"] > 0.7
-    work = prepare(trial.config, CPU)
+    work = prepare_training(trial.config, CPU)
     work.model.load_state_dict(load_file(path))
     validation = work.batches_of(work.splits.validation)
-    found = evaluate(work.model, work.step.normalise, work.step.precision, validation())
+    found = evaluate_model(work.model, work.step.normalise, work.step.precision, validation())
     assert found == pytest.approx((evaluations[-1].val_loss, evaluations[-1].val_accuracy), rel=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
 def test_rehearsal_leaves_averages_as_they_were(settings: dict[str, object]) -> None:
-    work = prepare(task(**settings).config, CPU)
+    work = prepare_training(task(**settings).config, CPU)
     before = tensors(work.model)
-    rehearse(work, TrialState().ledger)
+    warm_up_trial(work, TrialState().ledger)
     assert work.step.ema is None or work.step.ema.num_updates == 0
-    with evaluated_model(work.step, work.train_batches) as model:
+    with averaged_model(work.step, work.train_batches) as model:
         names = [name for name, _ in model.named_parameters()]
         assert all(torch.equal(model.get_parameter(name), before[name]) for name in names)
     assert not work.step.optimizer.state

@@ -9,7 +9,7 @@ import torch
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.measurement.noise_scale import Moments, NoiseScale, estimate
+from sweep.measurement.noise_scale import NoiseMoments, NoiseScale, estimate_moments
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.batch_planner import BatchPlanner
 from sweep.training.data.windows import Window
@@ -103,7 +103,7 @@ def test_taking_back_gives_the_same_samples_in_smaller_micro_batches() -> None:
 
 def evaluations(**values: object) -> tuple[list[Evaluation], Ending]:
     settings = {"data__subset": 320, "budget__epochs": 6.0, "batch__micro": 16, "optimizer__lr": 0.01, **values}
-    *messages, ending = run_trial(TrialTask(0, config(**settings), device="cpu"))
+    *messages, ending = run_trial(TrialTask(number=0, config=config(**settings), device="cpu"))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return [message for message in messages if isinstance(message, Evaluation)], ending
@@ -183,16 +183,16 @@ def test_impossible_schedules_are_refused(values: dict[str, object], message: st
 def test_the_estimate_inverts_the_expectations_exactly() -> None:
     # E|G_B|^2 = |G|^2 + tr(S) / B for whatever sizes
     square, trace, sizes = 3.0, 50.0, [8, 24, 16, 5]
-    found = estimate([square + trace / size for size in sizes], sizes, square + trace / sum(sizes))
+    found = estimate_moments([square + trace / size for size in sizes], sizes, square + trace / sum(sizes))
     assert found.squared_gradient == pytest.approx(square, rel=1e-12)
     assert found.noise_trace == pytest.approx(trace, rel=1e-12)
     # two equal micro batches: the formulas of the paper
     small, big = square + trace / 8, square + trace / 16
-    found = estimate([small, small], [8, 8], big)
+    found = estimate_moments([small, small], [8, 8], big)
     assert found.squared_gradient == pytest.approx((16 * big - 8 * small) / (16 - 8), rel=1e-12)
     assert found.noise_trace == pytest.approx((small - big) / (1 / 8 - 1 / 16), rel=1e-12)
     with pytest.raises(ValueError, match="two micro batches"):
-        estimate([1.0], [8], 1.0)
+        estimate_moments([1.0], [8], 1.0)
 
 
 def test_the_estimate_is_unbiased_on_gradients_of_known_noise() -> None:
@@ -202,7 +202,7 @@ def test_the_estimate_is_unbiased_on_gradients_of_known_noise() -> None:
     for _ in range(8000):
         micro = [gradient + generator.normal(0, deviation, 50) / math.sqrt(size) for size in sizes]
         whole = sum(size * each for size, each in zip(sizes, micro, strict=True)) / sum(sizes)
-        found = estimate([float(each @ each) for each in micro], sizes, float(whole @ whole))
+        found = estimate_moments([float(each @ each) for each in micro], sizes, float(whole @ whole))
         average += found
         scale.add(found)
     true_square, true_trace = float(gradient @ gradient), 50 * deviation**2
@@ -214,14 +214,14 @@ def test_the_estimate_is_unbiased_on_gradients_of_known_noise() -> None:
 def test_the_average_has_no_pull_to_zero_and_no_value_without_a_signal() -> None:
     scale = NoiseScale(decay=0.9)
     assert scale.value is None
-    scale.add(Moments(2.0, 30.0))
-    assert scale.averages == pytest.approx(Moments(2.0, 30.0))
-    scale.add(Moments(4.0, 30.0))
-    assert scale.averages == pytest.approx(Moments((0.9 * 2 + 4) / 1.9, 30.0))
+    scale.add(NoiseMoments(2.0, 30.0))
+    assert scale.averages == pytest.approx(NoiseMoments(2.0, 30.0))
+    scale.add(NoiseMoments(4.0, 30.0))
+    assert scale.averages == pytest.approx(NoiseMoments((0.9 * 2 + 4) / 1.9, 30.0))
     other = NoiseScale(decay=0.9)
     other.load_state_dict(scale.state_dict())
     assert other.value == scale.value == pytest.approx(30.0 * 1.9 / (0.9 * 2 + 4))
-    scale.add(Moments(-100.0, 30.0))
+    scale.add(NoiseMoments(-100.0, 30.0))
     assert scale.value is None
 
 
@@ -235,7 +235,7 @@ def test_the_meter_sees_each_gradient_and_leaves_their_sum_as_it_is() -> None:
         gradients = torch.autograd.grad(model(part).square().sum(1).mean(), list(model.parameters()))
         return float(sum(gradient.square().sum() for gradient in gradients))
 
-    expected = estimate([square(part) for part, _ in parts], sizes, square(inputs))
+    expected = estimate_moments([square(part) for part, _ in parts], sizes, square(inputs))
     for part, size in parts:
         torch.autograd.backward(1024 * model(part).square().sum(1).mean() * (size / 24))
     plain = [parameter.grad for parameter in model.parameters()]

@@ -10,7 +10,7 @@ from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config, replace
 from sweep.records.messages import INFEASIBLE, Ending, Evaluation, Progress, TrialTask
 from sweep.training.loop.trial import run_trial
-from sweep.training.steps.budget import Budget, EvaluationPoints, Mark
+from sweep.training.steps.budget import Budget, EvaluationSchedule, TrainingPoint
 
 
 def budget(*, is_growing: bool = False, **values: object) -> Budget:
@@ -22,28 +22,28 @@ def test_steps_are_counted_where_their_number_is_known() -> None:
     for values, steps in [({"steps": 7}, 7), ({"epochs": 2.5}, 10), ({"samples": 250}, 10), ({"epochs": 0.01}, 1)]:
         found = budget(**values)
         assert found.num_steps == steps
-        assert [found.is_spent(Mark(count, 0, 1e9)) for count in (steps - 1, steps)] == [False, True]
-        assert found.position(Mark(3, 96, 0.0)) == 3
-        assert found.share(Mark(steps, 0, 0.0)) == 1.0
+        assert [found.is_spent(TrainingPoint(count, 0, 1e9)) for count in (steps - 1, steps)] == [False, True]
+        assert found.position(TrainingPoint(3, 96, 0.0)) == 3
+        assert found.share(TrainingPoint(steps, 0, 0.0)) == 1.0
 
 
 def test_a_growing_batch_is_counted_in_samples_and_its_steps_are_nominal() -> None:
     found = budget(epochs=2.0, is_growing=True)
     assert found.num_steps == 8
-    assert found.position(Mark(1, 50, 0.0)) == pytest.approx(2.0)
-    assert not found.is_spent(Mark(50, 199, 0.0))
-    assert found.is_spent(Mark(1, 200, 0.0))
-    assert found.position(Mark(1, 200, 0.0)) < 8
-    assert found.expected_steps(Mark(3, 100, 0.0)) == 6
-    assert budget(steps=5, is_growing=True).is_spent(Mark(5, 1, 0.0))
+    assert found.position(TrainingPoint(1, 50, 0.0)) == pytest.approx(2.0)
+    assert not found.is_spent(TrainingPoint(50, 199, 0.0))
+    assert found.is_spent(TrainingPoint(1, 200, 0.0))
+    assert found.position(TrainingPoint(1, 200, 0.0)) < 8
+    assert found.expected_steps(TrainingPoint(3, 100, 0.0)) == 6
+    assert budget(steps=5, is_growing=True).is_spent(TrainingPoint(5, 1, 0.0))
 
 
 def test_seconds_are_train_seconds_and_schedules_follow_their_share() -> None:
     found = budget(seconds=20.0)
     found.expect_step_seconds(0.05)
     assert found.num_steps == 400
-    assert found.position(Mark(7, 0, 5.0)) == pytest.approx(100.0)
-    assert [found.is_spent(Mark(1, 1, seconds)) for seconds in (19.99, 20.0)] == [False, True]
+    assert found.position(TrainingPoint(7, 0, 5.0)) == pytest.approx(100.0)
+    assert [found.is_spent(TrainingPoint(1, 1, seconds)) for seconds in (19.99, 20.0)] == [False, True]
     other = budget(seconds=20.0)
     other.load_state_dict(found.state_dict())
     assert other.num_steps == 400
@@ -68,7 +68,7 @@ def test_setting_one_budget_replaces_the_others() -> None:
 
 def test_evaluations_come_at_epochs_and_at_most_fifty() -> None:
     def points(num_epochs: int, step: int) -> list[int]:
-        found = EvaluationPoints(100, num_epochs, until_target=False)
+        found = EvaluationSchedule(100, num_epochs, until_target=False)
         ends = range(step, 100 * num_epochs + 1, step)
         return [after for after in ends if found.is_passed(after - step, after)]
 
@@ -78,7 +78,7 @@ def test_evaluations_come_at_epochs_and_at_most_fifty() -> None:
 
 
 def test_until_a_target_all_batch_sizes_are_asked_at_the_same_samples() -> None:
-    found = EvaluationPoints(1000, 100, until_target=True)
+    found = EvaluationSchedule(1000, 100, until_target=True)
     passed = [after for after in range(1, 100_001) if found.is_passed(after - 1, after)]
     assert passed[:20] == [250 * count for count in range(1, 21)]
     gaps = [later / earlier for earlier, later in pairwise(passed[20:])]
@@ -94,7 +94,7 @@ def test_until_a_target_all_batch_sizes_are_asked_at_the_same_samples() -> None:
 def train(**values: object) -> tuple[list[Evaluation], Ending]:
     settings: dict[str, Any] = {"data.subset": 300, "optimizer.lr": 0.05, "seed": 1}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(0, build_config(settings, "test"), device="cpu"))
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
     assert isinstance(ending, Ending)
     assert all(message.num_steps >= message.step for message in messages if isinstance(message, Progress))
     return [message for message in messages if isinstance(message, Evaluation)], ending

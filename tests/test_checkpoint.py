@@ -20,8 +20,8 @@ from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, encode_task
 from sweep.training.checkpoints.checkpoint import CheckpointFolder
-from sweep.training.checkpoints.random_state import Randomness
-from sweep.training.checkpoints.serialization import pack, unpack
+from sweep.training.checkpoints.random_state import RandomState
+from sweep.training.checkpoints.serialization import pack_state, unpack_state
 from sweep.training.loop.trial import run_trial
 
 
@@ -50,20 +50,20 @@ def test_any_nested_state_comes_back_as_it_was() -> None:
         "nothing": torch.zeros(0),
         "images": channels_last,
     }
-    again = unpack(*pack(state))
+    again = unpack_state(*pack_state(state))
     assert str(again) == str(state)
     assert list(again) == list(state)
     assert again["images"].stride() == channels_last.stride()
     assert torch.equal(again["images"], channels_last)
     with pytest.raises(TypeError, match=r"a\.1: a set cannot be kept"):
-        pack({"a": [1, {2}]})
+        pack_state({"a": [1, {2}]})
 
 
 def test_randomness_goes_on_where_it_was() -> None:
-    randomness = Randomness(torch.device("cpu"))
+    randomness = RandomState(torch.device("cpu"))
     random.gauss(0, 1)  # leaves half of a pair behind
     np.random.standard_normal()
-    state = unpack(*pack(randomness.state_dict()))
+    state = unpack_state(*pack_state(randomness.state_dict()))
 
     def draw() -> list[float]:
         numbers = [random.gauss(0, 1), random.random(), np.random.standard_normal(), np.random.rand()]
@@ -119,7 +119,9 @@ def task(tmp_path: Path | None, **values: object) -> TrialTask:
     settings = {"data.subset": 300, "budget.epochs": 3.0, "seed": 3, "optimizer.lr": 0.02, "model.dropout": 0.1}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
     folder = str(tmp_path / "checkpoints") if tmp_path else None
-    return TrialTask(0, build_config(settings, "test"), device="cpu", checkpoint_dir=folder, checkpoint_seconds=0.0)
+    return TrialTask(
+        number=0, config=build_config(settings, "test"), device="cpu", checkpoint_dir=folder, checkpoint_seconds=0.0
+    )
 
 
 def until(messages: Iterator[Message], step: int) -> list[Message]:
@@ -209,7 +211,7 @@ def test_the_time_between_two_attempts_is_nowhere(monkeypatch: pytest.MonkeyPatc
     with first.phase("step"):
         clock.pass_seconds(20.0)
     first.windows.append(StepWindow(0.02, 3, 96, True))
-    state = unpack(*pack(first.state_dict()))
+    state = unpack_state(*pack_state(first.state_dict()))
     clock.pass_seconds(500.0)
     second = Ledger()
     with second.phase("setup"):
@@ -228,7 +230,7 @@ def test_what_a_checkpoint_takes_is_not_training(tmp_path: Path, monkeypatch: py
         written.append(path)
         time.sleep(0.2)
 
-    monkeypatch.setattr("sweep.training.checkpoints.checkpoint.write_whole", slow)
+    monkeypatch.setattr("sweep.training.checkpoints.checkpoint.write_atomically", slow)
     *_, ending = run_trial(task(tmp_path))
     assert isinstance(ending, Ending)
     measured, slept = ending.measurements, 0.2 * len(written)
@@ -250,7 +252,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_trial(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sweep.training.checkpoints.checkpoint.write_whole", full)
+    monkeypatch.setattr("sweep.training.checkpoints.checkpoint.write_atomically", full)
     *_, ending = run_trial(task(tmp_path))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete"

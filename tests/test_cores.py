@@ -67,12 +67,12 @@ def test_a_machine_that_tells_nothing_is_divided_by_number(tmp_path: Path, monke
 def places(task: TrialTask) -> Iterator[Message]:
     """Says on which cores it may run, and with how many threads; waits for as many seconds as its seed says."""
     time.sleep(task.config.seed)
-    yield Ending("complete", error=f"{sorted(os.sched_getaffinity(0))} {task.threads}")
+    yield Ending(outcome="complete", error=f"{sorted(os.sched_getaffinity(0))} {task.threads}")
 
 
 def said(executor: ProcessExecutor, count: int) -> set[str]:
     for number in range(count):
-        executor.start(TrialTask(number, TrialConfig(seed=1)))
+        executor.start(TrialTask(number=number, config=TrialConfig(seed=1)))
     found: list[str] = []
     deadline = time.monotonic() + 60
     while len(found) < count:
@@ -91,6 +91,6 @@ def test_trials_at_once_run_on_cores_of_their_own() -> None:
         executor.divide(2)
         assert executor.slots == 2
         assert said(executor, 2) == {f"{sorted(share)} {len(allowed) // 2}" for share in shares}
-        executor.start(TrialTask(0, TrialConfig(seed=1)))
+        executor.start(TrialTask(number=0, config=TrialConfig(seed=1)))
         with pytest.raises(RuntimeError, match=r"cannot be divided.*\[0\]"):
             executor.divide(1)

@@ -21,7 +21,7 @@ from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
-from sweep.training.data.windows import epoch_windows
+from sweep.training.data.windows import cut_epoch
 from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
 from sweep.training.ranks.launcher import _Heard, run_ranks
@@ -45,7 +45,9 @@ def task(plugin: str | None = None, weights: Path | None = None, **values: objec
         load_plugin(plugin)
     settings = {key.replace("__", "."): value for key, value in values.items()}
     config = build_config({"data.subset": 300, "seed": 3, "distributed.world_size": 2, **settings}, "test")
-    return TrialTask(0, config, device="cpu", plugin=plugin, weights_path=str(weights) if weights else None)
+    return TrialTask(
+        number=0, config=config, device="cpu", plugin=plugin, weights_path=str(weights) if weights else None
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +87,7 @@ def await_childless(pid: int) -> None:
 @pytest.mark.parametrize("num_samples", [1, 17, 64, 100, 129])
 def test_the_ranks_share_every_window(size: int, num_samples: int) -> None:
     micro = 8
-    windows = epoch_windows(num_samples, 64, micro * size)
+    windows = cut_epoch(num_samples, 64, micro * size)
     for window in windows:
         shares = [World(rank, size).deal(window) for rank in range(size)]
         taken = [index for share in shares for part in share.slices for index in range(part.start, part.stop)]

@@ -21,7 +21,7 @@ from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "docs/architecture.md", ROOT / "docs/studies.md"]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -77,7 +77,7 @@ def test_the_plug_in_trains(tmp_path: Path) -> None:
     plugin = str(example("mine.py", tmp_path))
     load_plugin(plugin)
     values = {"model.name": "perceptron", "data.name": "stripes", "budget.epochs": 5.0}
-    *messages, ending = run_trial(TrialTask(0, build_config(values, "test"), device="cpu", plugin=plugin))
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu", plugin=plugin))
     assert isinstance(ending, Ending)
     assert (ending.outcome, ending.error) == ("complete", "")
     assert ending.measurements["num_parameters"] == 64 * 64 + 64 + 64 * 2 + 2
@@ -121,7 +121,7 @@ def test_the_executor_lets_a_trial_leave(tmp_path: Path, monkeypatch: pytest.Mon
         assert (heard[-1].outcome, heard[-1].cause) == ("cancelled", "left")
 
 
-@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)

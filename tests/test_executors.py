@@ -53,7 +53,7 @@ def test_messages_arrive_whole_and_in_order(make: Make) -> None:
 def test_a_diverged_trial_keeps_its_measurements_and_text(make: Make) -> None:
     *before, ending = run(make("diverged"), task())
     assert before == [executor_runners.evaluation(1)]
-    assert ending == Ending("diverged", {"train_seconds": 1.5}, error=executor_runners.ERROR_TEXT)
+    assert ending == Ending(outcome="diverged", measurements={"train_seconds": 1.5}, error=executor_runners.ERROR_TEXT)
 
 
 def test_out_of_memory_is_passed_on(make: Make) -> None:
@@ -76,7 +76,9 @@ def test_a_trial_that_breaks_off_has_crashed_and_says_why(make: Make, runner: st
 
 def test_the_task_arrives_as_it_was_given(make: Make) -> None:
     given = TrialTask(number=5, config=TrialConfig(seed=77), threads=1)
-    assert run(make("echo_task"), given) == [Ending("complete", {"seed": 77, "threads": 1}, device="cpu")]
+    assert run(make("echo_task"), given) == [
+        Ending(outcome="complete", measurements={"seed": 77, "threads": 1}, device="cpu")
+    ]
 
 
 def test_one_trial_after_the_other_and_none_twice(make: Make) -> None:

@@ -76,7 +76,7 @@ def first_steps(micro: int, accumulation: int) -> float:
 )
 def test_the_amount_is_what_a_trial_does(values: dict[str, Any]) -> None:
     wanted = build_config({"data.subset": 200, **values}, "test")
-    said = list(run_trial(TrialTask(0, wanted, device="cpu")))
+    said = list(run_trial(TrialTask(number=0, config=wanted, device="cpu")))
     ending = said[-1]
     assert isinstance(ending, Ending)
     amount = amount_of(wanted, 200)

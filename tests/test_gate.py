@@ -172,7 +172,7 @@ def test_a_study_of_which_nothing_fits_ends_with_the_reason(store: Store) -> Non
 
 
 def failing(outcome: Outcome, error: str = "") -> Ending:
-    return Ending(outcome, error=error)
+    return Ending(outcome=outcome, error=error)
 
 
 def heard(key: str, values: list[float], outcome: Outcome, *, has_complete: bool = False) -> str:

@@ -45,7 +45,9 @@ def task(weights: Path, checkpoints: Path | None = None, **values: Any) -> Trial
     }
     settings |= {key.replace("__", "."): value for key, value in values.items()}
     folder = str(checkpoints) if checkpoints else None
-    task = TrialTask(0, build_config(settings, "test"), device="cpu", checkpoint_dir=folder, weights_path=str(weights))
+    task = TrialTask(
+        number=0, config=build_config(settings, "test"), device="cpu", checkpoint_dir=folder, weights_path=str(weights)
+    )
     return replace(task, checkpoint_seconds=NEVER, threads=1)
 
 
@@ -269,7 +271,7 @@ def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:
 
 
 def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
-    ending = Ending("complete", {"train_seconds": 30.0}, training_spans=((0.0, 4.0), (5.0, 11.0)))
+    ending = Ending(outcome="complete", measurements={"train_seconds": 30.0}, training_spans=((0.0, 4.0), (5.0, 11.0)))
     assert _of_all_attempts({"energy_joules": 100.0, "power_watts": 10.0}, ending) == {
         "energy_joules": 300.0,
         "power_watts": 10.0,

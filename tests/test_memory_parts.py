@@ -19,7 +19,7 @@ from reports.figures.all_figures import drawn
 from reports.figures.fronts import fronts
 from reports.figures.memory_parts import memory_parts
 from reports.page.html import page
-from sweep.analysis.trial_shapes import probe_rows
+from sweep.analysis.trial_shapes import match_probes
 from sweep.config.trial_config import TrialConfig, build_config, flatten
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.queryable import QueryableExecutor
@@ -73,16 +73,16 @@ def test_a_trial_has_the_shape_that_the_prober_would_say(changes: dict[str, Any]
     config = config_of(**changes)
     assert (shape_of(config) == shape_of(config_of())) == is_same
     trials = evidence_of([trial(0, config)], []).trials
-    assert probe_rows(trials, pd.DataFrame([probe(config_of())])).tolist() == [0 if is_same else -1]
+    assert match_probes(trials, pd.DataFrame([probe(config_of())])).tolist() == [0 if is_same else -1]
     elsewhere = pd.DataFrame([probe(config_of(), device="cuda: other")])
-    assert probe_rows(trials, elsewhere).tolist() == [-1]
+    assert match_probes(trials, elsewhere).tolist() == [-1]
 
 
 def test_two_micro_batches_stand_for_many_and_a_growing_batch_for_none() -> None:
     several, growing = config_of(batch__accumulation=4), config_of(batch__schedule="linear", batch__schedule_factor=4)
     trials = evidence_of([trial(0, several), trial(1, growing)], []).trials
     made = pd.DataFrame([probe(config_of(batch__accumulation=2)), probe(config_of())])
-    assert probe_rows(trials, made).tolist() == [0, -1]
+    assert match_probes(trials, made).tolist() == [0, -1]
 
 
 def test_a_doubtful_trial_tells_what_an_unhurried_probe_took() -> None:
@@ -174,7 +174,7 @@ def test_what_was_trained_is_estimated_and_kept_beside_its_probe(tmp_path: Path)
         assert sum(kept.forecast.values()) == estimate_memory(smallest).peak_memory_bytes
         # a probe that comes later takes the row and leaves the estimate
         measured = {"peak_memory_bytes": 7, "step_seconds_mean": 0.1}
-        ending = Ending("complete", measured, foresight.device_class)
+        ending = Ending(outcome="complete", measurements=measured, device=foresight.device_class)
         again = Forecaster(records_spec(), executor, None, executor.describe(), "cpu")
         again.prober.used[kept.shape_key] = probe_record(kept.shape_key, shape.text, 16, ending, 0.0)
         again.keep_in(store)

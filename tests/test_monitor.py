@@ -352,12 +352,18 @@ def trains_for_a_moment(task: TrialTask) -> Iterator[Message]:
     time.sleep(0.2)
     reference = (task.config.seed or 10) / 1000
     measured: dict[str, float | int] = {"val_accuracy": 0.5, "reference_seconds": reference}
-    yield Ending("complete", measured, "a machine", {"device": "a machine"}, ("few_steps",),
-                 training_spans=((began, time.perf_counter()),))  # fmt: skip
+    yield Ending(
+        outcome="complete",
+        measurements=measured,
+        device="a machine",
+        environment={"device": "a machine"},
+        quality_flags=("few_steps",),
+        training_spans=((began, time.perf_counter()),),
+    )
 
 
 def train(executor: MonitoredExecutor, number: int, seed: int = 0) -> Ending:
-    executor.start(TrialTask(number, build_config({"seed": seed}, "test")))
+    executor.start(TrialTask(number=number, config=build_config({"seed": seed}, "test")))
     while True:
         for _, message in executor.poll(5.0):
             assert isinstance(message, Ending)

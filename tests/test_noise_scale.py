@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
 from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.measurement.noise_scale import Moments, estimate
+from sweep.measurement.noise_scale import NoiseMoments, estimate_moments
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask, decode_message, encode_message
 from sweep.records.store.store import open_store
@@ -64,9 +64,9 @@ def test_two_halves_tell_what_two_micro_batches_would() -> None:
     meter = NoiseMeter(model.parameters(), model.buffers())
     meter.see_single(images, labels, gradient)
     small = [square(gradient(images[:7], labels[:7])), square(gradient(images[7:], labels[7:]))]
-    expected = estimate(small, [7, 6], square(gradient(images, labels)))
+    expected = estimate_moments(small, [7, 6], square(gradient(images, labels)))
     assert meter.state_dict()["trace"] / meter.state_dict()["weight"] == pytest.approx(expected.noise_trace, rel=1e-5)
-    assert expected == pytest.approx(Moments(expected.squared_gradient, expected.noise_trace))
+    assert expected == pytest.approx(NoiseMoments(expected.squared_gradient, expected.noise_trace))
     assert meter.state_dict()["square"] / meter.state_dict()["weight"] == pytest.approx(
         expected.squared_gradient, rel=1e-4
     )
@@ -143,7 +143,7 @@ def test_halves_are_taken_every_48th_step_and_not_of_smaller_batches() -> None:
 def run(**values: object) -> tuple[list[Evaluation], Ending]:
     settings: dict[str, object] = {"data.subset": 250, "budget.epochs": 8.0, "batch.micro": 16, "seed": 3}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(0, build_config(settings, "test"), device="cpu"))
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return [message for message in messages if isinstance(message, Evaluation)], ending
@@ -183,7 +183,7 @@ def test_a_trial_that_goes_on_measures_what_an_unbroken_one_does(tmp_path: Path)
     whole, _ = run(diagnostics__noise_scale=True)
     settings = {"data.subset": 250, "budget.epochs": 8.0, "batch.micro": 16, "seed": 3, "diagnostics.noise_scale": True}
     config = build_config(settings, "test")
-    task = TrialTask(0, config, device="cpu", checkpoint_dir=str(tmp_path), checkpoint_seconds=0.0)
+    task = TrialTask(number=0, config=config, device="cpu", checkpoint_dir=str(tmp_path), checkpoint_seconds=0.0)
     for message in (broken := run_trial(task)):
         if isinstance(message, Evaluation) and message.step > 70:
             break

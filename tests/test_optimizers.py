@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.scaling import adam_constants, lr_rule, scaled_ema_decay, scaled_lr, scaled_weight_decay
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
-from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
-from sweep.training.recipe.muon import Muon, orthogonalize
+from sweep.training.recipe.muon import Muon, orthogonalize_matrices
 from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
 from sweep.training.recipe.schedule_free import ScheduleFree
 
@@ -143,7 +143,7 @@ def test_rmsprop_is_its_formula() -> None:
 def test_orthogonalization_leaves_singular_vectors_and_levels_their_values(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
     matrices = torch.randn(3, *shape, dtype=torch.float64)
-    out = orthogonalize(matrices)
+    out = orthogonalize_matrices(matrices)
     for before, after in zip(matrices, out, strict=True):
         left, values, right = torch.linalg.svd(before, full_matrices=False)
         levelled = left.T @ after @ right.T
@@ -293,7 +293,9 @@ def test_decay_of_the_average_by_its_power() -> None:
 def test_trials_with_every_optimizer_learn(name: str) -> None:
     rates = {"lars": 5.0, "schedule_free_sgd": 0.2, "sgd": 0.05, "momentum": 0.05, "nesterov": 0.05, "lamb": 0.03}
     settings = {"optimizer.name": name, "optimizer.lr": rates.get(name, 0.005), "data.subset": 300, "batch.micro": 32}
-    *messages, ending = run_trial(TrialTask(0, build_config({**settings, "budget.epochs": 3.0}, "test"), device="cpu"))
+    *messages, ending = run_trial(
+        TrialTask(number=0, config=build_config({**settings, "budget.epochs": 3.0}, "test"), device="cpu")
+    )
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     assert ending.measurements["val_accuracy"] > 0.5

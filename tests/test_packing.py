@@ -67,11 +67,11 @@ def test_what_is_learned_is_the_same_to_the_last_bit_alone_and_beside_another(nu
         together_said: dict[int, list[Message]] = {}
         for first in range(0, num_pairs, 2):
             for seed in (first, first + 1):
-                packed.start(TrialTask(seed, build_config({**BASE, "seed": seed}, "test")))
+                packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
             together_said |= endings(packed, 2)
         process.divide(1)
         for seed in range(num_pairs):
-            process.start(TrialTask(seed, build_config({**BASE, "seed": seed}, "test"), threads=threads))
+            process.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test"), threads=threads))
             assert learned(endings(process, 1)[seed]) == learned(together_said[seed])
         assert len({tuple(learned(said)) for said in together_said.values()}) == num_pairs
 
@@ -106,7 +106,7 @@ def dies(task: TrialTask) -> Iterator[Message]:
     if task.config.seed == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if task.config.seed == 2:
-        yield Ending("out_of_memory", error="no bytes left")
+        yield Ending(outcome="out_of_memory", error="no bytes left")
     else:
         yield from run_trial(task)
 
@@ -116,7 +116,7 @@ def test_a_trial_that_fails_leaves_its_neighbours_alone() -> None:
         packed = PackedExecutor(process, process)
         packed.pack(4, lambda _config: Quote(1.0, 1000, "alone"))
         for seed in range(4):
-            packed.start(TrialTask(seed, build_config({**BASE, "seed": seed}, "test")))
+            packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
         said = endings(packed, 4)
         last = [said[seed][-1] for seed in range(4)]
     assert [each.outcome for each in last if isinstance(each, Ending)] == ["complete", "crashed", "crashed", "complete"]
@@ -141,7 +141,10 @@ OWN: dict[str, float | int] = {
 
 def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
     flags = ("drift", "other_process", "micro_batch_larger_than_train_split")
-    said = as_probed(Ending("complete", OWN, "GPU shared", quality_flags=flags, bottleneck="data_bound"), QUOTE)
+    said = as_probed(
+        Ending(outcome="complete", measurements=OWN, device="GPU shared", quality_flags=flags, bottleneck="data_bound"),
+        QUOTE,
+    )
     assert isinstance(said, Ending)
     assert said.measurements == {
         "val_accuracy": 0.9,
@@ -153,17 +156,34 @@ def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
     }
     assert (said.device, said.bottleneck) == ("GPU alone", "")
     assert said.quality_flags == ("packed", "micro_batch_larger_than_train_split", "spread")
-    progress = as_probed(Progress(1, 80, 0.1, 5.0, 2000, ("drift",)), QUOTE)
-    assert progress == Progress(1, 80, 0.1, 5.0, 1000, ("packed",))
-    curve = Evaluation(10, 0.5, 640, 9.0, 1.0, 1.0, 0.5, 0.1, 64)
+    progress = as_probed(
+        Progress(
+            step=1, num_steps=80, epoch=0.1, images_per_second=5.0, peak_memory_bytes=2000, quality_flags=("drift",)
+        ),
+        QUOTE,
+    )
+    assert progress == Progress(
+        step=1, num_steps=80, epoch=0.1, images_per_second=5.0, peak_memory_bytes=1000, quality_flags=("packed",)
+    )
+    curve = Evaluation(
+        step=10,
+        epoch=0.5,
+        samples=640,
+        train_seconds=9.0,
+        train_loss=1.0,
+        val_loss=1.0,
+        val_accuracy=0.5,
+        learning_rate=0.1,
+        global_batch_size=64,
+    )
     assert as_probed(curve, QUOTE) == replace(curve, train_seconds=1.5)
 
 
 def test_where_no_probe_tells_there_is_no_figure() -> None:
-    said = as_probed(Ending("complete", OWN, "GPU shared"), Quote(device="GPU alone"))
+    said = as_probed(Ending(outcome="complete", measurements=OWN, device="GPU shared"), Quote(device="GPU alone"))
     assert isinstance(said, Ending)
     assert said.measurements.keys() == {"val_accuracy", "num_epochs", "num_steps"}
-    lost = as_probed(Ending("out_of_memory", error="no bytes"), Quote())
+    lost = as_probed(Ending(outcome="out_of_memory", error="no bytes"), Quote())
     assert isinstance(lost, Ending)
     assert lost.outcome == "out_of_memory"  # nobody has seen it fit
 
@@ -185,7 +205,7 @@ def test_the_best_number_is_found_by_doubling(rates: dict[int, float], most: int
 @TWO_CORES
 def test_copies_of_a_short_trial_are_timed_together() -> None:
     config = build_config({"data.name": "digits", "budget.seconds": 0.5}, "test")
-    task = TrialTask(0, config, measure_sharpness=False)
+    task = TrialTask(number=0, config=config, measure_sharpness=False)
     with ProcessExecutor(["cpu"], runner="test_packing:dies") as process:
         assert together(process, task, 2, {}) > 0
         assert process.slots == 2
@@ -309,7 +329,7 @@ def test_a_trial_alone_keeps_its_own_figures() -> None:
     with ProcessExecutor(["cpu"], runner="executor_runners:complete", describer="x:y", modules=()) as process:
         packed = PackedExecutor(process, process)
         packed.pack(1, lambda _config: Quote(1.0, 1, "other"))
-        packed.start(TrialTask(0, TrialConfig()))
+        packed.start(TrialTask(number=0, config=TrialConfig()))
         ending = endings(packed, 1)[0][-1]
     assert isinstance(ending, Ending)
     assert (ending.device, ending.quality_flags) == ("CPU", ("noisy",))

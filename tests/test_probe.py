@@ -29,7 +29,7 @@ from sweep.probing.shape import (
     with_micro,
 )
 from sweep.records.frames.frames import load_frames
-from sweep.records.messages import Ending, TrialTask
+from sweep.records.messages import Ending, ProbeTask, TrialTask
 from sweep.records.probe_records import ProbeBook, ProbeRecord, open_book
 from sweep.search.forecast.prober import ProbePlan, Prober
 from sweep.training.loop.trial import run_trial
@@ -159,14 +159,14 @@ def test_a_key_says_the_training_code_and_knows_its_text() -> None:
 
 
 def probed(values: dict[str, Any], seconds: float = 0.05) -> Ending:
-    (ending,) = run_probe(TrialTask(0, build_config(values, "test"), device="cpu", timed_seconds=seconds, work="probe"))
+    (ending,) = run_probe(ProbeTask(number=0, config=build_config(values, "test"), device="cpu", timed_seconds=seconds))
     assert isinstance(ending, Ending)
     return ending
 
 
 def test_a_probe_tells_the_memory_of_a_trial_and_how_its_steps_were_timed() -> None:
     ending = probed(TINY)
-    *_, trained = run_trial(TrialTask(0, build_config(TINY, "test"), device="cpu"))
+    *_, trained = run_trial(TrialTask(number=0, config=build_config(TINY, "test"), device="cpu"))
     assert isinstance(trained, Ending)
     found = ending.measurements
     assert (ending.outcome, ending.device) == ("complete", trained.device)
@@ -319,7 +319,7 @@ def test_a_probe_above_the_limit_does_not_fit_though_it_ran(tmp_path: Path) -> N
 def test_a_child_with_a_limit_is_refused_the_memory_instead_of_taking_it() -> None:
     executor = ProcessExecutor(["cpu"], None, "executor_runners:takes_two_gibibytes", modules=())
     with QueryableExecutor(executor) as consulted:
-        task = TrialTask(0, TrialConfig(), device="cpu")
+        task = TrialTask(number=0, config=TrialConfig(), device="cpu")
         assert consulted.ask(task).outcome == "complete"
         assert consulted.ask(replace(task, memory_limit_bytes=64 << 20)).outcome == "out_of_memory"
 
@@ -331,9 +331,9 @@ def test_the_machine_has_memory() -> None:
 def test_what_trials_say_while_an_answer_is_awaited_is_not_lost() -> None:
     executor = ProcessExecutor(["cpu", "cpu"], None, "executor_runners:complete", modules=())
     with QueryableExecutor(executor) as consulted:
-        consulted.start(TrialTask(5, TrialConfig()))
+        consulted.start(TrialTask(number=5, config=TrialConfig()))
         for _ in range(3):
-            assert consulted.ask(TrialTask(0, TrialConfig())).outcome == "complete"
+            assert consulted.ask(TrialTask(number=0, config=TrialConfig())).outcome == "complete"
         said = []
         while not (said and isinstance(said[-1][1], Ending)):
             said += consulted.poll(5.0)

@@ -98,7 +98,7 @@ def test_without_a_log_folder_the_last_words_are_kept_too(make: Make) -> None:
 
 
 def test_an_ending_that_was_told_counts_whatever_comes_after(make: Make) -> None:
-    assert run(make("silent_after_ending"), task()) == [Ending("complete", {"num_steps": 3})]
+    assert run(make("silent_after_ending"), task()) == [Ending(outcome="complete", measurements={"num_steps": 3})]
 
 
 @pytest.mark.parametrize("runner", ["hung", "stopped"])
@@ -127,7 +127,7 @@ def test_stopping_ends_the_workers_too(make: Make) -> None:
 def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(make: Make) -> None:
     told, ending = run(make("ends_with_workers"), task())
     assert isinstance(told, Progress)
-    assert ending == Ending("complete")
+    assert ending == Ending(outcome="complete")
     seconds_until_dead([told.step, told.num_steps, int(told.epoch)], 0.2)
 
 

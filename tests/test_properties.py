@@ -152,7 +152,11 @@ def test_a_study_of_any_types_is_built_or_refused(table: dict[str, Any]) -> None
 
 # ---------------------------------------------------------------------- messages
 
-SENT: list[Message] = [make_ending(1, environment={"a": {"b": 1}}), make_evaluation(5), Progress(1, 2, 0.5, 10.0)]
+SENT: list[Message] = [
+    make_ending(1, environment={"a": {"b": 1}}),
+    make_evaluation(5),
+    Progress(step=1, num_steps=2, epoch=0.5, images_per_second=10.0),
+]
 
 
 @st.composite

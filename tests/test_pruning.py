@@ -65,7 +65,12 @@ def search(
     pruner, spent = FrontPruner(objectives), {}
     for number, index in enumerate(order):
         record = table.record(index, number)
-        pruner.hear(record, Progress(0, 90, 0.0, 0.0, int(table.costs(index)[1])))
+        pruner.hear(
+            record,
+            Progress(
+                step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(table.costs(index)[1])
+            ),
+        )
         evaluations = list(table.evaluations(index, seed))
         stop = next((place for place, seen in enumerate(evaluations) if pruner.hear(record, seen)), None)
         if stop is None:
@@ -116,7 +121,10 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
     table = CurveTable(table_spec(), 0, noise=0.001)
     config = spec.config({"optimizer.lr": 0.5})
     for number in range(30):  # a family to learn from, of another shape and no rival in time
-        pruner.hear(table.record(number, number), Progress(0, 90, 0.0, 0.0, 1000))
+        pruner.hear(
+            table.record(number, number),
+            Progress(step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=1000),
+        )
         for seen in table.evaluations(number, 0):
             pruner.hear(table.record(number, number), replace(seen, train_seconds=100 * seen.train_seconds))
         record = table.record(number, number, seen)
@@ -126,7 +134,12 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
     measured = {"val_accuracy": 1.0, "train_seconds": 1.0, "peak_memory_bytes": 10}
     pruner.learn(TrialRecord(40, "search", values, "complete", measured, quality_flags=rival_flags))
     running = TrialRecord(41, "search", flatten(config))
-    pruner.hear(running, Progress(0, 90, 0.0, 0.0, 10**13, own_flags))
+    pruner.hear(
+        running,
+        Progress(
+            step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=10**13, quality_flags=own_flags
+        ),
+    )
     slow_evaluations = [replace(seen, train_seconds=100 * seen.train_seconds) for seen in table.evaluations(0, 0)]
     bad = [replace(seen, val_accuracy=0.1 + 0.001 * place) for place, seen in enumerate(slow_evaluations)]
     return any(pruner.hear(running, seen) for seen in bad[:5])
@@ -156,11 +169,16 @@ def curves(task: TrialTask) -> Iterator[Message]:
     flat = flatten(task.config)
     index = places[point_key({path: flat[path] for path in table.spec.space})]
     seconds, memory = table.costs(index)
-    yield Progress(0, 90, 0.0, 0.0, int(memory))
+    yield Progress(step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(memory))
     for seen in table.evaluations(index, task.config.seed):
         yield seen
     measured = {"val_accuracy": seen.val_accuracy, "train_seconds": seconds, "peak_memory_bytes": int(memory)}
-    yield Ending("complete", measured | {"total_seconds": seconds}, "test device", {"device": "test device"})
+    yield Ending(
+        outcome="complete",
+        measurements=measured | {"total_seconds": seconds},
+        device="test device",
+        environment={"device": "test device"},
+    )
 
 
 def run(store: Store, trials: int, pruner: str = "front") -> None:

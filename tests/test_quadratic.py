@@ -34,7 +34,7 @@ def run(**values: object) -> tuple[list[Evaluation], Ending]:
         "schedule.name": "constant", "schedule.warmup": 0.0,
     }  # fmt: skip
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(0, build_config(settings, "test"), device="cpu"))
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return [message for message in messages if isinstance(message, Evaluation)], ending

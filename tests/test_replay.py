@@ -69,7 +69,7 @@ def test_a_stopped_training_costs_what_passed_until_then(table: Table) -> None:
     clock = SimulatedClock()
     executor = ReplayingExecutor(lambda config: iter(schedule(table.training(config))), clock, "cpu")
     config = table.spec.config(grid_point(table.space, 0))
-    executor.start(TrialTask(0, config))
+    executor.start(TrialTask(number=0, config=config))
     news: list[object] = []
     while len(news) < 2:  # what it knew before the first step, and an evaluation
         before = clock()
@@ -78,9 +78,9 @@ def test_a_stopped_training_costs_what_passed_until_then(table: Table) -> None:
     assert clock() == pytest.approx(schedule(table.training(config))[1][0])
     executor.stop(0)
     assert executor.poll(10.0) == []
-    executor.start(TrialTask(1, config))
+    executor.start(TrialTask(number=1, config=config))
     with pytest.raises(RuntimeError, match="no slot"):
-        executor.start(TrialTask(2, config))
+        executor.start(TrialTask(number=2, config=config))
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2"])
@@ -233,7 +233,9 @@ def test_a_window_goes_on_from_what_is_on_record(tmp_path: Path) -> None:
             for number in range(5):
                 config = spec.config(random_point(spec.space, 7, number))
                 store.add_trial(spec.name, number, "search", config, f"key{number}")
-                store.finish_trial(spec.name, number, Ending("complete", ending(config).measurements, "d"))
+                store.finish_trial(
+                    spec.name, number, Ending(outcome="complete", measurements=ending(config).measurements, device="d")
+                )
 
     load = measure_load(table, 2, 60.0, tmp_path, window_seconds=90.0, prepare=put, trials=50, sampler="random")
     assert load.num_before == 5

@@ -135,9 +135,9 @@ def test_what_is_said_tells_whose_fault_it_is(error: Exception, outcome: str, ca
 def test_lost_attempts_and_crashes_are_counted_apart() -> None:
     breaker = CircuitBreaker(make_spec(), has_complete=True)
     for cause in ("SIGKILL", "SIGKILL", "", "SIGKILL", "stalled", "stalled", "stalled", "stalled"):
-        breaker.hear(TrialConfig(), Ending("crashed", error="killed by SIGKILL", cause=cause))
+        breaker.hear(TrialConfig(), Ending(outcome="crashed", error="killed by SIGKILL", cause=cause))
         assert breaker.reason == ""
-    breaker.hear(TrialConfig(), Ending("crashed", cause="stalled"))
+    breaker.hear(TrialConfig(), Ending(outcome="crashed", cause="stalled"))
     assert breaker.reason == "5 attempts running were lost in the same way: stalled. Mend that"
 
 

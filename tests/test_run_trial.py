@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from sweep.config import names
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
 from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import Rehearsal
-from sweep.training.models.image_shape import ImageShape
+from sweep.training.loop.warmup import WarmupResult
 from sweep.training.models.table import MODELS, build_model
 from sweep.training.outcomes import DivergedError, classify, explain_error
 from sweep.training.plugins import load_plugin
@@ -31,7 +31,7 @@ def task(**values: object) -> TrialTask:
     if any(key.startswith("budget__") for key in values):
         del settings["budget.epochs"]
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    return TrialTask(0, build_config(settings, "test"), device="cpu")
+    return TrialTask(number=0, config=build_config(settings, "test"), device="cpu")
 
 
 def run(trial: TrialTask) -> tuple[list[Message], Ending]:
@@ -116,7 +116,7 @@ def test_same_task_same_losses(model: str) -> None:
 def test_rehearsal_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"model__dropout": 0.2, "optimizer__name": "adamw", "optimizer__lr": 0.01}
     rehearsed = curve(task(**settings))
-    monkeypatch.setattr("sweep.training.loop.trial.rehearse", lambda *_: Rehearsal(1, 0.001))
+    monkeypatch.setattr("sweep.training.loop.trial.rehearse", lambda *_: WarmupResult(1, 0.001))
     assert curve(task(**settings)) == rehearsed
 
 

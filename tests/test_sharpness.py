@@ -13,17 +13,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sweep.config.datasets import ImageShape
 from sweep.config.metrics import SHARPNESS
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.diagnostics.loss_landscape import Landscape
-from sweep.training.diagnostics.sharpness import keskar_sharpness, measure_sharpness, top_eigenvalue
+from sweep.training.diagnostics.loss_landscape import LossLandscape
+from sweep.training.diagnostics.sharpness import find_top_eigenvalue, measure_keskar_sharpness, measure_sharpness
 from sweep.training.loop import finish
 from sweep.training.loop.trial import run_trial
-from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
 from sweep.training.recipe.precision import make_precision, place_model
-from sweep.training.steps.setup import prepare
+from sweep.training.steps.setup import prepare_training
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -35,9 +35,9 @@ def batches(count: int = 40) -> Batches:
     return list(zip(torch.split(images, 16), torch.split(labels, 16), strict=True))  # 16, 16, 8: shares differ
 
 
-def landscape(model: nn.Module, data: Batches, left_out: str = "-") -> Landscape:
+def landscape(model: nn.Module, data: Batches, left_out: str = "-") -> LossLandscape:
     names = frozenset(name for name, _ in model.named_parameters() if not name.startswith(left_out))
-    return Landscape(model, names, lambda images: images, lambda: data)
+    return LossLandscape(model, names, lambda images: images, lambda: data)
 
 
 def exact_hessian(model: nn.Module, data: Batches) -> Tensor:
@@ -76,7 +76,7 @@ def test_curvature_and_its_largest_eigenvalue_are_those_of_the_exact_hessian() -
         direction = place.random_direction(seed=3)
         assert torch.allclose(place.curve(direction), hessian @ direction, rtol=1e-9, atol=1e-12)
         value, gradient = place.slope()
-        found = top_eigenvalue(place)
+        found = find_top_eigenvalue(place)
     assert found == pytest.approx(float(torch.linalg.eigvalsh(hessian)[-1]), rel=0.01)
     images, labels = (torch.cat(parts) for parts in zip(*data, strict=True))
     loss = cross_entropy(model.eval()(images), labels)
@@ -98,7 +98,7 @@ class Valley(nn.Module):
         return torch.stack([torch.zeros_like(loss), torch.log(torch.expm1(loss))]).expand(len(images), 2)
 
 
-def valley(scale: list[float], start: list[float]) -> Landscape:
+def valley(scale: list[float], start: list[float]) -> LossLandscape:
     data = [(torch.zeros(count, 1, 1, 1), torch.zeros(count, dtype=torch.int64)) for count in (3, 2)]
     return landscape(Valley(scale, start), data)
 
@@ -107,7 +107,7 @@ def valley(scale: list[float], start: list[float]) -> Landscape:
 def test_the_largest_eigenvalue_is_not_the_one_largest_in_size(scale: list[float], largest: float) -> None:
     place = valley(scale, [0.1] * len(scale))
     with place.at_rest():
-        assert top_eigenvalue(place) == pytest.approx(largest, rel=0.01)
+        assert find_top_eigenvalue(place) == pytest.approx(largest, rel=0.01)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 5e-4])
@@ -115,7 +115,7 @@ def test_keskars_measure_is_the_rise_to_the_highest_corner_of_the_box(epsilon: f
     scale, start = [2.0, 0.5, 0.0, 1.0], [1.0, -0.5, 0.3, -2.0]
     place = valley(scale, start)
     with place.at_rest():
-        found = keskar_sharpness(place, epsilon)
+        found = measure_keskar_sharpness(place, epsilon)
     base = sum(weight * x * x for weight, x in zip(scale, start, strict=True)) + 3.0
     corner = [abs(x) + epsilon * (abs(x) + 1) for x in start]
     highest = sum(weight * x * x for weight, x in zip(scale, corner, strict=True)) + 3.0
@@ -131,8 +131,8 @@ def test_asking_leaves_the_model_as_it_was() -> None:
     place = landscape(model, batches(), left_out="0.")
     with place.at_rest():
         assert len(place.place()) == sum(value.numel() for value in model.parameters()) - 20
-        top_eigenvalue(place)
-        keskar_sharpness(place)
+        find_top_eigenvalue(place)
+        measure_keskar_sharpness(place)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert modes == [module.training for module in model.modules()]
     assert [value.requires_grad for value in model.parameters()] == [False, False, True, True, True, True]
@@ -189,12 +189,12 @@ def ending_of(task: TrialTask) -> Ending:
 
 
 def test_a_trial_records_both_on_request_and_trains_the_same() -> None:
-    asked = ending_of(TrialTask(0, config(), device="cpu")).measurements
+    asked = ending_of(TrialTask(number=0, config=config(), device="cpu")).measurements
     assert asked["sharpness_eigenvalue"] > 0
     assert asked["sharpness_keskar"] > 0
     # a study asks for them at confirmed trials only
-    searched = ending_of(TrialTask(0, config(), device="cpu", measure_sharpness=False)).measurements
-    plain = ending_of(TrialTask(0, config(diagnostics__sharpness=False), device="cpu")).measurements
+    searched = ending_of(TrialTask(number=0, config=config(), device="cpu", measure_sharpness=False)).measurements
+    plain = ending_of(TrialTask(number=0, config=config(diagnostics__sharpness=False), device="cpu")).measurements
     assert not set(SHARPNESS) & (searched.keys() | plain.keys())
     for name in ("val_loss", "train_accuracy", "num_steps"):
         assert asked[name] == searched[name] == plain[name]
@@ -204,8 +204,8 @@ def test_a_trial_records_both_on_request_and_trains_the_same() -> None:
 def test_it_is_measured_at_the_weights_that_are_evaluated(values: dict[str, object], tmp_path: Path) -> None:
     given = config(model__norm="group", optimizer__lr=0.01, **values)
     saved = tmp_path / "weights.safetensors"
-    found = ending_of(TrialTask(0, given, device="cpu", weights_path=str(saved))).measurements
-    work = prepare(given, torch.device("cpu"))
+    found = ending_of(TrialTask(number=0, config=given, device="cpu", weights_path=str(saved))).measurements
+    work = prepare_training(given, torch.device("cpu"))
     work.model.load_state_dict(load_file(saved))
     plain = replace(work, step=replace(work.step, ema=None, optimizer=torch.optim.SGD(work.model.parameters())))
     again = measure_sharpness(given, plain)
@@ -217,6 +217,6 @@ def test_a_device_without_room_for_it_does_not_spoil_the_trial(monkeypatch: pyte
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(finish, "measure_sharpness", fail)
-    measured = ending_of(TrialTask(0, config(), device="cpu")).measurements
+    measured = ending_of(TrialTask(number=0, config=config(), device="cpu")).measurements
     assert not set(SHARPNESS) & measured.keys()
     assert measured["train_accuracy"] > 0

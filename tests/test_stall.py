@@ -73,7 +73,7 @@ def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("sweep.executors.queryable._POLL_SECONDS", 0.1)
     executor = ProcessExecutor(["cpu"], None, "executor_runners:stopped", modules=())
     with QueryableExecutor(executor, stall_seconds=0.5) as consulted:
-        ending = consulted.ask(TrialTask(0, TrialConfig()))
+        ending = consulted.ask(TrialTask(number=0, config=TrialConfig()))
         assert (ending.outcome, ending.cause) == ("crashed", "stalled")
         assert ending.error == "nothing was heard of it for 0.5 s"
 
@@ -93,7 +93,7 @@ def beats(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 def test_every_micro_batch_and_every_batch_of_an_evaluation_is_a_beat(beats: list[float]) -> None:
     values = {"data.subset": 128, "batch.micro": 16, "batch.accumulation": 4, "budget.steps": 3}
-    *_, ending = run_trial(TrialTask(0, build_config(values, "test"), device="cpu", threads=1))
+    *_, ending = run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu", threads=1))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete"
     assert len(beats) >= 3 * 4 + 2  # the steps, an evaluation and the accuracy on the train split
@@ -112,7 +112,7 @@ def test_a_beat_is_said_every_few_seconds_only() -> None:
 def test_beats_do_not_wait_for_a_supervisor_that_does_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BEATS_FILE", str(tmp_path / "beats"))
     with ProcessExecutor(["cpu"], None, "executor_runners:beats", modules=()) as executor:
-        executor.start(TrialTask(0, TrialConfig()))
+        executor.start(TrialTask(number=0, config=TrialConfig()))
         deadline = time.monotonic() + 30
         while not (tmp_path / "beats").exists():  # written after 20,000 beats, more than the pipe holds
             assert time.monotonic() < deadline
@@ -137,7 +137,7 @@ def executor() -> Iterator[ProcessExecutor]:
 
 def start_streamed(executor: ProcessExecutor) -> tuple[int, int]:
     """Starts a real training; the process ids of the child and of the worker that reads its images."""
-    executor.start(TrialTask(0, build_config(STREAMED, "test"), device="cpu", threads=1))
+    executor.start(TrialTask(number=0, config=build_config(STREAMED, "test"), device="cpu", threads=1))
     step = 0
     while step < 1:
         step = max([message.step for _, message in executor.poll(60.0) if isinstance(message, Progress)], default=0)

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from frames_factory import frames_of, make_frames, make_spec
 
-from sweep.analysis.summary import configuration_groups, configurations
+from sweep.analysis.statistics.grouping import configuration_groups
+from sweep.analysis.summary import summarize_configurations
 
 OBJECTIVES = ("val_accuracy", "train_seconds")
 
@@ -22,7 +23,7 @@ def confirm(number, accuracy, seconds, seed, lr=0.1, **rest):
 
 
 def table(*rows):
-    return configurations(frames_of(make_spec(), list(rows)).trials, OBJECTIVES)
+    return summarize_configurations(frames_of(make_spec(), list(rows)).trials, OBJECTIVES)
 
 
 def test_search_only():
@@ -93,7 +94,7 @@ def test_groups_ignore_the_seed_and_join_missing_values():
 @pytest.mark.parametrize("num_search", [1, 60])
 def test_made_study(num_search):
     trials = make_frames(num_search, confirm=4).trials
-    frame = configurations(trials, ("val_accuracy", "train_seconds", "peak_memory_bytes"))
+    frame = summarize_configurations(trials, ("val_accuracy", "train_seconds", "peak_memory_bytes"))
     assert frame["num_seeds"].max() == 3
     assert frame["confirmed"].sum() == min(4, num_search)
     assert frame["test_accuracy"].notna().sum() == frame["confirmed"].sum()

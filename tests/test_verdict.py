@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.analysis.answer import bottlenecks
+from sweep.analysis import bottleneck_remedies
 from sweep.cli.app import run_app
 from sweep.cli.health import Check
 from sweep.cli.study_health import study_checks
@@ -21,7 +21,7 @@ from sweep.records.store.store import open_store
 from sweep.search.earlier.reuse_index import portable
 from sweep.training.data.feeders import ReadyFeeder
 from sweep.training.diagnostics import bottleneck
-from sweep.training.diagnostics.bottleneck import CachedSteps, fixed_share, judge
+from sweep.training.diagnostics.bottleneck import CachedSteps, classify_bottleneck, find_fixed_share
 from sweep.training.loop.trial import run_trial
 from tests.records_factory import make_config, make_ending, make_spec
 
@@ -48,21 +48,21 @@ def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
     ],
 )
 def test_the_verdict_on_a_step_of_ten_milliseconds(cached: float, share: float | None, expected: str) -> None:
-    assert judge(ledger_of(0.01), CachedSteps(cached, share)) == expected
+    assert classify_bottleneck(ledger_of(0.01), CachedSteps(cached, share)) == expected
 
 
 def test_without_cached_steps_only_waiting_can_be_seen() -> None:
-    assert judge(ledger_of(0.01, waited=0.3), None) == "data_bound"
-    assert judge(ledger_of(0.01, waited=0.1), None) == ""
-    assert judge(ledger_of(1.0, waited=0.1), None, is_long=True) == "compute_bound"
-    assert judge(ledger_of(1.0), CachedSteps(1.0, None), is_long=True) == "compute_bound"
+    assert classify_bottleneck(ledger_of(0.01, waited=0.3), None) == "data_bound"
+    assert classify_bottleneck(ledger_of(0.01, waited=0.1), None) == ""
+    assert classify_bottleneck(ledger_of(1.0, waited=0.1), None, is_long=True) == "compute_bound"
+    assert classify_bottleneck(ledger_of(1.0), CachedSteps(1.0, None), is_long=True) == "compute_bound"
 
 
 @pytest.mark.parametrize("size_ratio", [0.5, 2.0, 0.45])
 def test_the_fixed_share_is_that_of_a_line(size_ratio: float) -> None:
     fixed, each, micro = 3.0, 0.1, 20
     ratio = (fixed + each * micro * size_ratio) / (fixed + each * micro)
-    assert fixed_share(ratio, size_ratio) == pytest.approx(0.6)
+    assert find_fixed_share(ratio, size_ratio) == pytest.approx(0.6)
 
 
 # ---------------------------------------------------------------------- real trials
@@ -73,7 +73,7 @@ def train(**settings: Any) -> Ending:
     values |= {name.replace("__", "."): value for name, value in settings.items()}
     if "budget.steps" in values:
         del values["budget.epochs"]
-    *_, ending = run_trial(TrialTask(0, build_config(values, "test")))
+    *_, ending = run_trial(TrialTask(number=0, config=build_config(values, "test")))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return ending
@@ -220,12 +220,12 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
 )
 def test_remedies_name_the_key_and_its_value(bottleneck: str, settings: dict[str, Any], said: str) -> None:
     values = flatten(build_config(settings, "test"))
-    assert said in bottlenecks.remedy(bottleneck, values, 4)
-    assert bottleneck in bottlenecks.MEANINGS
+    assert said in bottleneck_remedies.suggest_remedy(bottleneck, values, 4)
+    assert bottleneck in bottleneck_remedies.BOTTLENECK_MEANINGS
 
 
 def test_what_is_set_already_is_no_remedy() -> None:
     values = flatten(build_config({"precision.compile": True, "precision.channels_last": True}, "test"))
-    assert "precision.compile = true" not in bottlenecks.remedy("launch_bound", values, 4)
-    assert "channels_last" not in bottlenecks.remedy("compute_bound", values, 4)
-    assert bottlenecks.remedy("of another version", values, 4) == ""
+    assert "precision.compile = true" not in bottleneck_remedies.suggest_remedy("launch_bound", values, 4)
+    assert "channels_last" not in bottleneck_remedies.suggest_remedy("compute_bound", values, 4)
+    assert bottleneck_remedies.suggest_remedy("of another version", values, 4) == ""

@@ -9,10 +9,10 @@ from safetensors.torch import load_file
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.finish import loss_and_accuracy
+from sweep.training.loop.finish import evaluate_images
 from sweep.training.loop.trial import run_trial
-from sweep.training.recipe.tta import ASKED, ask_mirrored, ask_once
-from sweep.training.steps.setup import prepare
+from sweep.training.recipe.tta import PREDICTORS, predict_mirrored, predict_once
+from sweep.training.steps.setup import prepare_training
 
 CPU = torch.device("cpu")
 
@@ -35,9 +35,9 @@ def test_the_logits_of_an_image_and_its_mirror_image_are_averaged() -> None:
     images = torch.randn(6, 2, 3, 4, dtype=torch.float64)
     mirrored = torch.stack([images[..., 3], images[..., 2], images[..., 1], images[..., 0]], dim=-1)
     expected = (model(images) + model(mirrored)) / 2
-    torch.testing.assert_close(ask_mirrored(model, images), expected, rtol=0, atol=1e-15)
-    assert (ask_once(model, images) - expected).abs().max() > 0.01
-    torch.testing.assert_close(ask_mirrored(model, mirrored), expected, rtol=0, atol=1e-15)
+    torch.testing.assert_close(predict_mirrored(model, images), expected, rtol=0, atol=1e-15)
+    assert (predict_once(model, images) - expected).abs().max() > 0.01
+    torch.testing.assert_close(predict_mirrored(model, mirrored), expected, rtol=0, atol=1e-15)
 
 
 def test_half_precision_answers_are_averaged_with_more_digits() -> None:
@@ -47,23 +47,25 @@ def test_half_precision_answers_are_averaged_with_more_digits() -> None:
     model = torch.nn.Module()
     model.forward = answer
     images = torch.tensor([1.0, -1.0]).reshape(1, 1, 1, 2)
-    assert ask_mirrored(model, images).tolist() == [[257.0]]  # which bfloat16 does not have
+    assert predict_mirrored(model, images).tolist() == [[257.0]]  # which bfloat16 does not have
 
 
 def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -> None:
     path = tmp_path / "weights"
-    plain, _ = run(TrialTask(0, config(), device="cpu"))
-    trial = TrialTask(0, config(evaluation__tta="flip"), device="cpu", weights_path=str(path), read_test=True)
+    plain, _ = run(TrialTask(number=0, config=config(), device="cpu"))
+    trial = TrialTask(
+        number=0, config=config(evaluation__tta="flip"), device="cpu", weights_path=str(path), read_test=True
+    )
     seen, ending = run(trial)
     assert [each.train_loss for each in seen] == [each.train_loss for each in plain]
     assert [each.val_loss for each in seen] != [each.val_loss for each in plain]
-    work = prepare(trial.config, CPU)
+    work = prepare_training(trial.config, CPU)
     work.model.load_state_dict(load_file(path))
-    assert work.ask is ASKED["flip"]
-    found = loss_and_accuracy(work, work.batches_of(work.splits.validation))
+    assert work.ask is PREDICTORS["flip"]
+    found = evaluate_images(work, work.batches_of(work.splits.validation))
     assert found == pytest.approx((seen[-1].val_loss, seen[-1].val_accuracy), rel=1e-5)
     for split, name in ((work.train_batches, "train"), (work.batches_of(work.splits.read_test()), "test")):
-        assert loss_and_accuracy(work, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
+        assert evaluate_images(work, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
 
 
 def test_an_unknown_view_is_refused() -> None:

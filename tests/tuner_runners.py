@@ -20,16 +20,26 @@ def describe(_device: str) -> dict[str, Any]:
 
 
 def evaluation(step: int, accuracy: float) -> Evaluation:
-    return Evaluation(step, step / 10, 64 * step, 0.1 * step, 1.0, 1.0, accuracy, 0.1, 64)
+    return Evaluation(
+        step=step,
+        epoch=step / 10,
+        samples=64 * step,
+        train_seconds=0.1 * step,
+        train_loss=1.0,
+        val_loss=1.0,
+        val_accuracy=accuracy,
+        learning_rate=0.1,
+        global_batch_size=64,
+    )
 
 
 def formula(task: TrialTask) -> Iterator[Message]:
     """Best at lr 0.03; faster and larger with the micro batch; noisy by seed; out of memory beyond the capacity."""
     config = task.config
     micro, lr = config.batch.micro, config.optimizer.lr
-    yield Progress(1, 2, 0.5, 100.0)
+    yield Progress(step=1, num_steps=2, epoch=0.5, images_per_second=100.0)
     if micro >= CAPACITY:
-        yield Ending("out_of_memory", {}, "test device", error="does not fit")
+        yield Ending(outcome="out_of_memory", measurements={}, device="test device", error="does not fit")
         return
     accuracy = 0.9 - 0.05 * math.log10(lr / 0.03) ** 2 - 0.0001 * micro + 0.001 * (config.seed % 7)
     yield evaluation(1, accuracy / 2)
@@ -42,19 +52,19 @@ def formula(task: TrialTask) -> Iterator[Message]:
     }
     if task.read_test:
         measured["test_accuracy"] = accuracy - 0.01
-    yield Ending("complete", measured, "test device", {"device": "test device"})
+    yield Ending(outcome="complete", measurements=measured, device="test device", environment={"device": "test device"})
 
 
 def endless(_task: TrialTask) -> Iterator[Message]:
     """Goes on until it is stopped."""
     yield evaluation(1, 0.25)
     while True:
-        yield Progress(1, 2, 0.5, 100.0)
+        yield Progress(step=1, num_steps=2, epoch=0.5, images_per_second=100.0)
 
 
 def broken(_task: TrialTask) -> Iterator[Message]:
     """Crashes, always in the same way."""
-    yield Ending("crashed", {}, "test device", error="Traceback ...\nlayer 3 is missing")
+    yield Ending(outcome="crashed", measurements={}, device="test device", error="Traceback ...\nlayer 3 is missing")
 
 
 def failing(task: TrialTask) -> Iterator[Message]:
@@ -63,17 +73,17 @@ def failing(task: TrialTask) -> Iterator[Message]:
     if outcome == "complete":
         yield from formula(task)
     else:
-        yield Ending(outcome, {}, "test device", error=f"{outcome} on purpose")  # type: ignore[arg-type]
+        yield Ending(outcome=outcome, measurements={}, device="test device", error=f"{outcome} on purpose")  # type: ignore[arg-type]
 
 
 def diverging(_task: TrialTask) -> Iterator[Message]:
     """The loss is no number, whatever the rate."""
-    yield Ending("diverged", {}, "test device", error="the training loss became nan")
+    yield Ending(outcome="diverged", measurements={}, device="test device", error="the training loss became nan")
 
 
 def too_large(_task: TrialTask) -> Iterator[Message]:
     """Nothing fits."""
-    yield Ending("out_of_memory", {}, "test device", error="does not fit")
+    yield Ending(outcome="out_of_memory", measurements={}, device="test device", error="does not fit")
 
 
 # ---------------------------------------------------------------------- attempts that end before their trials
@@ -94,8 +104,8 @@ def _attempt(task: TrialTask) -> int:
 def killed_at_first(task: TrialTask) -> Iterator[Message]:
     """Killed in as many attempts as its seed says, after a step; then as :func:`formula`."""
     attempt = _attempt(task)
-    yield Progress(0, 9, 0.0, 1.0)
-    yield Progress(1, 9, 0.1, 1.0)
+    yield Progress(step=0, num_steps=9, epoch=0.0, images_per_second=1.0)
+    yield Progress(step=1, num_steps=9, epoch=0.1, images_per_second=1.0)
     if attempt <= task.config.seed:
         os.kill(os.getpid(), signal.SIGKILL)
     yield from formula(task)
@@ -103,14 +113,14 @@ def killed_at_first(task: TrialTask) -> Iterator[Message]:
 
 def killed_at_once(_task: TrialTask) -> Iterator[Message]:
     """Killed before its first step, whenever it is tried."""
-    yield Progress(0, 9, 0.0, 1.0)
+    yield Progress(step=0, num_steps=9, epoch=0.0, images_per_second=1.0)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hangs_at_first(task: TrialTask) -> Iterator[Message]:
     """Says nothing more in its first attempt, whatever it is asked; then as :func:`formula`."""
     attempt = _attempt(task)
-    yield Progress(0, 9, 0.0, 1.0)
+    yield Progress(step=0, num_steps=9, epoch=0.0, images_per_second=1.0)
     if attempt == 1:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
@@ -119,8 +129,8 @@ def hangs_at_first(task: TrialTask) -> Iterator[Message]:
 
 def faulty(task: TrialTask) -> Iterator[Message]:
     """Faults of the trial's own, by its number."""
-    yield Progress(0, 9, 0.0, 1.0)
-    yield Progress(1, 9, 0.1, 1.0)
+    yield Progress(step=0, num_steps=9, epoch=0.0, images_per_second=1.0)
+    yield Progress(step=1, num_steps=9, epoch=0.1, images_per_second=1.0)
     match task.number % 4:
         case 0:
             raise ZeroDivisionError("the model's own")
@@ -129,18 +139,18 @@ def faulty(task: TrialTask) -> Iterator[Message]:
         case 2:
             os._exit(3)
         case _:
-            yield Ending("out_of_memory", {}, "test device", error="does not fit")
+            yield Ending(outcome="out_of_memory", measurements={}, device="test device", error="does not fit")
 
 
 def leaving(task: TrialTask) -> Iterator[Message]:
     """Trains in its first attempt until it is asked to leave; in the second it ends."""
     attempt, step = _attempt(task), 0
     while attempt == 1 and not LIFELINE.is_asked_to_leave:
-        yield Progress(step, 9, 0.1 * step, 1.0)
+        yield Progress(step=step, num_steps=9, epoch=0.1 * step, images_per_second=1.0)
         step += 1
         time.sleep(0.02)
     if attempt == 1:
-        yield Ending("cancelled", {"num_steps": step}, cause="left")
+        yield Ending(outcome="cancelled", measurements={"num_steps": step}, cause="left")
     yield from formula(task)
 
 
@@ -148,14 +158,14 @@ def stubborn(_task: TrialTask) -> Iterator[Message]:
     """Hears nothing and goes on for ever."""
     step = 0
     while True:
-        yield Progress(step, 9, 0.1, 1.0)
+        yield Progress(step=step, num_steps=9, epoch=0.1, images_per_second=1.0)
         step += 1
         time.sleep(0.02)
 
 
 def beating(task: TrialTask) -> Iterator[Message]:
     """Says nothing for three seconds but that it lives."""
-    yield Progress(0, 9, 0.0, 1.0)
+    yield Progress(step=0, num_steps=9, epoch=0.0, images_per_second=1.0)
     supervisor_link._BEAT_SECONDS = 0.1
     until = time.monotonic() + 3
     while time.monotonic() < until:

@@ -6,15 +6,15 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
-from sweep.records.messages import Message, TrialTask, Work
+from sweep.records.messages import Message, Task
 
-Runner = Callable[[TrialTask], Iterator[Message]]
+Runner = Callable[[Task], Iterator[Message]]
 Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a number of threads
 
 # Named, not imported: the modules behind them import torch, which the supervisor does without.
 RUNNER = "sweep.training.ranks.launcher:launch_trial"
 DESCRIBER = "sweep.executors.machine:describe_machine"
-_OTHER_RUNNERS: dict[Work, str] = {
+_OTHER_RUNNERS: dict[str, str] = {
     "probe": "sweep.probing.probe:run_probe",
     "estimate": "sweep.probing.estimate_task:run_estimate",
 }
@@ -37,7 +37,7 @@ class Executor(ABC):
         """The environment of the machine on which trials run; the class of its device under ``device``."""
 
     @abstractmethod
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         """Begins an attempt. Raises ``RuntimeError`` when no slot is free or the trial's number is running."""
 
     @abstractmethod
@@ -82,6 +82,6 @@ def load_function(name: str) -> Callable[..., Any]:
     return function
 
 
-def runner_of(task: TrialTask, trial_runner: str) -> str:
+def runner_of(task: Task, trial_runner: str) -> str:
     """The name of the function that does the task's work, where ``trial_runner`` does trials."""
-    return _OTHER_RUNNERS.get(task.work, trial_runner)
+    return _OTHER_RUNNERS.get(task.kind, trial_runner)

@@ -13,7 +13,7 @@ from sweep.executors.uncaught import ending_of_escaped
 from sweep.records.messages import (
     Ending,
     Message,
-    TrialTask,
+    Task,
     decode_message,
     decode_task,
     encode_message,
@@ -42,7 +42,7 @@ class InlineExecutor(Executor):
         describer = cast(Describer, load_function(self._describer))
         return describer(self._device, None)
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         if self._number is not None:
             raise RuntimeError(f"trial {self._number} is running and there is one slot")
         if task.device == "auto":
@@ -84,7 +84,7 @@ class InlineExecutor(Executor):
             self.stop(self._number)
 
 
-def _messages(runner: str, task: TrialTask) -> Iterator[Message]:
+def _messages(runner: str, task: Task) -> Iterator[Message]:
     """What the trial says, and an ending in its place when it breaks off without one."""
     try:
         for message in cast(Runner, load_function(runner))(task):

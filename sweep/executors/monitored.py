@@ -8,7 +8,7 @@ from sweep.executors.base import Executor
 from sweep.executors.devices import pinned_environment
 from sweep.measurement.monitor import Monitor, Source
 from sweep.measurement.quality import reference_flags
-from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.messages import Ending, Message, Task
 
 
 @final
@@ -29,7 +29,7 @@ class MonitoredExecutor(Executor):
     def describe(self) -> dict[str, Any]:
         return self._inner.describe()
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         self._inner.start(task)
         self._monitor.begin(task.number, self._inner.devices_of(task.number))
 

@@ -6,7 +6,7 @@ from typing import Any, final
 from sweep.executors.base import Executor
 from sweep.executors.silence import listen
 from sweep.records.attempt_causes import STALLED
-from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.messages import Ending, Message, Task
 
 _POLL_SECONDS = 1.0
 
@@ -24,7 +24,7 @@ class QueryableExecutor(Executor):
         self._num_asked = 0
         self._overheard: list[tuple[int, Message]] = []
 
-    def ask(self, task: TrialTask) -> Ending:
+    def ask(self, task: Task) -> Ending:
         """How ``task`` ended, whatever its number. Wants a free slot; a probe wants the device to itself."""
         self._num_asked += 1
         task = replace(task, number=-self._num_asked)
@@ -42,7 +42,7 @@ class QueryableExecutor(Executor):
             self._inner.stop(task.number)
             raise
         self._inner.stop(task.number)
-        return Ending("crashed", error=f"nothing was heard of it for {self._stall_seconds:g} s", cause=STALLED)
+        return Ending(outcome="crashed", error=f"nothing was heard of it for {self._stall_seconds:g} s", cause=STALLED)
 
     @property
     def slots(self) -> int:
@@ -51,7 +51,7 @@ class QueryableExecutor(Executor):
     def describe(self) -> dict[str, Any]:
         return self._inner.describe()
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         self._inner.start(task)
 
     def devices_of(self, number: int) -> tuple[str, ...]:

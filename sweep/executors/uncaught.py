@@ -14,7 +14,7 @@ def ending_of_escaped(error: BaseException) -> Ending:
     """A crash with the last lines of the traceback, and its cause where that is known."""
     text = "".join(traceback.format_exception(error, limit=-10))
     if "torch" not in sys.modules or not isinstance(error, Exception):
-        return Ending("crashed", error=text)  # whatever failed, it was none of a training's faults
+        return Ending(outcome="crashed", error=text)  # whatever failed, it was none of a training's faults
     from sweep.training.outcomes import cause_of
 
-    return Ending("crashed", error=text, cause=cause_of(error))
+    return Ending(outcome="crashed", error=text, cause=cause_of(error))

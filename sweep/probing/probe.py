@@ -12,14 +12,14 @@ from sweep.measurement.clock import Ledger, StepWindow
 from sweep.measurement.device import device_class
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.quality import MIN_WINDOWS, Timing, flags_of, is_worth_repeating
-from sweep.records.messages import Ending, Message, Outcome, TrialTask
+from sweep.records.messages import Ending, Message, Outcome, ProbeTask
 from sweep.training.data.windows import Window
 from sweep.training.loop.trial import choose_device
-from sweep.training.loop.warmup import rehearse
+from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import classify, explain_error
-from sweep.training.steps.setup import TrainingSetup, prepare
-from sweep.training.steps.step import Batch, evaluate, set_lr
+from sweep.training.steps.setup import TrainingSetup, prepare_training
+from sweep.training.steps.step import Batch, evaluate_model, set_lr
 from sweep.training.steps.trial_state import LossMeter, TrialState
 
 _NUM_WINDOWS = 12  # of the timed steps, about
@@ -30,7 +30,7 @@ _MAX_REPEATS = 3  # of a timing that something disturbed
 _SIDE_SECONDS = 0.1  # for each of: the update alone, the images alone, the evaluation
 
 
-def run_probe(task: TrialTask) -> Iterator[Message]:
+def run_probe(task: ProbeTask) -> Iterator[Message]:
     """Measures the shape of the task's configuration; says one :class:`Ending`, whose outcome tells whether it fits.
 
     The learning rate is zero, so that nothing diverges. A step has the configuration's own number of micro batches.
@@ -47,10 +47,17 @@ def run_probe(task: TrialTask) -> Iterator[Message]:
     except Exception as error:
         outcome, error_text = classify(error), explain_error(error)
     environment = describe_environment(story.device)
-    yield Ending(outcome, _figures(story), device_class(story.device), environment, story.flags, error_text)
+    yield Ending(
+        outcome=outcome,
+        measurements=_figures(story),
+        device=device_class(story.device),
+        environment=environment,
+        quality_flags=story.flags,
+        error=error_text,
+    )
 
 
-def _begin(task: TrialTask, story: TrialState) -> None:
+def _begin(task: ProbeTask, story: TrialState) -> None:
     if task.config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {task.config.distributed.world_size}: a probe is of one rank; set it to 1."
@@ -66,14 +73,14 @@ def _limit_gpu(device: torch.device, limit_bytes: int | None) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / installed), device)
 
 
-def _measure(task: TrialTask, story: TrialState) -> None:
+def _measure(task: ProbeTask, story: TrialState) -> None:
     ledger = story.ledger
     with ledger.phase("setup"):
-        work = prepare(task.config, story.device)
+        work = prepare_training(task.config, story.device)
         validation = work.batches_of(work.splits.validation)
     story.facts |= {"num_train": len(work.splits.train), "num_validation": len(work.splits.validation)}
     story.facts["num_parameters"] = num_parameters(work.model)
-    rehearsal = rehearse(work, ledger)
+    rehearsal = warm_up_trial(work, ledger)
     story.facts["peak_memory_bytes"] = rehearsal.peak_memory_bytes
     set_lr(work.step.optimizer, 0.0)
     for _ in range(_MAX_REPEATS + 1):
@@ -156,7 +163,7 @@ def _evaluated(work: TrainingSetup, validation: Callable[[], Iterable[Batch]]) -
     """Evaluates the validation split again and again; the number of images of each batch."""
     while True:
         for batch in validation():
-            evaluate(work.step.model, work.step.normalise, work.step.precision, [batch], ask=work.ask)
+            evaluate_model(work.step.model, work.step.normalise, work.step.precision, [batch], ask=work.ask)
             yield len(batch[1])
 
 

@@ -60,7 +60,7 @@ def _train(library: _Library) -> Ending:
     monitor = Monitor(lambda _device: NvmlSource("0", library, ours=lambda: {11}), interval_seconds=0.002)
     settings = {"data.name": "digits", "data.subset": 256, "budget.epochs": 4.0}
     with MonitoredExecutor(InlineExecutor("cpu"), monitor, {}) as executor:
-        executor.start(TrialTask(0, build_config(settings, "storm"), device="cpu"))
+        executor.start(TrialTask(number=0, config=build_config(settings, "storm"), device="cpu"))
         while True:
             for _, message in executor.poll(5.0):
                 if isinstance(message, Ending):

@@ -20,7 +20,7 @@ def run(weights: Path, **values: object) -> Ending:
     settings = {"data.name": "synthetic", "data.subset": 1000, "budget.steps": 5, "precision.dtype": "fp64"}
     settings |= {"schedule.warmup": 0.0, "optimizer.lr": 0.05}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    task = TrialTask(0, build_config(settings, "test"), device="cuda", weights_path=str(weights))
+    task = TrialTask(number=0, config=build_config(settings, "test"), device="cuda", weights_path=str(weights))
     *_, ending = run_trial(task)
     assert isinstance(ending, Ending)
     return ending

@@ -32,7 +32,7 @@ def executor(tmp_path: Path) -> Iterator[ProcessExecutor]:
 
 
 def ending_of(executor: ProcessExecutor, number: int, chosen: TrialConfig) -> Ending:
-    executor.start(TrialTask(number, chosen, device="cuda", plugin=str(PLUGIN)))
+    executor.start(TrialTask(number=number, config=chosen, device="cuda", plugin=str(PLUGIN)))
     while True:
         for _, message in executor.poll(1.0):
             if isinstance(message, Ending):

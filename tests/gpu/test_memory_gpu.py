@@ -33,7 +33,7 @@ def task(**values: object) -> TrialTask:
     settings = {"data.name": "synthetic", "data.subset": 8192, "budget.epochs": 3.0, "optimizer.lr": 0.02}
     settings |= {"model.name": "resnet18", "model.norm": "group", "batch.global": 4096, "batch.accumulation": None}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    return TrialTask(0, build_config(settings, "test"), device="cuda")
+    return TrialTask(number=0, config=build_config(settings, "test"), device="cuda")
 
 
 def train(trial: TrialTask) -> tuple[list[Evaluation], Ending]:

@@ -35,7 +35,9 @@ sys.stdin.read()
 def run(**values: object) -> Ending:
     settings = {"data.name": "synthetic", "data.subset": 2048, "budget.epochs": 20.0, "optimizer.lr": 0.05}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *_, ending = run_trial(TrialTask(0, build_config(settings, "test"), executor=ExecutorSettings(device="cuda")))
+    *_, ending = run_trial(
+        TrialTask(number=0, config=build_config(settings, "test"), executor=ExecutorSettings(device="cuda"))
+    )
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return ending

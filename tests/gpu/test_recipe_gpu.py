@@ -7,9 +7,9 @@ from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.randaugment import OPERATIONS
 from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import rehearse
+from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.recipe.optimizers import OPTIMIZERS
-from sweep.training.steps.setup import prepare
+from sweep.training.steps.setup import prepare_training
 from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import TrialState
 
@@ -23,7 +23,7 @@ CUDA = torch.device("cuda")
 def task(**values: object) -> TrialTask:
     settings = {"data.name": "synthetic", "data.subset": 1000, "budget.epochs": 2.0, "optimizer.lr": 0.05}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    return TrialTask(0, build_config(settings, "test"), device="cuda")
+    return TrialTask(number=0, config=build_config(settings, "test"), device="cuda")
 
 
 def run(**values: object) -> tuple[list[Evaluation], Ending]:
@@ -54,8 +54,8 @@ def test_graphs_train_the_same(settings: dict[str, object]) -> None:
 
 
 def test_graphs_draw_new_random_numbers_at_each_step() -> None:
-    work = prepare(task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config, CUDA)
-    rehearse(work, TrialState().ledger)
+    work = prepare_training(task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config, CUDA)
+    warm_up_trial(work, TrialState().ledger)
     set_lr(work.step.optimizer, 0.0)
     (window, *_) = work.course.windows_of_epoch(64)
     work.feeder.begin_epoch(0, (window,))

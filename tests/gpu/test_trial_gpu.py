@@ -18,7 +18,7 @@ pytestmark = [
 def run(**values: object) -> tuple[list[Evaluation], Ending]:
     settings = {"data.name": "synthetic", "data.subset": 2048, "budget.epochs": 2.0, "optimizer.lr": 0.05}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *messages, ending = run_trial(TrialTask(0, build_config(settings, "test"), device="cuda"))
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cuda"))
     assert isinstance(ending, Ending)
     return [message for message in messages if isinstance(message, Evaluation)], ending
 
@@ -63,7 +63,7 @@ def test_step_time_includes_what_the_device_does() -> None:
 
 
 def test_unknown_gpu_is_a_clean_error() -> None:
-    task = TrialTask(0, build_config({}, "test"))
+    task = TrialTask(number=0, config=build_config({}, "test"))
     (ending,) = run_trial(replace(task, device="cuda:99"))
     assert isinstance(ending, Ending)
     assert ending.error.startswith("device 'cuda:99'")

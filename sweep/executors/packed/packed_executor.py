@@ -15,7 +15,7 @@ from sweep.executors.base import Executor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.measurement.quality import OF_THE_CONFIGURATION, PACKED
 from sweep.records.attempt_causes import CROWDED
-from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
+from sweep.records.messages import Ending, Evaluation, Message, Progress, Task, TrialTask
 
 
 @final
@@ -63,8 +63,8 @@ class PackedExecutor(Executor):
         self._divide(1)
         return self._inner.describe()
 
-    def start(self, task: TrialTask) -> None:
-        is_trial = task.work == "trial"
+    def start(self, task: Task) -> None:
+        is_trial = isinstance(task, TrialTask)
         self._divide(self._per_device if is_trial else 1)
         if is_trial and self._per_device > 1:
             self._quotes[task.number] = self._quote_of(task.config)
@@ -114,7 +114,9 @@ def as_probed(said: Message, quote: Quote) -> Message:
         return said
     if said.outcome == "out_of_memory" and quote.peak_memory_bytes is not None:
         # alone it fits
-        return Ending("crashed", error=f"memory ran out beside other trials: {said.error}".strip(": "), cause=CROWDED)
+        return Ending(
+            outcome="crashed", error=f"memory ran out beside other trials: {said.error}".strip(": "), cause=CROWDED
+        )
     kept = {name: value for name, value in said.measurements.items() if not METRICS[name].is_of_a_device}
     flags = tuple(dict.fromkeys((PACKED, *_kept(said.quality_flags), *quote.flags)))
     return replace(
@@ -133,8 +135,9 @@ def _probed(own: Mapping[str, float | int], quote: Quote) -> dict[str, float | i
     seconds = quote.train_seconds(float(own.get("num_epochs", 0.0)))
     if seconds > 0.0:
         found["train_seconds"] = seconds
-        if {"images_per_second", "train_seconds"} <= own.keys():
-            found["images_per_second"] = own["images_per_second"] * own["train_seconds"] / seconds
+        if "train_seconds" in own:
+            rates = {name: value for name, value in own.items() if METRICS[name].is_rate}
+            found |= {name: value * own["train_seconds"] / seconds for name, value in rates.items()}
     return found
 
 

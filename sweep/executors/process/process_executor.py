@@ -22,7 +22,7 @@ from sweep.executors.process.cpu_cores import divide_cores
 from sweep.executors.process.exit_status import death, ending_of_dead
 from sweep.executors.process.forkserver import Child, ForkServer
 from sweep.executors.process.preload import MODULES
-from sweep.records.messages import Ending, Message, TrialTask, decode_message, encode_task
+from sweep.records.messages import Ending, Message, Task, decode_message, encode_task
 
 # From a trial's last word to the end of its process: longer than a driver needs to give the memory back.
 _LEAVE_SECONDS = 10.0
@@ -106,13 +106,13 @@ class ProcessExecutor(Executor):
         description: dict[str, Any] = json.loads(lines[0])
         return description
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         busy = {run.slot for run in self._running.values()}
         free = [slot for slot in range(self.slots) if slot not in busy]
         if task.number in self._running or not free:
             raise RuntimeError(f"trial {task.number} cannot start: trials {sorted(self._running)} are running")
         slot = free[0]
-        name = f"{task.work}-{abs(task.number):05d}.log"
+        name = f"{task.kind}-{abs(task.number):05d}.log"
         output = OutputFile(self._log_dir / name if self._log_dir else None)
         request = {"call": runner_of(task, self._runner), "task": encode_task(self._placed(task, slot)).decode()}
         child = self._fork(request, slot, output)
@@ -174,7 +174,7 @@ class ProcessExecutor(Executor):
         self._server = self._launch()
         return self._server.fork(request, output)
 
-    def _placed(self, task: TrialTask, slot: int) -> TrialTask:
+    def _placed(self, task: Task, slot: int) -> Task:
         device = self._slots[slot]
         on_gpu = device.startswith("cuda")
         if on_gpu and (task.device == "auto" or task.device.startswith("cuda")):

@@ -24,7 +24,7 @@ from sweep.executors.process.preload import MODULES
 from sweep.executors.ray.actor import Post
 from sweep.executors.ray.driver_link import RayLink
 from sweep.records.attempt_causes import CLUSTER_LOST
-from sweep.records.messages import Ending, Message, TrialTask, decode_message, encode_task
+from sweep.records.messages import Ending, Message, Task, TrialTask, decode_message, encode_task
 
 _log = logging.getLogger(__name__)
 _READY_SECONDS = 600.0  # to the first actor that can train; machines may import torch from a cold network disk
@@ -105,7 +105,7 @@ class RayExecutor(Executor):
         self._await_places()
         return self._machine
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         self._listen(0.0)
         if task.number in self._running.values() or len(self._running) >= self.slots:
             running = sorted(self._running.values())
@@ -188,7 +188,7 @@ class RayExecutor(Executor):
         elif "stopped" in said:
             self._running.pop(said["stopped"], None)
         elif "lost" in said and said["lost"] in self._running:
-            ending = Ending("crashed", error=said["error"], cause=said["cause"])
+            ending = Ending(outcome="crashed", error=said["error"], cause=said["cause"])
             self._news.append((self._running.pop(said["lost"]), ending))
         elif said.get("from") in self._running:
             self._hear_trial(said["from"], said["messages"])
@@ -206,7 +206,7 @@ class RayExecutor(Executor):
         words = f"the Ray cluster was lost: {self._refused}\n{self._link.output.tail()}".strip()
         self._link.close()
         self._link, self._lost_words = None, words
-        ending = Ending("crashed", error=words, cause=CLUSTER_LOST)
+        ending = Ending(outcome="crashed", error=words, cause=CLUSTER_LOST)
         self._news += [(number, ending) for number in self._running.values()]
         self._running.clear()
 
@@ -218,13 +218,11 @@ def _gpus_here(device: str, world_size: int) -> list[str]:
     return named.get(device, [device])
 
 
-def _with_absolute_paths(task: TrialTask) -> TrialTask:
+def _with_absolute_paths(task: Task) -> Task:
     def absolute(path: str | None) -> str | None:
         return None if path is None else str(Path(path).absolute())
 
-    return replace(
-        task,
-        checkpoint_dir=absolute(task.checkpoint_dir),
-        weights_path=absolute(task.weights_path),
-        plugin=absolute(task.plugin),
-    )
+    task = replace(task, plugin=absolute(task.plugin))
+    if not isinstance(task, TrialTask):
+        return task
+    return replace(task, checkpoint_dir=absolute(task.checkpoint_dir), weights_path=absolute(task.weights_path))

@@ -22,7 +22,7 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.slurm.job_files import ORDER, SUPERVISOR, Order, append_lines, look, messages_of
 from sweep.executors.slurm.rendezvous import Meeting
 from sweep.measurement.monitor import Monitor
-from sweep.records.messages import Ending, TrialTask, decode_task, encode_message
+from sweep.records.messages import Ending, NodePlacement, Task, TrialTask, decode_task, encode_message
 
 _LOOK_SECONDS = 0.5
 # Slurm's at the end of a job's time, what it sends before it takes a node away, and what clusters are set up to send
@@ -104,13 +104,18 @@ def _work(
     if meeting.is_over():  # before this node was there
         return
     try:
-        _attend(replace(task, nodes=request["nodes"], node=node, rendezvous=place), executor, orders, say, meeting)
+        _attend(_placed(task, request["nodes"], node, place), executor, orders, say, meeting)
     finally:
         meeting.close()
 
 
+def _placed(task: Task, num_nodes: int, node: int, rendezvous: str) -> Task:
+    assert isinstance(task, TrialTask)  # a probe runs on one node
+    return replace(task, placement=NodePlacement(num_nodes, node, rendezvous))
+
+
 def _attend(
-    task: TrialTask,
+    task: Task,
     executor: Executor,
     orders: Orders,
     say: Callable[[list[bytes]], None],
@@ -160,7 +165,7 @@ def _device(num_gpus: int) -> str:
     return ",".join(gpus[:num_gpus])
 
 
-def _task(request: dict[str, Any]) -> TrialTask:
+def _task(request: dict[str, Any]) -> Task:
     if plugin := json.loads(request["task"])["plugin"]:
         from sweep.training.plugins import load_plugin
 

@@ -61,7 +61,7 @@ class Job:
                 return [decode_message(line)]
             self.notes[fields["job"]] = fields
         except (ValueError, TypeError, AttributeError) as error:
-            return [Ending("crashed", error=f"the trial sent {line[:200]!r}: {error}")]
+            return [Ending(outcome="crashed", error=f"the trial sent {line[:200]!r}: {error}")]
         return [Heartbeat(is_queued=True)] if fields["job"] == "began" else []
 
 
@@ -147,7 +147,7 @@ class Jobs:
             self._submit_at = now + ASK_SECONDS
             if now - self._refused_since > _REFUSED_SECONDS:
                 for job in jobs:
-                    yield job, Ending("crashed", error=f"the cluster took no job: {error}", cause=JOB_LOST)
+                    yield job, Ending(outcome="crashed", error=f"the cluster took no job: {error}", cause=JOB_LOST)
 
     def _judge(self, job: Job, state: str | None) -> Message | None:
         if state is None or state in QUEUED:
@@ -159,7 +159,7 @@ class Jobs:
             job.is_doubted = True
             return None
         error = f"job {job.id} ended as {state} without a result\n{self._cluster.log(job.id)}".strip()
-        return Ending("crashed", error=error, cause=NODE_LOST if state in _NODE_FAULTS else JOB_LOST)
+        return Ending(outcome="crashed", error=error, cause=NODE_LOST if state in _NODE_FAULTS else JOB_LOST)
 
     def _sweep_up(self) -> None:
         """Removes the folders of jobs of which Slurm says that they are over."""

@@ -16,7 +16,7 @@ from sweep.executors.process.preload import MODULES
 from sweep.executors.slurm.jobs import LOOK_SECONDS, Job, Jobs
 from sweep.executors.slurm.slurm_cluster import SubmitError, make_cluster
 from sweep.executors.slurm.slurm_settings import SlurmSettings
-from sweep.records.messages import Ending, Message, TrialTask, encode_task
+from sweep.records.messages import Ending, Message, Task, TrialTask, encode_task
 
 
 @final
@@ -77,14 +77,14 @@ class SlurmExecutor(Executor):
         machine: dict[str, Any] = job.notes["described"]["machine"]
         return machine
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         if self._closed:
             raise RuntimeError("the executor is closed")
         if task.number in self._running or len(self._running) >= self.slots:
             raise RuntimeError(f"trial {task.number} cannot start: trials {sorted(self._running)} are running")
-        world_size = task.config.distributed.world_size if task.work == "trial" else 1
+        world_size = task.config.distributed.world_size if isinstance(task, TrialTask) else 1
         request = {"task": encode_task(task).decode(), **self._share(world_size)}
-        self._running[task.number] = self._jobs.make(f"{task.work}-{abs(task.number):05d}", request)
+        self._running[task.number] = self._jobs.make(f"{task.kind}-{abs(task.number):05d}", request)
 
     def devices_of(self, number: int) -> tuple[str, ...]:
         del number  # none of this machine: the job watches its own

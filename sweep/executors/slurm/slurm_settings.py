@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field, ValidationError, field_validator
 
 from sweep.config.errors import InputError, explain
-from sweep.config.section import Section
+from sweep.config.fields import Section
 from sweep.config.study import Seconds, read_toml
 
 Line = Annotated[str, Field(pattern=r"^[^\n\r]+$", max_length=1000)]

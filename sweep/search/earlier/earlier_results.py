@@ -91,9 +91,9 @@ def prior_records(found: Iterable[Earlier], spec: StudySpec, device: str) -> lis
         if earlier.outcome not in (_JUDGED_HERE if is_here else _JUDGED):
             continue
         ending = Ending(
-            earlier.outcome,  # type: ignore[arg-type]  # one of them, as was just looked at
-            dict(earlier.measurements),
-            device if is_here else str(earlier.device),
+            outcome=earlier.outcome,  # type: ignore[arg-type]  # one of them, as was just looked at
+            measurements=dict(earlier.measurements),
+            device=device if is_here else str(earlier.device),
             quality_flags=earlier.quality_flags,
         )
         held = portable(ending, device)

@@ -12,12 +12,12 @@ from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, micro_batch, probed_config, shape_key, shape_of
 from sweep.records.content_key import code_digest
-from sweep.records.messages import Ending, TrialTask, Work
+from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
 from sweep.records.probe_records import ProbeBook, ProbeRecord, forecast_record, open_book, probe_record
 from sweep.records.store.store import StoreError
 
 _log = logging.getLogger(__name__)
-Ask = Callable[[TrialTask], Ending]
+Ask = Callable[[Task], Ending]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Prober:
 
     def estimate_peak_memory_bytes(self, config: TrialConfig) -> int | None:
         """The estimated peak of a training step of ``config``; None where it cannot be estimated."""
-        ending = self._ask(self._task(config, work="estimate"))
+        ending = self._ask(EstimateTask(number=0, config=config, device=self._plan.device, plugin=self._plan.plugin))
         if ending.outcome != "complete":
             if not self._has_warned:
                 _log.warning("no estimate of memory, so nothing is held back for it: %s", _last_line(ending.error))
@@ -89,13 +89,17 @@ class Prober:
 
     def _run(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:
         began = time.monotonic()
-        task = replace(self._task(config, work="probe"), timed_seconds=timed_seconds)
-        ending = self._ask(replace(task, memory_limit_bytes=self._plan.memory_limit_bytes))
+        task = ProbeTask(
+            number=0,
+            config=config,
+            device=self._plan.device,
+            plugin=self._plan.plugin,
+            memory_limit_bytes=self._plan.memory_limit_bytes,
+            timed_seconds=timed_seconds,
+        )
+        ending = self._ask(task)
         spent = float(ending.measurements.get("total_seconds", 0.0))
         return ending, max(time.monotonic() - began - spent, 0.0)
-
-    def _task(self, config: TrialConfig, work: Work) -> TrialTask:
-        return TrialTask(0, config, device=self._plan.device, plugin=self._plan.plugin, work=work)
 
     def _key(self, shape: Shape) -> str:
         return shape_key(shape, self._code)

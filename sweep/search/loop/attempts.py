@@ -181,13 +181,21 @@ class Attempts:
 
     def _limit(self, run: Attempt, now: float) -> Ending | None:
         if now >= run.leave_by:
-            return Ending("cancelled", run.so_far(), cause=LEFT)
+            return Ending(outcome="cancelled", measurements=run.so_far(), cause=LEFT)
         if now >= run.deadline:
             error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
-            return Ending("timed_out", run.so_far(), quality_flags=run.marks, error=error, cause="trial_timeout")
+            return Ending(
+                outcome="timed_out",
+                measurements=run.so_far(),
+                quality_flags=run.marks,
+                error=error,
+                cause="trial_timeout",
+            )
         if self._listened_seconds - run.heard_at >= self._spec.stall_timeout:
             error = f"nothing was heard of it for stall_timeout = {self._spec.stall_timeout:g} s"
-            return Ending("crashed", run.so_far(), quality_flags=run.marks, error=error, cause=STALLED)
+            return Ending(
+                outcome="crashed", measurements=run.so_far(), quality_flags=run.marks, error=error, cause=STALLED
+            )
         return None
 
     def _expect_limits_of(self, run: Attempt) -> None:

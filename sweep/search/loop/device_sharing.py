@@ -8,12 +8,14 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from sweep.config.data_sections import BudgetSection
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import BudgetSection, Scalar, TrialConfig
+from sweep.config.trial_config import Scalar, TrialConfig
 from sweep.executors.packed.packed_executor import PackedExecutor, Quote
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.probing.shape import NO_SHAPE, probed_config
@@ -89,7 +91,7 @@ def pack(
         )
     process = packed.process
     environment = environment if _works(process, environment) else {}
-    task = TrialTask(0, _short(_typical(configs, foresight.costs)), measure_sharpness=False)
+    task = TrialTask(number=0, config=_short(_typical(configs, foresight.costs)), measure_sharpness=False)
     best = wanted or best_number(lambda count: together(process, task, count, environment), most)
     packed.pack(best, lambda config: quote(config, foresight), environment)
     return best
@@ -147,7 +149,7 @@ def together(process: ProcessExecutor, task: TrialTask, per_device: int, environ
     fails."""
     process.divide(per_device, environment if per_device > 1 else {})
     for copy in range(process.slots):
-        process.start(TrialTask(**{**vars(task), "number": -1 - copy}))
+        process.start(replace(task, number=-1 - copy))
     endings: list[Ending] = []
     deadline = time.monotonic() + _LIMIT_SECONDS
     num_copies = process.slots

@@ -161,7 +161,7 @@ class Tuner:
 
     def _refuse(self, record: TrialRecord, refusal: Refusal) -> Event:
         self._breaker.hear_refused(refusal.reason)
-        ended = self._finish(record.number, Ending("not_fitting", error=refusal.reason))
+        ended = self._finish(record.number, Ending(outcome="not_fitting", error=refusal.reason))
         return TrialEnded(ended, refusal.reason)
 
     def _needed(self, phase: Phase, config: TrialConfig) -> frozenset[str]:
@@ -205,7 +205,9 @@ class Tuner:
         if run.record.phase == "search" and self._pruner.hear(self._roster[number], message):
             self._attempts.stop(number)
             known = self._pruner.known(number) | run.so_far()
-            return self._end(number, Ending("pruned", known, quality_flags=run.marks, cause="pruned"))
+            return self._end(
+                number, Ending(outcome="pruned", measurements=known, quality_flags=run.marks, cause="pruned")
+            )
         return TrialAdvanced(number, message)
 
     def _end(self, number: int, ending: Ending) -> Event:

@@ -150,7 +150,9 @@ class FrontPruner(Pruner):
     def recall(self, record: TrialRecord, evaluations: Iterable[Evaluation]) -> None:
         """Takes an ended search trial of an earlier run into account."""
         if (memory := record.measurements.get(MEMORY)) is not None:
-            self._said[record.number] = Progress(0, 0, 0.0, 0.0, int(memory))
+            self._said[record.number] = Progress(
+                step=0, num_steps=0, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(memory)
+            )
         for evaluation in evaluations:
             self._follow(record, evaluation)
         self.learn(record)

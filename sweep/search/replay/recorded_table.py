@@ -131,7 +131,14 @@ def read_table(place: str | Path) -> Table:
 
 def _ending(record: TrialRecord) -> Ending:
     outcome = record.outcome or "crashed"
-    return Ending(outcome, dict(record.measurements), record.device, {}, record.quality_flags, record.error)
+    return Ending(
+        outcome=outcome,
+        measurements=dict(record.measurements),
+        device=record.device,
+        environment={},
+        quality_flags=record.quality_flags,
+        error=record.error,
+    )
 
 
 def study_on(table: Table, name: str, **changes: Any) -> StudySpec:

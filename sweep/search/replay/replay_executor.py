@@ -12,7 +12,7 @@ from typing import Any, final
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
 from sweep.records.attempt_causes import LEFT
-from sweep.records.messages import Ending, Heartbeat, Message, Progress, TrialTask, decode_message, encode_message
+from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message
 from sweep.records.trial_record import ReusableTrial
 
 _BEFORE = ("setup_seconds", "compile_seconds", "warmup_seconds", "memory_seconds")
@@ -83,7 +83,7 @@ class ReplayingExecutor(Executor):
     def describe(self) -> dict[str, Any]:
         return {"device": self._device}
 
-    def start(self, task: TrialTask) -> None:
+    def start(self, task: Task) -> None:
         if len(self._playing) >= self._slots or task.number in self._playing:
             raise RuntimeError(f"trial {task.number} is running, or no slot of {self._slots} is free")
         with self._timed():
@@ -103,7 +103,7 @@ class ReplayingExecutor(Executor):
 
     def ask_to_leave(self, number: int) -> None:
         if number in self._playing:
-            left: Told = (0.0, Ending("cancelled", cause=LEFT))
+            left: Told = (0.0, Ending(outcome="cancelled", cause=LEFT))
             self._play(_Playing(number, self._clock(), iter([left])))
 
     def stop(self, number: int) -> None:
@@ -177,7 +177,7 @@ def chatter(said: list[Told], stretch: float, quiet_seconds: float = 0.0) -> Ite
     """``said`` in ``stretch`` times the time, with the signs of life and of progress between its first and last word
     that a running trial gives, ``quiet_seconds`` after its start."""
     first, last = max(said[0][0] * stretch, quiet_seconds), said[-1][0] * stretch
-    progress = Progress(1, 1, 0.0, 1.0)
+    progress = Progress(step=1, num_steps=1, epoch=0.0, images_per_second=1.0)
     words = ((seconds * stretch, word) for seconds, word in said)
     between = (_every(_PROGRESS_SECONDS, progress, first, last), _every(_BEAT_SECONDS, Heartbeat(), first, last))
     return heapq.merge(words, *between, key=lambda told: told[0])

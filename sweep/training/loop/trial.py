@@ -10,19 +10,19 @@ from sweep.config.scaling import scaled_lr
 from sweep.measurement.device import make_laps, resolve_device, synchronizer
 from sweep.measurement.device_memory import read_memory
 from sweep.measurement.reference_work import reference_seconds
-from sweep.records.messages import Evaluation, Message, Outcome, Progress, TrialTask
-from sweep.training.checkpoints.random_state import Randomness
-from sweep.training.checkpoints.saver import Saver
+from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
+from sweep.training.checkpoints.random_state import RandomState
+from sweep.training.checkpoints.saver import CheckpointSaver
 from sweep.training.data.windows import Window
-from sweep.training.loop.finish import ending_of, finish, loss_and_accuracy
-from sweep.training.loop.stepping import is_edge, look_at_memory, open_window, take_step
-from sweep.training.loop.warmup import rehearse
+from sweep.training.loop.finish import describe_ending, evaluate_images, finish_trial
+from sweep.training.loop.stepping import adapt_micro_batch, ends_timed_window, open_window, take_step
+from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import LeftError, cause_of, classify, explain_error
 from sweep.training.plugins import load_plugin
 from sweep.training.recipe.schedules import lr_factor
-from sweep.training.steps.budget import EvaluationPoints, Mark
-from sweep.training.steps.setup import TrainingSetup, prepare
+from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
+from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import LossMeter, TrialState
 from sweep.training.world import SOLO, World
@@ -57,7 +57,7 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
         story.num_train = len(work.splits.train)
         story.facts["num_parameters"] = num_parameters(work.model)
         story.flags = _flags(task, work)
-        rehearsal = rehearse(work, story.ledger)
+        rehearsal = warm_up_trial(work, story.ledger)
         note_retries = _retries_since(story)
         story.facts |= {
             "peak_memory_bytes": rehearsal.peak_memory_bytes,
@@ -68,8 +68,8 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
 
         torch.manual_seed(world.seed(task.config.seed))  # what dropout draws depends on nothing that came before
         tally, progress_at = LossMeter(story.device, world), 0.0
-        parts = {**work.parts(), "story": story, "tally": tally, "randomness": Randomness(story.device, world)}
-        saver = Saver(task, story.device, parts, world)
+        parts = {**work.parts(), "story": story, "tally": tally, "randomness": RandomState(story.device, world)}
+        saver = CheckpointSaver(task, story.device, parts, world)
         with story.ledger.phase("checkpoint"):
             saver.load()
         yield from story.evaluations
@@ -86,13 +86,13 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
             story.samples += window.samples
             _follow_noise(work, story)
             is_due = work.budget.is_spent(story.look_at_clock()) or points.is_passed(before.samples, story.samples)
-            if not (is_due or tally.window_steps >= window_steps or is_edge(work, window)):
+            if not (is_due or tally.window_steps >= window_steps or ends_timed_window(work, window)):
                 continue
             tally.close_window(story.ledger, is_full=window.is_whole)
-            look_at_memory(work, story)
+            adapt_micro_batch(work, story)
             if work.budget.is_spent(story.look_at_clock()) or is_due:
                 with story.ledger.phase("eval"):
-                    val_loss, val_accuracy = loss_and_accuracy(work, validation)
+                    val_loss, val_accuracy = evaluate_images(work, validation)
                 story.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
                 note_retries()
                 story.facts["num_skipped_steps"] = work.step.precision.num_skipped_steps
@@ -105,18 +105,18 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
                 progress_at = time.perf_counter()
                 yield _progress(work, story, story.mark)
             open_window(work, story)
-        finish(task, work, story)
+        finish_trial(task, work, story)
     except Exception as error:
         outcome, error_text, cause = classify(error), explain_error(error), cause_of(error)
     except BaseException:
         torch.set_num_threads(threads_before)
         raise
-    ending = ending_of(story, outcome, error_text, world.size)
+    ending = describe_ending(story, outcome, error_text, world.size)
     torch.set_num_threads(threads_before)
     yield replace(ending, cause=cause)
 
 
-def choose_device(task: TrialTask, story: TrialState) -> None:
+def choose_device(task: Task, story: TrialState) -> None:
     """Threads, plug-in and device of the process that does ``task``; the story's clock waits for that device."""
     if task.threads:
         torch.set_num_threads(task.threads)
@@ -136,7 +136,7 @@ def _time_reference(story: TrialState, world: World) -> None:
 
 
 def _prepare(task: TrialTask, story: TrialState, world: World) -> TrainingSetup:
-    work = prepare(task.config, story.device, world)
+    work = prepare_training(task.config, story.device, world)
     if task.config.diagnostics.ledger == "phases":
         return work
     story.ledger.laps = make_laps(story.device)
@@ -166,12 +166,12 @@ def _window_steps(step_seconds: float) -> int:
     return max(1, min(_MAX_WINDOW_STEPS, int(_WINDOW_SECONDS / max(step_seconds, 1e-6))))
 
 
-def _evaluation_points(work: TrainingSetup) -> EvaluationPoints:
+def _evaluation_points(work: TrainingSetup) -> EvaluationSchedule:
     epochs = work.budget.expected_epochs(work.schedule.average() if work.schedule.is_growing else None)
-    return EvaluationPoints(work.course.num_samples, epochs, until_target=work.budget.target_accuracy is not None)
+    return EvaluationSchedule(work.course.num_samples, epochs, until_target=work.budget.target_accuracy is not None)
 
 
-def _save_or_leave(saver: Saver, story: TrialState) -> None:
+def _save_or_leave(saver: CheckpointSaver, story: TrialState) -> None:
     with story.ledger.phase("checkpoint"):
         is_leaving = saver.save_if_due()
     if is_leaving:
@@ -186,7 +186,7 @@ def _windows(work: TrainingSetup, story: TrialState) -> Iterator[Window]:
         yield work.course.next_window(size_at)
 
 
-def _learning_rate(task: TrialTask, work: TrainingSetup, mark: Mark, window: Window) -> float:
+def _learning_rate(task: TrialTask, work: TrainingSetup, mark: TrainingPoint, window: Window) -> float:
     config = task.config
     follows = config.batch.schedule_lr == "rule"
     highest = scaled_lr(config.optimizer, window.wanted if follows else config.global_batch_size)
@@ -220,10 +220,17 @@ def _is_target_reached(work: TrainingSetup, story: TrialState) -> bool:
     return True
 
 
-def _progress(work: TrainingSetup, story: TrialState, mark: Mark) -> Progress:
+def _progress(work: TrainingSetup, story: TrialState, mark: TrainingPoint) -> Progress:
     num_steps = work.budget.expected_steps(mark)
     rate, memory = story.ledger.images_per_second, int(story.facts["peak_memory_bytes"])
-    return Progress(story.num_steps, num_steps, story.epoch, rate, memory, story.quality_flags())
+    return Progress(
+        step=story.num_steps,
+        num_steps=num_steps,
+        epoch=story.epoch,
+        images_per_second=rate,
+        peak_memory_bytes=memory,
+        quality_flags=story.quality_flags(),
+    )
 
 
 def _evaluation(

@@ -19,7 +19,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sweep.records.messages import Ending, Heartbeat, Message, TrialTask, decode_task, encode_message
+from sweep.records.messages import Ending, Heartbeat, Message, NodePlacement, TrialTask, decode_task, encode_message
 from sweep.training.parent_death import bind_forks_to_parent, die_with_parent
 from sweep.training.supervisor_link import LIFELINE
 
@@ -40,12 +40,12 @@ def run_agent(text: str, fd: int, parent_pid: int) -> NoReturn:
             from sweep.training.plugins import load_plugin
 
             load_plugin(plugin)
-        _launch(text, fd, decode_task(text.encode()))
+        _launch(text, fd, _decode_trial(text))
     except BaseException as error:
         from sweep.training.outcomes import explain_error
 
         said = explain_error(error) if isinstance(error, Exception) else repr(error)
-        _say(fd, 0, Ending("crashed", error=said))
+        _say(fd, 0, Ending(outcome="crashed", error=said))
     finally:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
@@ -54,7 +54,8 @@ def run_agent(text: str, fd: int, parent_pid: int) -> NoReturn:
 
 
 def _launch(text: str, fd: int, task: TrialTask) -> None:
-    if task.nodes == 1:
+    placement = task.placement or NodePlacement(1, 0, str(os.getpid()))
+    if task.placement is None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine; its own name need not be known to anyone
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # to count GPUs in a way that leaves forks intact
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -64,14 +65,14 @@ def _launch(text: str, fd: int, task: TrialTask) -> None:
     import_module("sweep.training.loop.trial")  # once, before the ranks are forked
     _quieten()
     meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
-    if task.nodes > 1:  # c10d numbers machines by their names, and the first rank must be on the first
-        configs = {"rank": task.node, "timeout": _MEETING_SECONDS}
-        meeting = {"rdzv_backend": "static", "rdzv_endpoint": task.rendezvous, "rdzv_configs": configs}
+    if task.placement is not None:  # c10d numbers machines by their names, and the first rank must be on the first
+        configs = {"rank": placement.node, "timeout": _MEETING_SECONDS}
+        meeting = {"rdzv_backend": "static", "rdzv_endpoint": placement.rendezvous, "rdzv_configs": configs}
     config = LaunchConfig(
-        min_nodes=task.nodes,
-        max_nodes=task.nodes,
-        nproc_per_node=task.config.distributed.world_size // task.nodes,
-        run_id=str(os.getpid()) if task.nodes == 1 else task.rendezvous,
+        min_nodes=placement.num_nodes,
+        max_nodes=placement.num_nodes,
+        nproc_per_node=task.config.distributed.world_size // placement.num_nodes,
+        run_id=placement.rendezvous,
         **meeting,
         max_restarts=0,
         monitor_interval=_POLL_SECONDS,
@@ -110,7 +111,7 @@ def run_rank(text: str, fd: int, agent_pid: int) -> None:
     except Exception as error:
         from sweep.training.outcomes import cause_of, classify, explain_error
 
-        ending = Ending(classify(error), error=explain_error(error), cause=cause_of(error))
+        ending = Ending(outcome=classify(error), error=explain_error(error), cause=cause_of(error))
         _say(fd, rank, ending)
     if ending.outcome != "complete":
         while True:
@@ -125,9 +126,9 @@ def _train(text: str, fd: int, rank: int) -> Ending:
     from sweep.training.loop.trial import run_trial
     from sweep.training.world import World
 
-    task = decode_task(text.encode())
+    task = _decode_trial(text)
     size = task.config.distributed.world_size
-    local_size = size // task.nodes
+    local_size = size // (task.placement.num_nodes if task.placement else 1)
     task = replace(task, threads=max(1, (task.threads or torch.get_num_threads()) // local_size))
     on_gpu = task.device != "cpu" and torch.cuda.is_available()
     if on_gpu:
@@ -135,7 +136,7 @@ def _train(text: str, fd: int, rank: int) -> Ending:
         torch.cuda.set_device(task.device)
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=_COLLECTIVE_SECONDS))
-    ending = Ending("crashed", error="no ending")
+    ending = Ending(outcome="crashed", error="no ending")
     for message in run_trial(task, World(rank, size)):
         if isinstance(message, Ending):
             ending = message
@@ -143,6 +144,12 @@ def _train(text: str, fd: int, rank: int) -> Ending:
         if rank == 0 or (isinstance(message, Ending) and message.outcome not in ("complete", "cancelled")):
             _say(fd, rank, message)
     return ending
+
+
+def _decode_trial(text: str) -> TrialTask:
+    task = decode_task(text.encode())
+    assert isinstance(task, TrialTask)
+    return task
 
 
 def _own_gpu(device: str, rank: int, size: int) -> str:

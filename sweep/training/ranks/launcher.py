@@ -68,13 +68,17 @@ class _Heard:
         if 0 in self.endings and self.endings[0].outcome == "complete":
             return self.endings[0]  # all had done their part; what went wrong went wrong in leaving
         if self.death is not None:
-            told = self.endings.get(0) or (failures[0][1] if failures else Ending("crashed"))
+            told = self.endings.get(0) or (failures[0][1] if failures else Ending(outcome="crashed"))
             return replace(told, outcome="crashed", error=_obituary(self.death), cause=_cause(self.death))
         if failures:
             rank, ending = failures[0]
             return replace(ending, error=f"rank {rank}: {ending.error}") if rank else ending
         # elsewhere than on the first machine ranks that have done their part say nothing
-        return Ending("complete") if self.node else Ending("crashed", error="the ranks ended without a result")
+        return (
+            Ending(outcome="complete")
+            if self.node
+            else Ending(outcome="crashed", error="the ranks ended without a result")
+        )
 
 
 def launch_trial(task: TrialTask) -> Iterator[Message]:
@@ -89,7 +93,10 @@ def run_ranks(task: TrialTask) -> Iterator[Message]:
     Closing the iterator ends every rank. Of several machines each runs its own ranks in this way: those without the
     first rank yield an ending alone, which is none of the trial's where it is ``complete``.
     """
-    heard = _Heard(task.config.distributed.world_size // task.nodes, task.node)
+    heard = _Heard(
+        task.config.distributed.world_size // (task.placement.num_nodes if task.placement else 1),
+        task.placement.node if task.placement else 0,
+    )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from sweep.analysis.summary import column, text
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
 
 MAX_ERROR = 200
@@ -53,10 +53,10 @@ def trial_texts(
     if named:
         lines.append([", ".join(parts) for parts in zip(*named, strict=True)])
     for name in objectives:
-        lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in column(frame, name)])
-    lines.append([f"Held up by: {cause}" if cause else "" for cause in text(frame, "bottleneck")])
+        lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in read_numbers(frame, name)])
+    lines.append([f"Held up by: {cause}" if cause else "" for cause in read_text(frame, "bottleneck")])
     lines.append(_doubts(frame, probes))
-    endings = [_ending(*pair) for pair in zip(frame["outcome"], text(frame, "error"), strict=True)]
+    endings = [_ending(*pair) for pair in zip(frame["outcome"], read_text(frame, "error"), strict=True)]
     whole = zip(*lines, endings, strict=True)
     return {
         int(number): "\n".join(part for part in parts if part)
@@ -66,11 +66,11 @@ def trial_texts(
 
 def _doubts(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
     """What casts doubt on each trial's measurements, and the step time of a probe of its shape, which ran alone."""
-    flags = [str(each) for each in text(frame, "quality_flags")]
+    flags = [str(each) for each in read_text(frame, "quality_flags")]
     if not any(flags):
         return flags
     steps = probed_step_seconds(frame, probes)
-    return [_doubt(*parts) for parts in zip(flags, column(frame, "step_seconds_median"), steps, strict=True)]
+    return [_doubt(*parts) for parts in zip(flags, read_numbers(frame, "step_seconds_median"), steps, strict=True)]
 
 
 def _doubt(flags: str, step_seconds: float, probed_seconds: float) -> str:

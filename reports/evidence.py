@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import configuration_text, trial_texts
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.pareto import front_rank
-from sweep.analysis.summary import column, configuration_groups, configurations, objective_table, signs, text
-from sweep.config.metrics import METRICS
+from sweep.analysis.summary import objective_signs, objective_table, summarize_configurations
 from sweep.config.study import StudySpec
 
 # More than this many trials make a page slow; the others are drawn as a density and counted.
@@ -46,7 +47,7 @@ class Evidence:
     """``trials`` has "" as the outcome of a trial that runs, and two columns more: ``family``, equal for trials of one
     configuration, and ``detailed``, true for those that the report shows one by one. ``search`` are the complete search
     trials with ``on_search_front`` and ``rank``; ``configurations`` as
-    :func:`sweep.analysis.summary.configurations` makes them; ``swept`` the keys that vary."""
+    :func:`sweep.analysis.summary.summarize_configurations` makes them; ``swept`` the keys that vary."""
 
     spec: StudySpec | None
     name: str
@@ -75,7 +76,7 @@ class Evidence:
     @cached_property
     def detailed_evaluations(self) -> pd.DataFrame:
         """The evaluations of the detailed trials, in the order of trials and steps."""
-        rows = np.isin(column(self.evaluations, "number"), column(self.detailed, "number"))
+        rows = np.isin(read_numbers(self.evaluations, "number"), read_numbers(self.detailed, "number"))
         return self.evaluations[rows].sort_values(["number", "step"], kind="stable")
 
     @cached_property
@@ -103,10 +104,10 @@ class Evidence:
 def gather(frames: FrameSet) -> Evidence:
     """The evidence in ``frames``; works with no trial at all, and while a study runs."""
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True)
-    trials = trials.assign(outcome=pd.Series(text(trials, "outcome"), dtype="str"))
+    trials = trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str"))
     spec = frames.spec
     objectives = spec.objectives if spec else _usual_objectives(trials)
-    names = text(trials, "study")
+    names = read_text(trials, "study")
     search = _search(trials, objectives)
     trials = trials.assign(family=configuration_groups(trials), detailed=_detailed(trials, search))
     return Evidence(
@@ -117,7 +118,7 @@ def gather(frames: FrameSet) -> Evidence:
         swept=tuple(spec.space) if spec else _varying(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
-        configurations=configurations(trials, objectives),
+        configurations=summarize_configurations(trials, objectives),
         evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
         attempts=frames.attempts,
         probes=frames.probes,
@@ -131,13 +132,8 @@ def known(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(values[np.isfinite(values)])
 
 
-def is_cost(objective: str) -> bool:
-    """Whether a trial that did not complete still tells this metric as far as it came: time and memory, not quality."""
-    return METRICS[objective].unit in {"seconds", "bytes"}
-
-
 def _usual_objectives(trials: pd.DataFrame) -> tuple[str, ...]:
-    measured = tuple(name for name in _USUAL_OBJECTIVES if len(known(column(trials, name))))
+    measured = tuple(name for name in _USUAL_OBJECTIVES if len(known(read_numbers(trials, name))))
     return measured or _USUAL_OBJECTIVES
 
 
@@ -149,7 +145,7 @@ def _varying(trials: pd.DataFrame) -> tuple[str, ...]:
 def _search(trials: pd.DataFrame, objectives: tuple[str, ...]) -> pd.DataFrame:
     rows = np.flatnonzero((trials["outcome"] == "complete") & (trials["phase"] == "search"))
     chosen = trials.iloc[rows].reset_index(drop=True)
-    rank = front_rank(objective_table(chosen, objectives), signs(objectives))
+    rank = front_rank(objective_table(chosen, objectives), objective_signs(objectives))
     return chosen.assign(on_search_front=rank == 0, rank=rank, row=rows)
 
 

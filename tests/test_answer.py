@@ -22,7 +22,7 @@ from sweep.analysis.answer.recommend import as_document
 from sweep.analysis.claims.findings import evaluate_claims, findings_document
 from sweep.cli.arguments import parse_sets
 from sweep.config.errors import InputError
-from sweep.config.study import load_study
+from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config, flatten
 
 MIB = 2.0**20

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, make_store
 
-from sweep.analysis.comparison import Comparison, compare
+from sweep.analysis.comparison import Comparison, compare_studies
 from sweep.cli.app import run_app
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, build_config, flatten
@@ -58,7 +58,7 @@ def _trial(
 
 
 def compared(tmp_path: Path, **changes: Any) -> Comparison:
-    return compare(load_frames(study(tmp_path / "a")), load_frames(study(tmp_path / "bb", **changes)))
+    return compare_studies(load_frames(study(tmp_path / "a")), load_frames(study(tmp_path / "bb", **changes)))
 
 
 def test_equal_configurations_and_their_ratio(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_equal_seeds_are_compared_one_by_one(tmp_path: Path) -> None:
 
 def test_without_repeated_seeds_there_is_no_interval(tmp_path: Path) -> None:
     first, second = (load_frames(study(tmp_path / name, seeds=0)) for name in ("a", "bb"))
-    found = compare(first, second)
+    found = compare_studies(first, second)
     assert math.isnan(found.aligned[0].differences["val_accuracy"].low)
     assert not math.isnan(found.overall["val_accuracy"].low)
 
@@ -117,7 +117,7 @@ def test_nothing_in_common_is_no_crash(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     make_store(empty / "study.sqlite").close()
-    found = compare(load_frames(study(tmp_path / "a")), load_frames(empty))
+    found = compare_studies(load_frames(study(tmp_path / "a")), load_frames(empty))
     assert found.aligned == ()
     assert found.overall == {}
 
@@ -140,7 +140,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_one_study_against_itself(tmp_path: Path) -> None:
     frames = load_frames(study(tmp_path / "a"))
-    found = compare(frames, frames)
+    found = compare_studies(frames, frames)
     assert found.changed == {}
     assert {name: value.median for name, value in found.overall.items()} == {
         "val_accuracy": 0.0, "train_seconds": 1.0, "peak_memory_bytes": 1.0,

@@ -9,11 +9,11 @@ from frames_factory import frames_of, make_spec
 from simulated_studies import Simulated, simulate, simulate_scattered
 
 from sweep.analysis import recommend
-from sweep.analysis.claims.hypothesis_tests import interval, slope_estimate
+from sweep.analysis.statistics.estimates import confidence_interval, slope_estimate
 from sweep.analysis.claims.learning_rates import rate_power
 from sweep.analysis.claims.regimes import fit_regimes
 from sweep.analysis.statistics.intervals import median_interval, pooled_spread, seed_interval
-from sweep.analysis.summary import configurations
+from sweep.analysis.summary import summarize_configurations
 
 NUM_DRAWS = 1000
 # 93 to 97 % is asked for; 1,000 draws of an exact 95 % scatter by 0.7 % themselves
@@ -67,7 +67,7 @@ def test_intervals_of_a_study(seeds: int) -> None:
     for _ in range(NUM_DRAWS):
         trials["val_accuracy"] = truth[which] + 0.003 * rng.normal(size=len(which))
         trials["train_seconds"] = times[which] * np.exp(0.05 * rng.normal(size=len(which)))
-        frame = configurations(trials, ("val_accuracy", "train_seconds"))
+        frame = summarize_configurations(trials, ("val_accuracy", "train_seconds"))
         for name, true in (("val_accuracy", truth), ("train_seconds", times)):
             hits[name].append(((frame[f"{name}_low"] <= true) & (true <= frame[f"{name}_high"])).to_numpy())
     for covered in hits.values():
@@ -79,7 +79,7 @@ def test_intervals_of_slopes() -> None:
     x = np.arange(6.0)
     hits = []
     for _ in range(NUM_DRAWS):
-        _, low, high = interval(slope_estimate(x, 0.5 * x + rng.normal(size=6)))
+        _, low, high = confidence_interval(slope_estimate(x, 0.5 * x + rng.normal(size=6)))
         hits.append(low <= 0.5 <= high)
     assert LOW <= np.mean(hits) <= HIGH
 
@@ -90,7 +90,7 @@ def test_intervals_of_the_power_of_the_best_rate() -> None:
     step = np.log(rates) - 0.75 * np.log(batches) + 5.5
     hits = []
     for _ in range(NUM_DRAWS):
-        _, low, high = interval(rate_power(batches, rates, 0.9 - 0.005 * step**2 + 0.004 * rng.normal(size=40)))
+        _, low, high = confidence_interval(rate_power(batches, rates, 0.9 - 0.005 * step**2 + 0.004 * rng.normal(size=40)))
         hits.append(low <= 0.75 <= high)
     assert LOW <= np.mean(hits) <= HIGH
 

@@ -11,11 +11,19 @@ import pytest
 from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 from scipy import stats
 
-from sweep.analysis.answer.comparable_trials import common_ground
-from sweep.analysis.claims.findings import Finding, findings, findings_document
-from sweep.analysis.claims.hypothesis_tests import Estimate, Region, holm, interval, lean, mean_estimate, slope_estimate
+from sweep.analysis.claims.findings import Finding, evaluate_claims, findings_document
 from sweep.analysis.claims.learning_rates import rate_power
 from sweep.analysis.claims.regimes import fewest_steps, fit_regimes
+from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.statistics.estimates import (
+    Estimate,
+    Region,
+    assess_region,
+    confidence_interval,
+    correct_holm,
+    mean_estimate,
+    slope_estimate,
+)
 from sweep.config.trial_config import build_config, flatten
 
 MIB = 2.0**20
@@ -33,7 +41,7 @@ def row(
 
 
 def found(rows: list[dict[str, Any]], name: str) -> Finding:
-    return next(item for item in findings(frames_of(make_spec(), rows)) if item.name == name)
+    return next(item for item in evaluate_claims(frames_of(make_spec(), rows)) if item.name == name)
 
 
 # ------------------------------------------------------------------ the learning rate
@@ -289,12 +297,12 @@ def test_steps_to_a_target_from_learning_curves() -> None:
             points.append({"study": "made", "number": number, "step": step, "val_accuracy": accuracy})
     made = frames_of(make_spec(), rows)
     frames = MadeFrames(made.spec, made.trials, made.attempts, made.probes, pd.DataFrame(points), made.environments)
-    ground = common_ground(frames)
+    ground = select_comparable(frames)
     batches, steps, target = fewest_steps(ground, frames.evaluations, np.ones(5, dtype=np.bool_))
     assert target == 0.95
     assert batches.tolist() == [32, 64, 128, 256, 512]
     assert steps == pytest.approx(100 * (1 + 128 / batches), abs=5)
-    item = next(item for item in findings(frames) if item.name == "three_regimes")
+    item = next(item for item in evaluate_claims(frames) if item.name == "three_regimes")
     assert item.effect == pytest.approx(128, rel=0.1)
 
 
@@ -319,22 +327,22 @@ def test_noise_and_sharpness() -> None:
 
 
 def test_holm_as_in_the_definition() -> None:
-    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
-    assert holm([]).tolist() == []
+    assert correct_holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert correct_holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert correct_holm([]).tolist() == []
 
 
 def test_a_verdict_needs_the_interval_on_one_side() -> None:
     region = Region(0.75, 1.25)
     inside, outside, between = (Estimate(value, 0.05, 50, 60) for value in (1.0, 0.3, 0.8))
-    assert lean(inside, region) == ("supported", pytest.approx(stats.t.sf(5, 50)))
-    assert lean(outside, region) == ("contradicted", pytest.approx(stats.t.sf(9, 50)))
-    assert lean(between, region)[1] > 0.05
-    assert lean(Estimate(1.0, math.nan, 0, 1), region) == ("undecided", 1.0)
-    assert lean(Estimate(5.0, 1.0, 9, 10), Region(0.0, math.inf))[0] == "supported"
+    assert assess_region(inside, region) == ("supported", pytest.approx(stats.t.sf(5, 50)))
+    assert assess_region(outside, region) == ("contradicted", pytest.approx(stats.t.sf(9, 50)))
+    assert assess_region(between, region)[1] > 0.05
+    assert assess_region(Estimate(1.0, math.nan, 0, 1), region) == ("undecided", 1.0)
+    assert assess_region(Estimate(5.0, 1.0, 9, 10), Region(0.0, math.inf))[0] == "supported"
     ratio = Estimate(math.log(1.3), 0.01, 9, 10, is_ratio=True)
-    assert lean(ratio, Region(1.2, 1.4))[0] == "supported"
-    assert interval(ratio)[0] == pytest.approx(1.3)
+    assert assess_region(ratio, Region(1.2, 1.4))[0] == "supported"
+    assert confidence_interval(ratio)[0] == pytest.approx(1.3)
 
 
 def test_estimates_as_scipy_has_them() -> None:
@@ -343,7 +351,7 @@ def test_estimates_as_scipy_has_them() -> None:
     mean = mean_estimate(values)
     test = stats.ttest_1samp(values, 0.0)
     assert mean.value / mean.error == pytest.approx(test.statistic)
-    assert interval(mean)[1:] == pytest.approx(tuple(test.confidence_interval()))
+    assert confidence_interval(mean)[1:] == pytest.approx(tuple(test.confidence_interval()))
     x = rng.normal(size=20)
     y = 2 * x + rng.normal(size=20)
     slope, line = slope_estimate(x, y), stats.linregress(x, y)
@@ -353,7 +361,7 @@ def test_estimates_as_scipy_has_them() -> None:
 
 
 def test_many_claims_are_corrected_for() -> None:
-    items = findings(make_frames(200, confirm=4))
+    items = evaluate_claims(make_frames(200, confirm=4))
     tested = [item for item in items if item.p < 1]
     assert len(tested) >= 2
     assert all((item.verdict == "undecided") == (item.p > 0.05) for item in tested)
@@ -361,7 +369,7 @@ def test_many_claims_are_corrected_for() -> None:
 
 @pytest.mark.parametrize("rows", [[], [{"number": 0, "outcome": "crashed"}], [row(0)]], ids=["none", "crashed", "one"])
 def test_too_little_is_undecided_and_says_what_would_settle_it(rows: list[dict[str, Any]]) -> None:
-    items = findings(frames_of(make_spec(), rows))
+    items = evaluate_claims(frames_of(make_spec(), rows))
     assert len({item.name for item in items}) == 19
     assert {item.verdict for item in items} == {"undecided"}
     assert all(item.settle and item.published and item.statement for item in items)

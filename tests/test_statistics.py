@@ -7,7 +7,7 @@ import pytest
 
 from sweep.analysis.statistics.intervals import (
     Spread,
-    front_shares,
+    front_probabilities,
     median_errors,
     median_interval,
     pooled_spread,
@@ -66,5 +66,5 @@ def test_spread_is_pooled_within_groups():
 
 def test_shares_of_the_front():
     draws = np.array([[[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]])
-    assert front_shares(draws, [1, 1]).tolist() == [1.0, 0.5, 0.0]
-    assert front_shares(draws, [-1, -1]).tolist() == [0.0, 0.0, 1.0]
+    assert front_probabilities(draws, [1, 1]).tolist() == [1.0, 0.5, 0.0]
+    assert front_probabilities(draws, [-1, -1]).tolist() == [0.0, 0.0, 1.0]

@@ -18,7 +18,7 @@ from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, TrialTask
 from sweep.records.store.store import open_store
-from sweep.search.earlier.reuse_index import portable
+from sweep.search.earlier.reuse_index import keep_portable
 from sweep.training.data.feeders import ReadyFeeder
 from sweep.training.diagnostics import bottleneck
 from sweep.training.diagnostics.bottleneck import CachedSteps, classify_bottleneck, find_fixed_share
@@ -82,7 +82,7 @@ def train(**settings: Any) -> Ending:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Looks at short trainings as well, and on however slow a machine."""
-    for name, value in {"_MAX_SHARE": 10.0, "_MAX_SECONDS": 60.0, "_LONG_SECONDS": 60.0, "_NUM_STEPS": 4}.items():
+    for name, value in {"BOTTLENECK_SHARE": 10.0, "BOTTLENECK_SECONDS": 60.0, "_LONG_SECONDS": 60.0, "BOTTLENECK_STEPS": 4}.items():
         monkeypatch.setattr(bottleneck, name, value)
     return monkeypatch
 
@@ -154,15 +154,15 @@ def test_a_verdict_is_kept_and_goes_with_a_reused_trial_on_the_same_device_only(
     trials = load_frames(tmp_path).trials
     assert trials["bottleneck"].tolist() == ["launch_bound"]
     known = store.find_by_keys(["key 0"])["key 0"].ending
-    assert portable(known, "cpu") == known
-    assert portable(known, "another").bottleneck == ""
-    assert "train_seconds" not in portable(known, "another").measurements
+    assert keep_portable(known, "cpu") == known
+    assert keep_portable(known, "another").bottleneck == ""
+    assert "train_seconds" not in keep_portable(known, "another").measurements
     store.close()
 
 
 def test_a_disturbed_measurement_is_not_reused_and_one_that_would_come_again_is() -> None:
     for flag, is_kept in (("few_steps", True), ("busy_host", True), ("other_process", False), ("throttled", False)):
-        kept = portable(make_ending(0, quality_flags=("few_steps", flag)), "cpu").measurements
+        kept = keep_portable(make_ending(0, quality_flags=("few_steps", flag)), "cpu").measurements
         assert ("train_seconds" in kept) == is_kept
         assert {"val_accuracy", "peak_memory_bytes"} <= kept.keys()
 

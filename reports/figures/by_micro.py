@@ -11,8 +11,8 @@ from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Po
 from reports.figures import marks
 from reports.labels import format_value, metric_label, plural
 from reports.palette import NUM_SERIES
-from sweep.analysis.summary import column, text
-from sweep.analysis.trial_shapes import facts_of, micro_batches
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.trial_shapes import parse_shapes, ran_micro_batches
 from sweep.config.metrics import METRICS
 
 NEAR_BEST = 0.95
@@ -28,7 +28,7 @@ def memory(evidence: Evidence) -> list[Figure] | Absent:
     layers: list[Layer] = []
     slopes = []
     for index, (name, frame) in enumerate(series):
-        x, y = micro_batches(frame), column(frame, "peak_memory_bytes")
+        x, y = ran_micro_batches(frame), read_numbers(frame, "peak_memory_bytes")
         line = straight_line(x, y)
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
         if line is not None:
@@ -51,7 +51,7 @@ def throughput(evidence: Evidence) -> list[Figure] | Absent:
     layers: list[Layer] = []
     said = []
     for index, (name, frame) in enumerate(series):
-        x, y = micro_batches(frame), column(frame, "images_per_second")
+        x, y = ran_micro_batches(frame), read_numbers(frame, "images_per_second")
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
         at, middle = medians(x, y)
         if len(at) < 2:
@@ -79,9 +79,9 @@ def device(evidence: Evidence) -> list[Figure] | Absent:
             continue
         layers: list[Layer] = []
         for index, (model, frame) in enumerate(series):
-            x, y = micro_batches(frame), column(frame, name)
+            x, y = ran_micro_batches(frame), read_numbers(frame, name)
             layers += marks.trial_points(model, f"series-{index}", evidence, *_shown(frame, x, y))
-        values = np.concatenate([column(frame, name) for _, frame in series])
+        values = np.concatenate([read_numbers(frame, name) for _, frame in series])
         panels.append(Panel(_micro_axis(evidence), marks.metric_axis(name, values), tuple(layers), metric_label(name)))
         num = max(num, len(known(values)))
     if not panels:
@@ -110,8 +110,8 @@ def straight_line(x: marks.Values, y: marks.Values) -> tuple[tuple[Floats, Float
 def _series(evidence: Evidence, name: str) -> list[tuple[str, pd.DataFrame]]:
     """The trials that measured ``name`` and ran here, by model: the first few models apart."""
     trials = evidence.trials
-    known_rows = np.isfinite(column(trials, name)) & np.isfinite(micro_batches(trials))
-    frame = trials[known_rows & (text(trials, "outcome") == "complete")]
+    known_rows = np.isfinite(read_numbers(trials, name)) & np.isfinite(ran_micro_batches(trials))
+    frame = trials[known_rows & (read_text(trials, "outcome") == "complete")]
     if not len(frame):
         return []
     models = settings(frame, "model.name")
@@ -132,7 +132,7 @@ def _how_many(series: Sequence[tuple[str, pd.DataFrame]]) -> str:
 
 
 def _micro_axis(evidence: Evidence) -> Axis:
-    used = known(micro_batches(evidence.trials))
+    used = known(ran_micro_batches(evidence.trials))
     wide = len(used) > 0 and used.min() > 0 and used.max() >= 4 * used.min()
     powers = tuple((2.0**k, f"{2**k}") for k in range(20) if used.min() <= 2**k <= used.max()) if wide else ()
     return Axis("micro batch", scale="log" if wide else "linear", ticks=powers)
@@ -141,11 +141,11 @@ def _micro_axis(evidence: Evidence) -> Axis:
 def _probes(evidence: Evidence, name: str) -> list[Points]:
     """What was measured without training, by shape."""
     frame = evidence.probes
-    x, y = column(frame, "micro_batch"), column(frame, name)
+    x, y = read_numbers(frame, "micro_batch"), read_numbers(frame, name)
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if not len(rows):
         return []
-    models = [str(facts.get("model.name", "")) for facts in facts_of(frame.iloc[rows])]
+    models = [str(facts.get("model.name", "")) for facts in parse_shapes(frame.iloc[rows])]
     values = [format_value(METRICS[name].unit, value) for value in y[rows]]
     texts = (
         f"Probe of {model}, micro batch {at:.0f}: {value}"
@@ -156,7 +156,7 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
 
 def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:
     """The device's memory, where it is known and not far beyond what is drawn."""
-    limits = known(column(evidence.environments, "device_memory_bytes"))
+    limits = known(read_numbers(evidence.environments, "device_memory_bytes"))
     drawn = max((max(layer.y) for layer in layers if isinstance(layer, Points)), default=0.0)
     near = [float(limit) for limit in np.unique(limits) if 0 < limit < 20 * drawn]
     return [Rule("y", limit, f"memory of the device: {format_value('bytes', limit)}") for limit in near]

@@ -6,7 +6,7 @@ from reports.evidence import Evidence
 from reports.figure import Absent, Cloud, Figure, Panel
 from reports.figures import marks
 from reports.labels import metric_label, plural
-from sweep.analysis.summary import column
+from sweep.analysis.statistics.frame_columns import read_numbers
 
 TITLE = "Three objectives in one space"
 
@@ -17,7 +17,7 @@ def cloud(evidence: Evidence) -> list[Figure] | Absent:
     frame = evidence.search[evidence.search["detailed"].to_numpy(dtype=bool)]
     if len(names) < 3 or not len(frame):
         return Absent(TITLE, "wants three objectives and a search trial that completed.")
-    y, x, z = (column(frame, name) for name in names)
+    y, x, z = (read_numbers(frame, name) for name in names)
     front = frame["on_search_front"].to_numpy(dtype=bool)
     layers = []
     for name, role, chosen in (
@@ -31,7 +31,7 @@ def cloud(evidence: Evidence) -> list[Figure] | Absent:
     layers += _confirmed(evidence, names)
     if not layers:
         return Absent(TITLE, "wants a trial that measured all three objectives.")
-    y_axis, x_axis, z_axis = (marks.metric_axis(name, column(evidence.search, name)) for name in names)
+    y_axis, x_axis, z_axis = (marks.metric_axis(name, read_numbers(evidence.search, name)) for name in names)
     caption = (
         f"{plural(sum(len(layer.x) for layer in layers), 'mark')}: search trials with one seed each"
         f"{', confirmed medians' if evidence.num_confirmed else ''}. "

@@ -10,7 +10,7 @@ from reports.figure import Absent, Axis, Figure, Floats, Lines, Panel
 from reports.figures import marks
 from reports.labels import metric_label, plural
 from reports.palette import NUM_SERIES
-from sweep.analysis.summary import column
+from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.config.metrics import METRICS
 
 _CURVES = ("val_accuracy", "val_loss")
@@ -70,8 +70,8 @@ def _coloured(evidence: Evidence) -> list[tuple[tuple[int, ...], str]]:
 def _faint(evidence: Evidence, frame: pd.DataFrame) -> tuple[int, ...]:
     """The others with a curve: the latest of all trials, open and failed ones too."""
     named = {number for numbers, _ in _coloured(evidence) for number in numbers}
-    latest = np.setdiff1d(column(evidence.detailed, "number")[-MAX_FAINT:], list(named))
-    return tuple(int(number) for number in np.intersect1d(latest, column(frame, "number")))
+    latest = np.setdiff1d(read_numbers(evidence.detailed, "number")[-MAX_FAINT:], list(named))
+    return tuple(int(number) for number in np.intersect1d(latest, read_numbers(frame, "number")))
 
 
 def moments(length: int, limit: int) -> npt.NDArray[np.int64]:
@@ -84,7 +84,7 @@ def _segments(
 ) -> tuple[tuple[int, ...], tuple[tuple[Floats, Floats], ...]]:
     """The trials that have a curve, and their curves."""
     part = frame[frame["number"].isin(numbers)]
-    x, y, owner = column(part, x_name), column(part, y_name), column(part, "number")
+    x, y, owner = read_numbers(part, x_name), read_numbers(part, y_name), read_numbers(part, "number")
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     trials, begins = np.unique(owner[rows], return_index=True)
     cuts = np.split(rows, begins[1:])

@@ -7,11 +7,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from reports.evidence import is_cost, known
+from reports.evidence import known
 from reports.figure import Rule
 from reports.figures.marks import Scale, Values
 from reports.labels import OUTCOME_NAMES
-from sweep.analysis.summary import column
+from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.config.metrics import METRICS
 
 
 class Edge(NamedTuple):
@@ -47,7 +48,7 @@ def worst_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str
 
 def used(frame: pd.DataFrame, name: str) -> Values:
     """What an unfinished trial had used of time or memory; NaN for quality and for what was not measured."""
-    return column(frame, name) if is_cost(name) else np.full(len(frame), np.nan)
+    return read_numbers(frame, name) if METRICS[name].is_cost else np.full(len(frame), np.nan)
 
 
 def or_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:

@@ -8,7 +8,7 @@ from reports.evidence import Evidence, known
 from reports.figure import Absent, Figure, Layer, Panel
 from reports.figures import edges, marks
 from reports.labels import metric_label, plural
-from sweep.analysis.summary import column, text
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.config.metrics import METRICS
 
 TITLE = "What one objective costs in another"
@@ -26,7 +26,7 @@ def fronts(evidence: Evidence) -> list[Figure] | Absent:
 
 def _panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
     frame = evidence.search
-    x, y = column(frame, x_name), column(frame, y_name)
+    x, y = read_numbers(frame, x_name), read_numbers(frame, y_name)
     confirmed = marks.confirmed_marks(evidence, x_name, y_name)
     all_x = np.append(x, confirmed.x if confirmed else ())
     all_y = np.append(y, confirmed.y if confirmed else ())
@@ -91,7 +91,7 @@ def _caption(evidence: Evidence) -> str:
 
 
 def _doubts(evidence: Evidence) -> str:
-    num = int(np.sum(text(evidence.search, "quality_flags") != ""))
+    num = int(np.sum(read_text(evidence.search, "quality_flags") != ""))
     if not num:
         return ""
     return f". Of {plural(num, 'search trial')} the measurement is in doubt: their marks say why, and what a probe took"

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from reports.describe import settings
-from reports.evidence import Evidence, is_cost, known
+from reports.evidence import Evidence, known
 from reports.figure import Absent, Axis, Figure, Heat, Layer, Panel, Points
 from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label, plural
-from sweep.analysis.summary import column
+from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.config.metrics import METRICS
 
 RATE = "optimizer.lr"
@@ -23,11 +23,12 @@ TITLE = "Batch size against learning rate"
 
 def heat(evidence: Evidence) -> list[Figure] | Absent:
     """The median of the first quality objective in each cell of global batch and learning rate, a panel a model."""
-    objective = next((name for name in evidence.objectives if not is_cost(name)), evidence.objectives[0])
+    objective = next((name for name in evidence.objectives if not METRICS[name].is_cost), evidence.objectives[0])
     trials, ended = evidence.search, evidence.unfinished
-    both = pd.concat([trials[column(trials, objective) == column(trials, objective)], ended])  # NaN is not itself
-    batches, rates = _bins(column(both, GLOBAL_BATCH), MAX_BATCHES), _bins(column(both, f"config.{RATE}"), NUM_RATES)
-    if len(batches) < 3 or len(rates) < 3 or not len(known(column(trials, objective))):
+    both = pd.concat([trials[~np.isnan(read_numbers(trials, objective))], ended])
+    batches = _bins(read_numbers(both, GLOBAL_BATCH), MAX_BATCHES)
+    rates = _bins(read_numbers(both, f"config.{RATE}"), NUM_RATES)
+    if len(batches) < 3 or len(rates) < 3 or not len(known(read_numbers(trials, objective))):
         return Absent(TITLE, "wants trials at two or more batch sizes and learning rates: sweep both.")
     models = sorted(set(settings(trials, "model.name"))) if "model.name" in evidence.swept else [""]
     if len(models) > MAX_MODELS:
@@ -64,7 +65,7 @@ class _Cells:
     def __init__(self, evidence: Evidence, objective: str, batches: marks.Values, rates: marks.Values) -> None:
         self.evidence, self.objective = evidence, objective
         self.batches, self.rates = batches, rates
-        reached = known(column(evidence.search, objective))
+        reached = known(read_numbers(evidence.search, objective))
         self.span = (float(reached.min()), float(reached.max()))  # of single trials, so at least that of the medians
 
     def panel(self, trials: pd.DataFrame, ended: pd.DataFrame, title: str) -> Panel:
@@ -73,16 +74,16 @@ class _Cells:
         layers: list[Layer] = [self._heat(cells, trials)] if cells else []
         layers += self._failures(self._members(ended), ended, set(cells))
         return Panel(
-            Axis(key_label(GLOBAL_BATCH), ticks=_ticks(self.batches, column(self.evidence.trials, GLOBAL_BATCH))),
-            Axis(key_label(RATE), ticks=_ticks(self.rates, column(self.evidence.trials, f"config.{RATE}"))),
+            Axis(key_label(GLOBAL_BATCH), ticks=_ticks(self.batches, read_numbers(self.evidence.trials, GLOBAL_BATCH))),
+            Axis(key_label(RATE), ticks=_ticks(self.rates, read_numbers(self.evidence.trials, f"config.{RATE}"))),
             tuple(layers),
             title,
         )
 
     def _members(self, frame: pd.DataFrame) -> dict[tuple[int, int], list[int]]:
         """Rows of ``frame`` by their cell (row, column)."""
-        at = np.searchsorted(self.batches, column(frame, GLOBAL_BATCH), side="right") - 1
-        up = np.searchsorted(self.rates, column(frame, f"config.{RATE}"), side="right") - 1
+        at = np.searchsorted(self.batches, read_numbers(frame, GLOBAL_BATCH), side="right") - 1
+        up = np.searchsorted(self.rates, read_numbers(frame, f"config.{RATE}"), side="right") - 1
         inside = (at >= 0) & (at < len(self.batches) - 1) & (up >= 0) & (up < len(self.rates) - 1)
         members: dict[tuple[int, int], list[int]] = {}
         for row in np.flatnonzero(inside):
@@ -93,7 +94,7 @@ class _Cells:
         shape = (len(self.rates) - 1, len(self.batches) - 1)
         values = np.full(shape, None, dtype=object)
         texts, numbers = np.full(shape, "", dtype=object), np.full(shape, -1, dtype=object)
-        y, names = column(trials, self.objective), marks.numbers(trials)
+        y, names = read_numbers(trials, self.objective), marks.numbers(trials)
         for cell, rows in cells.items():
             best = min(rows, key=lambda row: (METRICS[self.objective].sign * y[row], row))
             values[cell], numbers[cell] = float(np.nanmedian(y[rows])), names[best]

@@ -6,9 +6,10 @@ from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Figure, Layer, Lines, Panel
 from reports.figures import marks
 from reports.labels import plural
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import hypervolume as volume
 from sweep.analysis.statistics.pareto import non_dominated, reference_point
-from sweep.analysis.summary import column, objective_table, signs, text
+from sweep.analysis.summary import objective_signs, objective_table
 
 NUM_MOMENTS = 200
 TITLE = "How the front grew with the search"
@@ -22,12 +23,14 @@ def hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     if len(objectives) < 2 or len(rows) < 2:
         return Absent(TITLE, "wants two objectives and two search trials that measured both.")
     chosen, values = frame.iloc[rows], scaled[rows]
-    moments, share = _growth(values, np.flatnonzero(non_dominated(values, signs(objectives))), signs(objectives))
+    moments, share = _growth(
+        values, np.flatnonzero(non_dominated(values, objective_signs(objectives))), objective_signs(objectives)
+    )
     panels = []
     for label, unit, spent in (
         ("Search time", "seconds", _seconds_spent(evidence)), ("Search trials", "", _trials_spent(evidence))
     ):  # fmt: skip
-        x = spent[column(chosen, "number").astype(np.int64)]
+        x = spent[read_numbers(chosen, "number").astype(np.int64)]
         layers: list[Layer] = [Lines("share reached", "series-0", (_steps(x[moments], share),))]
         front = np.flatnonzero(chosen.iloc[moments]["on_search_front"].to_numpy(dtype=bool))
         members = marks.numbers(chosen.iloc[moments[front]])
@@ -72,17 +75,17 @@ def _growth(values: marks.Values, front: marks.Rows, signs: list[float]) -> tupl
 def _seconds_spent(evidence: Evidence) -> marks.Values:
     # by trial number: seconds of the search until that trial had ended
     trials = evidence.trials
-    seconds = np.nan_to_num(column(trials, "total_seconds"))
-    counted = (text(trials, "phase") == "search") & (text(trials, "reused_from") == "")
+    seconds = np.nan_to_num(read_numbers(trials, "total_seconds"))
+    counted = (read_text(trials, "phase") == "search") & (read_text(trials, "reused_from") == "")
     return _by_number(evidence, np.cumsum(np.where(counted, seconds, 0.0)))
 
 
 def _trials_spent(evidence: Evidence) -> marks.Values:
-    return _by_number(evidence, np.cumsum(text(evidence.trials, "phase") == "search").astype(np.float64))
+    return _by_number(evidence, np.cumsum(read_text(evidence.trials, "phase") == "search").astype(np.float64))
 
 
 def _by_number(evidence: Evidence, values: marks.Values) -> marks.Values:
-    numbers = column(evidence.trials, "number").astype(np.int64)
+    numbers = read_numbers(evidence.trials, "number").astype(np.int64)
     table = np.zeros(int(numbers.max(initial=0)) + 1)
     table[numbers] = values
     return table

@@ -9,7 +9,7 @@ from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
 from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH, parameters
 from reports.labels import key_label, metric_label, plural
-from sweep.analysis.summary import column
+from sweep.analysis.statistics.frame_columns import read_numbers
 
 MIN_TRIALS = 12
 MAX_GROUPS = 6
@@ -32,7 +32,7 @@ def importances(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel | None:
-    y = column(evidence.search, objective)
+    y = read_numbers(evidence.search, objective)
     rows = np.flatnonzero(np.isfinite(y))
     if len(rows) < MIN_TRIALS:
         return None
@@ -74,7 +74,7 @@ def _groups(evidence: Evidence, key: str) -> npt.NDArray[np.int64]:
     """A group for each search trial: its value, or its share of the sorted values where there are many."""
     frame = evidence.search
     name = key if key == GLOBAL_BATCH else f"config.{key}"
-    numeric = column(frame, name)
+    numeric = read_numbers(frame, name)
     if np.isfinite(numeric).all() and len(np.unique(numeric)) > MAX_GROUPS:
         edges = np.quantile(numeric, np.linspace(0, 1, MAX_GROUPS + 1)[1:-1])
         return np.asarray(np.searchsorted(np.unique(edges), numeric, side="right"), dtype=np.int64)

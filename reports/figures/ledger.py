@@ -7,7 +7,7 @@ from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Bars, Figure, Panel
 from reports.figures.marks import Values, floats
 from reports.labels import OUTCOME_NAMES, format_value, plural
-from sweep.analysis.summary import column, text
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 
 PARTS = (
     ("setup", "set-up"), ("compile", "compilation"), ("warmup", "warm-up"), ("memory", "measuring memory"),
@@ -37,7 +37,7 @@ def outcomes(evidence: Evidence) -> list[Figure] | Absent:
 
 def time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     """Seconds by what they were spent on; reused trials cost nothing here and are left out."""
-    trials = evidence.trials[text(evidence.trials, "reused_from") == ""]
+    trials = evidence.trials[read_text(evidence.trials, "reused_from") == ""]
     rows = [(label, _spent(chosen)) for label, chosen in _rows(trials)] + [("attempts cut short", _lost(evidence))]
     rows = [(label, parts) for label, parts in rows if sum(parts.values()) > 0][::-1]
     if not rows:
@@ -50,7 +50,7 @@ def time_ledger(evidence: Evidence) -> list[Figure] | Absent:
         texts = [f"{name}: {format_value('seconds', length)}" for length in lengths]
         layers.append(_bars(name, part, starts, lengths, texts))
         starts = starts + lengths
-    num_timed = int(np.isfinite(column(trials, "total_seconds")).sum())
+    num_timed = int(np.isfinite(read_numbers(trials, "total_seconds")).sum())
     caption = (
         f"Sum over {plural(num_timed, 'trial')} that ran here, {format_value('seconds', float(starts.sum()))} in all. "
         "Training time, the objective, is waiting for data and training steps."
@@ -76,9 +76,9 @@ def parts_of(trials: pd.DataFrame) -> dict[str, Values]:
 
     Training steps are the training time less the waiting for data; what the total has beyond all parts is "other".
     """
-    total = column(trials, "total_seconds")
-    parts = {name: np.nan_to_num(column(trials, f"{name}_seconds")) for name in _MEASURED}
-    parts["step"] = np.maximum(0.0, np.nan_to_num(column(trials, "train_seconds")) - parts["data_wait"])
+    total = read_numbers(trials, "total_seconds")
+    parts = {name: np.nan_to_num(read_numbers(trials, f"{name}_seconds")) for name in _MEASURED}
+    parts["step"] = np.maximum(0.0, np.nan_to_num(read_numbers(trials, "train_seconds")) - parts["data_wait"])
     parts["other"] = np.maximum(0.0, total - sum(parts.values()))
     return {name: np.where(np.isfinite(total), values, np.nan) for name, values in parts.items()}
 
@@ -89,8 +89,10 @@ def _spent(trials: pd.DataFrame) -> dict[str, float]:
 
 def _lost(evidence: Evidence) -> dict[str, float]:
     """Seconds of attempts that did not end by themselves: their trials were begun again."""
-    lost = evidence.attempts[text(evidence.attempts, "cause") != ""]
-    return dict.fromkeys((part for part, _ in PARTS), 0.0) | {"other": float(np.nansum(column(lost, "busy_seconds")))}
+    lost = evidence.attempts[read_text(evidence.attempts, "cause") != ""]
+    return dict.fromkeys((part for part, _ in PARTS), 0.0) | {
+        "other": float(np.nansum(read_numbers(lost, "busy_seconds")))
+    }
 
 
 def _bars(name: str, role: str, starts: Values, lengths: Values, texts: list[str]) -> Bars:

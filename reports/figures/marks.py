@@ -10,8 +10,8 @@ import pandas as pd
 from reports.evidence import Evidence, known
 from reports.figure import Axis, Density, Floats, Intervals, Lines, Points
 from reports.labels import OUTCOME_NAMES, metric_label
+from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.pareto import non_dominated
-from sweep.analysis.summary import column
 from sweep.config.metrics import METRICS
 
 Values = npt.NDArray[np.float64]
@@ -28,7 +28,7 @@ def floats(values: npt.ArrayLike) -> Floats:
 def metric_axis(name: str, values: Values) -> Axis:
     """The axis of a metric; logarithmic where positive values span more than a factor of twenty."""
     finite = known(values)
-    wide = len(finite) > 0 and METRICS[name].unit != "fraction" and finite.min() > 0
+    wide = len(finite) > 0 and not METRICS[name].is_share and finite.min() > 0
     scale: Scale = "log" if wide and finite.max() > 20 * finite.min() else "linear"
     return Axis(metric_label(name), METRICS[name].unit, scale)
 
@@ -93,7 +93,7 @@ def density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Density:
 def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals | None:
     """Confirmed medians of two metrics with their intervals."""
     frame = evidence.configurations
-    x, y = column(frame, x_name), column(frame, y_name)
+    x, y = read_numbers(frame, x_name), read_numbers(frame, y_name)
     rows = np.flatnonzero(frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(x) & np.isfinite(y))
     if not len(rows):
         return None
@@ -114,8 +114,8 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
 
 
 def _bound(frame: pd.DataFrame, name: str, end: str) -> Floats:
-    bound = column(frame, f"{name}_{end}")
-    return floats(np.where(np.isfinite(bound), bound, column(frame, name)))
+    bound = read_numbers(frame, f"{name}_{end}")
+    return floats(np.where(np.isfinite(bound), bound, read_numbers(frame, name)))
 
 
 def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:

@@ -11,8 +11,8 @@ from reports.evidence import Evidence, known
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points, Rule
 from reports.figures.marks import Rows, Values, floats
 from reports.labels import format_value, plural
-from sweep.analysis.summary import column
-from sweep.analysis.trial_shapes import facts_of, probe_rows
+from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.trial_shapes import match_probes, parse_shapes
 from sweep.records.columns import MEMORY_PARTS
 
 TITLE = "What the memory of a step is for"
@@ -50,7 +50,7 @@ def memory_parts(evidence: Evidence) -> list[Figure] | Absent:
             "wants estimates of memory, which a run makes at its end where training took a minute or longer: run the "
             "study again to have them added. sweep estimate shows them without a study.",
         )
-    limits = column(evidence.environments, "device_memory_bytes")
+    limits = read_numbers(evidence.environments, "device_memory_bytes")
     limits = np.unique(limits[limits > 0])  # a processor has none of its own
     panels = [_panel(found, rows, name, limits) for name, rows in _groups(found.facts)]
     return [Figure("memory_parts", TITLE, _caption(found, limits), tuple(panels))]
@@ -58,17 +58,17 @@ def memory_parts(evidence: Evidence) -> list[Figure] | Absent:
 
 def _estimates(evidence: Evidence) -> _Estimates:
     probes = evidence.probes
-    every = np.stack([column(probes, f"forecast_{part}_bytes") for part in MEMORY_PARTS], axis=1)
+    every = np.stack([read_numbers(probes, f"forecast_{part}_bytes") for part in MEMORY_PARTS], axis=1)
     rows = np.flatnonzero(np.isfinite(every).all(axis=1))
     probes = probes.iloc[rows]
     complete = evidence.trials[(evidence.trials["outcome"] == "complete").to_numpy(dtype=bool)]
-    peaks, numbers = column(complete, "peak_memory_bytes"), complete["number"].to_numpy(dtype=np.int64)
-    of_shape = np.where(np.isfinite(peaks), probe_rows(complete, probes), -1)
-    measured, owners = column(probes, "peak_memory_bytes"), np.full(len(rows), -1, dtype=np.int64)
+    peaks, numbers = read_numbers(complete, "peak_memory_bytes"), complete["number"].to_numpy(dtype=np.int64)
+    of_shape = np.where(np.isfinite(peaks), match_probes(complete, probes), -1)
+    measured, owners = read_numbers(probes, "peak_memory_bytes"), np.full(len(rows), -1, dtype=np.int64)
     for row in np.unique(of_shape[of_shape >= 0]):
         at = np.flatnonzero(of_shape == row)
         measured[row], owners[row] = np.median(peaks[at]), numbers[at[0]]
-    return _Estimates(facts_of(probes), every[rows], measured, owners)
+    return _Estimates(parse_shapes(probes), every[rows], measured, owners)
 
 
 def _groups(facts: Sequence[dict[str, Any]]) -> list[tuple[str, list[int]]]:

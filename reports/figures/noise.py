@@ -6,7 +6,7 @@ from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Figure, Layer, Panel, Rule
 from reports.figures.curves import chosen_lines
 from reports.labels import plural
-from sweep.analysis.summary import column
+from sweep.analysis.statistics.frame_columns import read_numbers
 
 TITLE = "Gradient noise through training"
 
@@ -14,11 +14,11 @@ TITLE = "Gradient noise through training"
 def noise(evidence: Evidence) -> list[Figure] | Absent:
     """The noise scale of each evaluation, with the median of the last ones: an estimate of the critical batch."""
     frame = evidence.detailed_evaluations
-    rows = np.flatnonzero(column(frame, "noise_scale") > 0)
+    rows = np.flatnonzero(read_numbers(frame, "noise_scale") > 0)
     if not len(rows):
         return Absent(TITLE, "wants the noise scale: set diagnostics.noise_scale = true and run the study.")
     measured = frame.iloc[rows]
-    last = column(measured.groupby("number").tail(1), "noise_scale")
+    last = read_numbers(measured.groupby("number").tail(1), "noise_scale")
     critical = float(np.median(last))
     layers: list[Layer] = list(chosen_lines(evidence, measured, "epoch", "noise_scale"))
     layers.append(Rule("y", critical, f"critical batch, about {critical:,.0f} samples"))

@@ -8,7 +8,7 @@ from reports.figure import Absent, Axis, Figure, Layer, Panel
 from reports.figures import marks
 from reports.figures.positions import parameter_axis, parameters
 from reports.labels import OUTCOME_NAMES, plural
-from sweep.analysis.summary import column
+from sweep.analysis.statistics.frame_columns import read_numbers
 
 TITLE = "Where trials did not complete"
 MAX_COMPLETE = 300
@@ -23,7 +23,7 @@ def where(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(TITLE, "has nothing to show: every trial that ended is complete.")
     axis = Axis("", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
     # a fixed spread by trial number, so that equal settings do not hide each other; not that of the choices along x
-    spread = (column(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
+    spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
     rows = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
     panels = []
     for key in parameters(evidence):

@@ -11,8 +11,8 @@ from reports.evidence import Evidence, known
 from reports.figure import Axis
 from reports.figures.marks import Values
 from reports.labels import format_setting, key_label
+from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.pareto import Mask
-from sweep.analysis.summary import column
 
 GLOBAL_BATCH = "global_batch_size"
 JITTER = 0.18
@@ -35,11 +35,11 @@ class Place:
         """Positions of shape ``[len(frame)]``, NaN where the key has no value. A choice is looked up for the
         ``wanted`` rows only."""
         if self.positions is None:
-            return column(frame, self.column_name)
+            return read_numbers(frame, self.column_name)
         rows = np.arange(len(frame)) if wanted is None else np.flatnonzero(wanted)
         cells = [self.positions.get(category(value), math.nan) for value in frame[self.column_name].iloc[rows]]
         # a fixed spread by trial number, so that equal settings do not hide each other
-        spread = (column(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * JITTER
+        spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * JITTER
         made = np.full(len(frame), np.nan)
         made[rows] = np.array(cells, dtype=np.float64) + spread
         return made
@@ -63,7 +63,7 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, Place]:
         ticks = tuple((float(index), format_setting(value)) for index, value in enumerate(values))
         return Axis(label, ticks=ticks), Place(name, positions)
     if form == "log2":
-        used = known(column(evidence.trials, name))
+        used = known(read_numbers(evidence.trials, name))
         return Axis(label, scale="log", ticks=_powers(used)), Place(name, None)
     return Axis(label, scale="log" if form == "log" else "linear"), Place(name, None)
 
@@ -89,5 +89,5 @@ def _guess(trials: pd.DataFrame, name: str) -> str:
     values: Sequence[object] = _values(trials, name)
     if len(values) <= 6 or not all(_ordered(value) for value in values if value is not None):
         return "choice"
-    finite = known(column(trials, name))
+    finite = known(read_numbers(trials, name))
     return "log" if finite.min() > 0 and finite.max() > 50 * finite.min() else "float"

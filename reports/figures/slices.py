@@ -8,8 +8,8 @@ from reports.figure import Absent, Figure, Intervals, Layer, Panel
 from reports.figures import edges, marks
 from reports.figures.positions import Place, parameter_axis, parameters
 from reports.labels import metric_label, plural
+from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.pareto import Mask
-from sweep.analysis.summary import column
 from sweep.config.metrics import METRICS
 
 # A slice has many panels; more marks than this in each make a page slow.
@@ -32,7 +32,7 @@ def _panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     x_axis, place = parameter_axis(evidence, key)
     frame = evidence.search
     is_shown = _shown(frame)
-    x, y = place(frame, is_shown), column(frame, objective)
+    x, y = place(frame, is_shown), read_numbers(frame, objective)
     confirmed = marks.confirmed_marks(evidence, objective, objective)
     all_y = np.append(y, confirmed.y if confirmed else ())
     ended = evidence.unfinished
@@ -72,7 +72,7 @@ def _unfinished(
 
 def _confirmed(evidence: Evidence, place: Place, objective: str, layer: Intervals) -> list[Layer]:
     frame = evidence.configurations
-    frame = frame[frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(column(frame, objective))]
+    frame = frame[frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(read_numbers(frame, objective))]
     x = place(frame)
     at = marks.floats(x)
     if not np.isfinite(x).all():

@@ -1,6 +1,6 @@
 """What changed from one study to another: devices, versions, settings."""
 
-from sweep.analysis.statistics.grouping import plain_value, text
+from sweep.analysis.statistics.frame_columns import plain_value, read_text
 from sweep.config.trial_config import config_keys
 from sweep.records.frames.frameset import Frames
 
@@ -8,7 +8,7 @@ from sweep.records.frames.frameset import Frames
 UNCHANGING = frozenset({"data.root", "seed"})
 
 
-def changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
+def find_changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
     """Facts of the environment, and settings that all trials of a study share, by name, as (in A, in B); those that
     are equal are left out."""
     facts = [_facts(frames) for frames in (a, b)]
@@ -23,7 +23,7 @@ def changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
 def _facts(frames: Frames) -> dict[str, str]:
     # every fact of the environments and every setting that all trials share, several values joined
     found: dict[str, str] = {}
-    devices = sorted({str(device) for device in text(frames.trials, "device") if device})
+    devices = sorted({str(device) for device in read_text(frames.trials, "device") if device})
     if devices:
         found["device"] = ", ".join(devices)
     table = frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")

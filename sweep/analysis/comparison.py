@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.changes import UNCHANGING, changes
-from sweep.analysis.statistics.grouping import Grouping, Numbers, column, configuration_groups, group, plain_value, text
+from sweep.analysis.changes import UNCHANGING, find_changes
+from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
+from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread
 from sweep.analysis.statistics.pareto import Values, hypervolume, non_dominated, reference_point
 from sweep.analysis.statistics.scales import LOG, Scale, scale_of
-from sweep.analysis.statistics.student import two_sided
+from sweep.analysis.statistics.student import t_quantile
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys
 from sweep.records.frames.frameset import Frames
@@ -64,11 +65,11 @@ class _Side:
     grouping: Grouping
 
 
-def compare(a: Frames, b: Frames) -> Comparison:
+def compare_studies(a: Frames, b: Frames) -> Comparison:
     """B against A. Configurations are equal when every key is, but for the seed, the data's place, and what one study
     keeps at one value and the other at another: that is what is compared, and stands in ``changed``."""
     sides, pairs = _align(a.trials, b.trials)
-    names = [name for name in METRIC_NAMES if all(np.isfinite(column(side.done, name)).any() for side in sides)]
+    names = [name for name in METRIC_NAMES if all(np.isfinite(read_numbers(side.done, name)).any() for side in sides)]
     spreads = {name: _spread(sides, name) for name in names}
     settings = _settings(sides)
     aligned = tuple(_compare(sides, pair, names, spreads, settings) for pair in pairs)
@@ -81,7 +82,7 @@ def compare(a: Frames, b: Frames) -> Comparison:
         {name: "ratio" if scale_of(name).is_ratio else METRICS[name].unit for name in names},
         front_a,
         front_b,
-        changes(a, b),
+        find_changes(a, b),
         settings,
     )
 
@@ -93,13 +94,13 @@ def _name(frames: Frames) -> str:
 
 def _align(a: pd.DataFrame, b: pd.DataFrame) -> tuple[tuple[_Side, _Side], list[tuple[int, int]]]:
     both = pd.concat([a.assign(side="a"), b.assign(side="b")], ignore_index=True)
-    complete = both[np.asarray(text(both, "outcome") == "complete", dtype=np.bool_)]
+    complete = both[np.asarray(read_text(both, "outcome") == "complete", dtype=np.bool_)]
     in_a = np.asarray(complete["side"] == "a", dtype=np.bool_)
     groups = configuration_groups(complete, UNCHANGING | _recipe_keys(complete[in_a], complete[~in_a]))
     names, sides = [], []
     for chosen in (in_a, ~in_a):
         done = complete[chosen]
-        grouping = group(done, groups[chosen])
+        grouping = group_configurations(done, groups[chosen])
         sides.append(_Side(done, grouping))
         names.append({int(name): place for place, name in enumerate(groups[chosen][grouping.first])})
     pairs = [(place, names[1][name]) for name, place in names[0].items() if name in names[1]]
@@ -120,7 +121,7 @@ def _spread(sides: tuple[_Side, _Side], name: str) -> Spread:
     # between the seeds of one configuration of one study, over all that have several
     scale, values, groups, offset = scale_of(name), [], [], 0
     for side in sides:
-        values.append(scale.forward(column(side.done, name)))
+        values.append(scale.forward(read_numbers(side.done, name)))
         groups.append(side.grouping.members + offset)
         offset += side.grouping.size
     return pooled_spread(np.concatenate(values), np.concatenate(groups))
@@ -134,7 +135,7 @@ def _compare(
     keys: tuple[str, ...],
 ) -> Aligned:
     rows = [np.flatnonzero(side.grouping.members == place) for side, place in zip(sides, pair, strict=True)]
-    seeds = [column(side.done, "seed")[some] for side, some in zip(sides, rows, strict=True)]
+    seeds = [read_numbers(side.done, "seed")[some] for side, some in zip(sides, rows, strict=True)]
     shared = sorted(set(seeds[0].tolist()) & set(seeds[1].tolist()))
     differences = {name: _difference(sides, rows, seeds, shared, name, spreads[name]) for name in names}
     first = sides[0].done.iloc[int(rows[0][0])]
@@ -156,7 +157,7 @@ def _difference(
     spread: Spread,
 ) -> Interval:
     scale = scale_of(name)
-    values = [scale.forward(column(side.done, name)[some]) for side, some in zip(sides, rows, strict=True)]
+    values = [scale.forward(read_numbers(side.done, name)[some]) for side, some in zip(sides, rows, strict=True)]
     if len(shared) >= _MIN_PAIRS:  # equal seeds saw equal data: the differences of pairs scatter less
         order = [[values[side][seeds[side] == seed][0] for seed in shared] for side in (0, 1)]
         gaps = np.array(order[1]) - np.array(order[0])
@@ -174,7 +175,7 @@ def _difference(
 
 
 def _interval(scale: Scale, base: Values, gap: float, error: float, degrees: int, n: int) -> Interval:
-    half = two_sided(CONFIDENCE, degrees) * error if degrees > 0 else np.nan
+    half = t_quantile(CONFIDENCE, degrees) * error if degrees > 0 else np.nan
     bounds = np.array([gap, gap - half, gap + half])
     if scale.is_ratio:
         return _as_interval(LOG.backward(bounds), n)
@@ -193,17 +194,19 @@ def _overall(aligned: tuple[Aligned, ...], name: str) -> Interval:
     values = np.log(found) if is_ratio else found
     if len(values) < 2:
         return Interval(float(found[0]) if len(found) else np.nan, np.nan, np.nan, len(values))
-    half = two_sided(CONFIDENCE, len(values) - 1) * float(values.std(ddof=1)) / np.sqrt(len(values))
+    half = t_quantile(CONFIDENCE, len(values) - 1) * float(values.std(ddof=1)) / np.sqrt(len(values))
     bounds = values.mean() + np.array([0.0, -half, half])
     return _as_interval(LOG.backward(bounds) if is_ratio else bounds, len(values))
 
 
 def _fronts(sides: tuple[_Side, _Side]) -> tuple[Front, Front]:
-    names = [name for name in _OBJECTIVES if all(np.isfinite(column(side.done, name)).any() for side in sides)]
+    names = [name for name in _OBJECTIVES if all(np.isfinite(read_numbers(side.done, name)).any() for side in sides)]
     if not names:
         return Front((), 0.0), Front((), 0.0)
     signs = [METRICS[name].sign for name in names]
-    tables = [np.stack([side.grouping.medians(column(side.done, name))[0] for name in names], axis=1) for side in sides]
+    tables = [
+        np.stack([side.grouping.medians(read_numbers(side.done, name))[0] for name in names], axis=1) for side in sides
+    ]
     together = np.concatenate(tables)
     if not np.isfinite(together).all(axis=1).any():
         return Front((), 0.0), Front((), 0.0)
@@ -212,7 +215,7 @@ def _fronts(sides: tuple[_Side, _Side]) -> tuple[Front, Front]:
     fronts = []
     for side, table in zip(sides, tables, strict=True):
         mask = non_dominated(table, signs)
-        numbers = column(side.done, "number")[side.grouping.first[mask]].astype(int)
+        numbers = read_numbers(side.done, "number")[side.grouping.first[mask]].astype(int)
         fronts.append(Front(tuple(numbers.tolist()), hypervolume(table, reference, signs) / whole if whole else 0.0))
     return fronts[0], fronts[1]
 

@@ -6,7 +6,7 @@ A time that is compared with a published one must count what that one counts. Fr
 from collections.abc import Mapping
 
 # What each clock counts, and where that is written down.
-MEANINGS = {
+CLOCK_MEANINGS = {
     "algoperf": "compiling, first steps and training; no set-up, no evaluation (AlgoPerf's submission time)",
     "airbench": "training alone; no loading, compiling, warm-up or evaluation (cifar10-airbench)",
     "ffcv": "everything from the start to the end, evaluations included (ffcv's wall-clock)",
@@ -20,7 +20,7 @@ COUNTED = {
 OURS_ALONE = ("memory_seconds", "diagnostics_seconds")
 
 
-def published_clocks(measurements: Mapping[str, float]) -> dict[str, float]:
+def sum_published_clocks(measurements: Mapping[str, float]) -> dict[str, float]:
     """Seconds of a trial by clock, from its ``measurements`` by name of the metric table; a clock with a part that was
     not measured is left out.
 

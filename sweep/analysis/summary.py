@@ -6,21 +6,20 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.grouping import Grouping, Numbers, column, configuration_groups, group, text
-from sweep.analysis.statistics.intervals import front_shares, half_width, median_errors, pooled_spread
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
+from sweep.analysis.statistics.intervals import front_probabilities, half_width, median_errors, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
-from sweep.analysis.statistics.posterior import believe, draw_all
+from sweep.analysis.statistics.posterior import draw_all, fit_posterior
 from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
-
-__all__ = ["USUAL_METRICS", "column", "configuration_groups", "configurations", "objective_table", "signs", "text"]
 
 # Shown beside the objectives wherever they were measured.
 USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_accuracy", "generalization_gap")
 _NUM_DRAWS = 1000
 
 
-def configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
+def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
     """A row for every configuration with a complete trial, in the order of its first trial.
 
     Trials are of one configuration when all ``config.*`` columns but the seed are equal. Columns:
@@ -37,15 +36,15 @@ def configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFr
     part in a confirmed median: it was picked for being good.
     """
     every_group = configuration_groups(trials)
-    complete = np.asarray(text(trials, "outcome") == "complete", dtype=np.bool_)
+    complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     done = trials[complete]
-    grouping = group(done, every_group[complete])
+    grouping = group_configurations(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)
-    numbers, seeds = (_whole(column(done, name)) for name in ("number", "seed"))
+    numbers, seeds = (_whole(read_numbers(done, name)) for name in ("number", "seed"))
     basis = grouping.basis_values(numbers)
     new: dict[str, object] = {
-        "number": _search_numbers(column(done, "number"), grouping),
+        "number": _search_numbers(read_numbers(done, "number"), grouping),
         "numbers": basis,
         "seeds": grouping.basis_values(seeds),
         "confirmed": grouping.confirmed,
@@ -53,17 +52,17 @@ def configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFr
         "num_failed_seeds": _failed_seeds(trials, every_group, every_group[complete][grouping.first]),
     }
     for name in dict.fromkeys((*objectives, *USUAL_METRICS)):
-        new |= _measured(name, column(done, name), grouping)
+        new |= _measured(name, read_numbers(done, name), grouping)
     frame = pd.concat([pd.DataFrame(new, index=frame.index), frame], axis=1)
     return _with_fronts(frame, objectives, done, grouping)
 
 
 def objective_table(frame: pd.DataFrame, objectives: Sequence[str], suffix: str = "") -> Values:
     """The objectives' columns side by side, shape ``[len(frame), len(objectives)]``."""
-    return np.stack([column(frame, name + suffix) for name in objectives], axis=1)
+    return np.stack([read_numbers(frame, name + suffix) for name in objectives], axis=1)
 
 
-def signs(objectives: Sequence[str]) -> list[float]:
+def objective_signs(objectives: Sequence[str]) -> list[float]:
     """-1 for each objective where larger is better."""
     return [METRICS[name].sign for name in objectives]
 
@@ -86,7 +85,9 @@ def _whole(values: Values) -> Numbers:
 
 
 def _failed_seeds(trials: pd.DataFrame, every_group: Numbers, kept: Numbers) -> Numbers:
-    failed = (text(trials, "phase") == "confirm") & ~np.isin(text(trials, "outcome"), ["", "complete", "cancelled"])
+    failed = (read_text(trials, "phase") == "confirm") & ~np.isin(
+        read_text(trials, "outcome"), ["", "complete", "cancelled"]
+    )
     counts = np.bincount(every_group[failed], minlength=int(kept.max(initial=0)) + 1)
     return np.asarray(counts[kept], dtype=np.int64)
 
@@ -108,7 +109,7 @@ def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values
 def _with_fronts(
     frame: pd.DataFrame, objectives: Sequence[str], done: pd.DataFrame, grouping: Grouping
 ) -> pd.DataFrame:
-    direction = signs(objectives)
+    direction = objective_signs(objectives)
     on_search_front = non_dominated(objective_table(frame, objectives, "_search"), direction)
     on_front, p_front = on_search_front, np.full(len(frame), np.nan)
     table = objective_table(frame, objectives)
@@ -117,6 +118,6 @@ def _with_fronts(
         on_front = non_dominated(np.where(known[:, None], table, np.nan), direction)
     if known.any():
         rows = np.flatnonzero(known)
-        draws = draw_all([believe(name, done, grouping) for name in objectives], rows, _NUM_DRAWS)
-        p_front[rows] = front_shares(draws, direction)
+        draws = draw_all([fit_posterior(name, done, grouping) for name in objectives], rows, _NUM_DRAWS)
+        p_front[rows] = front_probabilities(draws, direction)
     return frame.assign(on_search_front=on_search_front, on_front=on_front, p_front=p_front)

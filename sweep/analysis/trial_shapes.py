@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.grouping import Numbers, column, plain_value, text
+from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
+from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.config.trial_config import Scalar
 
@@ -22,32 +23,35 @@ _OF_A_STEP = frozenset({_MICRO, _ACCUMULATION, "batch.schedule"})
 _WITHOUT_EFFECT = {"model.ghost_batch": 0, "data.augment_ops": 0, "data.root": ""}
 
 
-def facts_of(probes: pd.DataFrame) -> list[dict[str, Any]]:
+def parse_shapes(probes: pd.DataFrame) -> list[dict[str, Any]]:
     """The facts of each probe's shape."""
-    return [json.loads(shape or "{}") for shape in text(probes, "shape")]
+    return [json.loads(shape or "{}") for shape in read_text(probes, "shape")]
 
 
-def micro_batches(trials: pd.DataFrame) -> Values:
+def ran_micro_batches(trials: pd.DataFrame) -> Values:
     """Samples of the micro batch that ran: as measured, otherwise as configured; NaN where neither is known."""
-    ran = column(trials, "micro_batch_size")
-    return np.where(np.isfinite(ran), ran, column(trials, f"config.{_MICRO}"))
+    ran = read_numbers(trials, "micro_batch_size")
+    return np.where(np.isfinite(ran), ran, read_numbers(trials, f"config.{_MICRO}"))
 
 
-def accumulations(trials: pd.DataFrame) -> Values:
+def num_accumulation(trials: pd.DataFrame) -> Values:
     """Micro batches of a step."""
-    ranks = np.nan_to_num(column(trials, "config.distributed.world_size"), nan=1.0)
-    return np.ceil(column(trials, "global_batch_size") / (micro_batches(trials) * np.maximum(ranks, 1.0)))
+    ranks = np.nan_to_num(read_numbers(trials, "config.distributed.world_size"), nan=1.0)
+    return np.ceil(read_numbers(trials, "global_batch_size") / (ran_micro_batches(trials) * np.maximum(ranks, 1.0)))
 
 
-def probe_rows(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
+def match_probes(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
     """For each trial the row of the probe of its shape on its device, -1 where there is none; shape ``[trials]``. A
     trial whose global batch grew on the way is of no single shape."""
     found = np.full(len(trials), -1, dtype=np.int64)
-    grew = ~np.isin(text(trials, "config.batch.schedule"), ["", "constant"])
-    micro, several = micro_batches(trials), np.where(grew, np.nan, np.minimum(accumulations(trials), _MOST_PROBED))
-    devices, probed_on = text(trials, "device"), text(probes, "device")
+    grew = ~np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
+    micro, several = (
+        ran_micro_batches(trials),
+        np.where(grew, np.nan, np.minimum(num_accumulation(trials), _MOST_PROBED)),
+    )
+    devices, probed_on = read_text(trials, "device"), read_text(probes, "device")
     settings: dict[str, _Setting] = {}
-    for row, facts in enumerate(facts_of(probes)):
+    for row, facts in enumerate(parse_shapes(probes)):
         same = (micro == facts.get(_MICRO)) & (several == facts.get(_ACCUMULATION)) & (devices == probed_on[row])
         for key, fact in facts.items():
             if not same.any():
@@ -61,12 +65,12 @@ def probe_rows(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
 def probed_step_seconds(trials: pd.DataFrame, probes: pd.DataFrame) -> Values:
     """The median step time of the probe of each trial's shape; NaN where there is no complete one without a flag, and
     where a step of the trial has more micro batches than the probe's. Shape ``[trials]``."""
-    is_good = (text(probes, "outcome") == "complete") & (text(probes, "quality_flags") == "")
+    is_good = (read_text(probes, "outcome") == "complete") & (read_text(probes, "quality_flags") == "")
     good = probes[np.asarray(is_good, dtype=np.bool_)]
-    rows = probe_rows(trials, good)
-    known = (rows >= 0) & (accumulations(trials) <= _MOST_PROBED)
+    rows = match_probes(trials, good)
+    known = (rows >= 0) & (num_accumulation(trials) <= _MOST_PROBED)
     found = np.full(len(trials), np.nan)
-    found[known] = column(good, "step_seconds_median")[rows[known]]
+    found[known] = read_numbers(good, "step_seconds_median")[rows[known]]
     return found
 
 

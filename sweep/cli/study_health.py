@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from sweep.analysis.answer.bottlenecks import MEANINGS, remedy
+from sweep.analysis.bottleneck_remedies import suggest_remedy
 from sweep.cli.health import Check
-from sweep.measurement.quality import MEANINGS as DOUBTS
+from sweep.measurement.quality import BOTTLENECK_MEANINGS as DOUBTS
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.frames.frameset import Frames
 
@@ -45,7 +45,9 @@ def _verdict(trials: pd.DataFrame, name: str, num_processors: int) -> Check:
     # the slowest of them is where a change gains most
     worst = held.sort_values("train_seconds", ascending=False).iloc[0]
     found = f"{len(held)} of {_trials(len(trials))}: {MEANINGS.get(name, name)} (trial {worst['number']} for longest)"
-    return Check(name.replace("_", " "), name == "compute_bound", found, remedy(name, _values(worst), num_processors))
+    return Check(
+        name.replace("_", " "), name == "compute_bound", found, suggest_remedy(name, _values(worst), num_processors)
+    )
 
 
 def _values(row: "pd.Series[Any]") -> dict[str, Any]:

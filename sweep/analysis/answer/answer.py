@@ -7,7 +7,7 @@ from sweep.config.trial_config import Scalar
 
 USES = ("accuracy", "speed", "memory", "balanced", "fine_tune", "distributed")
 # What each use asks for, in words.
-MEANINGS = {
+USE_MEANINGS = {
     "accuracy": "the highest validation accuracy",
     "speed": "the least training time at a useful accuracy",
     "memory": "the least memory at a useful accuracy",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.analysis.answer.answer import Limits
-from sweep.analysis.answer.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.intervals import front_shares
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.intervals import front_probabilities
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
 from sweep.analysis.statistics.posterior import Numbers, Posterior, draw_all
 from sweep.config.metrics import METRICS
@@ -69,7 +69,7 @@ class Candidates:
         return inside
 
 
-def hold_contest(ground: ComparableTrials, limits: Limits) -> Candidates | None:
+def select_candidates(ground: ComparableTrials, limits: Limits) -> Candidates | None:
     """The contest on ``ground``; None where no complete trial has an accuracy."""
     objectives = ground.spec.objectives if ground.spec else (ACCURACY, SECONDS, MEMORY)
     wanted = dict.fromkeys((*objectives, ACCURACY, SECONDS, MEMORY))
@@ -84,7 +84,7 @@ def hold_contest(ground: ComparableTrials, limits: Limits) -> Candidates | None:
     rows = _contenders(table * signs, is_objective, names.index(ACCURACY), ground.grouping.confirmed)
     draws = draw_all(list(known.values()), rows, NUM_DRAWS)
     confirmed = ground.grouping.confirmed[rows]
-    p_front = front_shares(
+    p_front = front_probabilities(
         draws[..., is_objective], [sign for sign, is_one in zip(signs, is_objective, strict=True) if is_one]
     )
     return Candidates(ground, limits, names, rows, draws, table[rows], confirmed, p_front)

@@ -6,8 +6,8 @@ import pandas as pd
 from sweep.analysis.answer.answer import NextBest, Recommendation
 from sweep.analysis.answer.candidates import ACCURACY, MEMORY, SECONDS, Candidates
 from sweep.analysis.answer.missing_evidence import command_for_more, command_for_none
-from sweep.analysis.answer.use_cases import USE_TABLE, Use, scores
-from sweep.analysis.statistics.grouping import column, counted, plain_value
+from sweep.analysis.answer.use_cases import USE_TABLE, Use, score_candidates
+from sweep.analysis.statistics.frame_columns import format_count, plain_value, read_numbers
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, pooled_spread, seed_interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, scale_of
@@ -24,11 +24,11 @@ _SHOWN = (
 _SURELY = 0.98
 
 
-def choose(contest: Candidates, name: str) -> Recommendation:
+def choose_configuration(contest: Candidates, name: str) -> Recommendation:
     """The recommendation for the use called ``name``."""
     use = USE_TABLE[name]
-    score = scores(contest, use, contest.estimates)
-    drawn = scores(contest, use, contest.draws)
+    score = score_candidates(contest, use, contest.estimates)
+    drawn = score_candidates(contest, use, contest.draws)
     candidates = _candidates(contest, use, score, drawn)
     if not candidates.any():
         return Recommendation(name, missing=command_for_none(contest, name))
@@ -110,14 +110,14 @@ def _regret(drawn: Values, pick: int) -> float:
 
 
 def _number(contest: Candidates, place: int) -> int:
-    return int(column(contest.ground.frame, "number")[contest.rows[place]])
+    return int(read_numbers(contest.ground.frame, "number")[contest.rows[place]])
 
 
 def _values(contest: Candidates, place: int) -> dict[str, Interval]:
     rows = contest.ground.basis_of(int(contest.rows[place]))
     found = {}
     for name in dict.fromkeys((*contest.names, "test_accuracy")):
-        values = column(contest.ground.done, name)[rows]
+        values = read_numbers(contest.ground.done, name)[rows]
         if np.isfinite(values).any():
             found[name] = _interval(contest, name, values)
     return found
@@ -136,7 +136,7 @@ def _interval(contest: Candidates, name: str, values: Values) -> Interval:
 
 def _confirmed_spread(contest: Candidates, name: str) -> Spread:
     grouping = contest.ground.grouping
-    values = scale_of(name).forward(column(contest.ground.done, name))
+    values = scale_of(name).forward(read_numbers(contest.ground.done, name))
     return pooled_spread(np.where(grouping.is_confirm, values, np.nan), grouping.members)
 
 
@@ -160,7 +160,7 @@ def _next_best(contest: Candidates, pick: int, second: int) -> NextBest:
 
 def _evidence(contest: Candidates, pick: int, score: Values) -> list[str]:
     ground = contest.ground
-    numbers = column(ground.done, "number")[ground.basis_of(int(contest.rows[pick]))].astype(int).tolist()
+    numbers = read_numbers(ground.done, "number")[ground.basis_of(int(contest.rows[pick]))].astype(int).tolist()
     listed = ", ".join(str(number) for number in numbers)
     if contest.confirmed[pick]:
         basis = (
@@ -170,7 +170,7 @@ def _evidence(contest: Candidates, pick: int, score: Values) -> list[str]:
         )
     else:
         basis = f"one search trial, not confirmed: {listed}"
-    lines = [basis, f"chosen among {counted(int(np.isfinite(score).sum()), 'configuration')} in question"]
+    lines = [basis, f"chosen among {format_count(int(np.isfinite(score).sum()), 'configuration')} in question"]
     accuracy = contest.belief(ACCURACY)
     lines.append(
         "no seed was repeated, so the spread between seeds is assumed, not measured"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from studies import shipped_studies
-from sweep.config.study import StudySpec, load_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
 
 _USUAL_ROOT = Path("runs")
 

@@ -6,21 +6,21 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer.answer import Fact
-from sweep.analysis.answer.by_batch import best_by_batch
 from sweep.analysis.answer.candidates import ACCURACY, SECONDS, Candidates
 from sweep.analysis.answer.commands import Called, confirm_more, probe, run_more, run_variant
-from sweep.analysis.claims.hypothesis_tests import SIGNIFICANT, holm
-from sweep.analysis.statistics.grouping import column, text
+from sweep.analysis.batch_curve import build_batch_curve
+from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.intervals import median_interval
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.student import upper_tail
+from sweep.analysis.statistics.student import t_upper_tail
 
 # The knee is the smallest micro batch this close to the best throughput.
 KNEE_SHARE = 0.95
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 
 
-def facts(contest: Candidates, probes: pd.DataFrame, model: str) -> dict[str, Fact]:
+def measure_facts(contest: Candidates, probes: pd.DataFrame, model: str) -> dict[str, Fact]:
     """Every fact by its name, for one model; NaN and a command where the records do not tell."""
     every = (
         largest_micro_batch(contest, probes, model),
@@ -54,9 +54,9 @@ _STATEMENTS = {
 def largest_micro_batch(contest: Candidates, probes: pd.DataFrame, model: str) -> Fact:
     """The largest that a trial or a probe ran, and the smallest that did not fit."""
     trials = _of_model(contest.ground.trials, model)
-    sizes, outcomes = _micro(trials), text(trials, "outcome")
-    probes = probes[_probes_of(probes, model, set(text(contest.ground.done, "device")))]
-    probed, probe_outcomes = column(probes, "micro_batch"), text(probes, "outcome")
+    sizes, outcomes = _micro(trials), read_text(trials, "outcome")
+    probes = probes[_probes_of(probes, model, set(read_text(contest.ground.done, "device")))]
+    probed, probe_outcomes = read_numbers(probes, "micro_batch"), read_text(probes, "outcome")
     ran = np.concatenate([sizes[outcomes == "complete"], probed[probe_outcomes == "complete"]])
     failed = np.concatenate([sizes[np.isin(outcomes, _DID_NOT_FIT)], probed[np.isin(probe_outcomes, _DID_NOT_FIT)]])
     ran, failed = ran[np.isfinite(ran)], failed[np.isfinite(failed)]
@@ -71,7 +71,7 @@ def largest_micro_batch(contest: Candidates, probes: pd.DataFrame, model: str) -
 def throughput_knee(contest: Candidates, model: str) -> Fact:
     """By the median throughput at each micro batch."""
     trials = _of_model(contest.ground.done, model)
-    sizes, rates = _micro(trials), column(trials, "images_per_second")
+    sizes, rates = _micro(trials), read_numbers(trials, "images_per_second")
     known = np.isfinite(sizes) & np.isfinite(rates)
     levels = np.unique(sizes[known])
     if len(levels) < 2:
@@ -89,7 +89,7 @@ def throughput_knee(contest: Candidates, model: str) -> Fact:
 def accuracy_per_minute(contest: Candidates, model: str) -> Fact:
     """Accuracy over minutes of training, its interval by the plausible true values of the best configuration."""
     useful = contest.values(ACCURACY) >= contest.floor
-    useful &= text(contest.ground.frame, "config.model.name")[contest.rows] == model
+    useful &= read_text(contest.ground.frame, "config.model.name")[contest.rows] == model
     minutes = contest.values(SECONDS) / 60
     rates = np.where(useful & (minutes > 0), contest.values(ACCURACY) / minutes, -np.inf)
     if not np.isfinite(rates).any():
@@ -97,7 +97,7 @@ def accuracy_per_minute(contest: Candidates, model: str) -> Fact:
     best = int(np.argmax(rates))
     drawn = contest.values(ACCURACY, contest.draws)[:, best] / contest.values(SECONDS, contest.draws)[:, best] * 60
     low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-    number = int(column(contest.ground.frame, "number")[contest.rows[best]])
+    number = int(read_numbers(contest.ground.frame, "number")[contest.rows[best]])
     n = len(contest.ground.basis_of(int(contest.rows[best])))
     return _fact("accuracy_per_minute", float(rates[best]), low, high, n, f"{model}; trial {number}")
 
@@ -105,8 +105,8 @@ def accuracy_per_minute(contest: Candidates, model: str) -> Fact:
 def critical_batch(contest: Candidates, model: str) -> Fact:
     """The median of the noise scale at the end of trials (McCandlish et al. 2018, arXiv:1812.06162)."""
     trials = _of_model(contest.ground.done, model)
-    accurate = column(trials, ACCURACY) >= contest.floor
-    scales = column(trials, "noise_scale")[accurate]
+    accurate = read_numbers(trials, ACCURACY) >= contest.floor
+    scales = read_numbers(trials, "noise_scale")[accurate]
     scales = scales[np.isfinite(scales) & (scales > 0)]
     if not len(scales):
         return _unknown(
@@ -121,7 +121,7 @@ def largest_batch_without_loss(contest: Candidates, model: str) -> Fact:
     seeds, corrected for their number (Holm 1979)."""
     ground, belief = contest.ground, contest.belief(ACCURACY)
     name = "largest_batch_without_loss"
-    best = best_by_batch(ground, np.asarray(text(ground.frame, "config.model.name") == model, dtype=np.bool_))
+    best = build_batch_curve(ground, np.asarray(read_text(ground.frame, "config.model.name") == model, dtype=np.bool_))
     if len(best.batches) < 2:
         return _unknown(name, run_more(ground.called, _more(contest)))
     if belief.is_assumed:
@@ -130,7 +130,9 @@ def largest_batch_without_loss(contest: Candidates, model: str) -> Fact:
     others = np.arange(len(best.batches)) != top
     gaps, widths = best.centres[top] - best.centres, np.hypot(best.errors[top], best.errors)
     p_values = np.ones(len(gaps))
-    p_values[others] = holm(upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), belief.spread.degrees))
+    p_values[others] = correct_holm(
+        t_upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), belief.spread.degrees)
+    )
     largest = int(np.flatnonzero(p_values > SIGNIFICANT)[-1])
     loss = best.accuracies[top] - best.accuracies[largest]
     detail = f"{model}; the best accuracy of all batches"
@@ -140,21 +142,21 @@ def largest_batch_without_loss(contest: Candidates, model: str) -> Fact:
 
 
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
-    chosen = np.asarray(text(trials, "config.model.name") == model, dtype=np.bool_)
+    chosen = np.asarray(read_text(trials, "config.model.name") == model, dtype=np.bool_)
     return trials.loc[chosen, [name for name in _READ if name in trials.columns]]
 
 
 def _probes_of(probes: pd.DataFrame, model: str, devices: set[str]) -> Mask:
     # a probe's shape is JSON
-    models = [json.loads(shape or "{}").get("model.name", model) for shape in text(probes, "shape")]
-    here = [not device or device in devices for device in text(probes, "device")]
+    models = [json.loads(shape or "{}").get("model.name", model) for shape in read_text(probes, "shape")]
+    here = [not device or device in devices for device in read_text(probes, "device")]
     return np.array([name == model for name in models], dtype=np.bool_) & np.array(here, dtype=np.bool_)
 
 
 def _micro(trials: pd.DataFrame) -> Values:
     # what batch.micro = "auto" chose last stands in the measured column
-    chosen = column(trials, "config.batch.micro")
-    return np.where(np.isfinite(chosen), chosen, column(trials, "micro_batch_size"))
+    chosen = read_numbers(trials, "config.batch.micro")
+    return np.where(np.isfinite(chosen), chosen, read_numbers(trials, "micro_batch_size"))
 
 
 def _more(contest: Candidates) -> int:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation
-from sweep.analysis.answer.candidates import ACCURACY, Candidates, hold_contest
-from sweep.analysis.answer.choice import choose
+from sweep.analysis.answer.candidates import ACCURACY, Candidates, select_candidates
+from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.commands import run_more
-from sweep.analysis.answer.comparable_trials import Records, common_ground
-from sweep.analysis.answer.facts import facts, unknown_facts
-from sweep.analysis.statistics.grouping import text
+from sweep.analysis.answer.facts import measure_facts, unknown_facts
+from sweep.analysis.comparable_trials import Records, select_comparable
+from sweep.analysis.statistics.frame_columns import read_text
 from sweep.config.errors import InputError, unknown_name
 from sweep.records.frames.frames import load_frames
 
@@ -47,16 +47,18 @@ def recommend(
     limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
     _check(limits, uses)
     loaded: Records = load_frames(records) if isinstance(records, str | Path) else records
-    ground = common_ground(loaded)
-    contest = hold_contest(ground, limits)
+    ground = select_comparable(loaded)
+    contest = select_candidates(ground, limits)
     if contest is None:
         trials = ground.spec.trials if ground.spec else max(10, len(ground.trials))
         command = run_more(ground.called, trials + len(ground.trials))
         nothing = {use: Recommendation(use, missing=command) for use in uses}
         return Answer(ground.called.name, limits, nothing, unknown_facts(ground.called, trials), ground.notes, _METHOD)
-    chosen = {use: choose(contest, use) for use in uses}
+    chosen = {use: choose_configuration(contest, use) for use in uses}
     notes = (*ground.notes, *_assumptions(contest))
-    return Answer(ground.called.name, limits, chosen, facts(contest, loaded.probes, _model(contest)), notes, _METHOD)
+    return Answer(
+        ground.called.name, limits, chosen, measure_facts(contest, loaded.probes, _model(contest)), notes, _METHOD
+    )
 
 
 def _check(limits: Limits, uses: Sequence[str]) -> None:
@@ -73,7 +75,7 @@ def _check(limits: Limits, uses: Sequence[str]) -> None:
 def _model(contest: Candidates) -> str:
     # the facts are about one model: that of the most accurate contender
     best = int(np.nanargmax(contest.values(ACCURACY)))
-    return str(text(contest.ground.frame, "config.model.name")[contest.rows[best]])
+    return str(read_text(contest.ground.frame, "config.model.name")[contest.rows[best]])
 
 
 def _assumptions(contest: Candidates) -> list[str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sweep.analysis.answer.candidates import ACCURACY, MEMORY, SECONDS, Candidates
-from sweep.analysis.statistics.grouping import column, text
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
 from sweep.config.metrics import METRICS
 
@@ -45,7 +45,7 @@ def _compromise(contest: Candidates, table: Values) -> Values:
     """Distance to the ideal point, each metric over its range on the useful front; time and memory by their
     logarithm."""
     names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in contest.names]
-    front = useful(contest, contest.estimates, _everyone(contest))
+    front = find_useful(contest, contest.estimates, _everyone(contest))
     costs = _costs(contest, contest.estimates, names)
     front &= non_dominated(np.where(front[:, None], costs, np.nan))
     if not front.any():
@@ -63,7 +63,7 @@ def _costs(contest: Candidates, table: Values, names: list[str]) -> Values:
     return np.stack(columns, axis=-1)
 
 
-def useful(contest: Candidates, table: Values, part: Mask) -> Mask:
+def find_useful(contest: Candidates, table: Values, part: Mask) -> Mask:
     """Within the limits, and accurate enough beside the best of those that are, among ``part`` (shape ``[k]``); shape
     ``[..., k]``."""
     accuracies, inside = contest.values(ACCURACY, table), contest.within_limits(table) & part
@@ -75,11 +75,13 @@ def _everyone(contest: Candidates) -> Mask:
 
 
 def _from_weights(contest: Candidates) -> Mask:
-    return np.asarray(text(contest.ground.frame, "config.model.weights")[contest.rows] != "", dtype=np.bool_)
+    return np.asarray(read_text(contest.ground.frame, "config.model.weights")[contest.rows] != "", dtype=np.bool_)
 
 
 def _on_ranks(contest: Candidates) -> Mask:
-    return np.asarray(column(contest.ground.frame, "config.distributed.world_size")[contest.rows] > 1, dtype=np.bool_)
+    return np.asarray(
+        read_numbers(contest.ground.frame, "config.distributed.world_size")[contest.rows] > 1, dtype=np.bool_
+    )
 
 
 USE_TABLE = {
@@ -93,13 +95,13 @@ USE_TABLE = {
 }
 
 
-def eligible(contest: Candidates, use: Use, table: Values) -> Mask:
+def find_eligible(contest: Candidates, use: Use, table: Values) -> Mask:
     """Which contenders may win the use when ``table`` is true; shape ``[..., k]``."""
     part = use.takes_part(contest)
-    inside = useful(contest, table, part) if use.is_floored else contest.within_limits(table) & part
+    inside = find_useful(contest, table, part) if use.is_floored else contest.within_limits(table) & part
     return np.asarray(inside & np.isfinite(use.score(contest, table)))
 
 
-def scores(contest: Candidates, use: Use, table: Values) -> Values:
+def score_candidates(contest: Candidates, use: Use, table: Values) -> Values:
     """The use's scores when ``table`` is true, infinite for those that may not win; shape ``[..., k]``."""
-    return np.where(eligible(contest, use, table), use.score(contest, table), np.inf)
+    return np.where(find_eligible(contest, use, table), use.score(contest, table), np.inf)

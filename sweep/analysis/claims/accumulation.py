@@ -3,12 +3,13 @@
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.hypothesis_tests import Region, log_ratio, mean_estimate
 from sweep.analysis.claims.pairs import Pairs, cost_pairs, seed_pairs
-from sweep.analysis.statistics.grouping import column, counted, text
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.estimates import Region, log_ratio, mean_estimate
+from sweep.analysis.statistics.frame_columns import format_count, read_numbers, read_text
 from sweep.analysis.statistics.pareto import Values
+from sweep.config.models import has_batch_statistics
 
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 
@@ -25,15 +26,15 @@ def claims(ground: ComparableTrials) -> list[Claim]:
 
 def num_accumulation(trials: pd.DataFrame) -> Values:
     """Micro batches per optimizer step on each rank; NaN where the micro batch was found by trying."""
-    ranks = np.nan_to_num(column(trials, "config.distributed.world_size"), nan=1.0)
-    return np.ceil(column(trials, "global_batch_size") / (column(trials, "config.batch.micro") * ranks))
+    ranks = np.nan_to_num(read_numbers(trials, "config.distributed.world_size"), nan=1.0)
+    return np.ceil(read_numbers(trials, "global_batch_size") / (read_numbers(trials, "config.batch.micro") * ranks))
 
 
 def seconds_per_image(trials: pd.DataFrame) -> Values:
     """Training time of an image; of all images where the throughput is not on record."""
-    rates = column(trials, "images_per_second")
+    rates = read_numbers(trials, "images_per_second")
     seconds = 1 / np.where(rates > 0, rates, np.nan)
-    return np.where(np.isfinite(seconds), seconds, column(trials, "train_seconds"))
+    return np.where(np.isfinite(seconds), seconds, read_numbers(trials, "train_seconds"))
 
 
 def accumulation_time(trials: pd.DataFrame, settle: str) -> Claim:
@@ -59,7 +60,7 @@ def accumulation_memory(trials: pd.DataFrame, settle: str) -> Claim:
     """What was saved over what would be saved if all memory were in proportion to the micro batch, 1 - 1 / k."""
     shares = [
         (1 - np.exp(log_ratio(memory[pairs.first], memory[pairs.second]))) / (1 - 1 / count)
-        for memory, pairs, count in _by_count(trials, column(trials, "peak_memory_bytes"))
+        for memory, pairs, count in _by_count(trials, read_numbers(trials, "peak_memory_bytes"))
     ]
     estimate = mean_estimate(np.concatenate(shares) if shares else [])
     return Claim(
@@ -76,12 +77,12 @@ def accumulation_memory(trials: pd.DataFrame, settle: str) -> Claim:
 
 def batch_norm_effect(trials: pd.DataFrame, settle: str) -> Claim:
     """Accuracy with accumulation less that of the same global batch in one piece, with batch normalisation."""
-    names, norms = text(trials, "config.model.name"), text(trials, "config.model.norm")
-    is_resnet = np.array([str(name).startswith("resnet") for name in names], dtype=np.bool_)
-    chosen = trials[is_resnet & np.asarray(norms == "batch", dtype=np.bool_)]
+    settings = zip(read_text(trials, "config.model.name"), read_text(trials, "config.model.norm"), strict=True)
+    is_normed = [norm == "batch" and bool(has_batch_statistics(name, norm)) for name, norm in settings]
+    chosen = trials[np.array(is_normed, dtype=np.bool_)]
     side = np.asarray(num_accumulation(chosen) > 1, dtype=np.bool_)
-    pairs = seed_pairs(chosen, MICRO_KEYS, side, column(chosen, "global_batch_size"))
-    accuracies = column(chosen, "val_accuracy")
+    pairs = seed_pairs(chosen, MICRO_KEYS, side, read_numbers(chosen, "global_batch_size"))
+    accuracies = read_numbers(chosen, "val_accuracy")
     estimate = mean_estimate(accuracies[pairs.first] - accuracies[pairs.second])
     return Claim(
         "accumulation_batch_norm",
@@ -92,7 +93,7 @@ def batch_norm_effect(trials: pd.DataFrame, settle: str) -> Claim:
         "normalisation, Hoffer et al. 2017).",
         settle,
         estimate,
-        f"{counted(estimate.n, 'pair')} of equal settings and seed" if estimate.n else "",
+        f"{format_count(estimate.n, 'pair')} of equal settings and seed" if estimate.n else "",
     )
 
 
@@ -104,11 +105,11 @@ def _by_count(trials: pd.DataFrame, values: Values) -> list[tuple[Values, Pairs,
         rows = np.asarray((counts == count) | (counts == 1), dtype=np.bool_)
         some = trials[rows]
         side = np.asarray(counts[rows] == count, dtype=np.bool_)
-        pairs = cost_pairs(some, MICRO_KEYS, side, column(some, "global_batch_size"))
+        pairs = cost_pairs(some, MICRO_KEYS, side, read_numbers(some, "global_batch_size"))
         if len(pairs.first):
             found.append((values[rows], pairs, float(count)))
     return found
 
 
 def _pairs(n: int) -> str:
-    return f"{counted(n, 'pair')} of equal cost and global batch, but for the micro batch" if n else ""
+    return f"{format_count(n, 'pair')} of equal cost and global batch, but for the micro batch" if n else ""

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from sweep.analysis.answer.by_batch import ACCURACY, BestByBatch, best_by_batch
 from sweep.analysis.answer.commands import confirm_more, run_more, run_variant, sweep_both
-from sweep.analysis.answer.comparable_trials import ComparableTrials
+from sweep.analysis.batch_curve import ACCURACY, BatchCurve, build_batch_curve
 from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, slope_estimate
-from sweep.analysis.statistics.grouping import column, text
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, slope_estimate
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask
+from sweep.config.models import model_family
 
 # A loss per doubling that is worth the name.
 _MATERIAL = 0.001
@@ -27,7 +28,7 @@ def claims(ground: ComparableTrials) -> list[Claim]:
 
 def _at_equal(ground: ComparableTrials, budget: str, name: str) -> Claim:
     best = _of_budget(ground, budget)
-    steps = column(ground.done, "num_steps")
+    steps = read_numbers(ground.done, "num_steps")
     num_steps = int(np.nanmedian(steps)) if np.isfinite(steps).any() else 1000
     num_trials = ground.spec.trials if ground.spec else len(ground.trials)
     key: dict[str, object] = {f"budget.{budget}": 10 if budget == "epochs" else num_steps}
@@ -57,29 +58,29 @@ _PUBLISHED = {
 }
 
 
-def _of_budget(ground: ComparableTrials, budget: str) -> BestByBatch:
-    amounts = column(ground.frame, f"config.budget.{budget}")
+def _of_budget(ground: ComparableTrials, budget: str) -> BatchCurve:
+    amounts = read_numbers(ground.frame, f"config.budget.{budget}")
     known = amounts[np.isfinite(amounts)]
     if not len(known):
-        return best_by_batch(ground, np.zeros(len(amounts), dtype=np.bool_))
+        return build_batch_curve(ground, np.zeros(len(amounts), dtype=np.bool_))
     values, counts = np.unique(known, return_counts=True)
-    return best_by_batch(ground, _main_model(ground) & (amounts == values[int(np.argmax(counts))]), at_least=2)
+    return build_batch_curve(ground, _main_model(ground) & (amounts == values[int(np.argmax(counts))]), at_least=2)
 
 
 def _main_model(ground: ComparableTrials) -> Mask:
     # models differ in accuracy, so that batches are compared within the one that most configurations have
-    names = text(ground.frame, "config.model.name").astype(str)
+    names = read_text(ground.frame, "config.model.name").astype(str)
     found, counts = np.unique(names, return_counts=True)
     return np.asarray(names == found[int(np.argmax(counts))] if len(found) else names != names, dtype=np.bool_)
 
 
-def _slope(best: BestByBatch) -> Estimate:
+def _slope(best: BatchCurve) -> Estimate:
     return slope_estimate(np.log2(best.batches), best.accuracies)
 
 
 def small_batches_are_best(ground: ComparableTrials) -> Claim:
     """The best of the global batches up to 32 against the best of the larger ones."""
-    best, belief = best_by_batch(ground, _main_model(ground)), ground.belief(ACCURACY)
+    best, belief = build_batch_curve(ground, _main_model(ground)), ground.belief(ACCURACY)
     small, large = best.batches <= 32, best.batches > 32
     estimate = NOTHING
     if small.any() and large.any() and not belief.is_assumed:
@@ -104,10 +105,10 @@ def small_batches_are_best(ground: ComparableTrials) -> Claim:
 
 def vit_is_less_sensitive(ground: ComparableTrials) -> Claim:
     """The accuracy per doubling of the batch of ViTs, less that of ResNets."""
-    names = text(ground.frame, "config.model.name")
+    names = read_text(ground.frame, "config.model.name")
     slopes = {
         family: _slope(
-            best_by_batch(ground, np.array([str(name).startswith(family) for name in names], dtype=np.bool_))
+            build_batch_curve(ground, np.array([model_family(name) == family for name in names], dtype=np.bool_))
         )
         for family in ("vit", "resnet")
     }

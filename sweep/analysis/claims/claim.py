@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region
+from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
 
 
 @dataclass(frozen=True)

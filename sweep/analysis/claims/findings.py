@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from sweep.analysis.answer.comparable_trials import Records, common_ground
 from sweep.analysis.claims import accumulation, accuracy, learning, learning_rates, step_costs
 from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.hypothesis_tests import SIGNIFICANT, Verdict, holm, interval, lean
+from sweep.analysis.comparable_trials import Records, select_comparable
+from sweep.analysis.statistics.estimates import SIGNIFICANT, Verdict, assess_region, confidence_interval, correct_holm
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Finding:
     p: float = 1.0
 
 
-def findings(records: Records) -> list[Finding]:
+def evaluate_claims(records: Records) -> list[Finding]:
     """Every claim in a fixed order; what the records do not tell is undecided, with what would settle it."""
-    ground = common_ground(records)
+    ground = select_comparable(records)
     claims = [
         *learning_rates.claims(ground),
         *accuracy.claims(ground),
@@ -46,17 +46,17 @@ def findings(records: Records) -> list[Finding]:
         *step_costs.claims(ground),
         *learning.claims(ground, records.evaluations),
     ]
-    leanings = [lean(claim.estimate, claim.region) for claim in claims]
+    leanings = [assess_region(claim.estimate, claim.region) for claim in claims]
     tested = [claim.estimate.degrees > 0 for claim in claims]
     corrected = np.ones(len(claims))
-    corrected[tested] = holm([p for (_, p), is_tested in zip(leanings, tested, strict=True) if is_tested])
+    corrected[tested] = correct_holm([p for (_, p), is_tested in zip(leanings, tested, strict=True) if is_tested])
     return [
         _finding(claim, verdict, float(p)) for claim, (verdict, _), p in zip(claims, leanings, corrected, strict=True)
     ]
 
 
 def _finding(claim: Claim, leaning: Verdict, p: float) -> Finding:
-    effect, low, high = interval(claim.estimate)
+    effect, low, high = confidence_interval(claim.estimate)
     verdict: Verdict = leaning if p <= SIGNIFICANT else "undecided"
     return Finding(
         claim.name,

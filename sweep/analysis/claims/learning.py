@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer.commands import run_variant
-from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, slope_estimate
 from sweep.analysis.claims.learning_rates import effective_rates
 from sweep.analysis.claims.regimes import fewest_steps, fit_regimes
-from sweep.analysis.statistics.grouping import column, text
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, slope_estimate
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
 
 
@@ -48,7 +48,7 @@ def three_regimes(ground: ComparableTrials, evaluations: pd.DataFrame | None) ->
 def noise_follows_temperature(ground: ComparableTrials) -> Claim:
     """The power of the noise scale over batch / learning rate."""
     scales = _of_configurations(ground, "noise_scale")
-    heat = column(ground.frame, "global_batch_size") / effective_rates(ground)
+    heat = read_numbers(ground.frame, "global_batch_size") / effective_rates(ground)
     good = scales > 0
     return Claim(
         "noise_scale_temperature",
@@ -69,7 +69,7 @@ def large_batches_are_sharp(ground: ComparableTrials) -> Claim:
     keskar = _of_configurations(ground, "sharpness_keskar")
     sharpness = keskar if np.isfinite(keskar).any() else _of_configurations(ground, "sharpness_eigenvalue")
     good = sharpness > 0
-    batches = column(ground.frame, "global_batch_size")
+    batches = read_numbers(ground.frame, "global_batch_size")
     return Claim(
         "large_batches_sharp",
         "Large batches end in sharper minima: sharpness grows with the global batch.",
@@ -84,11 +84,11 @@ def large_batches_are_sharp(ground: ComparableTrials) -> Claim:
 
 def _of_configurations(ground: ComparableTrials, name: str) -> Values:
     # the median of each configuration's confirming trials, otherwise its search trial's value; -inf where there is none
-    medians, _ = ground.grouping.medians(column(ground.done, name))
+    medians, _ = ground.grouping.medians(read_numbers(ground.done, name))
     return np.nan_to_num(medians, nan=-np.inf)
 
 
 def _main_model(ground: ComparableTrials) -> Mask:
-    names = text(ground.done, "config.model.name").astype(str)
+    names = read_text(ground.done, "config.model.name").astype(str)
     found, counts = np.unique(names, return_counts=True)
     return np.asarray(names == found[int(np.argmax(counts))] if len(found) else names != names, dtype=np.bool_)

@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from sweep.analysis.answer.by_batch import ACCURACY, best_by_batch
 from sweep.analysis.answer.commands import run_more, sweep_both
-from sweep.analysis.answer.comparable_trials import ComparableTrials
+from sweep.analysis.batch_curve import ACCURACY, build_batch_curve
 from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, mean_estimate
 from sweep.analysis.claims.pairs import seed_pairs
-from sweep.analysis.statistics.grouping import column, counted, text
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, mean_estimate
+from sweep.analysis.statistics.frame_columns import format_count, read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.config.recipe_sections import OptimizerSection
 from sweep.config.scaling import lr_rule
-from sweep.config.sections import OptimizerSection
 
 _MIN_TRIALS = 12
 _WARMUP_FROM = 8  # times the reference batch
@@ -21,7 +21,7 @@ _WARMUP_FROM = 8  # times the reference batch
 
 def claims(ground: ComparableTrials) -> list[Claim]:
     """The linear rule, the square-root rule, warm-up."""
-    names = text(ground.frame, "config.optimizer.name")
+    names = read_text(ground.frame, "config.optimizer.name")
     with_linear = [name for name in set(names.tolist()) if _power_of(str(name), "auto") == 1.0]
     linear = np.asarray(np.isin(names.astype(str), with_linear), dtype=np.bool_)
     return [
@@ -45,7 +45,7 @@ def claims(ground: ComparableTrials) -> list[Claim]:
 
 
 def _rule(ground: ComparableTrials, chosen: Mask, name: str, statement: str, region: Region, published: str) -> Claim:
-    batches, rates = column(ground.frame, "global_batch_size"), effective_rates(ground)
+    batches, rates = read_numbers(ground.frame, "global_batch_size"), effective_rates(ground)
     accuracies = ground.belief(ACCURACY).estimates
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
     estimate = rate_power(batches[good], rates[good], accuracies[good])
@@ -73,11 +73,11 @@ def _rule(ground: ComparableTrials, chosen: Mask, name: str, statement: str, reg
 def effective_rates(ground: ComparableTrials) -> Values:
     """The highest learning rate of each configuration with its scaling rule applied; shape ``[configurations]``."""
     frame = ground.frame
-    ratio = column(frame, "global_batch_size") / column(frame, "config.optimizer.reference_batch")
-    names, rules = text(frame, "config.optimizer.name"), text(frame, "config.optimizer.lr_rule")
+    ratio = read_numbers(frame, "global_batch_size") / read_numbers(frame, "config.optimizer.reference_batch")
+    names, rules = read_text(frame, "config.optimizer.name"), read_text(frame, "config.optimizer.lr_rule")
     powers = {pair: _power_of(*pair) for pair in set(zip(names.tolist(), rules.tolist(), strict=True))}
     power = np.array([powers[pair] for pair in zip(names.tolist(), rules.tolist(), strict=True)], dtype=np.float64)
-    return column(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
+    return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
 
 
 def _power_of(name: str, rule: str) -> float:
@@ -121,7 +121,7 @@ def _upper_half(batches: Values, accuracies: Values) -> Mask:
 
 def _break(ground: ComparableTrials, chosen: Mask, region: Region) -> str:
     # from which batch on the best rate stays behind the rule by a factor of two, the rule drawn from the smallest batch
-    best, rates = best_by_batch(ground, chosen, at_least=3), effective_rates(ground)
+    best, rates = build_batch_curve(ground, chosen, at_least=3), effective_rates(ground)
     if len(best.batches) < 3:
         return "too few batches to say where it breaks"
     power = (region.low + region.high) / 2
@@ -135,11 +135,11 @@ def _break(ground: ComparableTrials, chosen: Mask, region: Region) -> str:
 def warmup_is_needed(ground: ComparableTrials) -> Claim:
     """Accuracy with warm-up less that without, in pairs of equal seed, from 8 times the reference batch on."""
     trials = ground.done
-    times = column(trials, "global_batch_size") / column(trials, "config.optimizer.reference_batch")
+    times = read_numbers(trials, "global_batch_size") / read_numbers(trials, "config.optimizer.reference_batch")
     large = trials[np.asarray(times >= _WARMUP_FROM, dtype=np.bool_)]
-    side = np.asarray(column(large, "config.schedule.warmup") > 0, dtype=np.bool_)
+    side = np.asarray(read_numbers(large, "config.schedule.warmup") > 0, dtype=np.bool_)
     pairs = seed_pairs(large, ("schedule.warmup", "schedule.warmup_unit"), side)
-    accuracies = column(large, ACCURACY)
+    accuracies = read_numbers(large, ACCURACY)
     estimate = mean_estimate(accuracies[pairs.first] - accuracies[pairs.second])
     return Claim(
         "warmup_needed",
@@ -150,5 +150,5 @@ def warmup_is_needed(ground: ComparableTrials) -> Claim:
         "23.74 +- 0.09 %.",
         sweep_both(ground.called, "schedule.warmup", "choice = [0.0, 0.1]"),
         estimate,
-        f"{counted(estimate.n, 'pair')} of equal settings and seed" if estimate.n else "",
+        f"{format_count(estimate.n, 'pair')} of equal settings and seed" if estimate.n else "",
     )

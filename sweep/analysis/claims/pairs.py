@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.grouping import Numbers, column, configuration_groups
+from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.grouping import Numbers, configuration_groups
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.posterior import FREE_KEYS
+from sweep.analysis.statistics.posterior import equal_cost_groups
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,16 @@ def cost_pairs(trials: pd.DataFrame, tested: Collection[str], side: Mask, within
 
     ``within`` (shape ``[len(trials)]``), where given, must be equal in a pair too.
     """
-    groups = configuration_groups(trials, FREE_KEYS | set(tested))
-    return _pair(groups, side, within, column(trials, "train_seconds"))
+    groups = equal_cost_groups(trials, tested)
+    return _pair(groups, side, within, read_numbers(trials, "train_seconds"))
 
 
 def seed_pairs(trials: pd.DataFrame, tested: Collection[str], side: Mask, within: Values | None = None) -> Pairs:
     """Pairs of equal settings and equal seed, ``tested`` keys aside."""
     groups = configuration_groups(trials, tested)
-    seeds = column(trials, "seed")
+    seeds = read_numbers(trials, "seed")
     joined = _join(groups.astype(np.float64), seeds)
-    return _pair(joined, side, within, column(trials, "number"))
+    return _pair(joined, side, within, read_numbers(trials, "number"))
 
 
 def _pair(groups: Numbers, side: Mask, within: Values | None, order: Values) -> Pairs:

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.curve_fitting import fit_curve
-from sweep.analysis.statistics.grouping import column
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.intervals import CONFIDENCE
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG
-from sweep.analysis.statistics.student import two_sided
+from sweep.analysis.statistics.student import t_quantile
 
 _MIN_BATCHES = 4
 # Fits that miss by more (root mean square of the logarithm) are not of this law.
@@ -33,7 +33,7 @@ class Regimes(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the critical batch."""
-        half = two_sided(CONFIDENCE, self.degrees) * self.log_error
+        half = t_quantile(CONFIDENCE, self.degrees) * self.log_error
         low, high = (self.critical_batch * LOG.backward(np.array([-half, half]))).tolist()
         return low, high
 
@@ -65,14 +65,14 @@ def fewest_steps(
     """For each global batch the fewest steps to one accuracy among the trials ``chosen`` (shape ``[done]``), and that
     accuracy: what each trial was to reach where it had a target, otherwise the highest that every batch reached."""
     trials = ground.done[chosen]
-    batches, measured = column(trials, "global_batch_size"), column(trials, "steps_to_target")
-    targets = column(trials, "config.budget.target_accuracy")
+    batches, measured = read_numbers(trials, "global_batch_size"), read_numbers(trials, "steps_to_target")
+    targets = read_numbers(trials, "config.budget.target_accuracy")
     if np.isfinite(measured).any():
         target = float(np.nanmedian(targets))
         return *_fewest(batches, np.where(targets == target, measured, np.nan)), target
     if evaluations is None or not len(evaluations) or not len(trials):
         return np.zeros(0), np.zeros(0), np.nan
-    target = _common_target(batches, column(trials, "val_accuracy"))
+    target = _common_target(batches, read_numbers(trials, "val_accuracy"))
     return *_fewest(batches, _first_steps(trials, evaluations, target)), target
 
 
@@ -94,7 +94,7 @@ def _common_target(batches: Values, accuracies: Values) -> float:
 
 def _first_steps(trials: pd.DataFrame, evaluations: pd.DataFrame, target: float) -> Values:
     # the first evaluation that reached the target, by trial
-    reached = evaluations.loc[column(evaluations, "val_accuracy") >= target - 1e-9, ["study", "number", "step"]]
+    reached = evaluations.loc[read_numbers(evaluations, "val_accuracy") >= target - 1e-9, ["study", "number", "step"]]
     first = reached.groupby(["study", "number"], sort=False)["step"].min()
     wanted = pd.MultiIndex.from_arrays([trials["study"], trials["number"]])
     return np.asarray(first.reindex(wanted).to_numpy(dtype=np.float64, na_value=np.nan))

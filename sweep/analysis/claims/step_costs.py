@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer.commands import sweep_both
-from sweep.analysis.answer.comparable_trials import ComparableTrials
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.curve_fitting import fit_curve
-from sweep.analysis.claims.hypothesis_tests import NOTHING, Estimate, Region, log_ratio, mean_estimate, slope_estimate
 from sweep.analysis.claims.pairs import cost_pairs
-from sweep.analysis.statistics.grouping import column, configuration_groups, counted, text
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, log_ratio, mean_estimate, slope_estimate
+from sweep.analysis.statistics.frame_columns import format_count, read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.posterior import FREE_KEYS
+from sweep.analysis.statistics.posterior import equal_cost_groups
 
 _MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 
@@ -19,11 +19,11 @@ _MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 def claims(ground: ComparableTrials) -> list[Claim]:
     """Memory linear in the micro batch, larger is faster, mixed precision twice, checkpointing."""
     trials = ground.done
-    half = np.isin(text(trials, "config.precision.dtype"), ["bf16", "fp16"])
-    full = text(trials, "config.precision.dtype") == "fp32"
+    half = np.isin(read_text(trials, "config.precision.dtype"), ["bf16", "fp16"])
+    full = read_text(trials, "config.precision.dtype") == "fp32"
     precision = trials[half | full]
     is_half = np.asarray(half[half | full], dtype=np.bool_)
-    checkpointed = np.asarray(text(trials, "config.precision.checkpointing") == True, dtype=np.bool_)  # noqa: E712
+    checkpointed = np.asarray(read_text(trials, "config.precision.checkpointing") == True, dtype=np.bool_)  # noqa: E712
     return [
         memory_is_linear(ground),
         larger_is_faster(ground),
@@ -60,9 +60,9 @@ def claims(ground: ComparableTrials) -> list[Claim]:
 def memory_is_linear(ground: ComparableTrials) -> Claim:
     """The power p of memory = constant + slope * micro^p, fitted where one cost setting has four sizes or more."""
     trials = ground.done
-    sizes, memory = column(trials, "config.batch.micro"), column(trials, "peak_memory_bytes")
-    groups = configuration_groups(trials, FREE_KEYS | set(_MICRO_KEYS))
-    accumulates = (column(trials, "config.batch.accumulation") > 1).astype(np.int64)
+    sizes, memory = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "peak_memory_bytes")
+    groups = equal_cost_groups(trials, _MICRO_KEYS)
+    accumulates = (read_numbers(trials, "config.batch.accumulation") > 1).astype(np.int64)
     powers = []
     for name in np.unique(cells := 2 * groups + accumulates):
         fitted = _power(*_levels(sizes, memory, cells == name))
@@ -114,8 +114,8 @@ def _joined(estimates: list[Estimate]) -> Estimate:
 def larger_is_faster(ground: ComparableTrials) -> Claim:
     """The throughput at the largest micro batch over that at half of it, pair by pair of equal cost otherwise."""
     trials = ground.done
-    sizes, rates = column(trials, "config.batch.micro"), column(trials, "images_per_second")
-    groups = configuration_groups(trials, FREE_KEYS | set(_MICRO_KEYS))
+    sizes, rates = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "images_per_second")
+    groups = equal_cost_groups(trials, _MICRO_KEYS)
     gains = []
     for name in np.unique(groups):
         levels, medians = _levels(sizes, rates, groups == name)
@@ -160,14 +160,14 @@ def _ratio_claim(
     settle: str,
 ) -> Claim:
     pairs = cost_pairs(trials, tested, side)
-    values = column(trials, metric)
+    values = read_numbers(trials, metric)
     ratios = log_ratio(values[pairs.first], values[pairs.second])
     estimate = mean_estimate(ratios, is_ratio=True)
     return Claim(name, statement, region, "ratio", published, settle, estimate, _pairs_text(estimate.n, tested))
 
 
 def _pairs_text(n: int, tested: tuple[str, ...]) -> str:
-    return f"{counted(n, 'pair')} of equal cost but for {', '.join(tested)}" if n else ""
+    return f"{format_count(n, 'pair')} of equal cost but for {', '.join(tested)}" if n else ""
 
 
 def _other_precision(ground: ComparableTrials) -> str:

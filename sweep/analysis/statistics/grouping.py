@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.config.trial_config import Scalar
 
 Numbers = npt.NDArray[np.int64]
 
@@ -57,57 +57,34 @@ class Grouping:
         return [tuple(every[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def group(done: pd.DataFrame, groups: Numbers) -> Grouping:
+def group_configurations(done: pd.DataFrame, groups: Numbers) -> Grouping:
     """The complete trials ``done`` by their number in ``groups`` (shape ``[len(done)]``)."""
     kept, first, members = np.unique(groups, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(kept), dtype=np.int64)
     rank[order] = np.arange(len(kept))
     members = rank[members]
-    is_confirm = np.asarray(text(done, "phase") == "confirm", dtype=np.bool_)
+    is_confirm = np.asarray(read_text(done, "phase") == "confirm", dtype=np.bool_)
     confirmed = np.bincount(members, is_confirm, minlength=len(kept)) > 0
     is_first = np.zeros(len(done), dtype=np.bool_)
     is_first[first] = True
     return Grouping(members, first[order], is_confirm, np.where(confirmed[members], is_confirm, is_first))
 
 
-def configuration_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Numbers:
-    """The same number for trials whose configuration is equal but for the seed and the keys ``ignored``; shape
-    ``[len(trials)]``."""
+def configuration_groups(
+    trials: pd.DataFrame, ignored: Collection[str] = (), switches: Collection[str] = ()
+) -> Numbers:
+    """The same number for trials whose configuration is equal but for the seed and the keys ``ignored``; of the keys
+    ``switches`` only whether they are on (neither missing nor 0 nor false) counts. Shape ``[len(trials)]``."""
     left_out = {"config.seed", *(f"config.{key}" for key in ignored)}
     names = [name for name in trials.columns if name.startswith("config.") and name not in left_out]
     varying = [name for name in names if trials[name].nunique(dropna=False) > 1]
     if not varying:
         return np.zeros(len(trials), dtype=np.int64)
-    numbers = trials.groupby(varying, dropna=False, sort=False).ngroup()
+    is_on = {
+        name: np.nan_to_num(read_numbers(trials, name)) != 0
+        for name in varying
+        if name.removeprefix("config.") in switches
+    }
+    numbers = trials[varying].assign(**is_on).groupby(varying, dropna=False, sort=False).ngroup()
     return np.asarray(numbers.to_numpy(), dtype=np.int64)
-
-
-def column(frame: pd.DataFrame, name: str) -> Values:
-    """A numeric column as floats with NaN for what is missing; all NaN when there is no such column."""
-    if name not in frame.columns:
-        return np.full(len(frame), np.nan)
-    values = frame[name]
-    if values.dtype == np.float64:
-        return values.to_numpy()
-    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def text(frame: pd.DataFrame, name: str) -> npt.NDArray[np.object_]:
-    """A column of text with "" for what is missing; all "" when there is no such column."""
-    if name not in frame.columns:
-        return np.full(len(frame), "", dtype=object)
-    return frame[name].astype(object).where(frame[name].notna(), "").to_numpy(dtype=object)
-
-
-def counted(n: int, what: str) -> str:
-    """So many of ``what`` in words."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
-def plain_value(value: object) -> Scalar:
-    """A cell of a configuration as Python's own type; None for what is missing."""
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
-        return None
-    plain = value.item() if isinstance(value, np.generic) else value
-    return plain if isinstance(plain, str | int | float | bool) else str(plain)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweep.analysis.statistics.pareto import Values, non_dominated
-from sweep.analysis.statistics.student import two_sided
+from sweep.analysis.statistics.student import t_quantile
 
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 2000
@@ -75,7 +75,7 @@ def half_width(spread: Spread, error: float, confidence: float = CONFIDENCE) -> 
     """Half of an interval's width for an estimate whose error is ``error`` standard deviations; NaN without degrees."""
     if spread.degrees < 1:
         return np.nan
-    return two_sided(confidence, spread.degrees) * spread.sd * error
+    return t_quantile(confidence, spread.degrees) * spread.sd * error
 
 
 def median_errors(counts: npt.NDArray[np.int64]) -> Values:
@@ -102,7 +102,7 @@ def pooled_spread(values: Values, groups: npt.NDArray[np.int64]) -> Spread:
     return Spread(float(np.sqrt(squares / degrees)), degrees) if degrees else Spread(np.nan, 0)
 
 
-def front_shares(draws: Values, signs: Sequence[float]) -> Values:
+def front_probabilities(draws: Values, signs: Sequence[float]) -> Values:
     """In which share of ``draws`` (shape ``[draws, configurations, m]``) each configuration is on the front."""
     hits = np.zeros(draws.shape[1])
     for draw in draws:

@@ -1,6 +1,6 @@
 """What the records leave possible: plausible true values of every configuration, given how seeds scatter."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,29 +8,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sweep.analysis.statistics.grouping import Grouping, column, configuration_groups, text
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.grouping import Grouping, configuration_groups
 from sweep.analysis.statistics.intervals import Spread, median_errors, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
 from sweep.config.metrics import METRICS
+from sweep.config.trial_config import keys_of_cost
 
 Numbers = npt.NDArray[np.int64]
 
-# Neither changes what a step costs, so trials that differ in nothing else measure one time and one memory.
-FREE_KEYS = frozenset(
-    {
-        "seed", "data.root", "optimizer.lr", "optimizer.lr_rule", "optimizer.reference_batch", "optimizer.weight_decay",
-        "optimizer.weight_decay_rule", "optimizer.momentum", "optimizer.beta2", "optimizer.eps", "optimizer.betas_rule",
-        "optimizer.trust_coefficient", "schedule.name", "schedule.warmup", "schedule.warmup_unit",
-        "schedule.milestones", "schedule.gamma", "schedule.peak", "schedule.final", "regularization.label_smoothing",
-        "regularization.ema_rule",
-    }
-)  # fmt: skip
+# What changes no cost; and data.root, because the same data may be elsewhere on another machine.
+_FREE_KEYS = keys_of_cost("none") | {"data.root"}
+_SWITCHES = keys_of_cost("switch")
 # Times of one cost that scatter more than this (standard deviation of the logarithm) were not of one cost after all.
 _MAX_POOLED_SD = 0.1
-# Where no seed was repeated, the spread is not measured; these stand in, and the answer says so.
-ASSUMED_SD = {"fraction": 0.01, "seconds": 0.05, "bytes": 0.001}
 
 
 @dataclass(frozen=True)
@@ -104,12 +97,12 @@ class Posterior:
         return np.asarray((centres >= self.prior.grid[0]) & (centres <= self.prior.grid[-1]))
 
 
-def believe(name: str, done: pd.DataFrame, grouping: Grouping) -> Posterior:
+def fit_posterior(name: str, done: pd.DataFrame, grouping: Grouping) -> Posterior:
     """The belief about the metric ``name`` from complete trials ``done``, one entry for every configuration of
     ``grouping``. Seconds and bytes are pooled over trials of equal cost; everything else is the configuration's own."""
     scale = scale_of(name)
-    values = scale.forward(column(done, name))
-    if METRICS[name].unit in {"seconds", "bytes"}:
+    values = scale.forward(read_numbers(done, name))
+    if METRICS[name].is_cost:
         costs = cost_groups(done, name)
         if pooled_spread(values, costs).sd <= _MAX_POOLED_SD:
             return _pooled(name, scale, values, costs, grouping)
@@ -123,10 +116,15 @@ def believe(name: str, done: pd.DataFrame, grouping: Grouping) -> Posterior:
 def cost_groups(done: pd.DataFrame, name: str) -> Numbers:
     """The same number for trials that cost the same; where the cost depends on the learning itself, as time to a
     target does, for trials of one configuration. Shape ``[len(done)]``."""
-    by_target = np.isfinite(column(done, "config.budget.target_accuracy")).any()
-    by_noise = "noise_scale" in set(text(done, "config.batch.schedule"))
-    is_time = METRICS[name].unit == "seconds"
-    return configuration_groups(done, () if is_time and (by_target or by_noise) else FREE_KEYS)
+    by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
+    by_noise = "noise_scale" in set(read_text(done, "config.batch.schedule"))
+    return configuration_groups(done) if METRICS[name].is_speed and (by_target or by_noise) else equal_cost_groups(done)
+
+
+def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Numbers:
+    """The same number for trials whose steps cost the same, whatever the values of the keys ``ignored``; shape
+    ``[len(trials)]``. Of a switch, such as momentum, only whether it is on counts."""
+    return configuration_groups(trials, _FREE_KEYS.union(ignored), _SWITCHES)
 
 
 def _pooled(name: str, scale: Scale, values: Values, costs: Numbers, grouping: Grouping) -> Posterior:
@@ -143,9 +141,7 @@ def _pooled(name: str, scale: Scale, values: Values, costs: Numbers, grouping: G
 def _belief(name: str, scale: Scale, centres: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:
     if spread.degrees > 0:
         return Posterior(name, scale, centres, errors, spread, shared)
-    assumed = ASSUMED_SD.get(METRICS[name].unit, 0.05)
-    # the angle's slope is at least 1, and about 2 at an accuracy of 90 %
-    sd = 2 * assumed if METRICS[name].unit == "fraction" else assumed
+    sd = METRICS[name].assumed_sd
     return Posterior(name, scale, centres, errors, Spread(sd, 0), shared, is_assumed=True)
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from sweep.analysis.statistics.pareto import Values
 from sweep.config.metrics import METRICS
-
-_ACCURACIES = frozenset({"val_accuracy", "train_accuracy", "test_accuracy"})
+from sweep.config.units import NoiseScale
 
 
 class Scale(NamedTuple):
@@ -39,10 +38,9 @@ LINEAR = Scale(_same, _same)
 LOG = Scale(_log, lambda values: np.exp(np.clip(values, -600, 600)), is_ratio=True)  # no further than a float
 # asin(sqrt(p)) makes the variance of a binomial share independent of p (Anscombe 1948)
 ANGLE = Scale(_angle, _share)
+_SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": ANGLE}
 
 
 def scale_of(name: str) -> Scale:
-    """Accuracies by their angle; seconds, bytes, counts and rates by their logarithm; the rest as it is."""
-    if name in _ACCURACIES:
-        return ANGLE
-    return LOG if METRICS[name].unit in {"seconds", "bytes", "count", "images/second", "samples"} else LINEAR
+    """The scale that the metric ``name`` declares."""
+    return _SCALES[METRICS[name].scale]

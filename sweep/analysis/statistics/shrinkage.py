@@ -11,7 +11,7 @@ import numpy as np
 
 from sweep.analysis.statistics.intervals import Spread
 from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.student import density
+from sweep.analysis.statistics.student import t_density
 
 _NUM_ITERATIONS = 40
 _STEPS_PER_SD = 2
@@ -74,7 +74,7 @@ def _grid(centres: Values, sd: float, sign: float) -> Values:
 
 def _likelihood(centres: Values, errors: Values, grid: Values, spread: Spread) -> Values:
     distance = (centres[:, None] - grid[None, :]) / (spread.sd * errors[:, None])
-    return np.asarray(density(distance, spread.degrees) / errors[:, None])
+    return np.asarray(t_density(distance, spread.degrees) / errors[:, None])
 
 
 def _expectation_maximisation(counted: list[tuple[Values, Values]], size: int) -> Values:

@@ -8,17 +8,17 @@ from scipy.special import gammaln, stdtr, stdtrit
 from sweep.analysis.statistics.pareto import Values
 
 
-def two_sided(confidence: float, degrees: float) -> float:
+def t_quantile(confidence: float, degrees: float) -> float:
     """How many standard errors an interval of that ``confidence`` reaches to either side."""
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
-def upper_tail(values: npt.ArrayLike, degrees: float) -> Values:
+def t_upper_tail(values: npt.ArrayLike, degrees: float) -> Values:
     """The probability of more than each of ``values``; of the same shape."""
     return np.asarray(stdtr(degrees, -np.asarray(values, dtype=np.float64)), dtype=np.float64)
 
 
-def density(values: Values, degrees: float) -> Values:
+def t_density(values: Values, degrees: float) -> Values:
     """The density at each of ``values``, of the same shape; that of the normal distribution for 0 ``degrees``."""
     squares = values**2
     if degrees == 0:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sweep.analysis.statistics.intervals import CONFIDENCE
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.scales import LOG
-from sweep.analysis.statistics.student import two_sided, upper_tail
+from sweep.analysis.statistics.student import t_quantile, t_upper_tail
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 SIGNIFICANT = 1 - CONFIDENCE
@@ -69,17 +69,17 @@ def slope_estimate(x: Values, y: Values, weights: Values | None = None) -> Estim
     return Estimate(slope, float(np.sqrt(variance / scatter)), n - 2, n)
 
 
-def interval(estimate: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+def confidence_interval(estimate: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
     """The estimate and its bounds in the effect's own unit."""
     half = np.nan
     if estimate.degrees > 0:
-        half = two_sided(confidence, estimate.degrees) * estimate.error
+        half = t_quantile(confidence, estimate.degrees) * estimate.error
     bounds = np.array([estimate.value, estimate.value - half, estimate.value + half])
     value, low, high = (LOG.backward(bounds) if estimate.is_ratio else bounds).tolist()
     return value, low, high
 
 
-def lean(estimate: Estimate, region: Region) -> tuple[Verdict, float]:
+def assess_region(estimate: Estimate, region: Region) -> tuple[Verdict, float]:
     """The verdict that the estimate leans to and the p-value of the test that would reject its opposite.
 
     Inside the region: both bounds must be rejected (two one-sided tests, Schuirmann 1987); outside: the nearer one.
@@ -101,10 +101,10 @@ def _beyond(estimate: Estimate, distance: float) -> float:
         return 0.0
     if estimate.error == 0:
         return 0.0 if distance > 0 else 1.0
-    return float(upper_tail(distance / estimate.error, estimate.degrees))
+    return float(t_upper_tail(distance / estimate.error, estimate.degrees))
 
 
-def holm(p_values: npt.ArrayLike) -> Values:
+def correct_holm(p_values: npt.ArrayLike) -> Values:
     """p-values corrected for their number, in the given order (Holm 1979)."""
     given = np.asarray(p_values, dtype=np.float64)
     n = len(given)

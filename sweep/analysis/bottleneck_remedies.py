@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sweep.config.trial_config import Scalar
 
 # Every verdict on a trial, and what it says.
-MEANINGS = {
+BOTTLENECK_MEANINGS = {
     "data_bound": "steps on a batch that lay ready took much less time: the data holds the training up",
     "launch_bound": "most of a step takes the same time for a smaller micro batch: launching operations, not computing",
     "compute_bound": "the device is busy with the arithmetic itself",
@@ -13,7 +13,7 @@ MEANINGS = {
 }
 
 
-def remedy(bottleneck: str, values: Mapping[str, Scalar], num_processors: int) -> str:
+def suggest_remedy(bottleneck: str, values: Mapping[str, Scalar], num_processors: int) -> str:
     """What to change about a configuration of dotted ``values`` on a machine with that many processors."""
     known = {
         "data_bound": _for_data,

@@ -1,0 +1,38 @@
+"""Columns of frames as NumPy and Python read them, whatever is missing."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sweep.analysis.statistics.pareto import Values
+from sweep.config.trial_config import Scalar
+
+
+def read_numbers(frame: pd.DataFrame, name: str) -> Values:
+    """A numeric column as floats with NaN for what is missing; all NaN when there is no such column."""
+    if name not in frame.columns:
+        return np.full(len(frame), np.nan)
+    values = frame[name]
+    if values.dtype == np.float64:
+        return values.to_numpy()
+    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def read_text(frame: pd.DataFrame, name: str) -> npt.NDArray[np.object_]:
+    """A column of text with "" for what is missing; all "" when there is no such column."""
+    if name not in frame.columns:
+        return np.full(len(frame), "", dtype=object)
+    return frame[name].astype(object).where(frame[name].notna(), "").to_numpy(dtype=object)
+
+
+def format_count(n: int, what: str) -> str:
+    """So many of ``what`` in words."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def plain_value(value: object) -> Scalar:
+    """A cell of a configuration as Python's own type; None for what is missing."""
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+        return None
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain if isinstance(plain, str | int | float | bool) else str(plain)

@@ -1,74 +1,12 @@
 """Numbers and names as a reader sees them. Records hold base units; only here do they become %, MiB or minutes."""
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from sweep.config.metrics import METRICS
+from sweep.config.units import DisplayUnit, unit_named
 
-
-class Display(NamedTuple):
-    """How an axis shows its unit: shown number = value * factor, followed by ``suffix``."""
-
-    factor: float
-    suffix: str
-
-
-_STEPS = {
-    "seconds": ((1.0, Display(1e3, "ms")), (600.0, Display(1.0, "s")), (7200.0, Display(1 / 60, "min"))),
-    "joules": ((1e4, Display(1.0, "J")),),
-    "bytes": ((2.0**20, Display(2.0**-10, "KiB")), (10 * 2.0**30, Display(2.0**-20, "MiB"))),
-}
-_LARGEST = {
-    "seconds": Display(1 / 3600, "h"),
-    "bytes": Display(2.0**-30, "GiB"),
-    "fraction": Display(100.0, "%"),
-    "images/second": Display(1.0, "images/s"),
-    "nats": Display(1.0, "nats"),
-    "samples": Display(1.0, "samples"),
-    "joules": Display(1e-3, "kJ"),
-    "watts": Display(1.0, "W"),
-    "celsius": Display(1.0, "°C"),
-    "hertz": Display(1e-9, "GHz"),
-    "percent": Display(1.0, "%"),
-    "nats/weight^2": Display(1.0, "nats/weight²"),
-}
-_NAMES = {
-    "val_accuracy": "Validation accuracy",
-    "val_loss": "Validation loss",
-    "train_accuracy": "Training accuracy",
-    "generalization_gap": "Generalization gap",
-    "test_accuracy": "Test accuracy",
-    "train_seconds": "Training time",
-    "total_seconds": "Wall-clock time",
-    "data_wait_seconds": "Waiting for data",
-    "setup_seconds": "Set-up time",
-    "warmup_seconds": "Warm-up time",
-    "memory_seconds": "Time of measuring memory",
-    "eval_seconds": "Evaluation time",
-    "images_per_second": "Throughput",
-    "step_seconds_median": "Step time (median)",
-    "step_seconds_p90": "Step time (90th percentile)",
-    "peak_memory_bytes": "Peak memory",
-    "num_parameters": "Parameters",
-    "num_steps": "Optimizer steps",
-    "num_epochs": "Epochs",
-    "compile_seconds": "Compilation",
-    "checkpoint_seconds": "Checkpoints",
-    "diagnostics_seconds": "Diagnostics",
-    "steps_to_target": "Steps to the target",
-    "seconds_to_target": "Time to the target",
-    "noise_scale": "Gradient noise scale",
-    "sharpness_eigenvalue": "Sharpness (largest eigenvalue)",
-    "sharpness_keskar": "Sharpness (Keskar)",
-    "gpu_utilization": "GPU utilization",
-    "gpu_memory_bytes": "GPU memory (driver)",
-    "energy_joules": "Energy",
-    "power_watts": "Power",
-    "temperature_celsius": "Highest temperature",
-    "clock_hertz": "Clock",
-    "cpu_load_by_others": "CPU load by others",
-}
+_MINUTE = 60.0
 OUTCOME_NAMES = {
     "complete": "complete",
     "pruned": "pruned",
@@ -84,43 +22,55 @@ OUTCOME_NAMES = {
 
 def metric_label(name: str) -> str:
     """The metric in words, without its unit."""
-    return _NAMES.get(name, name.replace("_", " ").capitalize())
+    return METRICS[name].label
 
 
-def display(unit: str, values: Iterable[float]) -> Display:
-    """The unit in which all of ``values`` read well."""
-    largest = max(map(abs, filter(math.isfinite, values)), default=0.0)
-    for limit, shown in _STEPS.get(unit, ()):
-        if largest < limit:
-            return shown
-    return _LARGEST.get(unit, Display(1.0, ""))
+def choose_unit(unit: str, values: Iterable[float]) -> DisplayUnit:
+    """The display unit in which all of ``values`` are readable; a unit that is not known is shown as it is."""
+    return unit_named(unit).display(values)
 
 
-def format_value(unit: str, value: float) -> str:
-    """``0.972`` as "97.2 %", ``3.6e7`` bytes as "34.3 MiB"; a dash where nothing was measured."""
-    if not math.isfinite(value):
+def format_value(unit: str, value: float | None) -> str:
+    """``0.972`` as "97.20 %", ``3.6e7`` bytes as "34.3 MiB", 245 seconds as "4 min 05 s"; a dash where nothing was
+    measured."""
+    if value is None or not math.isfinite(value):
         return "–"
-    factor, suffix = _display_one(unit, value)
-    shown = f"{value * factor:.2f}" if unit == "fraction" or suffix == "GiB" else _digits(value * factor)
-    return f"{shown} {suffix}".strip()
+    if unit_named(unit).measures == "time" and abs(value) >= _MINUTE:
+        return _duration(value)
+    return _in_unit(unit, [value], choose_unit(unit, [value]))
 
 
-def format_interval(unit: str, low: float, high: float, beside: float) -> str:
-    """The bounds in the unit of the value that they stand ``beside``; "" where there is no interval."""
+def format_interval(unit: str, low: float, high: float, value: float) -> str:
+    """The bounds in the unit in which ``value`` between them is shown; "" where there is no interval."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    factor, suffix = _display_one(unit, beside)
-    digits = (lambda number: f"{number:.2f}") if unit == "fraction" else _digits
-    return f"{digits(low * factor)}–{digits(high * factor)} {suffix}".strip()
+    if unit_named(unit).measures == "time" and abs(value) >= _MINUTE:
+        return f"{format_value(unit, low)} – {format_value(unit, high)}"
+    return _in_unit(unit, [low, high], choose_unit(unit, [value]))
 
 
-def _display_one(unit: str, value: float) -> Display:
-    return _LARGEST["bytes"] if unit == "bytes" and abs(value) >= 2.0**30 else display(unit, [value])
-
-
-def format_metric(name: str, value: float) -> str:
+def format_metric(name: str, value: float | None) -> str:
     """:func:`format_value` with the metric's own unit."""
     return format_value(METRICS[name].unit, value)
+
+
+def format_effect(unit: str, value: float, low: float, high: float) -> str:
+    """A value with its confidence interval, where there is one: "1.50 times (1.25–1.75 times)"."""
+    if not math.isfinite(value):
+        return "unknown"
+    interval = format_interval(unit, low, high, value)
+    return f"{format_value(unit, value)} ({interval})" if interval else format_value(unit, value)
+
+
+def format_difference(unit: str, value: float, low: float, high: float) -> str:
+    """How much more, or how many times, something is, with its confidence interval: "+1.20 (+0.40 to +2.00) points",
+    "0.83 (0.80 to 0.86) times"."""
+    is_share = unit_named(unit).is_share
+    factor, suffix = (100.0, "points") if is_share else choose_unit(unit, [value])[:2]
+    form = "+.2f" if is_share else ".3g" if unit == "ratio" else "+.3g"
+    middle, *bounds = (format(number * factor, form) for number in (value, low, high))
+    interval = f" ({bounds[0]} to {bounds[1]})" if math.isfinite(low + high) else ""
+    return f"{middle}{interval} {suffix}".strip()
 
 
 def format_setting(value: object) -> str:
@@ -145,8 +95,21 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:
+    declared = unit_named(unit)
+    is_counted = declared.is_whole and shown.factor == 1.0 and all(map(float.is_integer, map(float, values)))
+    digits = "{:.2f}".format if declared.is_share else "{:,.0f}".format if is_counted else _digits
+    return f"{'–'.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()
+
+
 def _digits(value: float) -> str:
-    if value == 0 or not 1e-3 <= abs(value) < 1e7:
+    if value == 0 or not 1e-3 <= abs(value) < 1e12:
         return f"{value:.3g}"
     places = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
     return f"{value:,.{places}f}"

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig, config_keys, flatten
+from sweep.config.units import UNITS
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS, config_column
 from sweep.records.messages import Outcome
 
@@ -36,6 +37,11 @@ def test_a_literal_beside_a_scalar_is_stored_as_null() -> None:
 def test_what_fits_no_column_is_refused_when_it_is_declared(annotation: object) -> None:
     with pytest.raises(TypeError, match=r"model\.x"):
         config_column("model.x", annotation, None)
+
+
+def test_every_unit_is_declared() -> None:
+    undeclared = {item.unit for item in METRICS.values()} - UNITS.keys()
+    assert not undeclared, f"declare {undeclared} in UNITS of sweep/config/units.py"
 
 
 def test_metrics_are_whole_or_not() -> None:

@@ -21,8 +21,15 @@ from records_factory import add_trials, make_store
 
 from reports.evidence import MAX_DETAILED, gather
 from reports.figures.all_figures import all_figures, drawn
-from reports.labels import format_interval, format_setting, format_value
-from reports.page.answer_texts import answers, effect_text
+from reports.labels import (
+    format_difference,
+    format_effect,
+    format_interval,
+    format_metric,
+    format_setting,
+    format_value,
+)
+from reports.page.answer_texts import answers
 from reports.page.html import page
 from reports.page.reading_checks import warnings
 from reports.page.report_texts import basis, front_table, reuse
@@ -30,7 +37,7 @@ from reports.page.train_command import train_command
 from reports.print.pictures import picture
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.claims.findings import findings
+from sweep.analysis.claims.findings import evaluate_claims
 from sweep.cli.arguments import parse_sets
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config, flatten
@@ -100,21 +107,27 @@ def test_a_card_for_each_use_that_the_records_answer():
 def test_findings_are_told_with_verdict_and_n():
     evidence = gather(make_frames(60, confirm=3))
     shown = answers(evidence)
-    by_statement = {item.statement: item for item in findings(evidence)}
+    by_statement = {item.statement: item for item in evaluate_claims(evidence)}
     assert {line.statement for line in (*shown.tested, *shown.untested)} == set(by_statement)
     assert shown.tested
     html = page_of(make_frames(60, confirm=3))
     for line in shown.tested:
         assert by_statement[line.statement].verdict == line.verdict
         assert f'<span class="verdict {line.verdict}">' in html
-    assert all(line.effect == "not known" for line in shown.untested)
+    assert all(line.effect == "–" for line in shown.untested)
 
 
 def test_effects_in_words():
-    assert effect_text("ratio", 1.5, 1.25, 1.75) == ("1.5 times", "1.25 to 1.75")
-    assert effect_text("fraction", 0.02, 0.01, math.nan) == ("2.00 %", "")
-    assert effect_text("samples", 4096.0, 1024.0, 9000.0) == ("4,096 samples", "1,024 to 9,000")
-    assert effect_text("exponent", math.nan, math.nan, math.nan) == ("not known", "")
+    assert format_effect("ratio", 1.5, 1.25, 1.75) == "1.50 times (1.25–1.75 times)"
+    assert format_effect("fraction", 0.02, 0.01, math.nan) == "2.00 %"
+    assert format_effect("samples", 4096.0, 1024.0, 9000.0) == "4,096 samples (1,024–9,000 samples)"
+    assert format_effect("exponent", math.nan, math.nan, math.nan) == "unknown"
+
+
+def test_differences_in_words():
+    assert format_difference("fraction", 0.012, 0.004, 0.02) == "+1.20 (+0.40 to +2.00) points"
+    assert format_difference("ratio", 0.83, 0.8, 0.86) == "0.83 (0.8 to 0.86) times"
+    assert format_difference("watts", -3.0, math.nan, math.nan) == "-3 W"
 
 
 def test_the_command_rebuilds_the_configuration():
@@ -255,15 +268,16 @@ def test_a_sound_study_is_not_doubted_for_nothing():
 def test_reuse_is_told_with_the_time_it_saved():
     rows = [{"number": n, "reused_from": f"older/{n}", "total_seconds": 90.0} for n in range(2)]
     said = reuse(gather(frames_of(make_spec(), rows)))
-    assert said == "2 trials reused from earlier records (older), which saved 180 s."
+    assert said == "2 trials reused from earlier records (older), which saved 3 min 00 s."
 
 
 @pytest.mark.parametrize(
     ("unit", "value", "shown"),
     [
         ("fraction", 0.9725, "97.25 %"), ("seconds", 0.0123, "12.3 ms"), ("seconds", 7.5, "7.50 s"),
-        ("seconds", 900.0, "15.0 min"), ("seconds", 9000.0, "2.50 h"), ("bytes", 34.25 * 2**20, "34.2 MiB"),
-        ("bytes", 3.5 * 2**30, "3.50 GiB"), ("bytes", 512.0, "0.500 KiB"), ("count", 1.0, "1.00"),
+        ("seconds", 245.0, "4 min 05 s"), ("seconds", 7800.0, "2 h 10 min"), ("bytes", 34.25 * 2**20, "34.2 MiB"),
+        ("bytes", 3.5 * 2**30, "3.50 GiB"), ("bytes", 512.0, "512 B"),
+        ("count", 11_173_962, "11,173,962"), ("count", 2.5, "2.50"), ("hertz", 1.98e9, "1.98 GHz"),
         ("images/second", 12345.0, "12,345 images/s"), ("count", 0.0, "0"), ("nats", float("nan"), "–"),
     ],
 )  # fmt: skip
@@ -272,9 +286,11 @@ def test_values_read_well(unit, value, shown):
 
 
 def test_intervals_and_settings():
-    assert format_interval("seconds", 1.0, 2.0, beside=1.5) == "1.00–2.00 s"
-    assert format_interval("seconds", 0.657, 1.22, beside=0.902) == "657–1,220 ms"
-    assert format_interval("seconds", 1.0, float("nan"), beside=1.0) == ""
+    assert format_interval("seconds", 1.0, 2.0, 1.5) == "1.00–2.00 s"
+    assert format_interval("seconds", 0.657, 1.22, 0.902) == "657–1,220 ms"
+    assert format_interval("seconds", 1.0, float("nan"), 1.0) == ""
+    assert format_interval("seconds", 59.0, 130.0, 90.0) == "59.0 s – 2 min 10 s"
+    assert format_metric("peak_memory_bytes", None) == "–"
     assert [format_setting(v) for v in (True, None, 0.1, 1e-5, 64, 10.0)] == ["yes", "none", "0.1", "1e-05", "64", "10"]
 
 

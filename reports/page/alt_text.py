@@ -1,8 +1,9 @@
 """What a panel shows in words, for whoever cannot see it."""
 
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
-from reports.labels import Display, display, plural
+from reports.labels import choose_unit, plural
 from reports.page.plot_layout import depths, extents, shown_units
+from sweep.config.units import DisplayUnit
 
 MAX_LAYERS = 12
 
@@ -16,12 +17,12 @@ def alt_text(figure: Figure, panel: Panel) -> str:
     said.append(_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
     if panel.z is not None:
         z = depths(panel)
-        said.append(_axis("In depth", panel.z.label, z, display(panel.z.unit, z), []))
+        said.append(_axis("In depth", panel.z.label, z, choose_unit(panel.z.unit, z), []))
     counts = [words for layer in panel.layers[:MAX_LAYERS] if (words := _count(layer))]
     return " ".join([*filter(None, said), f"It shows {'; '.join(counts)}." if counts else ""])
 
 
-def _axis(where: str, label: str, values: list[float], shown: Display, ticks: list[str]) -> str:
+def _axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks: list[str]) -> str:
     if not values and not ticks:
         return ""
     if not values or not label:

@@ -1,18 +1,25 @@
 """The answer, the facts beside it and the findings as texts, without any markup."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from reports.evidence import Evidence
-from reports.labels import format_interval, format_metric, format_setting, format_value, key_label, metric_label
+from reports.labels import (
+    format_difference,
+    format_interval,
+    format_metric,
+    format_setting,
+    format_value,
+    key_label,
+    metric_label,
+)
 from reports.page.train_command import train_command
-from sweep.analysis.answer.answer import MEANINGS, Fact, NextBest, Recommendation
+from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommendation
 from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.claims.findings import Finding, findings
+from sweep.analysis.claims.findings import Finding, evaluate_claims
+from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.intervals import Interval
-from sweep.analysis.summary import column
 from sweep.config.metrics import METRICS
 
 _TITLES = {
@@ -23,16 +30,6 @@ _TITLES = {
     "fine_tune": "For fine-tuning",
     "distributed": "On several devices",
 }
-# What is no metric's unit: the factor and the words behind the number.
-_UNITS = {
-    "ratio": (1.0, "times"),
-    "exponent": (1.0, ""),
-    "fraction/doubling": (100.0, "points a doubling"),
-    "fraction/minute": (100.0, "% a minute"),
-    "samples": (1.0, "samples"),
-}
-
-
 NEGLIGIBLE = 1e-3
 
 
@@ -94,7 +91,7 @@ def answers(evidence: Evidence) -> Answers:
     """What the records say, worked out by :mod:`sweep.analysis`."""
     answer = recommend(evidence)
     cards = [_card(evidence, item) for item in answer.uses.values()]
-    claims = [_finding(item) for item in findings(evidence)]
+    claims = [_finding(item) for item in evaluate_claims(evidence)]
     return Answers(
         tuple(card for card in cards if card.trial is not None),
         tuple(card for card in cards if card.trial is None),
@@ -112,7 +109,7 @@ def _card(evidence: Evidence, item: Recommendation) -> Card:
         settings.append(("Global batch", str(item.global_batch_size)))
     return Card(
         _TITLES[item.use],
-        MEANINGS[item.use],
+        USE_MEANINGS[item.use],
         item.number,
         tuple(settings),
         tuple(_value(name, value) for name, value in item.values.items()),
@@ -125,8 +122,8 @@ def _card(evidence: Evidence, item: Recommendation) -> Card:
 
 
 def _seed(evidence: Evidence, number: int) -> int:
-    rows = np.flatnonzero(column(evidence.trials, "number") == number)
-    return int(column(evidence.trials, "seed")[rows[0]])
+    rows = np.flatnonzero(read_numbers(evidence.trials, "number") == number)
+    return int(read_numbers(evidence.trials, "seed")[rows[0]])
 
 
 def _value(name: str, value: Interval) -> Value:
@@ -149,43 +146,21 @@ def _sure(item: Recommendation) -> str:
 
 def _given_up(following: NextBest) -> str:
     changes = [f"{key_label(key)} {format_setting(value)}" for key, value in following.changes.items()]
-    parts = [_difference(name, value, following.units[name]) for name, value in following.differences.items()]
+    parts = [
+        f"{metric_label(name).lower()} {format_difference(following.units[name], *value[:3])}"
+        for name, value in following.differences.items()
+    ]
     others = f" ({', '.join(changes)})" if changes else ""
     return f"Against the next best, trial {following.number}{others}: {'; '.join(parts)}."
 
 
-def _difference(name: str, value: Interval, unit: str) -> str:
-    label = metric_label(name).lower()
-    if unit == "ratio":
-        return f"{label} {_span(value, 1.0, '{:.2f}')} times"
-    if unit == "fraction":
-        return f"{label} {_span(value, 100.0, '{:+.2f}')} points"
-    return f"{label} {_span(value, 1.0, '{:+.3g}')} {unit}"
-
-
-def _span(value: Interval, factor: float, form: str) -> str:
-    middle, low, high = (form.format(bound * factor) for bound in value[:3])
-    return f"{middle} ({low} to {high})" if math.isfinite(value.low + value.high) else middle
-
-
 def _fact(fact: Fact) -> Line:
-    effect, interval = effect_text(fact.unit, fact.value, fact.low, fact.high)
+    effect = format_value(fact.unit, fact.value)
+    interval = format_interval(fact.unit, fact.low, fact.high, fact.value)
     return Line(fact.statement, effect, interval, fact.n, "", fact.detail, "", fact.missing or "")
 
 
 def _finding(item: Finding) -> Line:
-    effect, interval = effect_text(item.unit, item.effect, item.low, item.high)
+    effect = format_value(item.unit, item.effect)
+    interval = format_interval(item.unit, item.low, item.high, item.effect)
     return Line(item.statement, effect, interval, item.n, item.verdict, item.detail, item.published, item.settle)
-
-
-def effect_text(unit: str, value: float, low: float, high: float) -> tuple[str, str]:
-    """A value and its interval in words; the interval is "" where there is none."""
-    if not math.isfinite(value):
-        return "not known", ""
-    if unit not in _UNITS:
-        return format_value(unit, value), format_interval(unit, low, high, value)
-    factor, suffix = _UNITS[unit]
-    scaled = [bound * factor for bound in (value, low, high)]
-    shown = [f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" for number in scaled]
-    interval = f"{shown[1]} to {shown[2]}" if math.isfinite(low) and math.isfinite(high) else ""
-    return f"{shown[0]} {suffix}".strip(), interval

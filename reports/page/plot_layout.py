@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
-from reports.labels import Display, display
+from reports.labels import choose_unit
 from reports.palette import look
+from sweep.config.units import DisplayUnit
 
 Json = dict[str, Any]
 # Far enough away for the titles of the axes, also on a narrow screen; they lie below the middle.
@@ -20,10 +21,10 @@ def escape(text: str) -> str:
     return html.escape(text, quote=False).replace("$", "&#36;").replace("\n", "<br>")
 
 
-def shown_units(panel: Panel) -> tuple[Display, Display]:
+def shown_units(panel: Panel) -> tuple[DisplayUnit, DisplayUnit]:
     """The units in which the two axes of ``panel`` read well."""
     x, y = extents(panel)
-    return display(panel.x.unit, x), display(panel.y.unit, y)
+    return choose_unit(panel.x.unit, x), choose_unit(panel.y.unit, y)
 
 
 def extents(panel: Panel) -> tuple[list[float], list[float]]:
@@ -56,7 +57,7 @@ def depths(panel: Panel) -> list[float]:
     return [value for layer in panel.layers if isinstance(layer, Cloud) for value in layer.z]
 
 
-def axis_ticks(axis: Axis, shown: Display, values: Iterable[float]) -> list[tuple[float, str]]:
+def axis_ticks(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> list[tuple[float, str]]:
     """Ticks in shown units with their texts; none where the renderer's own are good enough."""
     if axis.ticks:
         return [(position * shown.factor, text) for position, text in axis.ticks]
@@ -78,7 +79,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def axis_title(axis: Axis, shown: Display) -> str:
+def axis_title(axis: Axis, shown: DisplayUnit) -> str:
     """The label with its unit."""
     return f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
 
@@ -117,7 +118,7 @@ def scales(panel: Panel) -> Json:
     return chosen
 
 
-def _axis(axis: Axis, scale: str, shown: Display, values: Iterable[float]) -> Json:
+def _axis(axis: Axis, scale: str, shown: DisplayUnit, values: Iterable[float]) -> Json:
     # with a standoff the title keeps off the ticks' texts, however long they are
     title = {"text": escape(axis_title(axis, shown)), "standoff": 8}
     made: Json = {"title": title, "type": scale, "automargin": True}
@@ -138,7 +139,7 @@ def _from_zero(panel: Panel) -> Json:
     return {"rangemode": "tozero"} if any(isinstance(layer, Bars) for layer in panel.layers) else {}
 
 
-def _rule(layer: Rule, x_shown: Display, y_shown: Display) -> Json:
+def _rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     other = "y" if layer.axis == "x" else "x"
     value = layer.value * (x_shown if layer.axis == "x" else y_shown).factor
     place = {f"{layer.axis}0": value, f"{layer.axis}1": value, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
@@ -151,7 +152,7 @@ def _rule(layer: Rule, x_shown: Display, y_shown: Display) -> Json:
 def _scene(panel: Panel, z_axis: Axis) -> Json:
     x, y = extents(panel)
     z = depths(panel)
-    shown = (*shown_units(panel), display(z_axis.unit, z))
+    shown = (*shown_units(panel), choose_unit(z_axis.unit, z))
     axes = zip(("xaxis", "yaxis", "zaxis"), (panel.x, panel.y, z_axis), shown, (x, y, z), strict=True)
     scene = {name: _axis(axis, axis.scale, unit, values) for name, axis, unit, values in axes}
     for axis in scene.values():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from reports.evidence import Evidence, known
 from reports.labels import OUTCOME_NAMES, plural
-from sweep.analysis.summary import column, text
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.records.messages import INFEASIBLE
 
 FEW_TRIALS = 10
@@ -58,14 +58,14 @@ def _failed_seeds(evidence: Evidence) -> str:
 
 
 def _devices(evidence: Evidence) -> str:
-    used = sorted(set(text(evidence.trials, "device")) - {""})
+    used = sorted(set(read_text(evidence.trials, "device")) - {""})
     if len(used) < 2:
         return ""
     return f"Trials ran on different devices ({'; '.join(used[:5])}): their times and memory do not compare."
 
 
 def _environments(evidence: Evidence) -> str:
-    used = set(text(evidence.trials, "environment_digest")) - {""}
+    used = set(read_text(evidence.trials, "environment_digest")) - {""}
     if len(used) < 2:
         return ""
     return f"Trials ran in {len(used)} environments (versions or settings differ); see the table at the end."
@@ -75,7 +75,7 @@ def _crashed(evidence: Evidence) -> str:
     crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
     if not len(crashed):
         return ""
-    errors = [line for line in text(crashed, "error") if line]
+    errors = [line for line in read_text(crashed, "error") if line]
     said = f" The last said: {str(errors[-1]).strip().splitlines()[-1][:300]}" if errors else ""
     return f"{plural(len(crashed), 'trial')} crashed, which says nothing about the configuration.{said}"
 
@@ -91,7 +91,7 @@ def _infeasible(evidence: Evidence) -> str:
 
 def _test_split(evidence: Evidence) -> str:
     frame = evidence.configurations
-    if not len(frame) or len(known(column(frame, "test_accuracy"))):
+    if not len(frame) or len(known(read_numbers(frame, "test_accuracy"))):
         return ""
     return "The test split was not read: accuracies are of the validation split, by which the front was chosen."
 

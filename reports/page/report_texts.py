@@ -11,7 +11,8 @@ from reports.describe import measured, plain
 from reports.evidence import Evidence
 from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label, plural
 from reports.page.train_command import train_commands
-from sweep.analysis.summary import USUAL_METRICS, column, text
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.summary import USUAL_METRICS
 from sweep.config.metrics import METRICS
 
 MAX_ROWS = 200
@@ -82,7 +83,7 @@ def front_table(evidence: Evidence) -> Table:
 
 def _other_metrics(evidence: Evidence, frame: pd.DataFrame) -> tuple[str, ...]:
     others = (name for name in USUAL_METRICS if name not in evidence.objectives)
-    return tuple(name for name in others if np.isfinite(column(frame, name)).any())
+    return tuple(name for name in others if np.isfinite(read_numbers(frame, name)).any())
 
 
 def _row(
@@ -119,11 +120,11 @@ def _certainty(row: pd.Series) -> Cell:
 
 def reuse(evidence: Evidence) -> str:
     """How many trials were taken from earlier records and what that saved; "" when none was."""
-    reused = evidence.trials[text(evidence.trials, "reused_from") != ""]
+    reused = evidence.trials[read_text(evidence.trials, "reused_from") != ""]
     if not len(reused):
         return ""
-    saved = float(np.nansum(column(reused, "total_seconds")))
-    sources = sorted({str(origin).rpartition("/")[0] for origin in text(reused, "reused_from")})
+    saved = float(np.nansum(read_numbers(reused, "total_seconds")))
+    sources = sorted({str(origin).rpartition("/")[0] for origin in read_text(reused, "reused_from")})
     origin = f" ({', '.join(sources[:5])})" if sources != [""] else ""
     time = f", which saved {format_metric('total_seconds', saved)}" if saved else ""
     return f"{plural(len(reused), 'trial')} reused from earlier records{origin}{time}."
@@ -131,7 +132,7 @@ def reuse(evidence: Evidence) -> str:
 
 def devices(evidence: Evidence) -> str:
     """The devices that trials ran on, with how many each; "" when none is known."""
-    names, counts = np.unique([str(name) for name in text(evidence.trials, "device") if name], return_counts=True)
+    names, counts = np.unique([str(name) for name in read_text(evidence.trials, "device") if name], return_counts=True)
     return "; ".join(f"{name} ({plural(int(count), 'trial')})" for name, count in zip(names, counts, strict=True))
 
 

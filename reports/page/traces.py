@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
-from reports.labels import Display, display
+from reports.labels import choose_unit
 from reports.page.plot_layout import Json, depths, escape, layout, scales, shown_units
 from reports.palette import HEAT_COLOURS, look
+from sweep.config.units import DisplayUnit
 
 # Of Plotly's symbols these are known in space.
 _IN_SPACE = {"circle", "circle-open", "cross", "diamond", "diamond-open", "square", "square-open", "x"}
@@ -37,13 +38,13 @@ def _panel(panel: Panel) -> Json:
     x_shown, y_shown = shown_units(panel)
     traces = [trace for layer in panel.layers for trace in _traces(layer, x_shown, y_shown)]
     if panel.z is not None:
-        z_shown = display(panel.z.unit, depths(panel))
+        z_shown = choose_unit(panel.z.unit, depths(panel))
         traces = [_cloud(layer, x_shown, y_shown, z_shown) for layer in panel.layers if isinstance(layer, Cloud)]
     members = [place for layer in panel.layers if isinstance(layer, Heat) for place in layer.members]
     return {"traces": traces, "layout": layout(panel), "scales": scales(panel), "members": members}
 
 
-def _traces(layer: Layer, x_shown: Display, y_shown: Display) -> list[Json]:
+def _traces(layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> list[Json]:
     if isinstance(layer, Density):
         return [_density(layer, x_shown, y_shown)]
     if isinstance(layer, Bars):
@@ -55,7 +56,7 @@ def _traces(layer: Layer, x_shown: Display, y_shown: Display) -> list[Json]:
     return [_heat(layer)] if isinstance(layer, Heat) else []
 
 
-def _scaled(values: tuple[float, ...], shown: Display) -> list[float]:
+def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> list[float]:
     return [float(f"{value * shown.factor:.8g}") for value in values]
 
 
@@ -75,7 +76,7 @@ def _marker(role: str) -> Json:
     }  # fmt: skip
 
 
-def _marks(layer: Points | Intervals, x_shown: Display, y_shown: Display) -> Json:
+def _marks(layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     made = _base(layer.name, layer.texts, layer.trials)
     made |= {"type": "scatter", "mode": "markers", "marker": _marker(layer.role)}
     made |= {"x": _scaled(layer.x, x_shown), "y": _scaled(layer.y, y_shown)}
@@ -86,7 +87,7 @@ def _marks(layer: Points | Intervals, x_shown: Display, y_shown: Display) -> Jso
     return made
 
 
-def _cloud(layer: Cloud, x_shown: Display, y_shown: Display, z_shown: Display) -> Json:
+def _cloud(layer: Cloud, x_shown: DisplayUnit, y_shown: DisplayUnit, z_shown: DisplayUnit) -> Json:
     marker = _marker(layer.role)
     marker |= {"symbol": marker["symbol"] if marker["symbol"] in _IN_SPACE else "circle", "size": marker["size"] * 0.7}
     made = _base(layer.name, layer.texts, layer.trials) | {"type": "scatter3d", "mode": "markers", "marker": marker}
@@ -95,7 +96,7 @@ def _cloud(layer: Cloud, x_shown: Display, y_shown: Display, z_shown: Display) -
 
 
 def _error(
-    middle: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], shown: Display, colour: str
+    middle: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], shown: DisplayUnit, colour: str
 ) -> Json:
     up = tuple(h - m for h, m in zip(high, middle, strict=True))
     down = tuple(m - lo for m, lo in zip(middle, low, strict=True))
@@ -106,7 +107,7 @@ def _error(
     }  # fmt: skip
 
 
-def _lines(layer: Lines, x_shown: Display, y_shown: Display) -> Json:
+def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     style = look(layer.role)
     x: list[float | None] = []
     y: list[float | None] = []
@@ -124,13 +125,13 @@ def _lines(layer: Lines, x_shown: Display, y_shown: Display) -> Json:
     return made | {"x": x[:-1], "y": y[:-1], "opacity": style.opacity, "connectgaps": False}
 
 
-def _bars(layer: Bars, shown: Display) -> Json:
+def _bars(layer: Bars, shown: DisplayUnit) -> Json:
     marker = {"color": look(layer.role).colour}
     made = _base(layer.name, layer.texts) | {"type": "bar", "orientation": "h", "marker": marker, "width": 0.6}
     return made | {"x": _scaled(layer.lengths, shown), "y": list(layer.y), "base": _scaled(layer.starts, shown)}
 
 
-def _density(layer: Density, x_shown: Display, y_shown: Display) -> Json:
+def _density(layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     colour = look(layer.role).colour
     made = {"type": "heatmap", "x": _scaled(layer.x_edges, x_shown), "y": _scaled(layer.y_edges, y_shown)}
     # an empty cell is a gap, so that the page shines through in the dark too
@@ -140,7 +141,7 @@ def _density(layer: Density, x_shown: Display, y_shown: Display) -> Json:
 
 
 def _heat(layer: Heat) -> Json:
-    shown = display(layer.unit, layer.span)
+    shown = choose_unit(layer.unit, layer.span)
     low, high = (bound * shown.factor for bound in layer.span)
     cells = [[None if value is None else float(f"{value * shown.factor:.8g}") for value in row] for row in layer.values]
     scale = [[index / (len(HEAT_COLOURS) - 1), colour] for index, colour in enumerate(HEAT_COLOURS)]

@@ -16,8 +16,9 @@ from reports.figures.ledger import PARTS, parts_of
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
 from reports.page.train_command import train_commands
 from reports.palette import look
-from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, published_clocks
-from sweep.analysis.summary import USUAL_METRICS, column, text
+from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.summary import USUAL_METRICS
 
 Json = dict[str, Any]
 MAX_CHOICES = 12
@@ -59,10 +60,10 @@ def _identity(evidence: Evidence) -> list[Json]:
     frame = evidence.detailed
     outcomes = [OUTCOME_NAMES.get(name, name) for name in frame["outcome"]]
     return [
-        _numbers("Trial", "trial", [str(int(number)) for number in frame["number"]], column(frame, "number")),
+        _numbers("Trial", "trial", [str(int(number)) for number in frame["number"]], read_numbers(frame, "number")),
         {"label": "Outcome", "group": "trial", "texts": outcomes},
         {"label": "Phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
-        _numbers("Seed", "trial", [str(int(seed)) for seed in frame["seed"]], column(frame, "seed")),
+        _numbers("Seed", "trial", [str(int(seed)) for seed in frame["seed"]], read_numbers(frame, "seed")),
     ]
 
 
@@ -70,14 +71,14 @@ def _settings(evidence: Evidence) -> list[Json]:
     frame = evidence.detailed
     made = [_setting(evidence, key) for key in evidence.swept]
     if any(key.startswith("batch.") for key in evidence.swept) and "batch.global" not in evidence.swept:
-        sizes = column(frame, "global_batch_size")
+        sizes = read_numbers(frame, "global_batch_size")
         made.append(_numbers("Global batch", "setting", [format_setting(size) for size in sizes.tolist()], sizes))
     return made
 
 
 def _setting(evidence: Evidence, key: str) -> Json:
     frame, label = evidence.detailed, key_label(key).capitalize()
-    texts, numbers = settings(frame, key), column(frame, f"config.{key}")
+    texts, numbers = settings(frame, key), read_numbers(frame, f"config.{key}")
     if not len(known(numbers)) or frame[f"config.{key}"].dtype == bool:
         return {"label": label, "group": "setting", "texts": texts}
     return _numbers(label, "setting", texts, numbers)
@@ -88,23 +89,23 @@ def _measurements(evidence: Evidence) -> list[Json]:
     names = dict.fromkeys((*evidence.objectives, *USUAL_METRICS, *_MORE_METRICS))
     made: list[Json] = []
     for name in names:
-        values = column(frame, name)
+        values = read_numbers(frame, name)
         if len(known(values)):
             texts = [format_metric(name, value) for value in values]
             made.append(_numbers(metric_label(name), "measured", texts, values))
-    held_up = [str(cause) for cause in text(frame, "bottleneck")]
+    held_up = [str(cause) for cause in read_text(frame, "bottleneck")]
     return [*made, {"label": "Held up by", "group": "measured", "texts": held_up}] if any(held_up) else made
 
 
 def _clocks(evidence: Evidence) -> list[list[str]]:
     """What each trial took by the clocks that others publish their times by."""
     names = sorted({*OURS_ALONE, *(name for counted in COUNTED.values() for name in counted)})
-    table = np.stack([column(evidence.detailed, name) for name in names], axis=1)
+    table = np.stack([read_numbers(evidence.detailed, name) for name in names], axis=1)
     return [_by_clocks(dict(zip(names, row, strict=True))) for row in table.tolist()]
 
 
 def _by_clocks(spent: dict[str, float]) -> list[str]:
-    seconds = published_clocks({name: value for name, value in spent.items() if np.isfinite(value)})
+    seconds = sum_published_clocks({name: value for name, value in spent.items() if np.isfinite(value)})
     return [f"{_CLOCKS[clock]} {format_metric('total_seconds', value)}" for clock, value in seconds.items()]
 
 
@@ -141,7 +142,7 @@ def _first_key(given: Json, value: str) -> float:
 def _notes(evidence: Evidence) -> list[str]:
     """What is to be said of a trial beside its numbers: the error, doubts, where it was taken from."""
     frame = evidence.detailed
-    whole = zip(*(text(frame, name) for name in ("error", "quality_flags", "reused_from")), strict=True)
+    whole = zip(*(read_text(frame, name) for name in ("error", "quality_flags", "reused_from")), strict=True)
     return ["\n".join(_note(*map(str, parts)))[:MAX_NOTE] for parts in whole]
 
 
@@ -153,9 +154,9 @@ def _note(error: str, flags: str, origin: str) -> Sequence[str]:
 def _curves(evidence: Evidence) -> Json:
     """The curve of each detailed trial that has one, by its number."""
     frame = evidence.detailed_evaluations
-    table = np.stack([column(frame, name) for name in _CURVES], axis=1)
+    table = np.stack([read_numbers(frame, name) for name in _CURVES], axis=1)
     table[:, _CURVES.index("val_accuracy")] *= 100.0
-    owners, begins = np.unique(column(frame, "number"), return_index=True)
+    owners, begins = np.unique(read_numbers(frame, "number"), return_index=True)
     made: Json = {}
     for owner, part in zip(owners, np.split(table, begins[1:]), strict=False):
         rows = part[moments(len(part), MAX_MOMENTS)]

@@ -11,11 +11,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 
 from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
-from reports.labels import Display, display
+from reports.labels import choose_unit
 from reports.page.plot_layout import axis_ticks, axis_title, depths, extents, shown_units
 from reports.palette import HEAT_COLOURS, Look, look
 from reports.print.font import printable
 from reports.print.ticks import clear_ticks, draw_ticks, usual_ticks
+from sweep.config.units import DisplayUnit
 
 MAX_TICK = 32  # characters of a tick's text
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -54,7 +55,7 @@ def draw_axes(area: Axes, panel: Panel, has_y_texts: bool = True) -> None:
         draw_ticks(area, which, ticks, label, has_grid)
 
 
-def _layer(area: Axes, layer: Layer, x_shown: Display, y_shown: Display) -> None:
+def _layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
     if isinstance(layer, Points):
         area.scatter(_scaled(layer.x, x_shown), _scaled(layer.y, y_shown), **_mark(look(layer.role)))
     elif isinstance(layer, Intervals):
@@ -76,7 +77,7 @@ def _layer(area: Axes, layer: Layer, x_shown: Display, y_shown: Display) -> None
         _rule(area, layer, x_shown, y_shown)
 
 
-def _scaled(values: tuple[float, ...], shown: Display) -> Floats:
+def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> Floats:
     return np.asarray(values, dtype=np.float64) * shown.factor
 
 
@@ -90,7 +91,7 @@ def _mark(style: Look) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _intervals(area: Axes, layer: Intervals, x_shown: Display, y_shown: Display) -> None:
+def _intervals(area: Axes, layer: Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
     style = look(layer.role)
     x, y = _scaled(layer.x, x_shown), _scaled(layer.y, y_shown)
     x_error = np.abs(np.stack([x - _scaled(layer.x_low, x_shown), _scaled(layer.x_high, x_shown) - x]))
@@ -101,7 +102,7 @@ def _intervals(area: Axes, layer: Intervals, x_shown: Display, y_shown: Display)
     )  # fmt: skip
 
 
-def _lines(area: Axes, layer: Lines, x_shown: Display, y_shown: Display) -> None:
+def _lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
     style, is_faint = look(layer.role), layer.role == "faint"
     paths = [np.stack([_scaled(x, x_shown), _scaled(y, y_shown)], axis=1) for x, y in layer.segments]
     area.add_collection(
@@ -112,7 +113,7 @@ def _lines(area: Axes, layer: Lines, x_shown: Display, y_shown: Display) -> None
     )  # fmt: skip
 
 
-def _density(area: Axes, layer: Density, x_shown: Display, y_shown: Display) -> None:
+def _density(area: Axes, layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
     colour = look(layer.role).colour
     shade = LinearSegmentedColormap.from_list("count", [to_rgba(colour, 0.15), to_rgba(colour, 0.9)])
     counts = np.ma.masked_equal(np.array(layer.counts, dtype=np.float64), 0.0)
@@ -122,7 +123,7 @@ def _density(area: Axes, layer: Density, x_shown: Display, y_shown: Display) -> 
 
 
 def _heat(area: Axes, layer: Heat) -> None:
-    shown = display(layer.unit, layer.span)
+    shown = choose_unit(layer.unit, layer.span)
     cells = np.array([[np.nan if value is None else value for value in row] for row in layer.values]) * shown.factor
     colours = LinearSegmentedColormap.from_list("heat", HEAT_COLOURS)
     low, high = (bound * shown.factor for bound in layer.span)
@@ -135,7 +136,7 @@ def _heat(area: Axes, layer: Heat) -> None:
     bar.outline.set_visible(False)
 
 
-def _rule(area: Axes, layer: Rule, x_shown: Display, y_shown: Display) -> None:
+def _rule(area: Axes, layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
     style: dict[str, Any] = {"color": look("rule").colour, "linewidth": 0.8, "linestyle": ":"}
     text: dict[str, Any] = {"fontsize": 7, "color": "#5b6675"}
     if layer.axis == "x":
@@ -160,7 +161,7 @@ def _rule(area: Axes, layer: Rule, x_shown: Display, y_shown: Display) -> None:
 def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
     x, y = extents(panel)
     axes = {"x": (panel.x, x), "y": (panel.y, y), "z": (z_axis, depths(panel))}
-    shown = {which: display(axis.unit, values) for which, (axis, values) in axes.items()}
+    shown = {which: choose_unit(axis.unit, values) for which, (axis, values) in axes.items()}
 
     def place(which: str, values: tuple[float, ...]) -> Floats:
         # matplotlib draws no logarithmic axis in space

@@ -1,101 +1,180 @@
-"""Every named quantity of a trial, declared once: unit, direction, meaning."""
+"""Every named quantity of a trial, declared once: unit, direction, label, meaning."""
 
 from typing import Literal, NamedTuple
 
 from sweep.config.errors import InputError, unknown_name
+from sweep.config.units import MetricUnit, NoiseScale, unit_named
 
-Unit = Literal[
-    "fraction", "nats", "seconds", "bytes", "images/second", "count", "samples", "joules", "watts", "celsius", "hertz",
-    "percent", "nats/weight^2",
-]  # fmt: skip
 # what diagnostics.sharpness asks for
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
 # what can be said of the end of a trial while it runs, and so what a pruner can judge it by
 FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
-_OF_A_DEVICE = frozenset({"seconds", "bytes", "images/second", "joules", "watts", "celsius", "hertz"})
-_OF_A_DEVICE_TOO = frozenset({"gpu_utilization", "cpu_load_by_others", "num_alloc_retries"})
 
 
 class Metric(NamedTuple):
-    """A column of the ``trials`` frame that holds a measured number."""
+    """A column of the ``trials`` frame that holds a measured number.
+
+    Everything that follows from the unit is declared with it, in :data:`sweep.config.units.UNITS`; the last three
+    fields are exceptions to that.
+    """
 
     name: str
-    unit: Unit
-    direction: Literal["maximize", "minimize"] | None  # None: says nothing about better or worse, so no objective
+    unit: str
+    direction: Literal["maximize", "minimize"] | None  # None: neither is better, so the metric is no objective
+    label: str  # as a reader of a report sees it
     description: str
+    noise: NoiseScale | None = None
+    of_device: bool = False
+    until_target: bool = False  # ends when training reaches its target, and so depends on how training goes
+
+    @property
+    def _unit(self) -> MetricUnit:
+        return unit_named(self.unit)
 
     @property
     def sign(self) -> float:
-        """-1 where larger is better, so that ``sign * value`` is always to be made small."""
+        """-1 where larger is better, so that ``sign * value`` is always to be minimized."""
         return -1.0 if self.direction == "maximize" else 1.0
+
+    @property
+    def scale(self) -> NoiseScale:
+        """The scale on which the metric's noise is even."""
+        return self.noise or self._unit.scale
 
     @property
     def is_of_a_device(self) -> bool:
         """Whether another device, or this one on a bad day, would have shown another value."""
-        return self.unit in _OF_A_DEVICE or self.name in _OF_A_DEVICE_TOO
+        return self.of_device or bool(self._unit.measures)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether values are whole numbers."""
+        return self._unit.is_whole
+
+    @property
+    def is_share(self) -> bool:
+        """Whether values are shares of one, or differences of such."""
+        return self._unit.is_share
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether the metric is an amount of memory, which a busy device does not change."""
+        return self._unit.measures == "memory"
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether the metric is an amount per second of training."""
+        return self._unit.measures == "rate"
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether a faster device improves the metric: times and rates."""
+        return self._unit.measures in ("time", "rate")
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether also a trial that did not complete measures the metric: time and memory, not quality."""
+        return self._unit.measures in ("time", "memory")
+
+    @property
+    def assumed_sd(self) -> float:
+        """Standard deviation between seeds, on :attr:`scale`, that is assumed where no seed was repeated."""
+        return self._unit.assumed_sd
+
+    @property
+    def worst(self) -> float:
+        """A finite value that stands for a metric that was never measured."""
+        return 0.0 if self.direction == "maximize" else self._unit.worst
 
 
+# fmt: off
 _TABLE = (
-    Metric("val_accuracy", "fraction", "maximize", "validation accuracy at the last evaluation"),
-    Metric("val_loss", "nats", "minimize", "validation cross entropy at the last evaluation"),
-    Metric(
-        "train_accuracy", "fraction", "maximize", "accuracy on a fixed part of the training split, without augmentation"
-    ),
-    Metric("generalization_gap", "fraction", "minimize", "train accuracy - validation accuracy"),
-    Metric("test_accuracy", "fraction", None, "test accuracy, read once and only for confirmed configurations"),
-    Metric(
-        "train_seconds", "seconds", "minimize", "data wait + step; without set-up, warm-up, evaluation, checkpoints"
-    ),
-    Metric("data_wait_seconds", "seconds", "minimize", "waiting for the next batch"),
-    Metric("setup_seconds", "seconds", "minimize", "loading the data and building the model"),
-    Metric("compile_seconds", "seconds", "minimize", "torch.compile and recording graphs, before the clock starts"),
-    Metric("warmup_seconds", "seconds", "minimize", "first steps, taken and undone before the clock starts"),
-    Metric("memory_seconds", "seconds", "minimize", "measuring the memory of a step, before the clock starts"),
-    Metric("eval_seconds", "seconds", "minimize", "evaluation"),
-    Metric("checkpoint_seconds", "seconds", "minimize", "writing checkpoints and the trained weights, and reading one"),
-    Metric("diagnostics_seconds", "seconds", "minimize", "what is measured beside the training"),
-    Metric(
-        "total_seconds", "seconds", "minimize", "wall-clock from the start of the trial to its end; its attempts add up"
-    ),
-    Metric("images_per_second", "images/second", "maximize", "training samples over train_seconds"),
-    Metric("step_seconds_median", "seconds", "minimize", "time of one optimizer step, median over timed windows"),
-    Metric("step_seconds_p90", "seconds", "minimize", "time of one optimizer step, 90th percentile over timed windows"),
-    Metric("forward_seconds", "seconds", "minimize", "forward passes and losses, with diagnostics.ledger = 'full'"),
-    Metric("backward_seconds", "seconds", "minimize", "backward passes, with diagnostics.ledger = 'full'"),
-    Metric("optimizer_seconds", "seconds", "minimize", "updates of the weights, with diagnostics.ledger = 'full'"),
-    Metric("cached_step_seconds", "seconds", None, "time of one optimizer step on a batch that lies ready, median"),
-    Metric("reference_seconds", "seconds", None, "a fixed piece of work before the trial, to see the device drift"),
-    Metric("peak_memory_bytes", "bytes", "minimize", "most memory that the allocator held during a training step"),
-    Metric("num_parameters", "count", "minimize", "trainable parameters of the model"),
-    Metric("num_steps", "count", "minimize", "optimizer steps taken"),
-    Metric("num_skipped_steps", "count", "minimize", "steps that fp16's loss scaler skipped, of those taken"),
-    Metric("num_epochs", "count", "minimize", "passes over the training split"),
-    Metric(
-        "steps_to_target", "count", "minimize", "optimizer steps until an evaluation reached budget.target_accuracy"
-    ),
-    Metric("seconds_to_target", "seconds", "minimize", "train_seconds until then"),
-    Metric(
-        "micro_batch_size", "count", None, "samples of a micro batch, at most; what batch.micro = 'auto' chose last"
-    ),
-    Metric(
-        "noise_scale", "samples", None, "simple gradient noise scale tr(S) / |G|^2 at the end, where it was measured"
-    ),
-    Metric(
-        "sharpness_eigenvalue",
-        "nats/weight^2",
-        None,
-        "largest eigenvalue of the Hessian of the training loss",
-    ),
-    Metric("sharpness_keskar", "percent", None, "how far the training loss rises close by (Keskar et al. 2017)"),
-    Metric("num_alloc_retries", "count", None, "times that the GPU's allocator gave its cache back while training"),
-    Metric("gpu_utilization", "fraction", None, "share of the time in which the GPU did anything, while training"),
-    Metric("gpu_memory_bytes", "bytes", None, "most memory in use on the GPU as its driver sees it, while training"),
-    Metric("energy_joules", "joules", "minimize", "energy that the GPU took for training, by its own counter"),
-    Metric("power_watts", "watts", "minimize", "mean power of the GPU while training"),
-    Metric("temperature_celsius", "celsius", None, "highest temperature of the GPU while training"),
-    Metric("clock_hertz", "hertz", None, "median clock of the GPU, or of the processor, while training"),
-    Metric("cpu_load_by_others", "fraction", None, "share of the processors that others took, while training on a CPU"),
+    Metric("val_accuracy", "fraction", "maximize", "Validation accuracy",
+           "validation accuracy at the last evaluation", noise="angle"),
+    Metric("val_loss", "nats", "minimize", "Validation loss",
+           "validation cross entropy at the last evaluation"),
+    Metric("train_accuracy", "fraction", "maximize", "Training accuracy",
+           "accuracy on a fixed part of the training split, without augmentation", noise="angle"),
+    Metric("generalization_gap", "fraction", "minimize", "Generalization gap",
+           "train accuracy - validation accuracy"),
+    Metric("test_accuracy", "fraction", None, "Test accuracy",
+           "test accuracy, read once and only for confirmed configurations", noise="angle"),
+    Metric("train_seconds", "seconds", "minimize", "Training time",
+           "data wait + steps; without setup, warmup, evaluation, checkpoints"),
+    Metric("data_wait_seconds", "seconds", "minimize", "Data wait",
+           "waiting for the next batch"),
+    Metric("setup_seconds", "seconds", "minimize", "Setup time",
+           "loading the data and building the model"),
+    Metric("compile_seconds", "seconds", "minimize", "Compilation",
+           "torch.compile and recording graphs, before the clock starts"),
+    Metric("warmup_seconds", "seconds", "minimize", "Warmup time",
+           "first steps, taken and undone before the clock starts"),
+    Metric("memory_seconds", "seconds", "minimize", "Memory measurement",
+           "measuring the memory of a step, before the clock starts"),
+    Metric("eval_seconds", "seconds", "minimize", "Evaluation time",
+           "evaluation"),
+    Metric("checkpoint_seconds", "seconds", "minimize", "Checkpoints",
+           "writing checkpoints and the trained weights, and reading one"),
+    Metric("diagnostics_seconds", "seconds", "minimize", "Diagnostics",
+           "diagnostic measurements during training"),
+    Metric("total_seconds", "seconds", "minimize", "Wall-clock time",
+           "wall-clock time from the start of the trial to its end, summed over its attempts"),
+    Metric("images_per_second", "images/second", "maximize", "Throughput",
+           "training samples / train_seconds"),
+    Metric("step_seconds_median", "seconds", "minimize", "Step time (median)",
+           "time of one optimizer step, median over timed windows"),
+    Metric("step_seconds_p90", "seconds", "minimize", "Step time (90th percentile)",
+           "time of one optimizer step, 90th percentile over timed windows"),
+    Metric("forward_seconds", "seconds", "minimize", "Forward time",
+           "forward passes and losses, with diagnostics.ledger = 'full'"),
+    Metric("backward_seconds", "seconds", "minimize", "Backward time",
+           "backward passes, with diagnostics.ledger = 'full'"),
+    Metric("optimizer_seconds", "seconds", "minimize", "Optimizer time",
+           "updates of the weights, with diagnostics.ledger = 'full'"),
+    Metric("cached_step_seconds", "seconds", None, "Step time on a cached batch",
+           "median time of one optimizer step on a batch that is already loaded"),
+    Metric("reference_seconds", "seconds", None, "Time of the reference work",
+           "time of a fixed piece of work before the trial, which shows drift of the device"),
+    Metric("peak_memory_bytes", "bytes", "minimize", "Peak memory",
+           "most memory that the allocator held during a training step"),
+    Metric("num_parameters", "count", "minimize", "Parameters",
+           "trainable parameters of the model"),
+    Metric("num_steps", "count", "minimize", "Optimizer steps",
+           "optimizer steps taken"),
+    Metric("num_skipped_steps", "count", "minimize", "Skipped steps",
+           "steps that fp16's loss scaler skipped, of those taken"),
+    Metric("num_epochs", "epochs", "minimize", "Epochs",
+           "passes over the training split"),
+    Metric("steps_to_target", "count", "minimize", "Steps to the target",
+           "optimizer steps until an evaluation reached budget.target_accuracy", until_target=True),
+    Metric("seconds_to_target", "seconds", "minimize", "Time to the target",
+           "train_seconds until then", until_target=True),
+    Metric("micro_batch_size", "count", None, "Micro batch size",
+           "samples of a micro batch, at most; the last choice of batch.micro = 'auto'"),
+    Metric("noise_scale", "samples", None, "Gradient noise scale",
+           "simple gradient noise scale tr(S) / |G|^2 at the end of training, where it was measured"),
+    Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
+           "largest eigenvalue of the Hessian of the training loss"),
+    Metric("sharpness_keskar", "percent", None, "Sharpness (Keskar)",
+           "relative rise of the training loss in the neighborhood (Keskar et al. 2017)"),
+    Metric("num_alloc_retries", "count", None, "Allocator retries",
+           "times that the GPU's allocator released its cache while training", of_device=True),
+    Metric("gpu_utilization", "fraction", None, "GPU utilization",
+           "share of the time in which the GPU was busy, while training", of_device=True),
+    Metric("gpu_memory_bytes", "bytes", None, "GPU memory (driver)",
+           "most memory in use on the GPU as its driver sees it, while training"),
+    Metric("energy_joules", "joules", "minimize", "Energy",
+           "energy that the GPU consumed for training, by its own counter"),
+    Metric("power_watts", "watts", "minimize", "Power",
+           "mean power of the GPU while training"),
+    Metric("temperature_celsius", "celsius", None, "Highest temperature",
+           "highest temperature of the GPU while training"),
+    Metric("clock_hertz", "hertz", None, "Clock",
+           "median clock of the GPU, or of the processor, while training"),
+    Metric("cpu_load_by_others", "fraction", None, "CPU load by others",
+           "share of the processors that other processes used, while training on a CPU", of_device=True),
 )
+# fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 

@@ -97,11 +97,7 @@ def _annotations(model: type[BaseModel], prefix: str) -> list[tuple[str, Any]]:
 
 CONFIG_COLUMNS = _config_columns()
 
-# Whole numbers: bytes and counts, save that a part of an epoch is counted too.
-METRIC_KINDS: dict[str, Kind] = {
-    item.name: "int" if item.unit in {"bytes", "count"} and item.name != "num_epochs" else "float"
-    for item in METRICS.values()
-}
+METRIC_KINDS: dict[str, Kind] = {name: "int" if item.is_whole else "float" for name, item in METRICS.items()}
 
 # Those with a default may be missing, in an older record also the whole column.
 OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if item.default is None)

@@ -1,14 +1,12 @@
 """``sweep check``: what is wrong with a study before it runs, and what its records say against that."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from sweep.cli.arguments import find_study, parse_sets
+from sweep.cli.options import RUNS, AsJson, Root, Sets, StudyFile
+from sweep.cli.output import print_answer, print_lines
 from sweep.config.advice import Advice, advice
 from sweep.config.study import StudySpec
 
@@ -16,42 +14,30 @@ if TYPE_CHECKING:
     from sweep.analysis.claims.findings import Finding
 
 
-def register(app: typer.Typer) -> None:
-    """Adds this module's commands."""
-    app.command("check")(check)
-
-
 def check(
-    study: Annotated[str, typer.Argument(help="A shipped study (see `sweep list`) or the path of a .toml file.")],
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the base or the study; repeatable.")
-    ] = None,
-    root: Annotated[Path, typer.Option(help="Folder of all studies, for what earlier records say.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    study: StudyFile,
+    sets: Sets = None,
+    root: Root = RUNS,
+    as_json: AsJson = False,
 ) -> int:
-    """Check a study and say which known pitfalls it walks into, each with its reason. Trains nothing."""
+    """Report known pitfalls of a study, each with its reason. Trains nothing; earlier records of the study under the
+    root add what was measured."""
     spec = find_study(study, parse_sets(sets or []))
     found = advice(spec)
     measured = measured_findings(spec, root) if found else {}
-    if as_json:
-        typer.echo(json.dumps({"study": spec.name, "advice": [_document(item, measured) for item in found]}))
-        return 0
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    document = {"study": spec.name, "advice": [_document(item, measured.get(item.finding)) for item in found]}
     count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
-    console.print(f"{spec.name}: {count} of advice" if found else f"{spec.name}: nothing to say against it")
-    for line in advice_lines(found, measured):
-        console.print(line)
+    head = f"{spec.name}: {count} of advice" if found else f"{spec.name}: no known pitfall"
+    print_answer(document, [head, *advice_lines(found, measured)], as_json=as_json)
     return 0
 
 
-def tell_advice(spec: StudySpec, study: str) -> None:
-    """Says in a line each what the study walks into, before it runs."""
+def print_advice(spec: StudySpec, study: str) -> None:
+    """Prints one line on standard error for each known pitfall of the study, before it runs."""
     found = advice(spec)
-    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-    for item in found:
-        console.print(f"advice on {item.key}: {item.statement}")
+    print_lines((f"advice on {item.key}: {item.statement}" for item in found), err=True)
     if found:
-        console.print(f"`sweep check {study}` says why, and what to write instead")
+        print_lines([f"`sweep check {study}` gives the reasons and the remedies"], err=True)
 
 
 def measured_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
@@ -59,10 +45,10 @@ def measured_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
     folder = root / spec.name
     if not (folder / "study.sqlite").exists():
         return {}
-    from sweep.analysis.claims.findings import findings
+    from sweep.analysis.claims.findings import evaluate_claims
     from sweep.records.frames.frames import load_frames
 
-    found = findings(load_frames(folder, spec.name, evaluations=True))
+    found = evaluate_claims(load_frames(folder, spec.name, evaluations=True))
     return {item.name: item for item in found if item.verdict != "undecided"}
 
 
@@ -77,14 +63,15 @@ def advice_lines(found: Sequence[Advice], measured: dict[str, "Finding"]) -> lis
 
 
 def _measured(finding: "Finding") -> str:
-    from reports.page.answer_texts import effect_text
+    from reports.labels import format_effect
 
-    effect, interval = effect_text(finding.unit, finding.effect, finding.low, finding.high)
-    return f"{finding.verdict}: {finding.statement} {effect} ({interval}), n = {finding.n}."
+    effect = format_effect(finding.unit, finding.effect, finding.low, finding.high)
+    return f"{finding.verdict}: {finding.statement} {effect}, n = {finding.n}."
 
 
-def _document(item: Advice, measured: dict[str, "Finding"]) -> dict[str, Any]:
+def _document(item: Advice, measured: "Finding | None") -> dict[str, Any]:
+    if measured is None:
+        return {**item._asdict(), "finding": None}
     from sweep.analysis.claims.findings import findings_document
 
-    known = findings_document([measured[item.finding]])[0] if item.finding in measured else None
-    return {**item._asdict(), "finding": known}
+    return {**item._asdict(), "finding": findings_document([measured])[0]}

@@ -22,8 +22,8 @@ _FIRST_FIT = 6
 def is_of_shape(name: str, spec: StudySpec) -> bool:
     """Whether the metric follows from the configuration's shape and budget, whatever the training does."""
     until_target = spec.base.get("budget.target_accuracy") is not None or "budget.target_accuracy" in spec.space
-    is_of_steps = METRICS[name].unit in ("seconds", "images/second") and not name.endswith("_to_target")
-    return METRICS[name].unit == "bytes" or (is_of_steps and not until_target)
+    metric = METRICS[name]
+    return metric.is_memory or (metric.is_speed and not metric.until_target and not until_target)
 
 
 @final

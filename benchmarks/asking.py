@@ -12,8 +12,9 @@ from sweep.config.trial_config import flatten
 from sweep.executors.base import Executor
 from sweep.records.messages import Ending, Message, Task
 from sweep.records.store.store import open_store
-from sweep.search.loop.session import KeyMaker
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.content_keys import KeyMaker
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 
 NUM_ASKED = 40  # trials of one figure
@@ -59,7 +60,7 @@ class InstantExecutor(Executor):
         self._ended = time.perf_counter()
         return [(task.number, ending)]
 
-    def ask_to_leave(self, number: int) -> None:
+    def preempt(self, number: int) -> None:
         self.stop(number)
 
     def stop(self, number: int) -> None:
@@ -79,7 +80,7 @@ def asking(folder: Path, num_trials: int, sampler: str) -> Iterator[Callable[[in
     fill(path, spec, num_trials)
     executor = InstantExecutor()
     with closing(open_store(path)) as store, closing(Mirror(store.url, spec)) as mirror:
-        plan = Plan(key_of=KeyMaker(), find=lambda _key, _needed: None)
+        plan = RunPlan(key_of=KeyMaker())
         with closing(Tuner(spec, store, executor, mirror, plan).run()) as events:
 
             def ask(_pair: int) -> float:

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from studies import shipped_studies
-from sweep.config.study import StudySpec, load_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
 from sweep.executors.table import ExecutorSettings
 from sweep.records.frames.frames import load_frames
-from sweep.search.loop.session import Options, Session, open_session
+from sweep.search.loop.options import Options
+from sweep.search.loop.session import Session, open_session
 
 _MOST_OFF = 1.15
 
@@ -77,7 +79,7 @@ def _predicted(session: Session) -> float:
     total = 0.0
     for record in session.store.trial_records(session.spec.name):
         if record.outcome != "not_fitting":
-            cost = session.foresight.costs.predict(record.config, reads_test=record.phase == "confirm")
+            cost = session.forecaster.cost_model.predict(record.config, reads_test=record.phase == "confirm")
             total += cost.seconds if cost else 0.0
     return total
 

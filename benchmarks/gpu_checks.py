@@ -18,7 +18,7 @@ from benchmarks.gpu_sheet import Row
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
-from sweep.search.loop.single_trial import train_one
+from sweep.search.loop.single_trial import train_trial
 
 ROOT = Path(__file__).resolve().parents[1]
 PEAK_TARGET, TIME_TARGET = 1.01, 1.03
@@ -85,7 +85,7 @@ def after_out_of_memory(job: Job) -> Iterator[Row]:
         _run_out(job)
     after: list[Ending] = []
     while len(after) < job.setting.pick(_NUM_AFTER, 2) and job.seconds_left > _ENOUGH_SECONDS:
-        after.append(_complete(train_one(config, device=str(job.setting.device))))
+        after.append(_complete(train_trial(config, device=str(job.setting.device))))
     fresh += _fresh(config, job)
     for name, what, target in (
         ("peak_memory_bytes", "peak memory", PEAK_TARGET),
@@ -132,7 +132,7 @@ def _ending(executor: ProcessExecutor) -> Ending:
 def _run_out(job: Job) -> None:
     # of the device's own memory, not of a share of it
     values = {"model.name": "vit_base", "data.name": "synthetic", "data.subset": 65_536, "batch.micro": 65_536}
-    ending = train_one(build_config(values | {"budget.steps": 1}, "benchmark"), device=str(job.setting.device))
+    ending = train_trial(build_config(values | {"budget.steps": 1}, "benchmark"), device=str(job.setting.device))
     if ending.outcome != "out_of_memory":
         raise RuntimeError(f"a trial that cannot fit ended as {ending.outcome}: {ending.error}")
     torch.cuda.synchronize()

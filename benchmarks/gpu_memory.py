@@ -13,8 +13,8 @@ from benchmarks.gpu_sheet import Row
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.estimate import estimate_memory
 from sweep.records.messages import Ending
-from sweep.search.forecast.memory_gate import memory_limit_bytes
-from sweep.search.loop.single_trial import train_one
+from sweep.search.forecast.memory_gate import compute_memory_limit
+from sweep.search.loop.single_trial import train_trial
 
 LEAST = 24
 MEDIAN_TARGET, REFUSED_TARGET = 0.05, 0.1
@@ -90,7 +90,7 @@ def rows(seen: list[Seen]) -> Iterator[Row]:
         note="trained within forecast / 0.9",
     )
     fitting = [(each, card << 30) for each in seen for card in CARDS if each.reserved_bytes <= card << 30]
-    refused = [each for each, card in fitting if each.forecast_bytes > memory_limit_bytes(card)]
+    refused = [each for each, card in fitting if each.forecast_bytes > compute_memory_limit(card)]
     yield Row(
         "share that is refused of what fits",
         len(refused) / len(fitting) if fitting else None,
@@ -128,7 +128,7 @@ def _train(config: TrialConfig, device: torch.device) -> Ending:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    return train_one(config, device=str(device))
+    return train_trial(config, device=str(device))
 
 
 @contextmanager

@@ -21,12 +21,12 @@ from benchmarks.results import FOLDER, slug
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.measurement.device import resolve_device
 from sweep.measurement.environment import describe_environment
-from sweep.probing.data_facts import data_facts
 from sweep.probing.estimate import at_peak, estimate_memory
 from sweep.probing.fake_step import Trace, trace_step
 from sweep.probing.scratch_memory import COEFFICIENTS, Coefficients
 from sweep.records.content_key import environment_digest
-from sweep.search.loop.single_trial import train_one
+from sweep.search.loop.single_trial import train_trial
+from sweep.training.data.table import find_facts
 
 MEDIAN_TARGET = 0.05
 WORST_TARGET = 0.12
@@ -127,7 +127,7 @@ def record(trial: TrialConfig, device: torch.device = _CPU) -> int:
     Raises:
         RuntimeError: where the trial has no such record.
     """
-    ending = train_one(trial, device=str(device))
+    ending = train_trial(trial, device=str(device))
     if "peak_memory_bytes" not in ending.measurements:
         raise RuntimeError(f"the trial is {ending.outcome}: {ending.error}")
     return int(ending.measurements["peak_memory_bytes"])
@@ -210,7 +210,7 @@ def _errors(found: Sequence[Judged]) -> tuple[float, float]:
 
 
 def _trace(trial: TrialConfig) -> Trace:
-    return trace_step(trial, data_facts(trial.data))
+    return trace_step(trial, find_facts(trial.data))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,9 +15,10 @@ from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.many_trials import fill, many_spec
 from benchmarks.optuna_studies import SPEC, load, make_study
 from sweep.records.store.store import open_store
-from sweep.search.loop.session import KeyMaker
-from sweep.search.loop.tuner import Plan, Tuner
-from sweep.search.mirror.optuna_bridge import distributions
+from sweep.search.loop.content_keys import KeyMaker
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
+from sweep.search.mirror.optuna_conversion import make_distributions
 from sweep.search.mirror.optuna_mirror import Mirror
 
 LIMIT_SECONDS = 5.0
@@ -38,7 +39,7 @@ def prepare(setting: Setting) -> Iterator[Arms]:
 
         def ours(_pair: int) -> float:
             began = time.perf_counter()
-            plan = Plan(key_of=KeyMaker(), find=lambda _key, _needed: None)
+            plan = RunPlan(key_of=KeyMaker())
             with closing(open_store(own)) as store, closing(Mirror(store.url, spec)) as mirror:
                 events = Tuner(spec, store, InstantExecutor(), mirror, plan).run()
                 next(events)  # the first trial has started
@@ -48,7 +49,7 @@ def prepare(setting: Setting) -> Iterator[Arms]:
 
         def theirs(_pair: int) -> float:
             began = time.perf_counter()
-            load(optunas, RandomSampler(seed=0)).ask(distributions(SPEC.space))
+            load(optunas, RandomSampler(seed=0)).ask(make_distributions(SPEC.space))
             return time.perf_counter() - began
 
         yield Arms(ours, theirs, lambda: {"seconds": statistics.median(seconds[1:])}, {"trials": count})

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from sweep.config.errors import InputError
-from sweep.config.study import build_study
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import build_config
-from sweep.search.loop.session import check_inputs
+from sweep.search.loop.checks import check_inputs
 from sweep.training.data.data_checks import check_data
 from sweep.training.data.table import load_splits
 

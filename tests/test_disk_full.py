@@ -18,9 +18,10 @@ from sweep.records.exchange.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.store import StoreError, open_store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.checkpoint_space import Room
+from sweep.search.loop.checkpoint_space import DiskSpace
 from sweep.search.loop.events import Event, TrialEnded, TrialStarted
-from sweep.search.loop.session import Options, open_session
+from sweep.search.loop.options import Options
+from sweep.search.loop.session import open_session
 
 _MIB = 1 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -115,13 +116,13 @@ def test_what_is_needed_counts_trials_slots_and_checkpoints(disk: Path) -> None:
         asked.append(1)
         return 5 * _MIB
 
-    Room(disk, 0, 1, lambda: 3 * _MIB).check_before()
+    DiskSpace(disk, 0, 1, lambda: 3 * _MIB).check_before()
     with pytest.raises(InputError, match=r"at least 42\.0 MiB are needed"):
-        Room(disk, 0, 2, checkpoint_bytes).check_before()
+        DiskSpace(disk, 0, 2, checkpoint_bytes).check_before()
     with pytest.raises(InputError, match=r"at least 27\.6 MiB are needed"):
-        Room(disk, 1000, 0, checkpoint_bytes).check_before()
+        DiskSpace(disk, 1000, 0, checkpoint_bytes).check_before()
     with pytest.raises(InputError, match="27"):
-        Room(disk / "not" / "yet" / "there", 1000, 0, checkpoint_bytes).check_before()
+        DiskSpace(disk / "not" / "yet" / "there", 1000, 0, checkpoint_bytes).check_before()
     assert len(asked) == 3
 
 

@@ -12,15 +12,15 @@ import pytest
 from records_factory import add_trials, make_spec, make_store
 
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing.shape import micro_batch, num_micro_batches, probed_config, shape_key, shape_of
+from sweep.probing.shape import largest_accumulation, probed_config, shape_key, shape_of
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.probe_records import ProbeRecord
 from sweep.search.forecast.memory_gate import MemoryGate
-from sweep.search.forecast.remaining_work import PlannedTrials, RemainingWork, outlook_of
+from sweep.search.forecast.remaining_work import PlannedTrials, RemainingWork, estimate_remaining_work
 from sweep.search.forecast.study_forecast import Forecast, make_forecast
 from sweep.search.forecast.trial_cost import CostModel, interpolate
-from sweep.search.forecast.workload import amount_of, num_evaluations
-from sweep.search.seed_allocation.confirmation import confirmations
+from sweep.search.forecast.workload import compute_workload, count_evaluations
+from sweep.search.seed_allocation.confirmation import list_confirmations
 from sweep.training.loop.trial import run_trial
 
 # The law of a made-up machine: seconds of a micro batch of m samples, of an update, of what comes before the clock.
@@ -35,7 +35,7 @@ def config(**values: Any) -> TrialConfig:
 def probe_of(wanted: TrialConfig, pace: float = 1.0) -> ProbeRecord:
     """What a probe on the made-up machine tells."""
     probed = probed_config(wanted)
-    micro, accumulation = micro_batch(probed), num_micro_batches(probed)
+    micro, accumulation = probed.micro_batch, largest_accumulation(probed)
     step = pace * (UPDATE + accumulation * (FIXED + PER_SAMPLE * micro))
     return ProbeRecord(
         shape_key(shape_of(wanted), ""),
@@ -79,29 +79,29 @@ def test_the_amount_is_what_a_trial_does(values: dict[str, Any]) -> None:
     said = list(run_trial(TrialTask(number=0, config=wanted, device="cpu")))
     ending = said[-1]
     assert isinstance(ending, Ending)
-    amount = amount_of(wanted, 200)
+    amount = compute_workload(wanted, 200)
     assert round(amount.epochs * amount.steps_per_epoch) == ending.measurements["num_steps"]
     assert amount.num_evaluations == sum(isinstance(message, Evaluation) for message in said)
     assert sum(size * count for size, count in amount.micro_batches) == 200
 
 
 def test_micro_batches_are_counted_by_their_size() -> None:
-    amount = amount_of(config(batch__micro=64, batch__accumulation=2, budget__epochs=4), 1000)
+    amount = compute_workload(config(batch__micro=64, batch__accumulation=2, budget__epochs=4), 1000)
     assert (amount.steps_per_epoch, amount.epochs) == (8, 4.0)
     assert amount.micro_batches == ((40, 1.0), (64, 15.0))
-    of_two_ranks = amount_of(config(batch__micro=32, distributed__world_size=2, budget__epochs=4), 1000)
+    of_two_ranks = compute_workload(config(batch__micro=32, distributed__world_size=2, budget__epochs=4), 1000)
     assert of_two_ranks.micro_batches == ((20, 1.0), (32, 15.0))
 
 
 def test_a_growing_batch_takes_its_average_and_a_target_its_cap() -> None:
-    grown = amount_of(config(batch__micro=10, batch__schedule="linear", batch__schedule_factor=3.0), 1000)
+    grown = compute_workload(config(batch__micro=10, batch__schedule="linear", batch__schedule_factor=3.0), 1000)
     assert grown.steps_per_epoch == 50  # of 20 samples on average
-    target = amount_of(config(batch__micro=10, budget__target_accuracy=0.9, budget__max_epochs=5.0), 1000)
+    target = compute_workload(config(batch__micro=10, budget__target_accuracy=0.9, budget__max_epochs=5.0), 1000)
     assert (target.is_cap, target.epochs, target.num_evaluations) == (True, 5.0, 20)
 
 
 def test_evaluations_are_at_most_about_fifty() -> None:
-    assert [num_evaluations(epochs) for epochs in (0.5, 1, 10, 50, 51, 200)] == [1, 1, 10, 50, 26, 50]
+    assert [count_evaluations(epochs) for epochs in (0.5, 1, 10, 50, 51, 200)] == [1, 1, 10, 50, 26, 50]
 
 
 # ---------------------------------------------------------------------- the cost of a trial
@@ -205,8 +205,8 @@ def forecast(
     def predict(wanted: TrialConfig) -> int:
         return probe_of(wanted).peak_memory_bytes or 0
 
-    outlook = RemainingWork(**{"sample": sample, "num_trials": 20, "num_confirm": 0, "is_exact": False, **known})
-    return make_forecast(outlook, costs, find, probe, MemoryGate(limit_bytes, predict)), probed
+    work = RemainingWork(**{"sample": sample, "num_trials": 20, "num_confirm": 0, "is_exact": False, **known})
+    return make_forecast(work, costs, find, probe, MemoryGate(limit_bytes, predict)), probed
 
 
 def sizes(*micros: int, **values: Any) -> list[TrialConfig]:
@@ -288,7 +288,7 @@ def test_what_will_not_fit_is_counted_and_replaced() -> None:
 def test_probes_are_few_begin_with_every_kind_and_spread_over_sizes() -> None:
     sample = [*sizes(16, 32, 64, 128, 256), *sizes(16, 256, model__name="vit_micro")]
     _, probed = forecast(sample, num_trials=10**6)
-    assert [(one.model.name, micro_batch(one)) for one in probed] == [
+    assert [(one.model.name, one.micro_batch) for one in probed] == [
         ("resnet8", 16),
         ("vit_micro", 16),
         ("resnet8", 256),
@@ -330,21 +330,21 @@ def test_a_target_that_may_be_reached_early_makes_the_low_end_low() -> None:
 def test_nothing_probed_is_said_as_that() -> None:
     gate = MemoryGate(1000, lambda _config: None)
     failed = ProbeRecord("k", "made up", outcome="crashed")
-    outlook = RemainingWork(sizes(16), 1, 0, is_exact=True)
-    found = make_forecast(outlook, CostModel(), lambda _config: None, lambda _config, _seconds: failed, gate)
+    work = RemainingWork(sample=sizes(16), num_trials=1, num_confirm=0, is_exact=True)
+    found = make_forecast(work, CostModel(), lambda _config: None, lambda _config, _seconds: failed, gate)
     assert (found.expected_total_seconds, found.peak_memory_bytes_high, found.num_probes) == (None, None, 1)
     assert json.loads(json.dumps(found.document()))["num_not_fitting"] == 0
 
 
-def test_the_outlook_is_what_the_sampler_will_propose() -> None:
+def test_the_sample_is_what_the_sampler_will_propose() -> None:
     spec = make_spec(trials=8, sampler="random", confirm={"max_configurations": 2, "seeds": 3})
-    outlook = outlook_of(spec, PlannedTrials(), slots=2)
-    assert (outlook.is_exact, len(outlook.sample), outlook.num_confirm, outlook.slots) == (True, 8, 6, 2)
-    adaptive = outlook_of(make_spec(trials=8), PlannedTrials(), slots=1)
+    work = estimate_remaining_work(spec, PlannedTrials(), slots=2)
+    assert (work.is_exact, len(work.sample), work.num_confirm, work.slots) == (True, 8, 6, 2)
+    adaptive = estimate_remaining_work(make_spec(trials=8), PlannedTrials(), slots=1)
     assert (adaptive.is_exact, adaptive.num_trials) == (False, 8)
-    assert {micro_batch(one) for one in adaptive.sample} == {2**k for k in range(4, 11)}
+    assert {one.micro_batch for one in adaptive.sample} == {2**k for k in range(4, 11)}
     space = {"batch.micro": {"log2": [4, 6]}}
-    finite = outlook_of(make_spec(trials=50, space=space), PlannedTrials(), slots=1)
+    finite = estimate_remaining_work(make_spec(trials=50, space=space), PlannedTrials(), slots=1)
     assert finite.num_trials == 3
 
 
@@ -352,12 +352,12 @@ def test_a_study_that_has_trained_enough_has_its_open_confirmations_ahead(tmp_pa
     spec = make_spec(trials=4, confirm={"max_configurations": 2, "seeds": 2})
     with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         add_trials(store, ["complete", "complete", "diverged"])
-        begun = outlook_of(spec, PlannedTrials(store.trial_records("s")), slots=1)
+        begun = estimate_remaining_work(spec, PlannedTrials(store.trial_records("s")), slots=1)
         assert (begun.num_trials, begun.num_confirm) == (1, 4)
         add_trials(store, ["complete"], first=3)
         records = store.trial_records("s")
-    searched = outlook_of(spec, PlannedTrials(records), slots=1)
+    searched = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
     assert (searched.num_trials, searched.is_exact) == (0, False)
-    assert searched.num_confirm == len(confirmations(records, spec)) > 0
-    done = outlook_of(make_spec(trials=4, confirm={"seeds": 0}), PlannedTrials(records), slots=1)
+    assert searched.num_confirm == len(list_confirmations(records, spec)) > 0
+    done = estimate_remaining_work(make_spec(trials=4, confirm={"seeds": 0}), PlannedTrials(records), slots=1)
     assert (done.num_trials, done.num_confirm, done.sample) == (0, 0, [])

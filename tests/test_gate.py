@@ -10,11 +10,11 @@ from test_tuner import run
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing.shape import micro_batch, num_micro_batches
+from sweep.probing.shape import largest_accumulation
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Outcome
 from sweep.records.store.store import Store, open_store
-from sweep.search.forecast.memory_gate import MemoryGate, largest_micro, memory_limit_bytes
+from sweep.search.forecast.memory_gate import MemoryGate, compute_memory_limit, find_largest_micro
 from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import Stopped, TrialEnded, TrialStarted
 
@@ -23,7 +23,7 @@ LIMIT = 256_000  # a micro batch of 256 fits, as a trial of tuner_runners has 10
 
 def law(config: TrialConfig) -> int:
     """1000 bytes for each sample of a micro batch, 500 more where gradients are kept."""
-    return 1000 * micro_batch(config) + (500 if num_micro_batches(config) > 1 else 0)
+    return 1000 * config.micro_batch + (500 if largest_accumulation(config) > 1 else 0)
 
 
 class Asked:
@@ -33,7 +33,7 @@ class Asked:
         self.sizes: list[int] = []
 
     def __call__(self, config: TrialConfig) -> int:
-        self.sizes.append(micro_batch(config))
+        self.sizes.append(config.micro_batch)
         return law(config)
 
 
@@ -71,10 +71,10 @@ def test_where_the_largest_does_not_fit_each_size_is_asked_for_once() -> None:
 def test_without_asking_only_what_is_known_is_held_back() -> None:
     asked = Asked()
     gate = MemoryGate(LIMIT, asked)
-    assert gate.check(config(batch__micro=512), may_ask=False) is None
+    assert gate.check(config(batch__micro=512), may_predict=False) is None
     assert asked.sizes == []
     assert gate.check(config(batch__micro=512)) is not None
-    assert gate.check(config(batch__micro=512), may_ask=False) is not None
+    assert gate.check(config(batch__micro=512), may_predict=False) is not None
 
 
 def test_nothing_is_held_back_where_nothing_can_be_said() -> None:
@@ -83,14 +83,14 @@ def test_nothing_is_held_back_where_nothing_can_be_said() -> None:
 
 
 def test_the_limit_is_nine_tenths_of_the_device_or_of_what_is_available() -> None:
-    assert memory_limit_bytes(1000) == 900
-    assert memory_limit_bytes(0) > 1 << 20
+    assert compute_memory_limit(1000) == 900
+    assert compute_memory_limit(0) > 1 << 20
 
 
 def test_the_largest_micro_batch_of_a_study() -> None:
-    assert largest_micro(make_spec()) == 1024
-    assert largest_micro(make_spec(space={"optimizer.lr": {"log": [0.1, 1.0]}}, base={"batch.micro": 48})) == 48
-    assert largest_micro(make_spec(space={}, base={"batch.micro": "auto", "batch.global": 64})) == 0
+    assert find_largest_micro(make_spec()) == 1024
+    assert find_largest_micro(make_spec(space={"optimizer.lr": {"log": [0.1, 1.0]}}, base={"batch.micro": 48})) == 48
+    assert find_largest_micro(make_spec(space={}, base={"batch.micro": "auto", "batch.global": 64})) == 0
 
 
 # ---------------------------------------------------------------------- inside a study
@@ -104,12 +104,12 @@ def store(tmp_path: Path) -> Any:
 
 def gated(store: Store, spec: StudySpec, gate: MemoryGate, runner: str = "formula") -> list[Any]:
     store.create_study(spec)
-    return run(store, spec, runner, gate=gate)
+    return run(store, spec, runner, memory_gate=gate)
 
 
 def test_what_will_not_fit_is_recorded_without_a_launch_and_does_not_count(store: Store, tmp_path: Path) -> None:
     spec = make_spec(trials=15, sampler="qmc", confirm={"seeds": 0})
-    events = gated(store, spec, MemoryGate(LIMIT, law, largest_micro(spec)))
+    events = gated(store, spec, MemoryGate(LIMIT, law, find_largest_micro(spec)))
     records = store.trial_records("s")
     refused = [record for record in records if record.outcome == "not_fitting"]
     trained = [record for record in records if record.outcome == "complete"]
@@ -152,7 +152,7 @@ def test_a_refused_trial_that_ran_opens_the_gate_as_far_as_it(store: Store, capl
 
 def test_the_sampler_learns_what_does_not_fit(store: Store) -> None:
     spec = make_spec(trials=40, confirm={"seeds": 0})
-    gated(store, spec, MemoryGate(64_500, law, largest_micro(spec)))  # four of seven micro batches do not fit
+    gated(store, spec, MemoryGate(64_500, law, find_largest_micro(spec)))  # four of seven micro batches do not fit
     refused = [record.outcome == "not_fitting" for record in store.trial_records("s")]
     assert sum(refused[:10]) >= 3
     assert sum(refused[-20:]) <= 6
@@ -162,7 +162,7 @@ def test_a_study_of_which_nothing_fits_ends_with_the_reason(store: Store) -> Non
     events = gated(store, make_spec(trials=5, sampler="random"), MemoryGate(1000, law), "too_large")
     assert isinstance(events[-1], Stopped)
     assert events[-1].is_failure
-    assert "proposals running do not fit (not launched: its peak memory is predicted" in events[-1].reason
+    assert "proposals in a row do not fit (not launched: its peak memory is predicted" in events[-1].reason
     assert "lower batch.micro in the space" in events[-1].reason
     outcomes = [record.outcome for record in store.trial_records("s")]
     assert (outcomes.count("not_fitting"), outcomes.count("out_of_memory")) == (50, 2)
@@ -178,14 +178,14 @@ def failing(outcome: Outcome, error: str = "") -> Ending:
 def heard(key: str, values: list[float], outcome: Outcome, *, has_complete: bool = False) -> str:
     breaker = CircuitBreaker(make_spec(), has_complete=has_complete)
     for value in values:
-        breaker.hear(build_config({key: value}, "test"), failing(outcome))
+        breaker.record_ending(build_config({key: value}, "test"), failing(outcome))
     return breaker.reason
 
 
 def test_five_divergences_with_small_rates_among_them_stop_a_study_that_has_nothing() -> None:
     rates = [0.5, 0.9, 0.02, 0.3, 0.7]  # of 0.001 to 1: the middle of the logarithm is 0.03
     assert heard("optimizer.lr", rates, "diverged").startswith(
-        "5 trials running diverged, optimizer.lr from 0.02 to 0.9, and none is complete: lower optimizer.lr"
+        "5 trials in a row diverged, optimizer.lr from 0.02 to 0.9, and none is complete: lower optimizer.lr"
     )
     assert heard("optimizer.lr", rates[:4], "diverged") == ""
     assert heard("optimizer.lr", rates, "diverged", has_complete=True) == ""
@@ -194,34 +194,34 @@ def test_five_divergences_with_small_rates_among_them_stop_a_study_that_has_noth
 def test_hot_points_alone_do_not_stop_a_wide_study_soon() -> None:
     assert heard("optimizer.lr", [0.5, 0.9, 0.2, 0.3, 0.7], "diverged") == ""
     assert heard("optimizer.lr", [0.5 + 0.01 * i for i in range(14)], "diverged") == ""
-    assert "15 trials running diverged" in heard("optimizer.lr", [0.5 + 0.01 * i for i in range(15)], "diverged")
+    assert "15 trials in a row diverged" in heard("optimizer.lr", [0.5 + 0.01 * i for i in range(15)], "diverged")
 
 
 def test_five_times_out_of_memory_says_the_micro_batches() -> None:
     sizes = [1024, 512, 64, 256, 128]
     reason = heard("batch.micro", sizes, "out_of_memory")
-    assert reason.startswith("5 trials running ran out of memory, batch.micro from 64 to 1024, and none is complete")
+    assert reason.startswith("5 trials in a row ran out of memory, batch.micro from 64 to 1024, and none is complete")
     assert heard("batch.micro", [1024, 512, 512, 1024, 1024], "out_of_memory") == ""
 
 
 def test_a_key_that_is_not_swept_has_no_gentler_value() -> None:
     breaker = CircuitBreaker(make_spec(space={"batch.micro": {"log2": [4, 10]}}), has_complete=False)
     for _ in range(5):
-        breaker.hear(TrialConfig(), failing("diverged"))
+        breaker.record_ending(TrialConfig(), failing("diverged"))
     assert "optimizer.lr from 0.1 to 0.1" in breaker.reason
 
 
 def test_only_the_same_crash_counts_and_another_end_begins_anew() -> None:
     breaker = CircuitBreaker(make_spec(), has_complete=True)
     for error in ("a", "a", "a", "a", "b", "b", "b", "b"):
-        breaker.hear(TrialConfig(), failing("crashed", f"Traceback\n{error}"))
+        breaker.record_ending(TrialConfig(), failing("crashed", f"Traceback\n{error}"))
         assert breaker.reason == ""
-    breaker.hear(TrialConfig(), failing("complete"))
+    breaker.record_ending(TrialConfig(), failing("complete"))
     for _ in range(4):
-        breaker.hear(TrialConfig(), failing("crashed", "b"))
+        breaker.record_ending(TrialConfig(), failing("crashed", "b"))
     assert breaker.reason == ""
-    breaker.hear(TrialConfig(), failing("crashed", "b"))
-    assert breaker.reason == "5 trials running crashed in the same way: b. Mend that"
+    breaker.record_ending(TrialConfig(), failing("crashed", "b"))
+    assert breaker.reason == "5 trials in a row crashed in the same way: b. Fix that"
 
 
 def test_a_study_that_only_diverges_ends_with_its_rates(store: Store) -> None:

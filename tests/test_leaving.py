@@ -24,11 +24,11 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.remaining_work import PlannedTrials, outlook_of
+from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
 from sweep.search.loop.events import AttemptEnded, Leaving, Stopped
-from sweep.search.loop.shutdown import Shutdown, departure_on_signals
+from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
 from sweep.training.loop.trial import run_trial
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 __all__ = ["store"]  # a fixture
 
@@ -57,14 +57,14 @@ def leave_at(given: TrialTask, step: int) -> list[Message]:
     for message in run_trial(given):
         heard.append(message)
         if isinstance(message, Progress | Evaluation) and message.step >= step:
-            LIFELINE.ask_to_leave()
-    LIFELINE.forget()
+            SUPERVISOR_LINK.preempt()
+    SUPERVISOR_LINK.reset()
     return heard
 
 
 def test_a_trial_that_left_goes_on_as_if_it_had_stayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.training.loop.trial._WINDOW_SECONDS", 0.0)
-    monkeypatch.setattr("sweep.training.loop.trial._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
     expected = list(run_trial(task(tmp_path / "unbroken")))
     broken = task(tmp_path / "broken", tmp_path / "checkpoints")
     busy_seconds, steps = 0.0, []
@@ -119,7 +119,7 @@ def heard_of(executor: ProcessExecutor, given: TrialTask, ask_at: int | None = N
     while not (messages and isinstance(messages[-1], Ending)):
         messages += [message for _, message in executor.poll(60.0)]
         if ask_at is not None and any(isinstance(said, Evaluation) and said.step >= ask_at for said in messages):
-            executor.ask_to_leave(given.number)
+            executor.preempt(given.number)
             ask_at = None
     return messages
 
@@ -128,15 +128,15 @@ def heard_of(executor: ProcessExecutor, given: TrialTask, ask_at: int | None = N
 
 
 def test_a_study_that_is_asked_to_leave_ends_with_its_trial_open(store: Store, tmp_path: Path) -> None:
-    departure = Shutdown()
-    threading.Timer(2.0, departure.ask, (signal.SIGTERM,)).start()
-    events = run(store, small(trials=3), "leaving", tmp_path, departure=departure)
+    shutdown = Shutdown()
+    threading.Timer(2.0, shutdown.request, (signal.SIGTERM,)).start()
+    events = run(store, small(trials=3), "leaving", tmp_path, shutdown=shutdown)
     (record,) = store.trial_records("s")
     assert (record.outcome, causes(store)) == (None, ["terminated"])
     assert [event for event in events if isinstance(event, Leaving | AttemptEnded | Stopped)] == [
         Leaving("terminated", 1),
         AttemptEnded(0, "terminated"),
-        Stopped("terminated; the same command goes on from here."),
+        Stopped("terminated; run the same command again to resume."),
     ]
     run(store, small(trials=1), "leaving", tmp_path)
     (record,) = store.trial_records("s")
@@ -145,18 +145,18 @@ def test_a_study_that_is_asked_to_leave_ends_with_its_trial_open(store: Store, t
 
 @pytest.mark.parametrize("runner", ["stubborn", "killed_at_once"])
 def test_whoever_does_not_leave_is_stopped_and_stays_open(store: Store, tmp_path: Path, runner: str) -> None:
-    departure = Shutdown()
-    departure.ask(signal.SIGUSR1)
+    shutdown = Shutdown()
+    shutdown.request(signal.SIGUSR1)
     began = time.monotonic()
     store.create_study(small())
     config = small().config({"batch.micro": 64, "optimizer.lr": 0.01})
     store.add_trial("s", 0, "search", config, config.model_dump_json())
-    run(store, small(), runner, tmp_path, departure=departure)
+    run(store, small(), runner, tmp_path, shutdown=shutdown)
     assert causes(store) == []  # nothing begins any more
-    departure.cause = ""
-    threading.Timer(1.5, departure.ask, (signal.SIGUSR1,)).start()
+    shutdown.cause = ""
+    threading.Timer(1.5, shutdown.request, (signal.SIGUSR1,)).start()
     if runner == "stubborn":
-        run(store, small(), runner, tmp_path, departure=departure, leave_seconds=0.3)
+        run(store, small(), runner, tmp_path, shutdown=shutdown, leave_seconds=0.3)
         assert causes(store) == ["preempted"]
         assert store.trial_records("s")[0].outcome is None
         assert time.monotonic() - began < 60
@@ -173,11 +173,11 @@ def test_the_first_signal_asks_and_the_second_stops(number: int, cause: str, cod
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     told: list[str] = []
     expected = KeyboardInterrupt if number == signal.SIGINT else SystemExit
-    with departure_on_signals(lambda: told.append(cause)) as departure:
-        assert departure.cause == ""
+    with shutdown_on_signals(lambda: told.append(cause)) as shutdown:
+        assert shutdown.cause == ""
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)  # a wrapper that hands on the terminal's
-        assert (departure.cause, departure.exit_code, told) == (cause, code, [cause])
+        assert (shutdown.cause, shutdown.exit_code, told) == (cause, code, [cause])
         time.sleep(0.3)
         with pytest.raises(expected) as stopped:
             os.kill(os.getpid(), number)
@@ -185,26 +185,26 @@ def test_the_first_signal_asks_and_the_second_stops(number: int, cause: str, cod
             assert stopped.value.code == code
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
     with pytest.raises(expected):
-        departure.insist()
+        shutdown.raise_if_requested()
 
 
 def test_what_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with departure_on_signals() as departure:
+        with shutdown_on_signals() as shutdown:
             os.kill(os.getpid(), signal.SIGINT)
-            assert departure.cause == ""
+            assert shutdown.cause == ""
     finally:
         signal.signal(signal.SIGINT, before)
-    Shutdown().insist()
+    Shutdown().raise_if_requested()
 
 
 def test_outside_of_the_main_thread_nothing_is_touched() -> None:
     before, seen = signal.getsignal(signal.SIGINT), []
 
     def work() -> None:
-        with departure_on_signals() as departure:
-            seen.append((departure.cause, signal.getsignal(signal.SIGINT) is before))
+        with shutdown_on_signals() as shutdown:
+            seen.append((shutdown.cause, signal.getsignal(signal.SIGINT) is before))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -220,9 +220,9 @@ from sweep.search.loop.shutdown import departure_on_signals
 from test_retries import open_store, run, small
 
 folder, runner, leave_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-with closing(open_store(folder / "study.sqlite", create=True)) as store, departure_on_signals() as departure:
-    run(store, small(), runner, folder, departure=departure, leave_seconds=leave_seconds)
-departure.insist()
+with closing(open_store(folder / "study.sqlite", create=True)) as store, departure_on_signals() as shutdown:
+    run(store, small(), runner, folder, shutdown=shutdown, leave_seconds=leave_seconds)
+shutdown.raise_if_requested()
 """
 
 
@@ -282,5 +282,5 @@ def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:
     spec = small(trials=5, sampler="random")
     values = flatten(spec.config({"batch.micro": 64, "optimizer.lr": 0.01}))
     records = [TrialRecord(0, "search", values, "complete"), TrialRecord(1, "search", values)]
-    outlook = outlook_of(spec, PlannedTrials(records), slots=1)
+    outlook = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
     assert (outlook.num_trials, len(outlook.sample), outlook.is_exact) == (4, 4, True)

@@ -165,18 +165,18 @@ def test_what_was_trained_is_estimated_and_kept_beside_its_probe(tmp_path: Path)
     executor = QueryableExecutor(InlineExecutor("cpu"))
     with closing(make_store(tmp_path / "study.sqlite", records_spec())) as store:
         add_trials(store, ["complete"] * 22)
-        foresight = Forecaster(records_spec(), executor, None, executor.describe(), "cpu")
-        foresight.explain_memory(store)
+        forecaster = Forecaster(records_spec(), executor, None, device="cpu")
+        forecaster.estimate_breakdowns(store)
         smallest = make_config(0)
         book, shape = ProbeBook(store, "s"), shape_of(smallest)
-        (kept,) = [each for each in book.of_device(foresight.device_class) if each.shape == shape.text]
+        (kept,) = [each for each in book.of_device(forecaster.device_class) if each.shape == shape.text]
         assert (kept.outcome, kept.micro_batch, kept.peak_memory_bytes) == ("estimated", 16, None)
         assert sum(kept.forecast.values()) == estimate_memory(smallest).peak_memory_bytes
         # a probe that comes later takes the row and leaves the estimate
         measured = {"peak_memory_bytes": 7, "step_seconds_mean": 0.1}
-        ending = Ending(outcome="complete", measurements=measured, device=foresight.device_class)
-        again = Forecaster(records_spec(), executor, None, executor.describe(), "cpu")
+        ending = Ending(outcome="complete", measurements=measured, device=forecaster.device_class)
+        again = Forecaster(records_spec(), executor, None, device="cpu")
         again.prober.used[kept.shape_key] = probe_record(kept.shape_key, shape.text, 16, ending, 0.0)
-        again.keep_in(store)
-        (row,) = [each for each in book.of_device(foresight.device_class) if each.shape == shape.text]
+        again.save_probes(store)
+        (row,) = [each for each in book.of_device(forecaster.device_class) if each.shape == shape.text]
     assert (row.outcome, row.peak_memory_bytes, row.forecast) == ("complete", 7, kept.forecast)

@@ -14,6 +14,7 @@ import pytest
 
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import build_config
+from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import MonitoredExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
@@ -26,6 +27,7 @@ from sweep.measurement.quality import MEANINGS
 from sweep.records.messages import Ending, Message, TrialTask
 from sweep.records.store.store import open_store
 from sweep.search.loop import session
+from sweep.search.loop.options import Options
 from tests.records_factory import make_spec
 from tests.traces_factory import (
     SPANS,
@@ -376,7 +378,7 @@ RUNNER = "tests.test_monitor:trains_for_a_moment"
 def test_an_ending_gets_what_the_monitor_saw_in_another_process() -> None:
     source = Scripted(Reading(num_others=1, temperature_celsius=55.0))
     monitor = Monitor(lambda _device: source, interval_seconds=0.01)
-    inner = ProcessExecutor(["cpu"], runner=RUNNER, modules=())
+    inner = ProcessExecutor(["cpu"], program=WorkerProgram(RUNNER, modules=()))
     with MonitoredExecutor(inner, monitor, {}) as executor:
         ending = train(executor, 7)
     assert ending.outcome == "complete"
@@ -388,7 +390,7 @@ def test_an_ending_gets_what_the_monitor_saw_in_another_process() -> None:
 def test_reference_work_that_takes_longer_than_usual_is_flagged() -> None:
     monitor = Monitor(lambda _device: Scripted(), interval_seconds=0.05)
     known = {"a machine": [0.01] * 3, "another machine": [0.5] * 10}
-    with MonitoredExecutor(InlineExecutor("cpu", RUNNER), monitor, known) as executor:
+    with MonitoredExecutor(InlineExecutor("cpu", WorkerProgram(RUNNER)), monitor, known) as executor:
         flags = [train(executor, number, seed).quality_flags for number, seed in enumerate((10, 10, 10, 12))]
     assert flags == [("few_steps",)] * 3 + [("few_steps", "reference_drift")]
 
@@ -402,7 +404,7 @@ def test_a_studys_records_hold_figures_and_doubts_of_the_monitor(
     base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 4.0}
     space = {"batch.micro": {"choice": [32]}}
     spec = make_spec(trials=1, base=base, space=space, confirm={"seeds": 0})
-    options = session.Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu"))
+    options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu"))
     folder = session.run_study(spec, options)
     with_store = open_store(folder / "study.sqlite", read_only=True)
     (record,) = with_store.trial_records(spec.name)

@@ -14,13 +14,15 @@ from records_factory import add_trials, make_config, make_ending, make_evaluatio
 from sqlalchemy import Connection, Engine, event, text
 
 from sweep.config.study import StudySpec
+from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.lock import database_lock
 from sweep.records.store.retry import Patience
 from sweep.records.store.store import Store, StoreError, open_store
 from sweep.search.loop.events import TrialEnded
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 
 pytestmark = pytest.mark.postgres
@@ -41,8 +43,8 @@ def store(postgres: Server) -> Iterator[Store]:
 def _run(store: Store, spec: StudySpec, between: Callable[[int], None]) -> list[int]:
     """Runs the study; ``between`` is called at the end of each trial. Returns the numbers that were told as ended."""
     told: list[int] = []
-    executor = InlineExecutor("cpu", "tuner_runners:formula", "tuner_runners:describe")
-    plan = Plan(key_of=lambda config: config.model_dump_json(), find=lambda _key, _needed: None)
+    executor = InlineExecutor("cpu", WorkerProgram("tuner_runners:formula", "tuner_runners:describe"))
+    plan = RunPlan(key_of=lambda config: config.model_dump_json())
     with executor, closing(Mirror(store.url, spec)) as mirror:
         with closing(Tuner(spec, store, executor, mirror, plan).run()) as events:
             for news in events:

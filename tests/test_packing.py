@@ -16,18 +16,21 @@ import pytest
 
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, build_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.base import WorkerProgram
 from sweep.executors.packed.mps import mps
-from sweep.executors.packed.packed_executor import PackedExecutor, Quote, as_probed
+from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost, replace_by_probed
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
 from sweep.measurement.quality import is_disturbed
 from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.search.loop.device_sharing import best_number, check_packing, shapes_of, together
-from sweep.search.loop.session import Options, run_study
+from sweep.search.loop.device_sharing import check_device_sharing, choose_concurrency, list_shapes, measure_throughput
+from sweep.search.loop.options import Options
+from sweep.search.loop.session import run_study
 from sweep.training.loop.trial import run_trial
 
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="wants two cores")
@@ -62,7 +65,7 @@ def test_what_is_learned_is_the_same_to_the_last_bit_alone_and_beside_another(nu
     with ProcessExecutor(["cpu"]) as process:
         threads = len(os.sched_getaffinity(0)) // 2
         packed = PackedExecutor(process, process)
-        packed.pack(2, lambda _config: Quote(epoch_seconds=1.0, device="alone"))
+        packed.pack(2, lambda _config: ProbedCost(epoch_seconds=1.0, device="alone"))
         assert packed.slots == 2
         together_said: dict[int, list[Message]] = {}
         for first in range(0, num_pairs, 2):
@@ -112,9 +115,9 @@ def dies(task: TrialTask) -> Iterator[Message]:
 
 
 def test_a_trial_that_fails_leaves_its_neighbours_alone() -> None:
-    with ProcessExecutor(["cpu"], runner="test_packing:dies") as process:
+    with ProcessExecutor(["cpu"], program=WorkerProgram("test_packing:dies")) as process:
         packed = PackedExecutor(process, process)
-        packed.pack(4, lambda _config: Quote(1.0, 1000, "alone"))
+        packed.pack(4, lambda _config: ProbedCost(epoch_seconds=1.0, peak_memory_bytes=1000, device="alone"))
         for seed in range(4):
             packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
         said = endings(packed, 4)
@@ -124,7 +127,7 @@ def test_a_trial_that_fails_leaves_its_neighbours_alone() -> None:
     assert CROWDED in FAULTS_OF_THE_MACHINE  # so that the trial is tried again
 
 
-QUOTE = Quote(epoch_seconds=3.0, peak_memory_bytes=1000, device="GPU alone", flags=("spread",))
+COST = ProbedCost(epoch_seconds=3.0, peak_memory_bytes=1000, device="GPU alone", flags=("spread",))
 OWN: dict[str, float | int] = {
     "val_accuracy": 0.9,
     "num_epochs": 4.0,
@@ -141,9 +144,9 @@ OWN: dict[str, float | int] = {
 
 def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
     flags = ("drift", "other_process", "micro_batch_larger_than_train_split")
-    said = as_probed(
+    said = replace_by_probed(
         Ending(outcome="complete", measurements=OWN, device="GPU shared", quality_flags=flags, bottleneck="data_bound"),
-        QUOTE,
+        COST,
     )
     assert isinstance(said, Ending)
     assert said.measurements == {
@@ -156,11 +159,11 @@ def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
     }
     assert (said.device, said.bottleneck) == ("GPU alone", "")
     assert said.quality_flags == ("packed", "micro_batch_larger_than_train_split", "spread")
-    progress = as_probed(
+    progress = replace_by_probed(
         Progress(
             step=1, num_steps=80, epoch=0.1, images_per_second=5.0, peak_memory_bytes=2000, quality_flags=("drift",)
         ),
-        QUOTE,
+        COST,
     )
     assert progress == Progress(
         step=1, num_steps=80, epoch=0.1, images_per_second=5.0, peak_memory_bytes=1000, quality_flags=("packed",)
@@ -176,14 +179,17 @@ def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
         learning_rate=0.1,
         global_batch_size=64,
     )
-    assert as_probed(curve, QUOTE) == replace(curve, train_seconds=1.5)
+    assert replace_by_probed(curve, COST) == replace(curve, train_seconds=1.5)
 
 
 def test_where_no_probe_tells_there_is_no_figure() -> None:
-    said = as_probed(Ending(outcome="complete", measurements=OWN, device="GPU shared"), Quote(device="GPU alone"))
+    alone = ProbedCost(device="GPU alone")
+    said = replace_by_probed(Ending(outcome="complete", measurements=OWN, device="GPU shared"), alone)
+        Ending(outcome="complete", measurements=OWN, device="GPU shared"), ProbedCost(device="GPU alone")
+    )
     assert isinstance(said, Ending)
     assert said.measurements.keys() == {"val_accuracy", "num_epochs", "num_steps"}
-    lost = as_probed(Ending(outcome="out_of_memory", error="no bytes"), Quote())
+    lost = replace_by_probed(Ending(outcome="out_of_memory", error="no bytes"), ProbedCost())
     assert isinstance(lost, Ending)
     assert lost.outcome == "out_of_memory"  # nobody has seen it fit
 
@@ -199,26 +205,26 @@ def test_where_no_probe_tells_there_is_no_figure() -> None:
     ],
 )
 def test_the_best_number_is_found_by_doubling(rates: dict[int, float], most: int, expected: int) -> None:
-    assert best_number(rates.__getitem__, most) == expected
+    assert choose_concurrency(rates.__getitem__, most) == expected
 
 
 @TWO_CORES
 def test_copies_of_a_short_trial_are_timed_together() -> None:
     config = build_config({"data.name": "digits", "budget.seconds": 0.5}, "test")
     task = TrialTask(number=0, config=config, measure_sharpness=False)
-    with ProcessExecutor(["cpu"], runner="test_packing:dies") as process:
-        assert together(process, task, 2, {}) > 0
+    with ProcessExecutor(["cpu"], program=WorkerProgram("test_packing:dies")) as process:
+        assert measure_throughput(process, task, 2, {}) > 0
         assert process.slots == 2
-        assert together(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0
+        assert measure_throughput(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0
 
 
 def test_each_shape_is_probed_once() -> None:
     more = {"model.name": {"choice": ["resnet8", "vit_micro"]}, "optimizer.weight_decay": {"float": [0.0, 1.0]}}
     wide = packed_study(space={**SPACE, **more})
-    shapes = {(config.model.name, config.batch.micro) for config in shapes_of(wide)}
+    shapes = {(config.model.name, config.batch.micro) for config in list_shapes(wide)}
     assert shapes == {(model, micro) for model in ("resnet8", "vit_micro") for micro in (32, 64)}
-    assert len(shapes_of(wide)) == 4
-    sizes = sorted(config.batch.micro for config in shapes_of(packed_study(space={"batch.micro": {"int": [10, 30]}})))
+    assert len(list_shapes(wide)) == 4
+    sizes = sorted(config.batch.micro for config in list_shapes(packed_study(space={"batch.micro": {"int": [10, 30]}})))
     assert sizes == [10, 20, 30]
 
 
@@ -243,7 +249,7 @@ def test_what_would_measure_more_than_accuracy_is_refused(changes: dict[str, Any
     if "budget.seconds" in changes.get("base", {}):
         changes = {**changes, "base": {**changes["base"], "budget.epochs": None}}
     with pytest.raises(InputError, match="--per-device 1") as refused:
-        check_packing(packed_study(**changes))
+        check_device_sharing(packed_study(**changes))
     assert word in str(refused.value)
 
 
@@ -326,9 +332,9 @@ def test_the_service_ends_when_its_supervisor_is_killed(control: Path) -> None:
 
 
 def test_a_trial_alone_keeps_its_own_figures() -> None:
-    with ProcessExecutor(["cpu"], runner="executor_runners:complete", describer="x:y", modules=()) as process:
+    with ProcessExecutor(["cpu"], program=WorkerProgram("executor_runners:complete", "x:y", ())) as process:
         packed = PackedExecutor(process, process)
-        packed.pack(1, lambda _config: Quote(1.0, 1, "other"))
+        packed.pack(1, lambda _config: ProbedCost(epoch_seconds=1.0, peak_memory_bytes=1, device="other"))
         packed.start(TrialTask(number=0, config=TrialConfig()))
         ending = endings(packed, 1)[0][-1]
     assert isinstance(ending, Ending)

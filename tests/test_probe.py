@@ -10,6 +10,7 @@ import pytest
 from records_factory import make_spec, make_store
 
 from sweep.config.trial_config import TrialConfig, build_config, config_keys
+from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
@@ -22,7 +23,7 @@ from sweep.probing.shape import (
     SWITCHES,
     WORKED_OUT,
     Shape,
-    num_micro_batches,
+    largest_accumulation,
     probed_config,
     shape_key,
     shape_of,
@@ -31,7 +32,7 @@ from sweep.probing.shape import (
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, ProbeTask, TrialTask
 from sweep.records.probe_records import ProbeBook, ProbeRecord, open_book
-from sweep.search.forecast.prober import ProbePlan, Prober
+from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.training.loop.trial import run_trial
 
 TINY: dict[str, Any] = {"data.subset": 200, "batch.micro": 16, "budget.steps": 12, "optimizer.name": "adamw"}
@@ -134,7 +135,7 @@ def test_a_shape_counts_two_micro_batches_for_any_more() -> None:
     assert shape_with({"batch.accumulation": 2}) == shape_with({"batch.accumulation": 8})
     assert shape_with({"batch.micro": 32, "batch.global": 48}) == shape_with({"batch.micro": 32, "batch.global": 200})
     assert shape_with({"batch.micro": 32}) == shape_with({"batch.micro": 32, "batch.global": 32})
-    assert num_micro_batches(config(batch__schedule="linear", batch__schedule_factor=4.0)) == 4
+    assert largest_accumulation(config(batch__schedule="linear", batch__schedule_factor=4.0)) == 4
     assert shape_with({"batch.micro": 32}).group == shape_with({"batch.micro": 64, "batch.accumulation": 4}).group
 
 
@@ -289,7 +290,9 @@ def test_the_frame_of_a_study_shows_the_probes_it_used(tmp_path: Path) -> None:
 
 def inline_prober(**plan: Any) -> Prober:
     executor = QueryableExecutor(InlineExecutor("cpu"))
-    return Prober(executor.ask, ProbePlan("cpu", str(executor.describe()["device"]), **plan))
+    return Prober(
+        executor.run_query, ProbeSettings(device="cpu", device_class=str(executor.describe()["device"]), **plan)
+    )
 
 
 def test_a_prober_probes_once_and_then_knows() -> None:
@@ -299,15 +302,15 @@ def test_a_prober_probes_once_and_then_knows() -> None:
     assert first.is_complete
     assert prober.find(wanted.model_copy(update={"seed": 3})) is first
     assert prober.find(build_config(TINY | {"batch.micro": 32}, "test")) is None
-    assert prober.valid() == [first]
+    assert prober.list_valid() == [first]
     assert list(prober.used.values()) == [first]
 
 
 def test_a_probe_above_the_limit_does_not_fit_though_it_ran(tmp_path: Path) -> None:
     with closing(open_book(tmp_path)) as book:
         executor = QueryableExecutor(InlineExecutor("cpu"))
-        plan = ProbePlan("cpu", str(executor.describe()["device"]), memory_limit_bytes=1000)
-        probe = Prober(executor.ask, plan, book).probe(build_config(TINY, "test"), 0.02)
+        plan = ProbeSettings(device="cpu", device_class=str(executor.describe()["device"]), memory_limit_bytes=1000)
+        probe = Prober(executor.run_query, plan, book).probe(build_config(TINY, "test"), 0.02)
         assert (probe.outcome, probe.error) == (
             "not_fitting",
             f"a peak of {probe.peak_memory_bytes} bytes, above the limit of 1000",
@@ -317,11 +320,11 @@ def test_a_probe_above_the_limit_does_not_fit_though_it_ran(tmp_path: Path) -> N
 
 
 def test_a_child_with_a_limit_is_refused_the_memory_instead_of_taking_it() -> None:
-    executor = ProcessExecutor(["cpu"], None, "executor_runners:takes_two_gibibytes", modules=())
+    executor = ProcessExecutor(["cpu"], program=WorkerProgram("executor_runners:takes_two_gibibytes", modules=()))
     with QueryableExecutor(executor) as consulted:
         task = TrialTask(number=0, config=TrialConfig(), device="cpu")
-        assert consulted.ask(task).outcome == "complete"
-        assert consulted.ask(replace(task, memory_limit_bytes=64 << 20)).outcome == "out_of_memory"
+        assert consulted.run_query(task).outcome == "complete"
+        assert consulted.run_query(replace(task, memory_limit_bytes=64 << 20)).outcome == "out_of_memory"
 
 
 def test_the_machine_has_memory() -> None:
@@ -329,11 +332,11 @@ def test_the_machine_has_memory() -> None:
 
 
 def test_what_trials_say_while_an_answer_is_awaited_is_not_lost() -> None:
-    executor = ProcessExecutor(["cpu", "cpu"], None, "executor_runners:complete", modules=())
+    executor = ProcessExecutor(["cpu", "cpu"], program=WorkerProgram("executor_runners:complete", modules=()))
     with QueryableExecutor(executor) as consulted:
         consulted.start(TrialTask(number=5, config=TrialConfig()))
         for _ in range(3):
-            assert consulted.ask(TrialTask(number=0, config=TrialConfig())).outcome == "complete"
+            assert consulted.run_query(TrialTask(number=0, config=TrialConfig())).outcome == "complete"
         said = []
         while not (said and isinstance(said[-1][1], Ending)):
             said += consulted.poll(5.0)

@@ -16,11 +16,13 @@ from records_factory import make_spec
 from sweep.analysis.statistics.extrapolation import NUM_NEAREST, CurveFamily
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, flatten
+from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.pruners.front_pruner import FrontPruner, make_pruner
 from sweep.search.samplers.candidate_points import point_key
@@ -185,8 +187,8 @@ def run(store: Store, trials: int, pruner: str = "front") -> None:
     spec = table_spec(sampler="qmc", trials=trials, pruner=pruner, confirm={"max_configurations": 2, "seeds": 1})
     if store.load_spec(spec.name) is None:
         store.create_study(spec)
-    executor = InlineExecutor("cpu", "test_pruning:curves", "tuner_runners:describe")
-    plan = Plan(key_of=TrialConfig.model_dump_json, find=lambda _key, _needed: None)
+    executor = InlineExecutor("cpu", WorkerProgram("test_pruning:curves", "tuner_runners:describe"))
+    plan = RunPlan(key_of=TrialConfig.model_dump_json)
     with executor, closing(Mirror(store.url, spec)) as mirror:
         tuner = Tuner(spec, store, executor, mirror, plan)
         for _ in tuner.run():

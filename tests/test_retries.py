@@ -11,15 +11,17 @@ from torch import distributed as dist
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import WorkerProgram
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending
 from sweep.records.store.store import Store, open_store
 from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import AttemptEnded, Event, Stopped
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.training.data.feeders import _handed_over
-from sweep.training.outcomes import LeftError, cause_of, classify
+from sweep.training.outcomes import PreemptedError, classify_error, find_cause
 
 
 def small(**fields: Any) -> StudySpec:
@@ -37,10 +39,10 @@ def run(store: Store, spec: StudySpec, runner: str, folder: Path, **plan: Any) -
     """Runs the study to its end, each attempt in a process of its own."""
     if store.load_spec(spec.name) is None:
         store.create_study(spec)
-    executor = ProcessExecutor(["cpu"], folder / "logs", f"tuner_runners:{runner}", modules=())
-    settings = {"key_of": TrialConfig.model_dump_json, "find": lambda *_: None, "checkpoint_root": folder, **plan}
+    executor = ProcessExecutor(["cpu"], folder / "logs", WorkerProgram(f"tuner_runners:{runner}", modules=()))
+    settings = {"key_of": TrialConfig.model_dump_json, "checkpoint_root": folder, **plan}
     mirror = Mirror(store.database.url, spec)
-    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, Plan(**settings)).run()) as events:
+    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, RunPlan(**settings)).run()) as events:
         return list(events)
 
 
@@ -89,7 +91,7 @@ def test_where_every_attempt_is_lost_at_once_the_study_stops_after_five(store: S
     assert causes(store, 0) + causes(store, 1) == ["SIGKILL"] * 5
     assert isinstance(events[-1], Stopped)
     assert events[-1].is_failure
-    assert "5 attempts running were lost in the same way: SIGKILL. Mend that" in events[-1].reason
+    assert "5 attempts in a row were lost in the same way: SIGKILL. Fix that" in events[-1].reason
     run(store, small(trials=2), "killed_at_first", tmp_path)  # mended, the same command goes on with the open one
     assert [record.outcome for record in store.trial_records("s")] == ["crashed", "complete"]
 
@@ -125,20 +127,20 @@ def test_a_trials_limit_holds_over_its_attempts(store: Store, tmp_path: Path) ->
         (RuntimeError("CUDA out of memory. NCCL error"), "out_of_memory", ""),
         (ValueError("DataLoader worker (pid 31) says a plug-in"), "crashed", ""),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "crashed", ""),
-        (LeftError("asked to leave"), "cancelled", "left"),
+        (PreemptedError("asked to leave"), "cancelled", "left"),
     ],
 )
 def test_what_is_said_tells_whose_fault_it_is(error: Exception, outcome: str, cause: str) -> None:
-    assert (classify(error), cause_of(error)) == (outcome, cause)
+    assert (classify_error(error), find_cause(error)) == (outcome, cause)
 
 
 def test_lost_attempts_and_crashes_are_counted_apart() -> None:
     breaker = CircuitBreaker(make_spec(), has_complete=True)
     for cause in ("SIGKILL", "SIGKILL", "", "SIGKILL", "stalled", "stalled", "stalled", "stalled"):
-        breaker.hear(TrialConfig(), Ending(outcome="crashed", error="killed by SIGKILL", cause=cause))
+        breaker.record_ending(TrialConfig(), Ending(outcome="crashed", error="killed by SIGKILL", cause=cause))
         assert breaker.reason == ""
-    breaker.hear(TrialConfig(), Ending(outcome="crashed", cause="stalled"))
-    assert breaker.reason == "5 attempts running were lost in the same way: stalled. Mend that"
+    breaker.record_ending(TrialConfig(), Ending(outcome="crashed", cause="stalled"))
+    assert breaker.reason == "5 attempts in a row were lost in the same way: stalled. Fix that"
 
 
 def test_a_data_worker_lost_amid_handing_over_is_the_machines_fault() -> None:
@@ -150,4 +152,4 @@ def test_a_data_worker_lost_amid_handing_over_is_the_machines_fault() -> None:
     next(batches)
     with pytest.raises(RuntimeError) as caught:
         next(batches)
-    assert cause_of(caught.value) == "data_worker_lost"
+    assert find_cause(caught.value) == "data_worker_lost"

@@ -12,10 +12,12 @@ from records_factory import make_spec
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec, differences
 from sweep.config.trial_config import flatten
+from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.store.store import open_store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
 
@@ -108,10 +110,10 @@ def test_a_study_without_it_is_the_study_that_it_was() -> None:
 
 def test_a_study_through_the_tuner_gives_each_batch_size_its_trials(tmp_path: Path) -> None:
     spec = retuning(trials=12, confirm={"max_configurations": 0, "seeds": 0})
-    executor = InlineExecutor("cpu", "tuner_runners:formula", "tuner_runners:describe")
+    executor = InlineExecutor("cpu", WorkerProgram("tuner_runners:formula", "tuner_runners:describe"))
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
         store.create_study(spec)
-        plan = Plan(key_of=lambda config: config.model_dump_json(), find=lambda _key, _needed: None)
+        plan = RunPlan(key_of=lambda config: config.model_dump_json())
         with executor, closing(Mirror(store.url, spec)) as mirror:
             for _ in Tuner(spec, store, executor, mirror, plan).run():
                 pass

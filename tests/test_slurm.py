@@ -15,11 +15,13 @@ from fake_slurm import FakeSlurm
 
 from sweep import load_frames
 from sweep.config.errors import InputError
-from sweep.config.study import build_study
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.slurm import jobs
 from sweep.executors.slurm.job import run_job
-from sweep.executors.slurm.job_files import Tail, append_lines
+from sweep.executors.slurm.job_files import LineReader
+from sweep.executors.slurm.protocol import JOB_REQUESTS, JobRequest
 from sweep.executors.slurm.slurm_cluster import make_cluster
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings
@@ -27,7 +29,8 @@ from sweep.executors.table import ExecutorSettings, check_executor
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.attempts import Attempt
-from sweep.search.loop.session import Options, run_study
+from sweep.search.loop.options import Options
+from sweep.search.loop.session import run_study
 from sweep.training.plugins import load_plugin
 
 pytest.importorskip("submitit")
@@ -40,7 +43,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlu
     made = FakeSlurm(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(jobs, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(jobs, "QUERY_SECONDS", 0.3)
     yield made
     made.close()
 
@@ -52,8 +55,8 @@ def make(cluster: FakeSlurm, tmp_path: Path) -> Iterator[Make]:
 
     def build(runner: str, log_dir: Path | None = None, describer: str = "describe", **settings: Any) -> SlurmExecutor:
         asked = SlurmSettings(**{"gpus_per_node": 0, "jobs": 1, **settings})
-        names = (f"executor_runners:{runner}", f"executor_runners:{describer}")
-        made.append(SlurmExecutor(tmp_path / "jobs", "sweep-test", asked, "auto", log_dir, *names, modules=()))
+        program = WorkerProgram(f"executor_runners:{runner}", f"executor_runners:{describer}", ())
+        made.append(SlurmExecutor(tmp_path / "jobs", "sweep-test", asked, "auto", log_dir, program))
         return made[-1]
 
     yield build
@@ -167,8 +170,8 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
     assert len({job_id.partition("_")[0] for job_id in cluster.jobs()}) == 1, "one array"
     with pytest.raises(RuntimeError, match="are running"):
         executor.start(task(4))
-    executor.ask_to_leave(1)
-    executor.ask_to_leave(99)
+    executor.preempt(1)
+    executor.preempt(99)
     assert ending_of(executor, 1).cause == "left"
     executor.stop(2)
     executor.stop(2)
@@ -184,7 +187,18 @@ def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     folder.mkdir()
     (folder / "claim-0").touch()
-    run_job(json.dumps({"folder": str(folder), "nodes": 1}))
+    request = JobRequest(
+        run="run",
+        folder=str(folder),
+        path=(),
+        log_dir=None,
+        program=PROGRAM,
+        stale_seconds=1.0,
+        num_nodes=1,
+        num_gpus=0,
+        task=None,
+    )
+    run_job(JOB_REQUESTS.encode(request).decode())
     assert [path.name for path in folder.iterdir()] == ["claim-0"]
 
 
@@ -199,10 +213,10 @@ def test_waiting_in_the_queue_takes_none_of_a_trials_time(make: Make, cluster: F
     assert set(beats) == {Heartbeat(is_queued=True)}
     cluster.release()
     assert ending_of(executor, 12).outcome == "complete"
-    attempt = Attempt(TrialRecord(0, "search", {}), 1, started=0.0, limit_seconds=10.0)
-    attempt.hear(beats[0], now=1000.0)
+    attempt = Attempt(record=TrialRecord(0, "search", {}), number=1, started=0.0, limit_seconds=10.0)
+    attempt.update(beats[0], now=1000.0)
     assert (attempt.started, attempt.deadline) == (1000.0, 1010.0)
-    attempt.hear(Heartbeat(), now=1005.0)
+    attempt.update(Heartbeat(), now=1005.0)
     assert attempt.started == 1000.0
 
 
@@ -235,7 +249,7 @@ def test_a_cluster_that_takes_no_jobs_is_asked_again(
 
 def test_what_the_cluster_refuses_at_first_is_the_users_to_mend(make: Make, cluster: FakeSlurm) -> None:
     cluster.refuse("invalid partition specified: gpuu")
-    with pytest.raises(InputError, match=r"no job was taken: .*invalid partition specified: gpuu; change the file"):
+    with pytest.raises(InputError, match=r"no job was accepted: .*invalid partition specified: gpuu; change the file"):
         make("complete").describe()
 
 
@@ -253,7 +267,7 @@ def test_a_job_whose_supervisor_is_silent_leaves(
 ) -> None:
     monkeypatch.setattr(jobs, "_STALE_SECONDS", 1.0)
     executor = make("leaves")
-    executor._jobs._pulse._over.set()  # a supervisor that was stopped
+    executor._jobs._heartbeat._is_over.set()  # a supervisor that was stopped
     executor.start(task())
     ending = ending_of(executor, 12)
     assert (ending.outcome, ending.cause) == ("cancelled", "left")
@@ -278,12 +292,13 @@ def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeS
 
 
 def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:
-    path, tail = tmp_path / "messages", Tail(tmp_path / "messages")
+    path, tail = tmp_path / "messages", LineReader(tmp_path / "messages")
     assert tail.read_lines() == []
     path.write_bytes(b"one\ntw")
     assert tail.read_lines() == [b"one"]
     assert tail.read_lines() == []
-    append_lines(path, [b"o", b"three"])
+    with path.open("ab") as file:
+        file.write(b"o\nthree\n")
     assert tail.read_lines() == [b"two", b"three"]
 
 

@@ -10,34 +10,32 @@ from records_factory import make_spec
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.earlier.reuse_index import ReuseIndex
 from sweep.search.loop.events import AttemptEnded, Event, Leaving, Stopped, TrialEnded, TrialReused, TrialStarted
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.seed_allocation.confirmation import candidates, front
+from sweep.search.seed_allocation.confirmation import choose_candidates, find_front
 
 
 def key_of(config: TrialConfig) -> str:
     return config.model_dump_json()
 
 
-def no_reuse(_key: str, _needed: frozenset[str]) -> None:
-    return None
-
-
 def run(
     store: Store, spec: StudySpec, runner: str = "formula", stop_after: int | None = None, **plan: Any
 ) -> list[Event]:
     """Runs the study in ``store``; closes it early after so many ended trials."""
-    executor = InlineExecutor("cpu", f"tuner_runners:{runner}", "tuner_runners:describe")
+    executor = InlineExecutor("cpu", WorkerProgram(f"tuner_runners:{runner}", "tuner_runners:describe"))
     mirror = Mirror(store.database.url, spec)
-    settings = {"key_of": key_of, "find": no_reuse, **plan}
+    settings = {"key_of": key_of, **plan}
     seen: list[Event] = []
-    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, Plan(**settings)).run()) as events:
+    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, RunPlan(**settings)).run()) as events:
         for event in events:
             seen.append(event)
             if stop_after and sum(isinstance(item, TrialEnded) for item in seen) >= stop_after:
@@ -71,8 +69,8 @@ def test_a_study_searches_then_confirms_its_front_with_fresh_seeds(store: Store,
     # every candidate gets its first fresh seed before any gets its second
     assert [record.config.seed for record in confirm] == [1, 1, 2, 2]
     chosen = {record.config.model_copy(update={"seed": 0}).model_dump_json() for record in confirm}
-    assert chosen == {record.config.model_dump_json() for record in candidates(search, spec)}
-    assert chosen <= {record.config.model_dump_json() for record in front(search, spec.objectives)}
+    assert chosen == {record.config.model_dump_json() for record in choose_candidates(search, spec)}
+    assert chosen <= {record.config.model_dump_json() for record in find_front(search, spec.objectives)}
 
 
 def test_the_test_split_is_read_for_confirmed_configurations_only(store: Store, spec: StudySpec) -> None:
@@ -95,9 +93,9 @@ def test_a_study_that_is_cut_off_goes_on_as_an_unbroken_one(store: Store, spec: 
 
 
 def test_what_runs_at_an_interruption_stays_open_and_goes_on(store: Store, spec: StudySpec, tmp_path: Path) -> None:
-    executor = InlineExecutor("cpu", "tuner_runners:endless", "tuner_runners:describe")
+    executor = InlineExecutor("cpu", WorkerProgram("tuner_runners:endless", "tuner_runners:describe"))
     mirror = Mirror(store.database.url, spec)
-    plan = Plan(key_of=key_of, find=no_reuse)
+    plan = RunPlan(key_of=key_of)
     with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, plan).run()) as events:
         for _ in range(4):
             next(events)
@@ -134,7 +132,7 @@ def test_the_deadline_holds_inside_a_trial(store: Store, spec: StudySpec) -> Non
     assert told == [
         Leaving("study_timeout", 1),
         AttemptEnded(0, "study_timeout"),
-        Stopped("its timeout has come; the same command goes on from here."),
+        Stopped("the study's timeout has passed; run the same command again to resume."),
     ]
 
 
@@ -182,7 +180,7 @@ def test_a_finite_space_ends_when_every_point_was_seen(tmp_path: Path) -> None:
         with closing(open_store(tmp_path / f"{sampler}.sqlite", create=True)) as store:
             store.create_study(spec)
             events = run(store, spec)
-            assert events[-1] == Stopped("every point of its space has been tried: 6 instead of 20.")
+            assert events[-1] == Stopped("every point of the space has been tried: 6 instead of 20.")
             points = {(r.config.batch.micro, r.config.batch.accumulation) for r in store.trial_records("s")}
             assert len(points) == len(store.trial_records("s")) == 6, sampler
 
@@ -192,7 +190,7 @@ def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: S
     with closing(open_store(tmp_path / "second.sqlite", create=True)) as second:
         second.create_study(spec)
         library = ReuseIndex([second, store])
-        events = run(second, spec, find=lambda key, needed: library.find(key, "test device", needed))
+        events = run(second, spec, find_reusable=lambda key, needed: library.find(key, "test device", needed))
         reused = [event for event in events if isinstance(event, TrialReused)]
         done = second.trial_records("s")
         complete = [record for record in done if record.outcome == "complete"]

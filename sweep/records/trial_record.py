@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
-from sweep.config.trial_config import Scalar, TrialConfig, build_config
+from sweep.config.trial_config import Scalar, TrialConfig, build_config, flatten
 from sweep.records.messages import Ending, Evaluation, Outcome, Phase
 
 
@@ -22,12 +23,21 @@ class TrialRecord:
     device: str = ""
     quality_flags: tuple[str, ...] = ()
     error: str = ""
+    made_from: TrialConfig | None = field(default=None, repr=False, compare=False)  # None where it was read back
+
+    @classmethod
+    def from_config(cls, config: TrialConfig, *, number: int, phase: Phase, trial_key: str, reused_from: str) -> Self:
+        """The record of a new trial, which keeps its configuration."""
+        values = flatten(config)
+        return cls(
+            number=number, phase=phase, values=values, trial_key=trial_key, reused_from=reused_from, made_from=config
+        )
 
     @cached_property
     def config(self) -> TrialConfig:
-        """The configuration. Validated at the first read: that takes ten times as long as reading the row, and most
-        rows are never asked."""
-        return build_config(self.values, f"record of trial {self.number}")
+        """The configuration. One that was read back is validated here, not before: validation takes ten times as long
+        as reading the row, and the configuration of most rows is never used."""
+        return self.made_from or build_config(self.values, f"record of trial {self.number}")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.config.errors import InputError
-from sweep.config.study import build_study
+from sweep.config.study_file import build_study
 from sweep.executors.base import Executor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import RayExecutor
@@ -20,8 +20,9 @@ from sweep.executors.slurm import jobs
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.records.store.store import StoreError
 from sweep.search.loop import session
-from sweep.search.loop.tuner import Plan
-from sweep.training.parent_death import die_with_parent
+from sweep.search.loop.options import Options
+from sweep.search.loop.run_plan import RunPlan
+from sweep.training.subprocesses import die_with_parent
 
 
 def _two_slots(settings: ExecutorSettings, log_dir: Path | None, *more: Any) -> Executor:
@@ -35,8 +36,8 @@ def _two_slots(settings: ExecutorSettings, log_dir: Path | None, *more: Any) -> 
 def main(about: dict[str, Any]) -> int:
     """The exit code: that of ``sweep run``."""
     session.make_executor = _two_slots
-    jobs.ASK_SECONDS = 0.5  # processes of this machine may be asked after often
-    session.Plan = partial(Plan, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
+    jobs.QUERY_SECONDS = 0.5  # processes of this machine may be asked after often
+    session.RunPlan = partial(RunPlan, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
     options = about["options"]
     if plugin := options.get("plugin"):
         from sweep.training.plugins import load_plugin
@@ -50,7 +51,7 @@ def main(about: dict[str, Any]) -> int:
     options |= {"root": Path(options["root"]), "executor": settings}
     try:
         spec = build_study(about["spec"], "the storm")
-        session.run_study(spec, session.Options(**options))
+        session.run_study(spec, Options(**options))
     except (InputError, StoreError) as error:
         print(error, file=sys.stderr, flush=True)
         return 2 if isinstance(error, InputError) else 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sweep.config.trial_config import build_config
-from sweep.search.loop.single_trial import train_one
+from sweep.search.loop.single_trial import train_trial
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +24,7 @@ def accuracies(model: str, *values: tuple[str, object]) -> list[float]:
     if model == "vit_micro":
         settings |= {"optimizer.name": "adamw", "optimizer.lr": 3e-3, "budget.epochs": 30.0}
     configs = [build_config(settings | dict(values) | {"seed": seed}, "test") for seed in SEEDS]
-    endings = [train_one(config, device="cuda") for config in configs]
+    endings = [train_trial(config, device="cuda") for config in configs]
     assert [ending.outcome for ending in endings] == ["complete"] * len(SEEDS), endings[0].error
     return [ending.measurements["val_accuracy"] for ending in endings]
 

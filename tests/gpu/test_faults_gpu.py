@@ -9,7 +9,7 @@ import torch
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
-from sweep.search.loop.single_trial import train_one
+from sweep.search.loop.single_trial import train_trial
 from sweep.training.plugins import load_plugin
 
 pytestmark = [
@@ -60,15 +60,15 @@ def test_the_trial_after_a_fault_of_the_device_is_fine(
 
 
 def test_what_the_whole_device_cannot_hold_is_an_outcome_and_leaves_nothing_behind() -> None:
-    before = train_one(config(), device="cuda")
+    before = train_trial(config(), device="cuda")
     taken = torch.cuda.memory_allocated()
     too_much = {"model__name": "vit_base", "data__subset": 65_536, "batch__micro": 65_536}
-    refused = train_one(config(**too_much), device="cuda")
+    refused = train_trial(config(**too_much), device="cuda")
     assert refused.outcome == "out_of_memory"
     assert refused.measurements["num_parameters"] > 8e7
     assert torch.cuda.memory_allocated() == taken
     for _ in range(3):
-        after = train_one(config(), device="cuda")
+        after = train_trial(config(), device="cuda")
         assert after.outcome == "complete", after.error
         peaks = [ending.measurements["peak_memory_bytes"] for ending in (after, before)]
         assert peaks[0] == pytest.approx(peaks[1], rel=0.01)

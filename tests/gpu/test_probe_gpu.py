@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from sweep.config.study import build_study
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import build_config
 from sweep.executors.table import ExecutorSettings
 from sweep.probing.micro_batch_search import MicroSearch, search_micro
 from sweep.probing.shape import with_micro
-from sweep.search.forecast.memory_gate import memory_limit_bytes
+from sweep.search.forecast.memory_gate import compute_memory_limit
+from sweep.search.loop.options import Options
 from sweep.search.loop.probe_report import open_prober
-from sweep.search.loop.session import Options, open_session
+from sweep.search.loop.session import open_session
 
 pytestmark = pytest.mark.gpu
 VALUES: dict[str, Any] = {"model.name": "resnet18", "data.name": "synthetic", "optimizer.name": "adamw"}
@@ -41,7 +42,7 @@ def test_the_limit_of_a_device_is_nine_tenths_of_its_memory(tmp_path: Path) -> N
         installed = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
         pynvml.nvmlShutdown()
         assert 0.85 * installed < limit <= 0.9 * installed
-        assert memory_limit_bytes(1000) == 900
+        assert compute_memory_limit(1000) == 900
 
 
 def test_what_the_gate_lets_through_does_not_run_out_of_memory(tmp_path: Path) -> None:

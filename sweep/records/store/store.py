@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, Table, func, select, update
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten
+from sweep.config.trial_config import TrialConfig
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS
 from sweep.records.content_key import environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
@@ -92,12 +92,15 @@ class Store:
 
     def add_trial(
         self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
-    ) -> None:
-        """Opens the row of a trial; its outcome is empty until :meth:`finish_trial`."""
-        values = flatten(config)
-        row: dict[str, Any] = {column.name: column.to_cell(values[column.path]) for column in CONFIG_COLUMNS}
+    ) -> TrialRecord:
+        """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`."""
+        record = TrialRecord.from_config(
+            config, number=number, phase=phase, trial_key=trial_key, reused_from=reused_from
+        )
+        row: dict[str, Any] = {column.name: column.to_cell(record.values[column.path]) for column in CONFIG_COLUMNS}
         row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
         self._insert(TRIALS, row)
+        return record
 
     def start_attempt(self, study: str, number: int) -> int:
         """Opens the next attempt at a trial and returns its number, from 1.

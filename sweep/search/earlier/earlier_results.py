@@ -11,8 +11,8 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten, rivals
 from sweep.records.messages import Ending
 from sweep.records.trial_record import TrialRecord
-from sweep.search.earlier.reuse_index import portable
-from sweep.search.mirror.optuna_bridge import from_optuna_params, to_optuna_params
+from sweep.search.earlier.reuse_index import keep_portable
+from sweep.search.mirror.optuna_conversion import from_optuna_params, to_optuna_params
 
 # Keys that change no figure of a training, or only by chance.
 _NO_MATTER = frozenset({"seed", "data.root", "data.workers", "data.placement"})
@@ -21,7 +21,7 @@ _JUDGED_HERE = _JUDGED | {"out_of_memory", "not_fitting", "timed_out"}
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierResult:
     """One earlier result: values by dotted path (those that are known), how it ended, what was measured.
 
     ``device`` is the class it was measured on; None where nothing says so, and then it is taken for this one.
@@ -34,7 +34,7 @@ class Earlier:
     quality_flags: tuple[str, ...] = ()
 
 
-def fitting(found: Iterable[Earlier], spec: StudySpec, place: str) -> list[Earlier]:
+def select_fitting(found: Iterable[EarlierResult], spec: StudySpec, place: str) -> list[EarlierResult]:
     """Those that lie in the study's space and were made with its base, their values brought into its form.
 
     Raises:
@@ -43,7 +43,7 @@ def fitting(found: Iterable[Earlier], spec: StudySpec, place: str) -> list[Earli
     base = {
         path: value for path, value in flatten(spec.config(next(spec.corners()))).items() if _must_agree(path, spec)
     }
-    kept: list[Earlier] = []
+    kept: list[EarlierResult] = []
     reasons: Counter[str] = Counter()
     for earlier in found:
         try:
@@ -80,7 +80,7 @@ def _whole(parameter: Parameter, value: Any) -> Any:
     return int(value) if wants_whole and isinstance(value, float) and value.is_integer() else value
 
 
-def prior_records(found: Iterable[Earlier], spec: StudySpec, device: str) -> list[TrialRecord]:
+def make_prior_records(found: Iterable[EarlierResult], spec: StudySpec, device: str) -> list[TrialRecord]:
     """As search trials that a sampler can be told, numbered below 0.
 
     Times and memory are taken over from ``device`` alone and where nothing disturbed them; so is what did not fit.
@@ -96,7 +96,7 @@ def prior_records(found: Iterable[Earlier], spec: StudySpec, device: str) -> lis
             device=device if is_here else str(earlier.device),
             quality_flags=earlier.quality_flags,
         )
-        held = portable(ending, device)
+        held = keep_portable(ending, device)
         values = {**earlier.values, "seed": spec.seed}
         number = -1 - len(records)
         records.append(TrialRecord(number, "search", values, held.outcome, held.measurements, device=held.device))

@@ -17,11 +17,11 @@ from sweep.config.errors import InputError, unknown_name
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.store.database import store_path
-from sweep.search.earlier.earlier_results import Earlier
-from sweep.search.mirror.optuna_bridge import directions, optuna_name
+from sweep.search.earlier.earlier_results import EarlierResult
+from sweep.search.mirror.optuna_conversion import list_directions, make_optuna_name
 
 
-def read_storage(url: str, study: str | None, spec: StudySpec) -> list[Earlier]:
+def read_storage(url: str, study: str | None, spec: StudySpec) -> list[EarlierResult]:
     """The finished trials of ``study`` (the only one there when absent) in the storage ``url``.
 
     Raises:
@@ -67,8 +67,8 @@ def _metric_names(study: optuna.Study, spec: StudySpec) -> Sequence[str]:
     if study.metric_names is not None:
         return study.metric_names
     theirs = [direction.name.lower() for direction in study.directions]
-    if theirs != directions(spec):
-        ours = ", ".join(f"{name} {way}" for name, way in zip(spec.objectives, directions(spec), strict=True))
+    if theirs != list_directions(spec):
+        ours = ", ".join(f"{name} {way}" for name, way in zip(spec.objectives, list_directions(spec), strict=True))
         raise InputError(
             f"--warm-start: the study {study.study_name!r} in Optuna's storage does not name its metrics, and its "
             f"directions are {', '.join(theirs)}, not those of this study ({ours}); call study.set_metric_names first."
@@ -82,7 +82,7 @@ def _keys(spec: StudySpec) -> dict[str, tuple[str, bool]]:
     keys = {path.rpartition(".")[2]: (path, False) for path in spec.space if ends.count(path.rpartition(".")[2]) == 1}
     for path, parameter in spec.space.items():
         keys[path] = (path, False)
-        keys[optuna_name(path, parameter)] = (path, parameter.log2 is not None)
+        keys[make_optuna_name(path, parameter)] = (path, parameter.log2 is not None)
     return keys
 
 
@@ -90,7 +90,7 @@ def _is_judged(trial: FrozenTrial) -> bool:
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-def _earlier(trial: FrozenTrial, names: Sequence[str], keys: Mapping[str, tuple[str, bool]]) -> Earlier:
+def _earlier(trial: FrozenTrial, names: Sequence[str], keys: Mapping[str, tuple[str, bool]]) -> EarlierResult:
     values: dict[str, Any] = {}
     for name, value in trial.params.items():
         if name in keys:
@@ -99,7 +99,7 @@ def _earlier(trial: FrozenTrial, names: Sequence[str], keys: Mapping[str, tuple[
     measured = dict(zip(names, trial.values or (), strict=False))
     known = {name: value for name, value in measured.items() if name in METRICS}
     if trial.state == TrialState.PRUNED:
-        return Earlier(values, "pruned", {})
+        return EarlierResult(values, "pruned", {})
     if any(excess > 0 for excess in trial.constraints.values()):  # the values are placeholders
-        return Earlier(values, trial.user_attrs.get("outcome", "not_fitting"), {})
-    return Earlier(values, "complete", known)
+        return EarlierResult(values, trial.user_attrs.get("outcome", "not_fitting"), {})
+    return EarlierResult(values, "complete", known)

@@ -22,12 +22,12 @@ _log = logging.getLogger(__name__)
 ASIDE = ".aside-"  # in the name of a folder that --fresh has set aside
 
 
-def study_files(root: Path) -> list[Path]:
+def list_study_files(root: Path) -> list[Path]:
     """The stores of the studies under ``root``, without those set aside."""
     return sorted(path for path in root.glob("*/study.sqlite") if ASIDE not in path.parent.name)
 
 
-def reuse_files(paths: Sequence[Path]) -> list[Path]:
+def list_reuse_files(paths: Sequence[Path]) -> list[Path]:
     """The stores behind ``--reuse``: of each path that of the study there, or those of the studies under it.
 
     Raises:
@@ -35,14 +35,14 @@ def reuse_files(paths: Sequence[Path]) -> list[Path]:
     """
     files: list[Path] = []
     for path in paths:
-        found = [path / "study.sqlite"] if (path / "study.sqlite").exists() else study_files(path)
+        found = [path / "study.sqlite"] if (path / "study.sqlite").exists() else list_study_files(path)
         if not found:
             raise InputError(f"--reuse {path}: no study there; give a study's folder or a folder of studies.")
         files.extend(found)
     return files
 
 
-def open_library(own: Store | None, root: Path, own_file: Path | None, more: Sequence[Path]) -> "ReuseIndex":
+def open_reuse_index(own: Store | None, root: Path, own_file: Path | None, more: Sequence[Path]) -> "ReuseIndex":
     """The records to take trials from: the study's own, those of all studies under ``root``, and ``more`` (study
     folders or roots).
 
@@ -50,14 +50,14 @@ def open_library(own: Store | None, root: Path, own_file: Path | None, more: Seq
         InputError: a path of ``more`` holds no study. A study under the root that cannot be read is left out.
     """
     stores = [own] if own else []
-    for path in study_files(root):
+    for path in list_study_files(root):
         if own_file is not None and path.resolve() == own_file.resolve():
             continue
         try:
             stores.append(open_store(path, read_only=True))
         except InputError as error:
             _log.warning("no reuse from %s: %s", path, error)
-    stores.extend(open_store(file, read_only=True) for file in reuse_files(more))
+    stores.extend(open_store(file, read_only=True) for file in list_reuse_files(more))
     return ReuseIndex(stores, num_borrowed=1 if own else 0)
 
 
@@ -76,7 +76,7 @@ class ReuseIndex:
             found = store.find_by_keys([key]).get(key)
             if found is None:
                 continue
-            ending = portable(found.ending, device)
+            ending = keep_portable(found.ending, device)
             if wanted <= ending.measurements.keys():
                 return replace(found, ending=ending, evaluations=_portable_curve(found, device))
         return None
@@ -87,7 +87,7 @@ class ReuseIndex:
             store.close()
 
 
-def portable(ending: Ending, device: str) -> Ending:
+def keep_portable(ending: Ending, device: str) -> Ending:
     """What of ``ending`` holds on ``device``: everything on the device class it was measured on, save times where a
     quality flag says that the device was disturbed; on another what does not depend on the device."""
     is_same = ending.device == device
@@ -96,7 +96,7 @@ def portable(ending: Ending, device: str) -> Ending:
     kept = {
         name: value
         for name, value in ending.measurements.items()
-        if not METRICS[name].is_of_a_device or (is_same and METRICS[name].unit == "bytes")
+        if not METRICS[name].is_of_a_device or (is_same and METRICS[name].is_memory)
     }
     return replace(ending, measurements=kept, bottleneck="")
 

@@ -26,27 +26,27 @@ from sweep.records.messages import OUTCOMES
 from sweep.records.store.database import store_path
 from sweep.records.store.schema import VERSIONS
 from sweep.records.trial_record import TrialRecord
-from sweep.search.earlier.earlier_results import Earlier, fitting
+from sweep.search.earlier.earlier_results import EarlierResult, select_fitting
 from sweep.search.earlier.optuna_storage import read_storage
-from sweep.search.earlier.reuse_index import study_files
+from sweep.search.earlier.reuse_index import list_study_files
 
 _TABLES = (".parquet", ".csv")
 
 
-def read_earlier(place: str, spec: StudySpec) -> list[Earlier]:
+def read_earlier(place: str, spec: StudySpec) -> list[EarlierResult]:
     """What there is at ``place`` for ``spec`` to learn from.
 
     Raises:
         InputError: nothing is there, it cannot be read, or nothing of it fits the study.
     """
     where, _, study = place.partition("#")
-    return fitting(_read(where, study or None, spec), spec, shown(place))
+    return select_fitting(_read(where, study or None, spec), spec, shown(place))
 
 
-def _read(where: str, study: str | None, spec: StudySpec) -> list[Earlier]:
+def _read(where: str, study: str | None, spec: StudySpec) -> list[EarlierResult]:
     path = None if "://" in where else Path(where)
     if path is None or path.suffix not in _TABLES:
-        if path is not None and path.is_dir() and not is_export(path) and (files := study_files(path)):
+        if path is not None and path.is_dir() and not is_export(path) and (files := list_study_files(path)):
             return [earlier for file in files for earlier in _of_store(str(file), study)]
         if path is not None and path.is_dir():
             return _of_store(where, study)
@@ -75,16 +75,16 @@ def _is_ours(where: str) -> bool:
         raise InputError(f"--warm-start: the database cannot be opened: {cause}.") from None
 
 
-def _of_store(where: str, study: str | None) -> list[Earlier]:
+def _of_store(where: str, study: str | None) -> list[EarlierResult]:
     return [_of_record(record) for record in records_of_frame(load_frames(where, study).trials)]
 
 
-def _of_record(record: TrialRecord) -> Earlier:
+def _of_record(record: TrialRecord) -> EarlierResult:
     outcome = record.outcome or "running"
-    return Earlier(record.values, outcome, record.measurements, record.device, record.quality_flags)
+    return EarlierResult(record.values, outcome, record.measurements, record.device, record.quality_flags)
 
 
-def _of_table(path: Path, spec: StudySpec) -> Iterator[Earlier]:
+def _of_table(path: Path, spec: StudySpec) -> Iterator[EarlierResult]:
     frame = _read_table(path)
     columns = {str(name): cells_of(frame[name]) for name in frame}
     plain = {name.removeprefix(CONFIG_PREFIX): cells for name, cells in columns.items()}
@@ -97,14 +97,14 @@ def _of_table(path: Path, spec: StudySpec) -> Iterator[Earlier]:
         yield _of_row(dict(zip(plain, cells, strict=True)), path)
 
 
-def _of_row(row: Mapping[str, Any], path: Path) -> Earlier:
+def _of_row(row: Mapping[str, Any], path: Path) -> EarlierResult:
     outcome = row.get("outcome") or "complete"
     if outcome not in OUTCOMES:
         raise InputError(f"--warm-start {path}: {unknown_name('outcome', str(outcome), OUTCOMES)}")
     measured = {name: _number(row[name], name, path) for name in METRICS if row.get(name) is not None}
     values = {name: value for name, value in row.items() if value is not None}
     flags = tuple(filter(None, str(row.get("quality_flags") or "").split(",")))
-    return Earlier(values, outcome, measured, row.get("device"), flags)
+    return EarlierResult(values, outcome, measured, row.get("device"), flags)
 
 
 def _number(value: Any, name: str, path: Path) -> float | int:

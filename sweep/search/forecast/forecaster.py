@@ -1,65 +1,91 @@
-"""What a study knows of its configurations before it trains them: probes, costs, the gate, the forecast."""
+"""The predictions for a study before it trains: probes, costs, the memory gate, the forecast."""
 
-from typing import Any, final
+import time
+from collections.abc import Sequence
+from typing import final
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
-from sweep.probing.shape import Shape
+from sweep.probing.shape import Shape, shape_of
 from sweep.records.probe_records import ProbeBook
 from sweep.records.store.store import Store
-from sweep.search.forecast.memory_breakdown import estimate_trained
-from sweep.search.forecast.memory_gate import MemoryGate, largest_micro, memory_limit_bytes
-from sweep.search.forecast.prober import ProbePlan, Prober
-from sweep.search.forecast.remaining_work import PlannedTrials, outlook_of
+from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast.memory_gate import MemoryGate, compute_memory_limit, find_largest_micro
+from sweep.search.forecast.probe_selection import select_shapes
+from sweep.search.forecast.prober import Prober, ProbeSettings
+from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
 from sweep.search.forecast.study_forecast import Forecast, make_forecast
 from sweep.search.forecast.trial_cost import CostModel
+
+# Limits of the memory estimates that are made for the report after the last trial.
+_REPORT_SHARE = 0.02  # of the time that the trials took
+_MAX_REPORT_SECONDS = 10.0
+_ESTIMATE_SECONDS = 0.5  # of one estimate, usually
+_MAX_REPORT_SHAPES = 16
 
 
 @final
 class Forecaster:
-    """Made once for a study's run; ``machine`` is what the executor says of itself."""
+    """Made once for a run of a study; the executor describes the machine."""
 
     def __init__(
         self,
         spec: StudySpec,
         executor: QueryableExecutor,
         book: ProbeBook | None,
-        machine: dict[str, Any],
+        *,
         device: str = "auto",
         plugin: str | None = None,
     ) -> None:
         self._spec = spec
         self._slots = executor.slots
-        limit = memory_limit_bytes(int(machine.get("device_memory_bytes", 0)))
-        self.prober = Prober(executor.ask, ProbePlan(device, str(machine["device"]), plugin, limit), book)
-        self.costs = CostModel(self.prober.valid())
+        machine = executor.describe()
         self.device_class = str(machine["device"])
-        self.gate = MemoryGate(limit, self._predict_bytes, largest_micro(spec))
+        limit_bytes = compute_memory_limit(int(machine.get("device_memory_bytes", 0)))
+        settings = ProbeSettings(
+            device=device, device_class=self.device_class, plugin=plugin, memory_limit_bytes=limit_bytes
+        )
+        self.prober = Prober(executor.run_query, settings, book)
+        self.cost_model = CostModel(self.prober.list_valid())
+        self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec))
 
-    def forecast(self, ahead: PlannedTrials) -> Forecast:
-        """What is to be expected of the rest of the study; probes a few shapes where that is worth it."""
-        outlook = outlook_of(self._spec, ahead, self._slots)
-        return make_forecast(outlook, self.costs, self.prober.find, self.prober.probe, self.gate)
+    def forecast(self, planned: PlannedTrials) -> Forecast:
+        """The forecast of the rest of the study; probes a few shapes where that is worth its time."""
+        work = estimate_remaining_work(self._spec, planned, self._slots)
+        return make_forecast(work, self.cost_model, self.prober.find, self.prober.probe, self.memory_gate)
 
-    def keep_in(self, store: Store) -> None:
-        """Puts the probes that were used, and what was estimated, into the study's own records."""
+    def save_probes(self, store: Store) -> None:
+        """Records the probes that were used, and the estimates, with the study."""
         book = ProbeBook(store, self._spec.name)
         earlier = {probe.shape_key: probe for probe in book.of_device(self.device_class)}
-        used, forecasts = self.prober.used, self.prober.forecasts
-        for key in dict.fromkeys((*used, *forecasts)):
-            # a probe tells more than an estimate, and does not take its place
-            best = used.get(key) or earlier.get(key) or forecasts[key]
-            book.keep(best.with_forecast_of(forecasts.get(key) or earlier.get(key) or best))
+        used, estimates = self.prober.used, self.prober.estimates
+        for key in dict.fromkeys((*used, *estimates)):
+            # a probe has more facts than an estimate, which does not replace it
+            best = used.get(key) or earlier.get(key) or estimates[key]
+            book.keep(best.with_forecast_of(estimates.get(key) or earlier.get(key) or best))
 
-    def explain_memory(self, store: Store) -> None:
-        """Has the memory of what was trained estimated by what it is for, as far as there is time; for the report."""
+    def estimate_breakdowns(self, store: Store) -> None:
+        """Estimates what the memory of the trained shapes consists of, for the report: one configuration of each shape,
+        within a fiftieth of the time that the trials took. No trial may be running."""
         book = ProbeBook(store, self._spec.name)
-        known = {Shape.from_text(probe.shape) for probe in book.of_device(self.device_class) if probe.forecast}
-        estimate_trained(store.trial_records(self._spec.name), known, self.prober.estimate_peak_memory_bytes)
-        self.keep_in(store)
+        estimated = {Shape.from_text(probe.shape) for probe in book.of_device(self.device_class) if probe.forecast}
+        records = store.trial_records(self._spec.name)
+        until = time.monotonic() + _report_seconds(records)
+        # where the micro batch was found while training, the shape is not that of the configuration
+        trained = [each.config for each in records if each.outcome == "complete" and each.config.batch.micro != "auto"]
+        for config in select_shapes(trained)[:_MAX_REPORT_SHAPES]:
+            if time.monotonic() + _ESTIMATE_SECONDS > until:
+                break
+            if shape_of(config) not in estimated:
+                self.prober.estimate_peak_memory_bytes(config)
+        self.save_probes(store)
 
     def _predict_bytes(self, config: TrialConfig) -> int | None:
-        # what was measured goes before what is estimated
-        measured = self.costs.predict_peak_memory_bytes(config)
+        measured = self.cost_model.predict_peak_memory_bytes(config)
         return self.prober.estimate_peak_memory_bytes(config) if measured is None else measured
+
+
+def _report_seconds(records: Sequence[TrialRecord]) -> float:
+    spent = sum(float(each.measurements.get("total_seconds", 0.0)) for each in records if not each.reused_from)
+    return min(_REPORT_SHARE * spent, _MAX_REPORT_SECONDS)

@@ -1,4 +1,4 @@
-"""Probes and estimates as the supervisor has them: taken from the records where they are there, else asked for."""
+"""Probes and estimates for the supervisor: taken from the records where they are there, else made by the executor."""
 
 import contextlib
 import logging
@@ -10,19 +10,19 @@ from typing import final
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
-from sweep.probing.shape import Shape, micro_batch, probed_config, shape_key, shape_of
+from sweep.probing.shape import Shape, probed_config, shape_key, shape_of
 from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
 from sweep.records.probe_records import ProbeBook, ProbeRecord, forecast_record, open_book, probe_record
 from sweep.records.store.store import StoreError
 
 _log = logging.getLogger(__name__)
-Ask = Callable[[Task], Ending]
+RunQuery = Callable[[Task], Ending]
 
 
-@dataclass(frozen=True)
-class ProbePlan:
-    """What every question has in common. ``device`` as a task names it, ``device_class`` as records do."""
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings:
+    """The settings of all probes. ``device`` is the name in a task, ``device_class`` that in the records."""
 
     device: str
     device_class: str
@@ -32,21 +32,19 @@ class ProbePlan:
 
 @final
 class Prober:
-    """Looks shapes up and has the others probed by ``ask``; ``book`` keeps them for every study of a root."""
+    """Looks shapes up in ``book``, which all studies of a root share, and has ``run_query`` probe the others."""
 
-    def __init__(self, ask: Ask, plan: ProbePlan, book: ProbeBook | None = None) -> None:
-        self._ask = ask
-        self._plan = plan
-        self._book = book
-        self._code = code_digest([Path(plan.plugin)] if plan.plugin else [])
-        kept = book.of_device(plan.device_class) if book else []
-        self._known = {probe.shape_key: probe for probe in kept}
+    def __init__(self, run_query: RunQuery, settings: ProbeSettings, book: ProbeBook | None = None) -> None:
+        self._run_query, self._settings, self._book = run_query, settings, book
+        self._code = code_digest([Path(settings.plugin)] if settings.plugin else [])
+        recorded = book.of_device(settings.device_class) if book else []
+        self._known = {probe.shape_key: probe for probe in recorded}
         self._has_warned = False
-        self.used: dict[str, ProbeRecord] = {}  # by shape key, what this one handed out
-        self.forecasts: dict[str, ProbeRecord] = {}  # by shape key, what was estimated without running anything
+        self.used: dict[str, ProbeRecord] = {}  # by shape key, the probes that were returned
+        self.estimates: dict[str, ProbeRecord] = {}  # by shape key, the estimates that were made
 
-    def valid(self) -> list[ProbeRecord]:
-        """The known probes that today's code would make again."""
+    def list_valid(self) -> list[ProbeRecord]:
+        """The known probes that were made by the present code."""
         return [probe for key, probe in self._known.items() if key == self._key(Shape.from_text(probe.shape))]
 
     def find(self, config: TrialConfig) -> ProbeRecord | None:
@@ -58,46 +56,48 @@ class Prober:
         return self._known[key]
 
     def probe(self, config: TrialConfig, timed_seconds: float) -> ProbeRecord:
-        """Probes the shape of ``config`` now, and keeps what it told."""
+        """Probes the shape of ``config`` now, and records the result."""
         shape = shape_of(config)
-        ending, launch_seconds = self._run(probed_config(config), timed_seconds)
-        record = probe_record(self._key(shape), shape.text, micro_batch(config), ending, launch_seconds)
+        ending, launch_seconds = self._run_probe(probed_config(config), timed_seconds)
+        record = probe_record(self._key(shape), shape.text, config.micro_batch, ending, launch_seconds)
         self._known[record.shape_key] = self.used[record.shape_key] = record
         if self._book and record.outcome != "crashed":
             try:
                 self._book.keep(record, ending.environment)
             except StoreError as error:
-                _log.warning("a probe was not kept: %s", error)
-        return _within(record, self._plan.memory_limit_bytes)
+                _log.warning("a probe was not recorded: %s", error)
+        return _apply_limit(record, self._settings.memory_limit_bytes)
 
     def time_steps(self, config: TrialConfig, timed_seconds: float) -> Ending:
-        """Times the steps of ``config`` as they are, with all their micro batches; keeps nothing."""
-        return self._run(config, timed_seconds)[0]
+        """Times the steps of ``config`` as they are, with all their micro batches; records nothing."""
+        return self._run_probe(config, timed_seconds)[0]
 
     def estimate_peak_memory_bytes(self, config: TrialConfig) -> int | None:
         """The estimated peak of a training step of ``config``; None where it cannot be estimated."""
-        ending = self._ask(EstimateTask(number=0, config=config, device=self._plan.device, plugin=self._plan.plugin))
+        device, plugin = self._settings.device, self._settings.plugin
+        ending = self._run_query(EstimateTask(number=0, config=config, device=device, plugin=plugin))
         if ending.outcome != "complete":
             if not self._has_warned:
-                _log.warning("no estimate of memory, so nothing is held back for it: %s", _last_line(ending.error))
+                lines = ending.error.strip().splitlines()
+                _log.warning("no memory estimate, so no trial is refused for it: %s", lines[-1] if lines else "")
             self._has_warned = True
             return None
         shape = shape_of(config)
-        key, device = self._key(shape), self._plan.device_class
-        self.forecasts[key] = forecast_record(key, device, shape.text, micro_batch(config), ending.measurements)
+        key, device_class = self._key(shape), self._settings.device_class
+        self.estimates[key] = forecast_record(key, device_class, shape.text, config.micro_batch, ending.measurements)
         return int(ending.measurements["peak_memory_bytes"])
 
-    def _run(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:
+    def _run_probe(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:
         began = time.monotonic()
         task = ProbeTask(
             number=0,
             config=config,
-            device=self._plan.device,
-            plugin=self._plan.plugin,
-            memory_limit_bytes=self._plan.memory_limit_bytes,
+            device=self._settings.device,
+            plugin=self._settings.plugin,
+            memory_limit_bytes=self._settings.memory_limit_bytes,
             timed_seconds=timed_seconds,
         )
-        ending = self._ask(task)
+        ending = self._run_query(task)
         spent = float(ending.measurements.get("total_seconds", 0.0))
         return ending, max(time.monotonic() - began - spent, 0.0)
 
@@ -106,25 +106,21 @@ class Prober:
 
 
 @contextlib.contextmanager
-def shared_book(root: Path) -> Iterator[ProbeBook | None]:
-    """The book of all studies under ``root``; None, with a warning, where there can be none: probes are forgotten."""
+def open_shared_book(root: Path) -> Iterator[ProbeBook | None]:
+    """The probes that all studies under ``root`` share; None, with a warning, where they cannot be recorded."""
     try:
         book = open_book(root)
     except (InputError, StoreError, OSError) as error:
-        _log.warning("probes are not kept: %s", error)
+        _log.warning("probes are not recorded: %s", error)
         yield None
         return
     with contextlib.closing(book):
         yield book
 
 
-def _within(record: ProbeRecord, limit_bytes: int | None) -> ProbeRecord:
-    # it ran, but used more than it may
+def _apply_limit(record: ProbeRecord, limit_bytes: int | None) -> ProbeRecord:
+    """The record of a probe that completed but exceeded the memory limit does not fit."""
     if limit_bytes is None or not record.is_complete or (record.peak_memory_bytes or 0) <= limit_bytes:
         return record
     error = f"a peak of {record.peak_memory_bytes} bytes, above the limit of {limit_bytes}"
     return replace(record, outcome="not_fitting", error=error)
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[-1]

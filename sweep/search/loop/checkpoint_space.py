@@ -1,4 +1,4 @@
-"""Whether the disk has room for what a study will still write: looked at before it starts and after each trial."""
+"""Checks before a study and after each trial that there is disk space for what the study will write."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,32 +11,31 @@ from sweep.records.probe_records import ProbeRecord
 from sweep.records.store.database_errors import StoreError
 from sweep.search.forecast.prober import Prober
 
-# The last two are kept while a third is written.
-_NUM_CHECKPOINTS = 3
-_NO_QUESTION_BYTES = 8 << 30  # with so much room no model needs to be looked at
-_BYTES_OF_PARAMETER = 16  # itself, two moments of an optimizer, an average over steps
+_NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written
+_AMPLE_BYTES = 8 << 30  # with so much free space the size of a checkpoint is not estimated
+_BYTES_PER_PARAMETER = 16  # the parameter, two moments of an optimizer, an average over steps
 
 
 @final
-class Room:
-    """The room that ``folder`` must have for ``num_trials`` more trials, ``num_slots`` of them at a time."""
+class DiskSpace:
+    """The space that ``folder`` requires for ``num_trials`` more trials, ``num_slots`` of them at a time."""
 
     def __init__(self, folder: Path, num_trials: int, num_slots: int, checkpoint_bytes: Callable[[], int]) -> None:
         self._folder = folder
         self._needed_bytes = records_bytes(num_trials)
-        if free_bytes(folder) < _NO_QUESTION_BYTES:
+        if free_bytes(folder) < _AMPLE_BYTES:
             self._needed_bytes += num_slots * _NUM_CHECKPOINTS * checkpoint_bytes()
         self._least_bytes = records_bytes(0) // 2
 
     def check_before(self) -> None:
-        """Raises ``InputError`` with both figures where it will not do."""
+        """Raises ``InputError``, with both sizes, if there is too little for the study."""
         if free_bytes(self._folder) < self._needed_bytes:
             raise InputError(
                 f"{lacking(self._folder, self._needed_bytes)}Free some space, or choose another disk with --root."
             )
 
     def check_between(self) -> None:
-        """Raises ``StoreError`` where the next trial would meet a full disk."""
+        """Raises ``StoreError`` if there is too little for the next trial."""
         if free_bytes(self._folder) < self._least_bytes:
             raise StoreError(
                 f"The disk is full: {lacking(self._folder)}Free some space and run the same command again; what was "
@@ -44,20 +43,19 @@ class Room:
             )
 
 
-def largest_checkpoint_bytes(spec: StudySpec, prober: Prober) -> int:
-    """About what a checkpoint of the study's largest model takes; 0 where that cannot be known."""
-    found = []
+def estimate_checkpoint_bytes(spec: StudySpec, prober: Prober) -> int:
+    """About the size of a checkpoint of the study's largest model; 0 where it cannot be estimated."""
+    probes = []
     for values in spec.corners("model"):
         config = spec.config(next(spec.corners()) | values)
         probe = prober.find(config)
         if probe is None:
             prober.estimate_peak_memory_bytes(config)
-        found.append(probe)
-    return max((_checkpoint_bytes(probe) for probe in (*found, *prober.forecasts.values()) if probe), default=0)
+        probes.append(probe)
+    return max((_checkpoint_bytes(probe) for probe in (*probes, *prober.estimates.values()) if probe), default=0)
 
 
 def _checkpoint_bytes(probe: ProbeRecord) -> int:
-    parts = probe.forecast
-    if parts:
+    if parts := probe.forecast:
         return 2 * parts["forecast_parameter_bytes"] + parts["forecast_optimizer_bytes"]
-    return _BYTES_OF_PARAMETER * (probe.num_parameters or 0)
+    return _BYTES_PER_PARAMETER * (probe.num_parameters or 0)

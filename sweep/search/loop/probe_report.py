@@ -1,4 +1,4 @@
-"""``sweep probe``: one shape, then its micro batches, then what accumulation costs; each in a process of its own."""
+"""``sweep probe``: one shape, then its micro batches, then the cost of accumulation; each in a process of its own."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,20 +8,20 @@ from typing import Any
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
-from sweep.executors.table import check_executor, device_type, make_executor
+from sweep.executors.table import make_executor
 from sweep.probing.micro_batch_search import MicroSearch, ProbeFailedError, search_micro
 from sweep.probing.shape import shape_of, with_micro
 from sweep.records.probe_records import ProbeRecord
-from sweep.search.forecast.memory_gate import memory_limit_bytes
-from sweep.search.forecast.prober import ProbePlan, Prober, shared_book
-from sweep.search.loop.session import Options
-from sweep.training.data.data_checks import check_data, check_precision
+from sweep.search.forecast.memory_gate import compute_memory_limit
+from sweep.search.forecast.prober import Prober, ProbeSettings, open_shared_book
+from sweep.search.loop.checks import check_config
+from sweep.search.loop.options import Options
 
-ACCUMULATIONS = (1, 2, 4, 8)
+_ACCUMULATIONS = (1, 2, 4, 8)
 _TIMED_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SplitStep:
     """One global batch, taken as ``accumulation`` micro batches."""
 
@@ -31,9 +31,9 @@ class SplitStep:
     peak_memory_bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProbeReport:
-    """``search`` is None where one shape alone was asked for, or did not run at all."""
+    """What was probed. ``search`` is None where one shape alone was requested."""
 
     shape: str  # JSON
     probe: ProbeRecord
@@ -45,9 +45,9 @@ class ProbeReport:
         """As ``sweep probe --json`` prints it."""
         search = self.search
         return {
-            "probe": _plain(self.probe),
+            "probe": _make_plain(self.probe),
             "memory_limit_bytes": self.memory_limit_bytes,
-            "tried": [_plain(search.tried[size]) for size in sorted(search.tried)] if search else [],
+            "tried": [_make_plain(search.tried[size]) for size in sorted(search.tried)] if search else [],
             "largest_micro_batch": search.largest if search else None,
             "is_limited_by_memory": search.is_limited_by_memory if search else None,
             "knee_micro_batch": search.knee if search else None,
@@ -55,56 +55,60 @@ class ProbeReport:
         }
 
 
-Hear = Callable[[ProbeRecord], None]
-
-
 def check_probe(config: TrialConfig, options: Options) -> None:
-    """Refuses what cannot be probed, before anything runs.
+    """Checks whether ``config`` can be probed, before anything runs.
 
     Raises:
-        InputError: the device, the data, the precision; or a configuration of several ranks.
+        InputError: the device, the data or the precision is not there, or the configuration is of several ranks.
     """
-    check_executor(options.executor)
-    check_precision(config.precision, device_type(options.executor))
     if config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {config.distributed.world_size}: a probe is of one rank alone on a device; "
             "add --set distributed.world_size=1."
         )
-    check_data(config)
+    check_config(config, options.executor)
 
 
 @contextlib.contextmanager
 def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Prober, int]]:
-    """A prober with an executor of its own, and the memory that a probe may use: ``limit_bytes``, else nine tenths."""
+    """A prober with an executor of its own, and the memory limit of a probe: ``limit_bytes``, else nine tenths."""
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(QueryableExecutor(make_executor(options.executor, root=options.root)))
         machine = executor.describe()
-        limit = limit_bytes or memory_limit_bytes(int(machine.get("device_memory_bytes", 0)))
-        plan = ProbePlan(options.executor.device, str(machine["device"]), options.plugin, limit)
-        yield Prober(executor.ask, plan, stack.enter_context(shared_book(options.root))), limit
+        limit = limit_bytes or compute_memory_limit(int(machine.get("device_memory_bytes", 0)))
+        settings = ProbeSettings(
+            device=options.executor.device,
+            device_class=str(machine["device"]),
+            plugin=options.plugin,
+            memory_limit_bytes=limit,
+        )
+        yield Prober(executor.run_query, settings, stack.enter_context(open_shared_book(options.root))), limit
 
 
 def probe_one(prober: Prober, config: TrialConfig, limit_bytes: int) -> ProbeReport:
     """Probes the shape of ``config`` alone."""
-    return ProbeReport(shape_of(config).text, prober.probe(config, _TIMED_SECONDS), limit_bytes)
+    probe = prober.probe(config, _TIMED_SECONDS)
+    return ProbeReport(shape=shape_of(config).text, probe=probe, memory_limit_bytes=limit_bytes)
 
 
-def probe_sizes(prober: Prober, config: TrialConfig, limit_bytes: int, hear: Hear) -> ProbeReport:
-    """Probes the shape of ``config``, then other micro batches, then accumulation; ``hear`` gets every probe.
+def probe_sizes(
+    prober: Prober, config: TrialConfig, limit_bytes: int, on_probe: Callable[[ProbeRecord], None]
+) -> ProbeReport:
+    """Probes the shape of ``config``, then other micro batches, then accumulation; ``on_probe`` is called with every probe.
 
     Raises:
         ProbeFailedError: a probe failed for another reason than memory.
     """
     first = probe_one(prober, config, limit_bytes)
-    hear(first.probe)
+    on_probe(first.probe)
     if first.probe.num_train is None:
         raise ProbeFailedError(f"the probe ended as {first.probe.outcome}: {first.probe.error or ''}")
 
     def try_size(size: int) -> ProbeRecord:
         if size == first.probe.micro_batch:
             return first.probe
-        hear(probe := prober.probe(with_micro(config, size), _TIMED_SECONDS))
+        probe = prober.probe(with_micro(config, size), _TIMED_SECONDS)
+        on_probe(probe)
         return probe
 
     search = search_micro(try_size, first.probe.num_train)
@@ -113,19 +117,22 @@ def probe_sizes(prober: Prober, config: TrialConfig, limit_bytes: int, hear: Hea
 
 
 def _split_steps(prober: Prober, config: TrialConfig, global_batch: int) -> Iterator[SplitStep]:
-    """The same global batch, about the throughput knee, whole and in parts."""
-    global_batch -= global_batch % max(ACCUMULATIONS)
-    for accumulation in ACCUMULATIONS if global_batch else ():
+    """Times the same global batch, near the throughput knee, as one micro batch and as several."""
+    global_batch -= global_batch % max(_ACCUMULATIONS)
+    for accumulation in _ACCUMULATIONS if global_batch else ():
         micro = global_batch // accumulation
         ending = prober.time_steps(with_micro(config, micro, accumulation), _TIMED_SECONDS)
         if ending.outcome == "complete":
             measured = ending.measurements
             yield SplitStep(
-                accumulation, micro, float(measured["step_seconds_median"]), int(measured["peak_memory_bytes"])
+                accumulation=accumulation,
+                micro_batch=micro,
+                global_batch_seconds=float(measured["step_seconds_median"]),
+                peak_memory_bytes=int(measured["peak_memory_bytes"]),
             )
 
 
-def _plain(probe: ProbeRecord) -> dict[str, Any]:
+def _make_plain(probe: ProbeRecord) -> dict[str, Any]:
     return vars(probe) | {
         "quality_flags": ",".join(probe.quality_flags),
         "probed_at": probe.probed_at.isoformat() if probe.probed_at else None,

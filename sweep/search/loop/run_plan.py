@@ -1,4 +1,4 @@
-"""What a study's run needs beside the study."""
+"""What a run of a study requires besides the study."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,29 +14,30 @@ from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the tuner needs beside the study: how trials get their keys, and where known ones come from."""
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """How trials get their content keys, where reusable ones are looked up, the limits and the folders of a run."""
 
     key_of: Callable[[TrialConfig], str]
-    find: Callable[[str, frozenset[str]], ReusableTrial | None]
+    # of a content key and the metrics that the trial must have
+    find_reusable: Callable[[str, frozenset[str]], ReusableTrial | None] = lambda _key, _required: None
     deadline: float = float("inf")  # by the clock
     clock: Callable[[], float] = time.monotonic  # another one where time is simulated
     make_sampler: Callable[[StudySpec, Sequence[TrialRecord]], Sampler] = make_sampler
-    prior: Sequence[TrialRecord] = ()  # of other studies, for the sampler to learn from and never on this record
+    prior: Sequence[TrialRecord] = ()  # of other studies: the sampler learns from them, and they are never recorded
     device: str = "auto"
     plugin: str | None = None
-    checkpoint_root: Path | None = None  # a folder for each running trial is made there; none, no checkpoints
+    checkpoint_root: Path | None = None  # each running trial gets a folder in it; None: there are no checkpoints
     checkpoint_seconds: float = 60.0
-    gate: MemoryGate | None = None  # holds back what will not fit
-    departure: Shutdown = field(default_factory=Shutdown)
+    memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
+    shutdown: Shutdown = field(default_factory=Shutdown)
     leave_seconds: float = 30.0  # that a trial has for its step and its checkpoint when it is asked to leave
 
     @property
-    def why_leave(self) -> str:
-        """The cause for which nothing may go on; empty while there is none."""
-        return self.departure.cause or ("study_timeout" if self.clock() >= self.deadline else "")
+    def stop_cause(self) -> str:
+        """Why no trial may begin or continue; empty while there is no reason."""
+        return self.shutdown.cause or ("study_timeout" if self.clock() >= self.deadline else "")
 
     def checkpoint_dir(self, number: int) -> str | None:
-        """Where trial ``number`` writes its checkpoints; None where there are none."""
+        """The folder for the checkpoints of trial ``number``; None where there are none."""
         return None if self.checkpoint_root is None else str((self.checkpoint_root / str(number)).absolute())

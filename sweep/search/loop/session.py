@@ -1,297 +1,221 @@
-"""Opens a study's folder and runs it: the lock, the store, the check that the study is still the same, the tuner."""
+"""A session opens a study - its folder, lock, store and executor - and runs it or forecasts what is left of it."""
 
 import contextlib
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import final
 
-from sweep.config.errors import InputError, shown
-from sweep.config.study import StudySpec, differences
+from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.monitored import MonitoredExecutor, source_of
 from sweep.executors.packed.mps import mps
 from sweep.executors.packed.packed_executor import PackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
-from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type, make_executor
+from sweep.executors.table import device_type, make_executor
 from sweep.measurement.monitor import Monitor
-from sweep.records.content_key import code_digest, trial_key
 from sweep.records.probe_records import ProbeBook
-from sweep.records.store.lock import database_lock, study_lock
-from sweep.records.store.store import Store, open_store
+from sweep.records.store.store import Store
 from sweep.records.trial_record import ReusableTrial
-from sweep.search.earlier.earlier_results import Earlier, prior_records
-from sweep.search.earlier.reuse_index import ASIDE, ReuseIndex, open_library, reuse_files
+from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
+from sweep.search.earlier.reuse_index import ReuseIndex, open_reuse_index
 from sweep.search.earlier.warm_start import read_earlier
 from sweep.search.forecast.forecaster import Forecaster
-from sweep.search.forecast.prober import shared_book
+from sweep.search.forecast.prober import open_shared_book
 from sweep.search.forecast.remaining_work import PlannedTrials
 from sweep.search.forecast.study_forecast import Forecast
-from sweep.search.loop.checkpoint_space import Room, largest_checkpoint_bytes
-from sweep.search.loop.device_sharing import check_packing, pack
+from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
+from sweep.search.loop.checks import check_run
+from sweep.search.loop.content_keys import KeyMaker
+from sweep.search.loop.device_sharing import share_devices
 from sweep.search.loop.events import Event, TrialEnded
-from sweep.search.loop.shutdown import Shutdown, departure_on_signals
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.options import Options
+from sweep.search.loop.own_records import open_for_preview, open_for_writing, study_file
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
-from sweep.training.data.data_checks import check_data, check_norm, check_precision, data_digest
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a study is run, as against what it asks."""
-
-    root: Path = Path("runs")
-    store: str | None = field(default=None, repr=False)  # SQLAlchemy URL; the study's own SQLite file when absent
-    executor: ExecutorSettings = field(default_factory=ExecutorSettings)
-    fresh: bool = False
-    reuse: bool = True
-    reuse_from: Sequence[Path] = ()
-    plugin: str | None = None
-    timeout_seconds: float | None = None  # over the study's own
-    warm_start: Sequence[str] = ()  # places of earlier results that the sampler is to learn from
 
 
 @contextlib.contextmanager
-def open_session(spec: StudySpec, options: Options) -> Iterator["Session"]:
-    """The study's folder, locked, with its store open and its executor started.
+def open_session(spec: StudySpec, options: Options, *, preview: bool = False) -> Iterator["Session"]:
+    """Opens the study for a run: its folder locked, its store open, its executor started.
+
+    A ``preview`` is for a forecast alone and refuses what a run would refuse, but writes nothing except probes: there
+    is no folder, no lock and no record of the study, and it does not read earlier results.
 
     Raises:
-        InputError: the study is running elsewhere, its file changed, its data is missing, or the store is not ours.
+        InputError: what is requested is not there (:func:`sweep.search.loop.checks.check_run`), the study is running
+            elsewhere or has changed, or the store is not one of this program.
     """
-    check_options(options)
-    check_ranks(options.executor, spec.largest_world_size)
-    kind = device_type(options.executor)
-    check_inputs(spec, kind)
-    if options.executor.is_packed:
-        check_packing(spec)
-    earlier = tuple(result for place in options.warm_start for result in read_earlier(place, spec))
-    folder = options.root / spec.name
+    check_run(spec, options)
+    places = () if preview else options.warm_start
+    earlier = tuple(result for place in places for result in read_earlier(place, spec))
+    open_records = open_for_preview if preview else open_for_writing
     with contextlib.ExitStack() as stack:
-        try:
-            if options.fresh:
-                _set_aside(folder, options)
-            stack.enter_context(study_lock(folder))
-        except OSError as error:
-            reason = f"cannot be written: {error.strerror}"
-            raise InputError(f"{folder}: {reason}; choose another folder with --root.") from None
-        place = options.store or folder / "study.sqlite"
-        store = stack.enter_context(contextlib.closing(open_store(place, create=True)))
-        stack.enter_context(database_lock(store.database, spec.name))
-        _enter(spec, store, folder, options)
-        library = None
+        store = stack.enter_context(open_records(spec, options))
+        reuse_index = None
         if options.reuse:
-            own_file = folder / "study.sqlite" if options.store is None else None
-            library = stack.enter_context(
-                contextlib.closing(open_library(store, options.root, own_file, options.reuse_from))
-            )
-        environment = stack.enter_context(mps(kind if options.executor.is_packed else "cpu"))
-        trainer = make_executor(options.executor, folder / "logs", spec.largest_world_size, options.root)
-        watched = MonitoredExecutor(trainer, Monitor(source_of), _references(store, spec.name))
-        packed = (
-            PackedExecutor(watched, trainer)
-            if options.executor.is_packed and isinstance(trainer, ProcessExecutor)
-            else None
+            own_file = None if preview or options.store else study_file(spec, options)
+            reuse_index = open_reuse_index(store, options.root, own_file, options.reuse_from)
+            stack.enter_context(contextlib.closing(reuse_index))
+        executor, packed, environment = stack.enter_context(_open_executor(spec, options, None if preview else store))
+        session = Session(
+            spec=spec,
+            options=options,
+            opened_store=store,
+            reuse_index=reuse_index,
+            executor=executor,
+            probe_book=stack.enter_context(open_shared_book(options.root)),
+            earlier=earlier,
+            is_preview=preview,
         )
-        executor = stack.enter_context(QueryableExecutor(packed or watched, spec.stall_timeout))
-        book = stack.enter_context(shared_book(options.root))
-        session = Session(spec, options, folder, store, library, executor, book, earlier)
         if packed:
-            pack(spec, packed, session.foresight, environment, options.executor.per_device)
-            session.foresight.keep_in(store)
+            share_devices(spec, packed, session.forecaster, environment, options.executor.per_device)
+            session.forecaster.save_probes(session.store)
         yield session
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Session:
     """An opened study."""
 
     spec: StudySpec
     options: Options
-    folder: Path
-    store: Store
-    library: ReuseIndex | None
+    opened_store: Store | None  # None: a preview of a study that has no records
+    reuse_index: ReuseIndex | None
     executor: QueryableExecutor
-    book: ProbeBook | None
-    earlier: tuple[Earlier, ...] = ()  # what the sampler learns beforehand
+    probe_book: ProbeBook | None
+    earlier: tuple[EarlierResult, ...] = ()  # what the sampler learns from beforehand
+    is_preview: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the study."""
+        return self.options.root / self.spec.name
+
+    @property
+    def store(self) -> Store:
+        """The records of the study."""
+        assert self.opened_store is not None, "a preview of a study that has no records"
+        return self.opened_store
+
+    @property
+    def records_place(self) -> str:
+        """The argument of ``load_frames`` that reads this study."""
+        return f"{self.options.store}#{self.spec.name}" if self.options.store else str(self.folder)
 
     @cached_property
-    def foresight(self) -> Forecaster:
-        """What is known of the study's configurations beforehand; the executor is asked what machine it has."""
-        machine = self.executor.describe()
-        return Forecaster(
-            self.spec, self.executor, self.book, machine, self.options.executor.device, self.options.plugin
-        )
+    def forecaster(self) -> Forecaster:
+        """Predicts the cost of configurations on the machine of the executor."""
+        device, plugin = self.options.executor.device, self.options.plugin
+        return Forecaster(self.spec, self.executor, self.probe_book, device=device, plugin=plugin)
+
+    @cached_property
+    def key_of(self) -> KeyMaker:
+        """Makes the content keys of configurations."""
+        return KeyMaker(self.options.plugin)
 
     def forecast(self) -> Forecast:
-        """What is to be expected of the rest of the study. Probes a few shapes, and records those that it used."""
-        ahead = PlannedTrials(self.store.trial_records(self.spec.name), self._is_known, self._limit_seconds)
-        forecast = self.foresight.forecast(ahead)
-        self.foresight.keep_in(self.store)
+        """The forecast of the rest of the study. Probes a few shapes and, except in a preview, records those used."""
+        records = self.opened_store.trial_records(self.spec.name) if self.opened_store else ()
+        forecast = self.forecaster.forecast(PlannedTrials(records, self._is_reusable, self._limit_seconds))
+        if not self.is_preview:
+            self.forecaster.save_probes(self.store)
         return forecast
 
-    def _is_known(self, config: TrialConfig) -> bool:
-        return self._find(self.key_of(config), frozenset(self.spec.objectives)) is not None
+    def run(self, shutdown: Shutdown | None = None) -> Generator[Event, None, None]:
+        """Runs the study to its end, or until ``shutdown`` is requested; see
+        :class:`sweep.search.loop.tuner.Tuner`."""
+        plan = self._plan_run(shutdown or Shutdown())
+        with contextlib.closing(Mirror(self.store.database.url, self.spec)) as mirror:
+            tuner = Tuner(self.spec, self.store, self.executor, mirror, plan)
+            disk_space = self._disk_space(len(tuner.records()))
+            disk_space.check_before()
+            with contextlib.closing(tuner.run()) as events:
+                for event in events:
+                    yield event
+                    if isinstance(event, TrialEnded):
+                        disk_space.check_between()
+            mirror.catch_up(tuner.records())
 
-    def _find(self, key: str, needed: frozenset[str]) -> ReusableTrial | None:
-        return self.library.find(key, self.foresight.device_class, needed) if self.library else None
+    def _plan_run(self, shutdown: Shutdown) -> RunPlan:
+        deadline = time.monotonic() + self._limit_seconds
+        forecaster = self.forecaster
+        return RunPlan(
+            key_of=self.key_of,
+            find_reusable=self._find_reusable,
+            deadline=deadline,
+            device=self.options.executor.device,
+            plugin=self.options.plugin,
+            checkpoint_root=self.folder / "checkpoints",
+            memory_gate=forecaster.memory_gate,
+            shutdown=shutdown,
+            make_sampler=partial(make_sampler, known=forecaster.cost_model.predict_metric),
+            prior=make_prior_records(self.earlier, self.spec, forecaster.device_class) if self.earlier else (),
+        )
 
-    @cached_property
-    def key_of(self) -> "KeyMaker":
-        """Content keys of this session's configurations."""
-        return KeyMaker(self.options.plugin)
+    def _find_reusable(self, key: str, required: frozenset[str]) -> ReusableTrial | None:
+        return self.reuse_index.find(key, self.forecaster.device_class, required) if self.reuse_index else None
+
+    def _is_reusable(self, config: TrialConfig) -> bool:
+        return self._find_reusable(self.key_of(config), frozenset(self.spec.objectives)) is not None
 
     @property
     def _limit_seconds(self) -> float:
         return self.options.timeout_seconds or self.spec.timeout or math.inf
 
-    def _room(self, num_recorded: int) -> Room:
-        wanted = self.spec.trials + self.spec.confirm.max_configurations * self.spec.confirm.seeds
-        left = 0 if self.options.store else max(wanted - num_recorded, 0)
-        size = partial(largest_checkpoint_bytes, self.spec, self.foresight.prober)
-        return Room(self.folder, left, self.executor.slots, size)
-
-    @property
-    def records_place(self) -> str:
-        """What ``load_frames`` takes to read this study."""
-        return f"{self.options.store}#{self.spec.name}" if self.options.store else str(self.folder)
-
-    def run(self, departure: Shutdown | None = None) -> Generator[Event, None, None]:
-        """Runs the study to its end, or until ``departure`` is asked for; see
-        :class:`sweep.search.loop.tuner.Tuner`."""
-        started = time.monotonic()
-        plan = Plan(
-            key_of=self.key_of,
-            find=self._find,
-            deadline=started + self._limit_seconds,
-            device=self.options.executor.device,
-            plugin=self.options.plugin,
-            checkpoint_root=self.folder / "checkpoints",
-            gate=self.foresight.gate,
-            departure=departure or Shutdown(),
-            make_sampler=partial(make_sampler, known=self.foresight.costs.known),
-            prior=prior_records(self.earlier, self.spec, self.foresight.device_class) if self.earlier else (),
-        )
-        with contextlib.closing(Mirror(self.store.database.url, self.spec)) as mirror:
-            tuner = Tuner(self.spec, self.store, self.executor, mirror, plan)
-            room = self._room(len(tuner.records()))
-            room.check_before()
-            with contextlib.closing(tuner.run()) as events:
-                for event in events:
-                    yield event
-                    if isinstance(event, TrialEnded):
-                        room.check_between()
-            mirror.catch_up(tuner.records())
-
-
-@final
-class KeyMaker:
-    """Content keys of configurations; data and weights to start from are looked at once each."""
-
-    def __init__(self, plugin: str | None = None) -> None:
-        self._code = code_digest([Path(plugin)] if plugin else [])
-        self._torch = version("torch")
-        self._data: dict[str, str] = {}
-
-    def __call__(self, config: TrialConfig) -> str:
-        section = f"{config.data.model_dump_json()} {config.model.weights}"
-        if section not in self._data:
-            self._data[section] = data_digest(config)
-        return trial_key(config, self._data[section], self._code, self._torch)
+    def _disk_space(self, num_recorded: int) -> DiskSpace:
+        num_trials = self.spec.trials + self.spec.confirm.max_configurations * self.spec.confirm.seeds
+        num_left = 0 if self.options.store else max(num_trials - num_recorded, 0)
+        checkpoint_bytes = partial(estimate_checkpoint_bytes, self.spec, self.forecaster.prober)
+        return DiskSpace(self.folder, num_left, self.executor.slots, checkpoint_bytes)
 
 
 def run_study(spec: StudySpec, options: Options | None = None) -> Path:
-    """Runs ``spec`` to its end, or goes on with it; returns its folder. Writes records and no report.
+    """Runs or resumes ``spec`` to its end and returns its folder. Writes records and no report.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when what was trained has written a checkpoint.
-        SystemExit: likewise after SIGTERM (143) and SIGUSR1 (75). Both in the main thread only, which hears signals.
+        SystemExit: likewise after SIGTERM (143) and SIGUSR1 (75). Both in the main thread only, which gets signals.
     """
     with open_session(spec, options or Options()) as session:
-        with departure_on_signals() as departure, contextlib.closing(session.run(departure)) as events:
+        with shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
             for _ in events:
                 pass
-        departure.insist()
+        shutdown.raise_if_requested()
         return session.folder
 
 
-def check_options(options: Options) -> None:
-    """Refuses options that name what is not there, before anything is written.
-
-    Raises:
-        InputError: an unknown executor or device, no study at a path to reuse from.
-    """
-    if options.store is not None and "://" not in options.store:
-        known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
-        raise InputError(f"--store {shown(options.store)}: not a database URL; give one like {known}.")
-    if options.reuse_from and not options.reuse:
-        raise InputError("--reuse and --no-reuse exclude each other; leave one out.")
-    check_executor(options.executor)
-    reuse_files(options.reuse_from)
-
-
-def check_inputs(spec: StudySpec, device_type: str) -> None:
-    """Looks at every data set and every precision that the study can ask for, before anything runs.
-
-    Raises:
-        InputError: data is missing or empty, or a ``device_type`` (cpu, cuda) does not have a precision or a norm.
-    """
-    seen: set[str] = set()
-    anywhere = next(spec.corners())  # some keys want others beside them, which may be swept
-    for values in spec.corners("precision"):
-        check_precision(spec.config(anywhere | values).precision, device_type)
-    for values in spec.corners("data", "model", "distributed"):
-        config = spec.config(anywhere | values)
-        check_norm(config, device_type)
-        section = f"{config.data.model_dump_json()} {config.model.weights}"
-        if section not in seen:
-            seen.add(section)
-            check_data(config)
+@contextlib.contextmanager
+def _open_executor(
+    spec: StudySpec, options: Options, store: Store | None
+) -> Iterator[tuple[QueryableExecutor, PackedExecutor | None, dict[str, str]]]:
+    """The executor; where trials can share a device, its packed part and the environment for them. Without a ``store``
+    for probes and estimates alone."""
+    log_dir = options.root / spec.name / "logs" if store else None
+    is_packed = options.executor.is_packed and store is not None
+    with mps(device_type(options.executor) if is_packed else "cpu") as environment:
+        trainer = make_executor(options.executor, log_dir, spec.largest_world_size, options.root)
+        if store is None:
+            with QueryableExecutor(trainer) as executor:
+                yield executor, None, environment
+            return
+        monitored = MonitoredExecutor(trainer, Monitor(source_of), _reference_seconds(store, spec.name))
+        packed = PackedExecutor(monitored, trainer) if is_packed and isinstance(trainer, ProcessExecutor) else None
+        with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
+            yield executor, packed, environment
 
 
-def _enter(spec: StudySpec, store: Store, folder: Path, options: Options) -> None:
-    """Puts the study on record, or finds it there; only its supervisor may change what is."""
-    known = store.load_spec(spec.name)
-    if known is not None:
-        refuse_changes(known, spec, folder)
-        store.update_spec(spec)
-        return
-    if options.store is None and (others := store.study_names()):  # Lr and lr are one folder on some systems
-        raise InputError(f"{folder}: it holds the study {others[0]!r}, not {spec.name!r}; choose another name.")
-    store.create_study(spec)
-
-
-def refuse_changes(known: StudySpec, spec: StudySpec, folder: Path) -> None:
-    """Raises ``InputError`` with each difference where the records of ``known`` are not what ``spec`` asks for."""
-    if changed := differences(known, spec):
-        lines = "\n  ".join(changed)
-        raise InputError(
-            f"study {spec.name!r}: its records in {folder} were made with another study:\n  {lines}\n"
-            "Give the study a new name, or set the old records aside with --fresh."
-        )
-
-
-def _references(store: Store, study: str) -> dict[str, list[float]]:
-    """What the reference work took before the trials on record, by device class."""
+def _reference_seconds(store: Store, study: str) -> dict[str, list[float]]:
+    """How long the reference work took before the trials on record, by device class."""
     found: dict[str, list[float]] = {}
     for record in store.trial_records(study):
         seconds = record.measurements.get("reference_seconds")
         if seconds is not None and not record.reused_from:
             found.setdefault(record.device, []).append(seconds)
     return found
-
-
-def _set_aside(folder: Path, options: Options) -> None:
-    if options.store is not None:
-        raise InputError("--fresh: records in a database stay where they are; give the study a new name instead.")
-    if not folder.exists():
-        return
-    with study_lock(folder):  # not under the feet of a running study
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        folder.rename(folder.with_name(f"{folder.name}{ASIDE}{stamp}"))

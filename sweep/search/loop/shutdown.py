@@ -1,6 +1,6 @@
-"""How a run is asked to leave: by Ctrl-C, SIGTERM, or SIGUSR1, which clusters send before they take a machine away.
+"""A run is asked to shut down by Ctrl-C, SIGTERM, or SIGUSR1, which clusters send before they take a machine away.
 
-The first signal asks: what is being trained finishes its step and writes a checkpoint. The second stops everything now.
+After the first signal, what is being trained finishes its step and writes a checkpoint. The second stops everything now.
 """
 
 import os
@@ -18,24 +18,24 @@ REASONS: dict[int, tuple[str, int]] = {
     signal.SIGTERM: ("terminated", 143),
     signal.SIGUSR1: ("preempted", os.EX_TEMPFAIL),
 }
-# A wrapper may hand on what the terminal has sent to it and to us.
-_SAME_SECONDS = 0.2
+# A wrapper may forward a signal that the terminal has sent to both.
+_SAME_SIGNAL_SECONDS = 0.2
 
 
 @final
 class Shutdown:
-    """Whether a run shall leave: ``cause`` is empty as long as nobody asked for it."""
+    """Whether a run shall shut down: ``cause`` is empty until this is requested."""
 
     def __init__(self) -> None:
         self.cause = ""
         self.exit_code = 0
 
-    def ask(self, number: int) -> None:
-        """Signal ``number`` (a key of ``REASONS``) has come."""
+    def request(self, number: int) -> None:
+        """Notes that signal ``number`` (a key of ``REASONS``) was received."""
         self.cause, self.exit_code = REASONS[number]
 
-    def insist(self) -> None:
-        """Ends the program where it was asked to leave, as the signal would have done.
+    def raise_if_requested(self) -> None:
+        """Ends the program as the signal would have done.
 
         Raises:
             KeyboardInterrupt: after Ctrl-C.
@@ -48,38 +48,38 @@ class Shutdown:
 
 
 @contextmanager
-def departure_on_signals(hear: Callable[[], None] | None = None) -> Iterator[Shutdown]:
-    """A departure that the first signal asks for, in the block; the second does what one would have done before it.
+def shutdown_on_signals(on_request: Callable[[], None] | None = None) -> Iterator[Shutdown]:
+    """A shutdown that the first signal requests, inside the block; the second has its usual effect.
 
-    ``hear`` is called inside the handler of the first. Outside of the main thread, which alone may set handlers,
-    signals stay what they were.
+    ``on_request`` is called inside the handler of the first. Outside of the main thread, which alone may set handlers,
+    signals keep their effect.
     """
-    departure, asked_at = Shutdown(), 0.0
-    before: dict[int, Any] = {}
+    shutdown, requested_at = Shutdown(), 0.0
+    previous: dict[int, Any] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked_at
-        if departure.cause:
-            if time.monotonic() - asked_at > _SAME_SECONDS:
-                _stop_now(number, before[number], frame)
+        nonlocal requested_at
+        if shutdown.cause:
+            if time.monotonic() - requested_at > _SAME_SIGNAL_SECONDS:
+                _stop_now(number, previous[number], frame)
             return
-        asked_at = time.monotonic()
-        departure.ask(number)
-        if hear is not None:
-            hear()
+        requested_at = time.monotonic()
+        shutdown.request(number)
+        if on_request is not None:
+            on_request()
 
     if threading.current_thread() is threading.main_thread():
         for number in REASONS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # whoever started us wants it so
-                before[number] = signal.signal(number, handle)
+            if signal.getsignal(number) != signal.SIG_IGN:  # the parent process chose to ignore it, as nohup does
+                previous[number] = signal.signal(number, handle)
     try:
-        yield departure
+        yield shutdown
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _stop_now(number: int, before: Any, frame: FrameType | None) -> None:
-    if callable(before):
-        before(number, frame)
+def _stop_now(number: int, previous: Any, frame: FrameType | None) -> None:
+    if callable(previous):
+        previous(number, frame)
     raise SystemExit(REASONS[number][1])

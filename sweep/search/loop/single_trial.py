@@ -1,4 +1,4 @@
-"""One trial without a study: no record is kept, the ending is handed back."""
+"""One trial without a study: nothing is recorded, the ending is returned."""
 
 import tempfile
 from collections.abc import Callable
@@ -7,53 +7,48 @@ from pathlib import Path
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.openmp import limit_spinning
-from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
+from sweep.executors.table import ExecutorSettings
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.data.data_checks import check_data, check_norm, check_precision
-from sweep.training.supervisor_link import LIFELINE
+from sweep.search.loop.checks import check_config
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 
-def train_one(
+def train_trial(
     config: TrialConfig,
     *,
     device: str = "auto",
     plugin: str | None = None,
     save: Path | None = None,
-    hear: Callable[[Evaluation], None] | None = None,
+    on_evaluation: Callable[[Evaluation], None] | None = None,
 ) -> Ending:
-    """Trains ``config`` in this process; ``hear`` gets every evaluation.
+    """Trains one configuration in this process and returns how it ended, with what was measured.
 
-    ``save`` is a file for the trained weights (safetensors).
+    ``on_evaluation`` is called with every evaluation; ``save`` is a file for the trained weights (safetensors).
 
     Raises:
-        InputError: the data is missing, or ``save`` cannot be written.
+        InputError: the device or the data is missing, or ``save`` cannot be written.
     """
-    settings = ExecutorSettings(device=device)
-    check_executor(settings)
-    check_ranks(settings, config.distributed.world_size)
-    check_precision(config.precision, device_type(settings))
-    check_norm(config, device_type(settings))
-    check_data(config)
+    check_config(config, ExecutorSettings(device=device))
     if save is not None:
         _check_writable(save)
     limit_spinning()
-    from sweep.training.ranks.launcher import launch_trial
+    from sweep.training.ranks.launcher import launch_trial  # imports torch, which takes seconds
 
     weights_path = str(save) if save is not None else None
     task = TrialTask(number=0, config=config, device=device, plugin=plugin, weights_path=weights_path)
     try:
         for message in launch_trial(task):
-            if isinstance(message, Evaluation) and hear:
-                hear(message)
+            if isinstance(message, Evaluation) and on_evaluation:
+                on_evaluation(message)
             if isinstance(message, Ending):
                 return message
     finally:
-        LIFELINE.forget()  # what this training was asked
+        SUPERVISOR_LINK.reset()  # a request to leave was for this training only
     raise RuntimeError("the trial ended without an ending")
 
 
 def _check_writable(file: Path) -> None:
-    # found out now rather than when the weights are there
+    # before the training rather than after it
     try:
         with tempfile.TemporaryFile(dir=file.absolute().parent):
             pass
@@ -61,8 +56,3 @@ def _check_writable(file: Path) -> None:
         raise InputError(f"--save {file}: the folder cannot be written: {error.strerror}.") from None
     if file.is_dir():
         raise InputError(f"--save {file}: that is a folder; name a file in it.")
-
-
-def train_trial(config: TrialConfig, *, device: str = "auto") -> Ending:
-    """Trains one configuration and returns how it ended, with what was measured."""
-    return train_one(config, device=device)

@@ -25,8 +25,14 @@ from sweep.records.address import parse_url, store_path
 from sweep.records.store.database_errors import is_outage
 from sweep.records.store.engines import server_arguments, sqlite_creator
 from sweep.records.trial_record import TrialRecord
-from sweep.search.mirror.mirror_tables import alone, drop_others, drop_unfit
-from sweep.search.mirror.optuna_bridge import NUMBER_ATTRIBUTE, directions, frozen_trial, objective_values, worst_values
+from sweep.search.mirror.optuna_conversion import (
+    NUMBER_ATTRIBUTE,
+    find_worst_values,
+    list_directions,
+    make_frozen_trial,
+    read_objectives,
+)
+from sweep.search.mirror.optuna_tables import drop_other_layouts, drop_other_versions, hold_tables_lock
 
 T = TypeVar("T")
 
@@ -96,7 +102,7 @@ class Mirror:
             study = self._study or self._open([record])
             if self._belongs(record):
                 self._note_worst(record)
-                study.add_trial(frozen_trial(record, self._spec, self._worst))
+                study.add_trial(make_frozen_trial(record, self._spec, self._worst))
                 self._mirrored.add(record.number)
 
         self._softly(add, None)
@@ -122,18 +128,18 @@ class Mirror:
 
     def _open(self, records: list[TrialRecord]) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # its notes go to standard error, where ours stand
-        with alone(self._url):
+        with hold_tables_lock(self._url):
             self._storage = self._todays_storage()
         study = optuna.create_study(
             storage=self._storage,
             study_name=self._spec.name,
-            directions=directions(self._spec),
+            directions=list_directions(self._spec),
             load_if_exists=True,
         )
         with self._storage.engine.connect() as connection:
             key = {"study": self._spec.name, "key": NUMBER_ATTRIBUTE}
             self._mirrored = {int(json.loads(row[0])) for row in connection.execute(_MIRRORED_NUMBERS, key)}
-        self._worst = worst_values((record for record in records if record.phase == "search"), self._spec)
+        self._worst = find_worst_values((record for record in records if record.phase == "search"), self._spec)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             study.set_metric_names(list(self._spec.objectives))
@@ -141,10 +147,10 @@ class Mirror:
         return study
 
     def _todays_storage(self) -> RDBStorage:
-        is_new = drop_others(self._url)
+        is_new = drop_other_versions(self._url)
         options = _engine_options(self._url)
         storage = RDBStorage(url=self._url, engine_kwargs=options, skip_compatibility_check=True)
-        if drop_unfit(storage, self._url):
+        if drop_other_layouts(storage, self._url):
             storage.remove_session()
             storage.engine.dispose()
             storage, is_new = RDBStorage(url=self._url, engine_kwargs=options), True
@@ -153,7 +159,7 @@ class Mirror:
         return storage
 
     def _note_worst(self, record: TrialRecord) -> None:
-        if record.outcome == "complete" and (values := objective_values(record, self._spec)):
+        if record.outcome == "complete" and (values := read_objectives(record, self._spec)):
             signs = [metric(name).sign for name in self._spec.objectives]
             pairs = zip(signs, self._worst, values, strict=True)
             self._worst = [max(seen, value, key=lambda number: sign * number) for sign, seen, value in pairs]

@@ -21,7 +21,8 @@ from sweep.config.trial_config import Scalar
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import TrialEnded
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.recorded_table import Point, Table
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule
@@ -110,13 +111,12 @@ def _opened(spec: StudySpec) -> Iterator[Store]:
         yield store
 
 
-def _plan(table: Table, clock: SimulatedClock) -> Plan:
+def _plan(table: Table, clock: SimulatedClock) -> RunPlan:
     def sampler(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
         return GridSampler(make_sampler(spec, records), table)
 
-    return Plan(
+    return RunPlan(
         key_of=lambda config: config.model_dump_json(),
-        find=lambda _key, _needed: None,
         clock=clock,
         make_sampler=sampler,
         device="cpu",

@@ -23,7 +23,8 @@ from sweep.records.content_key import trial_key
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import Event, TrialEnded
-from sweep.search.loop.tuner import Plan, Tuner
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.recorded_table import Table, study_on
 from sweep.search.replay.replay import device_of
@@ -123,9 +124,8 @@ def _run(
     window_seconds: float,
 ) -> Load:
     asked: list[float] = []
-    plan = Plan(
+    plan = RunPlan(
         key_of=lambda config: trial_key(config, "data", "code", "torch"),
-        find=lambda _key, _needed: None,
         clock=clock,
         make_sampler=lambda spec, records: TimedSampler(make_sampler(spec, records), asked),
         device="cpu",

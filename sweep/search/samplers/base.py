@@ -10,7 +10,7 @@ from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.confirmation import complete_costs
+from sweep.search.seed_allocation.confirmation import collect_costs
 
 # MO-TPE takes 400 ms a proposal at 10,000 trials. Beyond 250 trials it calls no more of them good, so further ones
 # add detail about bad points alone.
@@ -51,7 +51,7 @@ def window(records: list[TrialRecord], spec: StudySpec, size: int = WINDOW) -> l
     spread of the rest."""
     if len(records) <= size:
         return records
-    complete, costs = complete_costs(records, spec.objectives)
+    complete, costs = collect_costs(records, spec.objectives)
     front = [record.number for record, keep in zip(complete, non_dominated(costs), strict=True) if keep]
     chosen = {record.number for record in records[-(size // 2) :]} | _spread(front, size // 4)
     rest = [record.number for record in records if record.number not in chosen]

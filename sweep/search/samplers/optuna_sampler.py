@@ -11,12 +11,12 @@ from optuna.trial import TrialState
 from sweep.config.study import StudySpec
 from sweep.records.messages import INFEASIBLE
 from sweep.records.trial_record import TrialRecord
-from sweep.search.mirror.optuna_bridge import (
-    directions,
-    distributions,
+from sweep.search.mirror.optuna_conversion import (
+    find_worst_values,
     from_optuna_params,
-    frozen_trial,
-    worst_values,
+    list_directions,
+    make_distributions,
+    make_frozen_trial,
 )
 from sweep.search.samplers.base import WINDOW, Sampler, window
 
@@ -37,7 +37,7 @@ class OptunaSampler(Sampler):
         self._spec = spec
         self._make = make
         self._generation_size = generation_size
-        self._distributions = distributions(spec.space)
+        self._distributions = make_distributions(spec.space)
         self._records = list(records)
         self._asked: dict[str, optuna.Trial] = {}
         self._rebuild()
@@ -55,8 +55,8 @@ class OptunaSampler(Sampler):
         self._add(record)
 
     def _add(self, record: TrialRecord) -> None:
-        worst = worst_values(self._records, self._spec) if record.outcome in INFEASIBLE else []
-        told = frozen_trial(record, self._spec, worst)
+        worst = find_worst_values(self._records, self._spec) if record.outcome in INFEASIBLE else []
+        told = make_frozen_trial(record, self._spec, worst)
         trial = self._asked.pop(_key(told.params), None)
         if trial is None:
             self._study.add_trial(self._with_generation(told))
@@ -81,7 +81,7 @@ class OptunaSampler(Sampler):
 
     def _empty_study(self) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        return optuna.create_study(directions=directions(self._spec), sampler=self._make(self._spec.seed))
+        return optuna.create_study(directions=list_directions(self._spec), sampler=self._make(self._spec.seed))
 
 
 def _mix(seed: int, index: int) -> int:

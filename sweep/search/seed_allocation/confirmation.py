@@ -17,12 +17,12 @@ from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.front_membership import Race, Runner, noise_of
+from sweep.search.seed_allocation.front_membership import Candidate, FrontMembership, estimate_noise
 
 _NUM_REPEATED = 2  # candidates, the cheapest, that get a second seed in any case: they tell how far seeds scatter
 
 
-def complete_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
+def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
     """The complete search trials that have every objective, and their values, shape ``[n, m]``, smaller is better."""
     rows = [
         (record, [METRICS[name].sign * record.measurements[name] for name in objectives])
@@ -35,18 +35,18 @@ def complete_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) ->
     return [record for record, _ in rows], values
 
 
-def front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> list[TrialRecord]:
+def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> list[TrialRecord]:
     """The non-dominated complete search trials."""
-    complete, costs = complete_costs(records, objectives)
+    complete, costs = collect_costs(records, objectives)
     mask = non_dominated(costs)
     return [record for record, on_front in zip(complete, mask, strict=True) if on_front]
 
 
-def candidates(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialRecord]:
+def choose_candidates(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialRecord]:
     """At most ``confirm.max_configurations`` trials, first those that the answer may name: of the front at a useful
     accuracy the best of each objective, then the best compromise, then those farthest from all chosen. After them so of
     the rest of the front, and where there is room left, those that noise may have kept from it."""
-    everything, all_costs = complete_costs(records, spec.objectives)
+    everything, all_costs = collect_costs(records, spec.objectives)
     on_front = non_dominated(all_costs)
     rows, is_useful = np.flatnonzero(on_front), _are_useful(all_costs[on_front], spec.objectives)
     limit = spec.confirm.max_configurations
@@ -86,13 +86,13 @@ def _close_ones(
     noise = _noise(records, spec)
     if noise is None:
         return []
-    front_runners = [Runner((record.measurements,)) for record, is_on in zip(complete, on_front, strict=True) if is_on]
-    race = Race(spec.objectives, noise, front_runners)
+    front_runners = [Candidate((record.measurements,)) for record, is_on in zip(complete, on_front, strict=True) if is_on]
+    race = FrontMembership(spec.objectives, noise, front_runners)
     behind = [record for record, is_on in zip(complete, on_front, strict=True) if not is_on]
-    return [record for record in behind if race.could_be_on_front(Runner((record.measurements,)))]
+    return [record for record in behind if race.could_be_on_front(Candidate((record.measurements,)))]
 
 
-def confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
+def list_confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
     """The confirming trainings that are still to be done: every candidate gets its first fresh seed before any gets
     its second, so that an early end leaves an even picture; from the second on only those whose place is open, but for
     a few that show the spread which the answer's intervals rest on."""
@@ -101,7 +101,7 @@ def confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[Trial
         for record in records
         if record.phase == "confirm" and record.outcome != "cancelled"
     }
-    chosen = candidates(records, spec)
+    chosen = choose_candidates(records, spec)
     is_open = _open_ones(records, chosen, spec)
     repeated = sorted(chosen, key=lambda record: record.measurements.get("total_seconds", 0.0))[:_NUM_REPEATED]
     wanted = [
@@ -113,7 +113,7 @@ def confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[Trial
     return [config for config in wanted if config.model_dump_json() not in done]
 
 
-def num_confirming_seeds(records: Sequence[TrialRecord]) -> dict[str, int]:
+def count_confirmations(records: Sequence[TrialRecord]) -> dict[str, int]:
     """What confirming has taken: how many configurations, and how many trainings of them all."""
     spent = [record for record in records if record.phase == "confirm" and record.outcome not in (None, "cancelled")]
     return {"configurations": len({_without_seed(record) for record in spent}), "seeds": len(spent)}
@@ -124,10 +124,10 @@ def _open_ones(records: Sequence[TrialRecord], chosen: list[TrialRecord], spec: 
     if noise is None:
         return [True] * len(chosen)
     confirmed = _confirmed(records, spec)
-    runners = [Runner(tuple(confirmed.get(_point(record, spec), ()))) for record in chosen]
+    runners = [Candidate(tuple(confirmed.get(_point(record, spec), ()))) for record in chosen]
     names = {record.number for record in chosen}
-    rest = [record for record in front(records, spec.objectives) if record.number not in names]
-    race = Race(spec.objectives, noise, [*runners, *(Runner((record.measurements,)) for record in rest)])
+    rest = [record for record in find_front(records, spec.objectives) if record.number not in names]
+    race = FrontMembership(spec.objectives, noise, [*runners, *(Candidate((record.measurements,)) for record in rest)])
     return [not is_settled for is_settled in race.settled()[: len(chosen)]]
 
 
@@ -135,10 +135,10 @@ def _noise(records: Sequence[TrialRecord], spec: StudySpec) -> list[Spread] | No
     """The spread between seeds: of the fresh ones and that of the search, which chose by it. That makes the spread
     wider than it is, so that a place is rather called open."""
     fresh = _confirmed(records, spec)
-    complete, _ = complete_costs(records, spec.objectives)
+    complete, _ = collect_costs(records, spec.objectives)
     first = {_point(record, spec): record.measurements for record in complete}
     groups = [[*seeds, first[key]] if key in first else seeds for key, seeds in fresh.items()]
-    return noise_of(groups, spec.objectives)
+    return estimate_noise(groups, spec.objectives)
 
 
 def _confirmed(records: Sequence[TrialRecord], spec: StudySpec) -> dict[str, list[Mapping[str, float]]]:

@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from sweep.analysis.statistics.intervals import CONFIDENCE, Spread, front_shares, pooled_spread
+from sweep.analysis.statistics.intervals import CONFIDENCE, Spread, front_probabilities, pooled_spread
 from sweep.analysis.statistics.pareto import Values, non_dominated
 from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
@@ -24,13 +24,13 @@ Measured = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Runner:
+class Candidate:
     """A configuration, by what each of its seeds measured."""
 
     seeds: tuple[Measured, ...]
 
 
-def noise_of(groups: Iterable[Sequence[Measured]], objectives: Sequence[str]) -> list[Spread] | None:
+def estimate_noise(groups: Iterable[Sequence[Measured]], objectives: Sequence[str]) -> list[Spread] | None:
     """The spread between seeds of each objective on its scale, pooled over ``groups`` of one configuration each;
     None where no configuration has two."""
     rows = [(index, measured) for index, seeds in enumerate(groups) for measured in seeds]
@@ -40,10 +40,10 @@ def noise_of(groups: Iterable[Sequence[Measured]], objectives: Sequence[str]) ->
 
 
 @final
-class Race:
+class FrontMembership:
     """Runners against each other, under a noise that is known."""
 
-    def __init__(self, objectives: Sequence[str], noise: Sequence[Spread], runners: Sequence[Runner]) -> None:
+    def __init__(self, objectives: Sequence[str], noise: Sequence[Spread], runners: Sequence[Candidate]) -> None:
         self._objectives, self._noise, self._runners = list(objectives), list(noise), list(runners)
         self._signs = [METRICS[name].sign for name in objectives]
 
@@ -52,17 +52,17 @@ class Race:
         known = [index for index, runner in enumerate(self._runners) if runner.seeds]
         shares = np.full(len(self._runners), 0.5)
         if known:
-            shares[known] = front_shares(self._draws([self._runners[index] for index in known]), self._signs)
+            shares[known] = front_probabilities(self._draws([self._runners[index] for index in known]), self._signs)
         return [bool(share >= CONFIDENCE or share <= 1.0 - CONFIDENCE) for share in shares]
 
-    def could_be_on_front(self, runner: Runner) -> bool:
+    def could_be_on_front(self, runner: Candidate) -> bool:
         """Whether a runner that is beaten would not be, had noise been as kind to it as it plausibly can be."""
         lift = np.array([_FAR * spread.sd for spread in self._noise])
         own = self._centre(runner) * self._signs - lift
         others = np.array([self._centre(other) * self._signs for other in self._runners if other.seeds])
         return bool(non_dominated(np.vstack([others, own]))[-1])
 
-    def _draws(self, runners: list[Runner]) -> Values:
+    def _draws(self, runners: list[Candidate]) -> Values:
         generator = np.random.default_rng(_SEED)
         centres = np.array([self._centre(runner) for runner in runners])
         errors = np.array([[spread.sd / np.sqrt(len(runner.seeds)) for spread in self._noise] for runner in runners])
@@ -70,7 +70,7 @@ class Race:
         shape = (_NUM_DRAWS, len(runners), len(self._noise))
         return np.asarray(centres + errors * generator.standard_t(degrees, size=shape))
 
-    def _centre(self, runner: Runner) -> Values:
+    def _centre(self, runner: Candidate) -> Values:
         return np.array([float(np.mean(_on_scale(name, runner.seeds))) for name in self._objectives])
 
 

@@ -17,24 +17,20 @@ from sweep.records.trial_record import TrialRecord
 CONSTRAINT = "infeasible"  # Optuna: <= 0 is feasible
 NUMBER_ATTRIBUTE = "number"  # user attribute that holds our number of the trial
 
-# Stands for a figure that is to be made small where none was seen yet; only a finite value can be told.
-_WORST_BY_UNIT = {"fraction": 1.0, "nats": 100.0, "seconds": 86_400.0, "bytes": 2.0**40}
-_WORST_OTHERWISE = 1e9
 
-
-def optuna_name(path: str, parameter: Parameter) -> str:
+def make_optuna_name(path: str, parameter: Parameter) -> str:
     """The parameter's name in Optuna: a power of two is searched by its exponent, and says so."""
     return f"{path} (log2)" if parameter.log2 is not None else path
 
 
-def directions(spec: StudySpec) -> list[Literal["minimize", "maximize"]]:
+def list_directions(spec: StudySpec) -> list[Literal["minimize", "maximize"]]:
     """Optuna's direction of each objective, in order."""
     return [metric(name).direction or "minimize" for name in spec.objectives]
 
 
-def distributions(space: Space) -> dict[str, BaseDistribution]:
+def make_distributions(space: Space) -> dict[str, BaseDistribution]:
     """Optuna's distribution of each parameter, by Optuna's name of it."""
-    return {optuna_name(path, parameter): _distribution(parameter) for path, parameter in space.items()}
+    return {make_optuna_name(path, parameter): _distribution(parameter) for path, parameter in space.items()}
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
@@ -54,7 +50,7 @@ def to_optuna_params(space: Space, values: Mapping[str, Scalar]) -> dict[str, An
     Raises:
         ValueError: when a value lies outside the space.
     """
-    return {optuna_name(path, item): _to_optuna(path, item, values[path]) for path, item in space.items()}
+    return {make_optuna_name(path, item): _to_optuna(path, item, values[path]) for path, item in space.items()}
 
 
 def _to_optuna(path: str, parameter: Parameter, value: Scalar) -> Scalar:
@@ -87,37 +83,32 @@ def from_optuna_params(space: Space, params: Mapping[str, Any]) -> dict[str, Any
     """The inverse of :func:`to_optuna_params`: values by dotted path, ready for ``spec.config``."""
     values = {}
     for path, parameter in space.items():
-        value = params[optuna_name(path, parameter)]
+        value = params[make_optuna_name(path, parameter)]
         values[path] = 2**value if parameter.log2 is not None else value
     return values
 
 
-def objective_values(record: TrialRecord, spec: StudySpec) -> list[float] | None:
+def read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None:
     """The record's objectives in order; None where one was not measured or is not finite."""
     values = [record.measurements.get(name) for name in spec.objectives]
     finite = [float(value) for value in values if value is not None and math.isfinite(value)]
     return finite if len(finite) == len(values) else None
 
 
-def worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
+def find_worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
     """The worst value of each objective among complete ``records``; a stand-in by unit where there is none."""
     worst: list[float | None] = [None] * len(spec.objectives)
     signs = [metric(name).sign for name in spec.objectives]
     for record in records:
-        values = objective_values(record, spec) if record.outcome == "complete" else None
+        values = read_objectives(record, spec) if record.outcome == "complete" else None
         for index, value in enumerate(values or ()):
             seen = worst[index]
             if seen is None or signs[index] * value > signs[index] * seen:
                 worst[index] = value
-    return [_stand_in(name) if seen is None else seen for name, seen in zip(spec.objectives, worst, strict=True)]
+    return [metric(name).worst if seen is None else seen for name, seen in zip(spec.objectives, worst, strict=True)]
 
 
-def _stand_in(name: str) -> float:
-    declared = metric(name)
-    return 0.0 if declared.direction == "maximize" else _WORST_BY_UNIT.get(declared.unit, _WORST_OTHERWISE)
-
-
-def frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) -> FrozenTrial:
+def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) -> FrozenTrial:
     """An ended search trial as Optuna is told it.
 
     What could not be trained because of its configuration is COMPLETE with the ``worst`` values as placeholders and a
@@ -134,7 +125,7 @@ def frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) -> Fr
         state=state,
         values=values,
         params=to_optuna_params(spec.space, record.values),
-        distributions=distributions(spec.space),
+        distributions=make_distributions(spec.space),
         user_attrs=_attributes(record),
         constraints=None if constraint is None else {CONSTRAINT: constraint},
     )
@@ -147,7 +138,7 @@ def _told(
         return TrialState.COMPLETE, list(worst), 1.0
     if record.outcome == "pruned":
         return TrialState.PRUNED, None, 0.0
-    values = objective_values(record, spec)
+    values = read_objectives(record, spec)
     if record.outcome != "complete" or values is None:
         return TrialState.FAIL, None, None
     return TrialState.COMPLETE, values, 0.0

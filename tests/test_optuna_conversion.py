@@ -6,16 +6,17 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from sweep.config.study import StudySpec, build_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import flatten
 from sweep.records.trial_record import TrialRecord
-from sweep.search.mirror.optuna_bridge import (
-    directions,
-    distributions,
+from sweep.search.mirror.optuna_conversion import (
+    list_directions,
+    make_distributions,
     from_optuna_params,
-    frozen_trial,
+    make_frozen_trial,
     to_optuna_params,
-    worst_values,
+    find_worst_values,
 )
 
 
@@ -44,7 +45,7 @@ def test_params_round_trip_and_lie_in_the_distributions(u: float) -> None:
     record = _record(spec, u)
     params = to_optuna_params(spec.space, record.values)
     assert params["batch.micro (log2)"] == math.log2(record.config.batch.micro)
-    for name, distribution in distributions(spec.space).items():
+    for name, distribution in make_distributions(spec.space).items():
         assert distribution._contains(distribution.to_internal_repr(params[name]))
     again = spec.config(from_optuna_params(spec.space, params))
     assert again.model_copy(update={"optimizer": record.config.optimizer}) == record.config
@@ -64,9 +65,9 @@ def test_outcomes_become_states_constraints_and_placeholders() -> None:
     good = {"val_accuracy": 0.9, "train_seconds": 5.0, "peak_memory_bytes": 1000}
     poor = {"val_accuracy": 0.4, "train_seconds": 9.0, "peak_memory_bytes": 500}
     records = [_record(spec, 0.1, 0, measurements=good), _record(spec, 0.2, 1, measurements=poor)]
-    worst = worst_values(records, spec)
+    worst = find_worst_values(records, spec)
     assert worst == [0.4, 9.0, 1000.0]
-    study = optuna.create_study(directions=directions(spec))
+    study = optuna.create_study(directions=list_directions(spec))
     expected = {
         "complete": (TrialState.COMPLETE, {"infeasible": 0.0}),
         "out_of_memory": (TrialState.COMPLETE, {"infeasible": 1.0}),
@@ -79,7 +80,7 @@ def test_outcomes_become_states_constraints_and_placeholders() -> None:
     }
     for number, outcome in enumerate(expected):
         record = _record(spec, number / 10, number, outcome=outcome, measurements=good)
-        study.add_trial(frozen_trial(record, spec, worst))
+        study.add_trial(make_frozen_trial(record, spec, worst))
     for trial, (outcome, (state, constraints)) in zip(study.trials, expected.items(), strict=True):
         assert (trial.state, trial.constraints, trial.user_attrs["outcome"]) == (state, constraints, outcome)
         assert trial.user_attrs["number"] == trial.number
@@ -93,13 +94,13 @@ def test_a_missing_or_endless_objective_is_never_told_as_a_result() -> None:
     for value in (math.nan, math.inf, None):
         measured = {"val_accuracy": value, "train_seconds": 1.0, "peak_memory_bytes": 1}
         kept = {name: number for name, number in measured.items() if number is not None}
-        trial = frozen_trial(_record(spec, 0.1, measurements=kept), spec, [0.0, 1.0, 1.0])
+        trial = make_frozen_trial(_record(spec, 0.1, measurements=kept), spec, [0.0, 1.0, 1.0])
         assert trial.state is TrialState.FAIL
-    assert all(math.isfinite(value) for value in worst_values([], spec))
-    assert worst_values([], spec)[0] == 0.0
+    assert all(math.isfinite(value) for value in find_worst_values([], spec))
+    assert find_worst_values([], spec)[0] == 0.0
 
 
 def test_a_running_trial_is_refused() -> None:
     spec = _spec()
     with pytest.raises(ValueError, match="still runs"):
-        frozen_trial(_record(spec, 0.5, outcome=None), spec, [0.0, 1.0, 1.0])
+        make_frozen_trial(_record(spec, 0.5, outcome=None), spec, [0.0, 1.0, 1.0])

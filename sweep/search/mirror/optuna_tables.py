@@ -36,7 +36,7 @@ _LOCK = 7_234_013  # PostgreSQL advisory lock while these tables are made or dro
 
 
 @contextmanager
-def alone(url: str) -> Iterator[None]:
+def hold_tables_lock(url: str) -> Iterator[None]:
     """Meanwhile no other program makes or drops these tables, in a database that several write."""
     if store_path(url) is not None:
         yield
@@ -46,7 +46,7 @@ def alone(url: str) -> Iterator[None]:
         yield
 
 
-def drop_others(url: str) -> bool:
+def drop_other_versions(url: str) -> bool:
     """Drops Optuna's tables in the database ``url`` where another major version made them; says whether it did.
 
     Raises:
@@ -62,7 +62,7 @@ def drop_others(url: str) -> bool:
         return True
 
 
-def drop_unfit(storage: RDBStorage, url: str) -> bool:
+def drop_other_layouts(storage: RDBStorage, url: str) -> bool:
     """The same where the layout is not the one that this Optuna wants."""
     if storage.get_current_version() == storage.get_head_version():
         return False

@@ -1,0 +1,86 @@
+"""Opens the records of a study: for the supervisor that writes them, or read only for a preview."""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec, differences
+from sweep.records.store.lock import database_lock, study_lock
+from sweep.records.store.store import Store, open_store
+from sweep.search.earlier.reuse_index import ASIDE
+from sweep.search.loop.options import Options
+
+
+def study_file(spec: StudySpec, options: Options) -> Path:
+    """The SQLite file of the study, which exists unless the records are in a database."""
+    return options.root / spec.name / "study.sqlite"
+
+
+@contextlib.contextmanager
+def open_for_preview(spec: StudySpec, options: Options) -> Iterator[Store | None]:
+    """The study's records, read only; None where there are none, or where ``--fresh`` would set them aside.
+
+    Raises:
+        InputError: the study has changed.
+    """
+    file = study_file(spec, options)
+    if options.fresh or (options.store is None and not file.exists()):
+        yield None
+        return
+    with contextlib.closing(open_store(options.store or file, read_only=True)) as store:
+        recorded = store.load_spec(spec.name)
+        if recorded is not None:
+            _refuse_changes(recorded, spec, file.parent)
+        yield store
+
+
+@contextlib.contextmanager
+def open_for_writing(spec: StudySpec, options: Options) -> Iterator[Store]:
+    """The study's records, for this supervisor alone; the study is recorded if it is new.
+
+    Raises:
+        InputError: the folder cannot be written, the study is running elsewhere or has changed.
+    """
+    file = study_file(spec, options)
+    folder = file.parent
+    with contextlib.ExitStack() as stack:
+        try:
+            if options.fresh:
+                _set_aside(folder, options)
+            stack.enter_context(study_lock(folder))
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror}"
+            raise InputError(f"{folder}: {reason}; choose another folder with --root.") from None
+        store = stack.enter_context(contextlib.closing(open_store(options.store or file, create=True)))
+        stack.enter_context(database_lock(store.database, spec.name))
+        recorded = store.load_spec(spec.name)
+        if recorded is not None:
+            _refuse_changes(recorded, spec, folder)
+            store.update_spec(spec)
+        elif options.store is None and (others := store.study_names()):  # some file systems ignore case
+            raise InputError(f"{folder}: it holds the study {others[0]!r}, not {spec.name!r}; choose another name.")
+        else:
+            store.create_study(spec)
+        yield store
+
+
+def _refuse_changes(recorded: StudySpec, spec: StudySpec, folder: Path) -> None:
+    """Raises ``InputError`` with each difference where the records were made by another study than ``spec``."""
+    if changed := differences(recorded, spec):
+        lines = "\n  ".join(changed)
+        raise InputError(
+            f"study {spec.name!r}: its records in {folder} were made with another study:\n  {lines}\n"
+            "Give the study a new name, or set the old records aside with --fresh."
+        )
+
+
+def _set_aside(folder: Path, options: Options) -> None:
+    if options.store is not None:
+        raise InputError("--fresh: records in a database stay where they are; give the study a new name instead.")
+    if not folder.exists():
+        return
+    with study_lock(folder):  # a study that is running keeps its folder
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+        folder.rename(folder.with_name(f"{folder.name}{ASIDE}{stamp}"))

@@ -10,7 +10,7 @@ from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from sweep.config.trial_config import build_config
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import ExecutorSettings, make_executor
-from sweep.records.messages import TrialTask
+from sweep.records.messages import ProbeTask
 
 _ALLOWED_SECONDS = 3.0
 _TIMED_SECONDS = 1.0  # as `sweep probe` has it
@@ -22,14 +22,14 @@ def prepare(setting: Setting) -> Iterator[Arms]:
     """Ours is the probe; the other arm is what it may take."""
     config = build_config({"model.name": "resnet8", "data.name": "digits", "batch.micro": 64}, "benchmark")
     timed = _TINY_SECONDS if setting.is_tiny else _TIMED_SECONDS
-    task = TrialTask(0, config, device=str(setting.device), work="probe", timed_seconds=timed)
+    task = ProbeTask(number=0, config=config, device=str(setting.device), timed_seconds=timed)
     steps: list[float] = []
     with QueryableExecutor(make_executor(ExecutorSettings(device=str(setting.device)))) as executor:
         executor.describe()  # when the forkserver has imported everything
 
         def ours(_pair: int) -> float:
             began = time.perf_counter()
-            ending = executor.ask(task)
+            ending = executor.run_query(task)
             seconds = time.perf_counter() - began
             if ending.outcome != "complete":
                 raise ArmsDifferError(f"the probe ended as {ending.outcome}: {ending.error}")

@@ -7,21 +7,20 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import Any, final
+from typing import final
 
 import pytest
 from fake_slurm import FakeSlurm
 
 from sweep.config.trial_config import TrialConfig
-from sweep.executors.base import DESCRIBER, RUNNER, Executor
+from sweep.executors.base import PROGRAM, Executor, ExecutorWrapper, WorkerProgram
 from sweep.executors.inline import InlineExecutor
-from sweep.executors.process.preload import MODULES
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import RayExecutor
 from sweep.executors.slurm import jobs
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings
-from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
+from sweep.records.messages import Ending, Heartbeat, Message, Task, TrialTask
 
 TRAINING = ""  # in place of a runner's name: the real thing
 Make = Callable[[str], Executor]  # with one slot, for the runner of that name in ``executor_runners.py``
@@ -29,21 +28,24 @@ Make = Callable[[str], Executor]  # with one slot, for the runner of that name i
 
 @contextmanager
 def _inline() -> Iterator[Make]:
-    yield lambda runner: InlineExecutor("cpu", *_functions(runner))
+    yield lambda runner: InlineExecutor("cpu", program(runner))
 
 
 @contextmanager
 def _process() -> Iterator[Make]:
-    yield lambda runner: ProcessExecutor(["cpu"], None, *_functions(runner), () if runner else MODULES)
+    yield lambda runner: ProcessExecutor(["cpu"], program=program(runner))
 
 
 @contextmanager
 def _ray() -> Iterator[Make]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
-    chooser, describer = _functions("chosen")
-    with RayExecutor("cpu", num_cpus=1, runner=chooser, describer=describer) as cluster:
-        yield lambda runner: _OnCluster(cluster, runner)
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        file = Path(folder) / "runner"
+        patch.setenv("EXECUTOR_RUNNER_FILE", str(file))  # for the processes of the cluster
+        chooser = replace(program("chosen"), modules=PROGRAM.modules)
+        with RayExecutor("cpu", num_cpus=1, program=chooser) as cluster:
+            yield lambda runner: _OnCluster(cluster, runner, file)
 
 
 @contextmanager
@@ -57,12 +59,12 @@ def _slurm() -> Iterator[Make]:
     ):
         for name, value in fake.environment.items():
             patch.setenv(name, value)
-        patch.setattr(jobs, "ASK_SECONDS", 0.3)
+        patch.setattr(jobs, "QUERY_SECONDS", 0.3)
         settings = SlurmSettings(jobs=1, gpus_per_node=0)
 
         def make(runner: str) -> Executor:
             place = Path(mkdtemp(dir=folder))
-            return SlurmExecutor(place, "test", settings, "cpu", None, *_functions(runner), () if runner else MODULES)
+            return SlurmExecutor(place, "test", settings, "cpu", None, program(runner))
 
         yield make
 
@@ -76,46 +78,30 @@ EXECUTORS: dict[str, Callable[[], AbstractContextManager[Make]]] = {
 }
 
 
-def _functions(runner: str) -> tuple[str, str]:
+def program(runner: str) -> WorkerProgram:
+    """That of the runner of that name in ``executor_runners.py``."""
     if runner == TRAINING:
-        return RUNNER, DESCRIBER
-    return f"executor_runners:{runner}", "executor_runners:describe"
+        return PROGRAM
+    return WorkerProgram(f"executor_runners:{runner}", "executor_runners:describe", ())
 
 
 @final
-class _OnCluster(Executor):
-    """A cluster that several tests use one after the other; the task says which runner each of them wants."""
+class _OnCluster(ExecutorWrapper):
+    """A cluster that several tests use one after the other; ``file`` names the runner of the test that uses it now."""
 
-    def __init__(self, cluster: Executor, runner: str) -> None:
-        self._cluster, self._runner = cluster, runner
+    def __init__(self, cluster: Executor, runner: str, file: Path) -> None:
+        super().__init__(cluster)
+        self._runner, self._file = program(runner).runner, file
         self._started: set[int] = set()
 
-    @property
-    def slots(self) -> int:
-        return self._cluster.slots
-
-    def describe(self) -> dict[str, Any]:
-        return self._cluster.describe()
-
-    def start(self, task: TrialTask) -> None:
-        self._cluster.start(replace(task, weights_path=self._runner or RUNNER))
+    def start(self, task: Task) -> None:
+        self._file.write_text(self._runner)
+        super().start(task)
         self._started.add(task.number)
-
-    def devices_of(self, number: int) -> tuple[str, ...]:
-        return self._cluster.devices_of(number)
-
-    def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        return self._cluster.poll(timeout_seconds)
-
-    def ask_to_leave(self, number: int) -> None:
-        self._cluster.ask_to_leave(number)
-
-    def stop(self, number: int) -> None:
-        self._cluster.stop(number)
 
     def close(self) -> None:
         for number in self._started:
-            self._cluster.stop(number)
+            self.stop(number)
 
 
 def task(number: int = 12, seed: int = 3) -> TrialTask:

@@ -11,14 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sweep.executors.base import load_function
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.training import supervisor_link
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 ERROR_TEXT = 'line one\nline two: «ü» "quoted"'
 
@@ -31,10 +30,8 @@ def evaluation(step: int) -> Evaluation:
 
 
 def chosen(task: TrialTask) -> Iterator[Message]:
-    """The runner that the task names in place of a file for weights, or a training."""
-    name = Path(task.weights_path or "").name
-    runner = load_function(name) if ":" in name else globals()[name]
-    yield from runner(replace(task, weights_path=None))
+    """The runner that the test has named in a file, see ``executor_contract.py``."""
+    yield from load_function(Path(os.environ["EXECUTOR_RUNNER_FILE"]).read_text())(task)
 
 
 def holders(_task: TrialTask) -> Iterator[Message]:
@@ -245,7 +242,7 @@ def takes_two_gibibytes(_task: TrialTask) -> Iterator[Message]:
 def leaves(_task: TrialTask) -> Iterator[Message]:
     """Goes on until it is asked to leave."""
     step = 0
-    while not LIFELINE.is_asked_to_leave:
+    while not SUPERVISOR_LINK.is_preempted:
         step += 1
         yield Progress(step=step, num_steps=10**9, epoch=0.0, images_per_second=1.0)
         time.sleep(0.01)
@@ -254,9 +251,9 @@ def leaves(_task: TrialTask) -> Iterator[Message]:
 
 def beats(_task: TrialTask) -> Iterator[Message]:
     """Says 20,000 times at once that it lives."""
-    supervisor_link._BEAT_SECONDS = 0.0
+    supervisor_link.HEARTBEAT_SECONDS = 0.0
     for _ in range(20_000):
-        LIFELINE.beat()
+        SUPERVISOR_LINK.send_heartbeat()
     Path(os.environ["BEATS_FILE"]).touch()
     yield Ending(outcome="complete")
 

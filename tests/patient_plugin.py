@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from sweep.training.models.image_shape import ImageShape
-from sweep.training.models.table import MODELS
-from sweep.training.supervisor_link import LIFELINE
+from sweep.config.datasets import ImageShape
+from sweep.config.models import MODELS, ModelEntry
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 _STEP = 30  # beyond the rehearsal
 _PATIENCE_SECONDS = 60.0
@@ -45,7 +45,7 @@ def _wait() -> None:
         beside.with_suffix(".part").write_text(name)
         beside.with_suffix(".part").rename(path.with_suffix(".job"))
         until = time.monotonic() + _PATIENCE_SECONDS
-        while not LIFELINE.is_asked_to_leave and time.monotonic() < until:
+        while not SUPERVISOR_LINK.is_preempted and time.monotonic() < until:
             time.sleep(0.01)
         return
 
@@ -54,4 +54,4 @@ def patient(_section: Any, shape: ImageShape) -> nn.Module:
     return Patient(shape)
 
 
-MODELS["patient"] = patient
+MODELS["patient"] = ModelEntry(build=patient)

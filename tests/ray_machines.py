@@ -11,7 +11,7 @@ os.environ |= {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
 from ray.cluster_utils import Cluster
 
 from sweep.executors.ray.ray_cluster import close_token
-from sweep.training.parent_death import die_with_parent
+from sweep.training.subprocesses import die_with_parent
 
 die_with_parent(os.getppid())
 close_token()

@@ -20,7 +20,7 @@ from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, encode_task
 from sweep.training.checkpoints.checkpoint import CheckpointFolder
-from sweep.training.checkpoints.random_state import RandomState
+from sweep.training.checkpoints.saver import RandomState
 from sweep.training.checkpoints.serialization import pack_state, unpack_state
 from sweep.training.loop.trial import run_trial
 
@@ -143,7 +143,7 @@ def curve(messages: list[Message]) -> list[tuple[float, ...]]:
 @pytest.fixture
 def every_step_is_an_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.training.loop.trial._WINDOW_SECONDS", 0.0)
-    monkeypatch.setattr("sweep.training.loop.trial._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
 
 
 RECIPES: dict[str, dict[str, object]] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import WorkerProgram
 from sweep.executors.process import cpu_cores
 from sweep.executors.process.cpu_cores import divide_cores
 from sweep.executors.process.process_executor import ProcessExecutor
@@ -85,8 +86,8 @@ def said(executor: ProcessExecutor, count: int) -> set[str]:
 def test_trials_at_once_run_on_cores_of_their_own() -> None:
     allowed = sorted(os.sched_getaffinity(0))
     shares = divide_cores(["cpu"] * 2, frozenset(allowed))
-    runner, describer = "test_cores:places", "executor_runners:describe"
-    with ProcessExecutor(["cpu"], None, runner, describer, modules=()) as executor:
+    program = WorkerProgram("test_cores:places", "executor_runners:describe", ())
+    with ProcessExecutor(["cpu"], program=program) as executor:
         assert said(executor, 1) == {f"{allowed} None"}
         executor.divide(2)
         assert executor.slots == 2

@@ -14,7 +14,7 @@ from frames_factory import make_frames
 
 from reports.evidence import gather
 from reports.figures.marks import floats
-from sweep.config.study import load_study
+from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 from sweep.training.loop.trial import run_trial
@@ -115,7 +115,7 @@ def test_the_executor_lets_a_trial_leave(tmp_path: Path, monkeypatch: pytest.Mon
         heard: list[Message] = []
         while not heard:
             heard = [message for _, message in executor.poll(30.0)]
-        executor.ask_to_leave(task().number)
+        executor.preempt(task().number)
         while not isinstance(heard[-1], Ending):
             heard += [message for _, message in executor.poll(30.0)]
         assert (heard[-1].outcome, heard[-1].cause) == ("cancelled", "left")

@@ -13,7 +13,7 @@ import pytest
 from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, hear_some, run, seconds_until_dead, task
 
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.executors.base import Executor
+from sweep.executors.base import Executor, WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
 
@@ -110,15 +110,15 @@ def test_a_trial_that_is_asked_to_leave_says_that_it_left_and_frees_its_slot(mak
     for number in (1, 2):  # the second was not asked yet
         executor.start(task(number=number))
         heard = [message for _, message in executor.poll(30.0)]
-        executor.ask_to_leave(99)
+        executor.preempt(99)
         heard += [message for _, message in executor.poll(30.0)]
         assert all(isinstance(message, Progress | Heartbeat) for message in heard)
-        executor.ask_to_leave(number)
+        executor.preempt(number)
         while not isinstance(heard[-1], Ending):
             heard += [message for _, message in executor.poll(30.0)]
         assert (heard[-1].outcome, heard[-1].cause) == ("cancelled", "left")
         assert heard[-1].measurements["num_steps"] == sum(isinstance(message, Progress) for message in heard)
-    executor.ask_to_leave(2)
+    executor.preempt(2)
     assert executor.poll(0.0) == []
 
 
@@ -138,7 +138,7 @@ def test_no_more_trials_than_slots(make: Make) -> None:
 
 
 def test_an_interrupted_trial_in_this_process_has_ended() -> None:
-    executor = InlineExecutor("cpu", "executor_runners:interrupted")
+    executor = InlineExecutor("cpu", WorkerProgram("executor_runners:interrupted"))
     executor.start(task())
     assert executor.poll(1.0) == [(12, executor_runners.evaluation(1))]
     with pytest.raises(KeyboardInterrupt):
@@ -216,7 +216,7 @@ def test_a_training_that_left_goes_on_where_it_was(make: Make, tmp_path: Path) -
     unbroken = dataclasses.replace(trained("long"), checkpoint_dir=str(tmp_path), checkpoint_seconds=1e9)
     executor.start(unbroken)
     heard = hear_some(executor)
-    executor.ask_to_leave(unbroken.number)
+    executor.preempt(unbroken.number)
     heard += hear_out(executor, unbroken.number)
     left = heard[-1]
     assert isinstance(left, Ending)

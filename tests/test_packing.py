@@ -185,8 +185,6 @@ def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
 def test_where_no_probe_tells_there_is_no_figure() -> None:
     alone = ProbedCost(device="GPU alone")
     said = replace_by_probed(Ending(outcome="complete", measurements=OWN, device="GPU shared"), alone)
-        Ending(outcome="complete", measurements=OWN, device="GPU shared"), ProbedCost(device="GPU alone")
-    )
     assert isinstance(said, Ending)
     assert said.measurements.keys() == {"val_accuracy", "num_epochs", "num_steps"}
     lost = replace_by_probed(Ending(outcome="out_of_memory", error="no bytes"), ProbedCost())

@@ -15,6 +15,7 @@ import pytest
 from executor_contract import lives, run, seconds_until_dead, task
 
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import WorkerProgram
 from sweep.executors.devices import available_devices
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
@@ -27,9 +28,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[ProcessExecutor] = []
 
     def build(runner: str, **options: Any) -> ProcessExecutor:
-        fixed: dict[str, Any] = {"devices": ["cpu"], "modules": (), "log_dir": tmp_path}
-        fixed |= {"runner": f"executor_runners:{runner}", "describer": "executor_runners:describe"}
-        made.append(ProcessExecutor(**(fixed | options)))
+        describer, modules = options.pop("describer", "executor_runners:describe"), options.pop("modules", ())
+        program = WorkerProgram(f"executor_runners:{runner}", describer, modules)
+        made.append(ProcessExecutor(**{"devices": ["cpu"], "log_dir": tmp_path, "program": program, **options}))
         return made[-1]
 
     yield build
@@ -148,7 +149,7 @@ def test_a_burst_of_messages_arrives_whole_and_in_order(make: Make) -> None:
 
 
 def test_a_child_that_sends_nonsense_is_ended(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.process.process_executor._LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr("sweep.executors.process.process_executor._EXIT_SECONDS", 0.1)
     *_, ending = run(make("nonsense"), task())
     assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
@@ -252,9 +253,9 @@ def test_the_main_module_is_not_run_again(tmp_path: Path) -> None:
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "print('the script ran')\n"
-        "from executor_contract import run, task\n"
+        "from executor_contract import program, run, task\n"
         "from sweep.executors.process.process_executor import ProcessExecutor\n"
-        "with ProcessExecutor(['cpu'], None, 'executor_runners:complete', modules=()) as executor:\n"
+        "with ProcessExecutor(['cpu'], program=program('complete')) as executor:\n"
         "    print(run(executor, task())[-1].outcome)\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
@@ -305,10 +306,10 @@ SUPERVISOR = """
 import signal
 import sys
 from sweep.executors.process.process_executor import ProcessExecutor
-from executor_contract import task
+from executor_contract import program, task
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started these tests with nohup has it ignored
-executor = ProcessExecutor(["cpu"], None, "executor_runners:with_workers", modules=())
+executor = ProcessExecutor(["cpu"], program=program("with_workers"))
 executor.start(task(number=1))
 (_, told), *_ = executor.poll(30.0)
 print(told.step, told.num_steps, int(told.epoch), executor.forkserver_pid, flush=True)
@@ -377,7 +378,7 @@ def test_ctrl_c_is_the_supervisors_to_decide(supervisor: tuple[subprocess.Popen[
 
 
 def test_errors_of_the_kernel_are_ours_to_see() -> None:
-    from sweep.training.parent_death import _prctl
+    from sweep.training.subprocesses import _prctl
 
     with pytest.raises(OSError, match=re.escape("prctl(-1)")):
         _prctl(-1, 0)

@@ -11,18 +11,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
-from executor_contract import hear_first, hear_out, seconds_until_dead, task
+from executor_contract import hear_first, hear_out, program, seconds_until_dead, task
 
 from sweep.config.errors import InputError
 from sweep.executors.ray.ray_executor import RayExecutor, check_ray
 from sweep.records.messages import Ending, Progress
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-OPTIONS = {"runner": "executor_runners:holders", "describer": "executor_runners:describe", "modules": ()}
+PROGRAM = program("holders")
 
 
 # ------------------------------------------------------------------ what is refused beforehand
@@ -64,7 +65,7 @@ def test_supervising_imports_no_ray() -> None:
 def cluster() -> Iterator[RayExecutor]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
-    with RayExecutor("cpu", num_cpus=2, **OPTIONS) as made:
+    with RayExecutor("cpu", num_cpus=2, program=PROGRAM) as made:
         assert made.slots == 2
         yield made
 
@@ -116,10 +117,10 @@ def short_folder() -> Iterator[Path]:
 
 
 SUPERVISOR = """
-from executor_contract import task, hear_first
+from executor_contract import hear_first, program, task
 from sweep.executors.ray.ray_executor import RayExecutor
 
-executor = RayExecutor("cpu", num_cpus=1, runner="executor_runners:holders", modules=())
+executor = RayExecutor("cpu", num_cpus=1, program=program("holders"))
 executor.start(task(number=1))
 told = hear_first(executor)
 print(told.step, executor.guard_pid, flush=True)
@@ -150,21 +151,20 @@ def test_places_of_another_device_class_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("ODD_FILE", str(tmp_path / "odd"))
-    options = OPTIONS | {"describer": "executor_runners:describe_one_oddly"}
-    with caplog.at_level(logging.WARNING), RayExecutor("cpu", num_cpus=3, **options) as executor:
+    odd = replace(PROGRAM, describer="executor_runners:describe_one_oddly")
+    with caplog.at_level(logging.WARNING), RayExecutor("cpu", num_cpus=3, program=odd) as executor:
         assert executor.slots == 2
         assert executor.describe()["device"] == "usual"
         executor.poll(0.0)
-    assert "not all is used: odd, and the study is on usual" in caplog.text
+    assert "not fully used: odd, and the study is on usual" in caplog.text
 
 
 ON_GPUS = """
 import json
-from executor_contract import hear_out, task
+from executor_contract import program, task
 from sweep.executors.ray.ray_executor import RayExecutor
 
-functions = {"runner": "executor_runners:echo_environment", "describer": "executor_runners:describe", "modules": ()}
-with RayExecutor("auto", world_size=2, **functions) as executor:
+with RayExecutor("auto", world_size=2, program=program("echo_environment")) as executor:
     endings = []
     for number in range(executor.slots):
         executor.start(task(number=number))
@@ -218,14 +218,14 @@ def test_a_lost_machine_of_a_cluster_costs_its_trial_alone(
     machines: tuple[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, raylets = machines
-    refused = pytest.raises(InputError, match="wants RAY_AUTH_MODE=token")
-    with RayExecutor("cpu", address=address, **OPTIONS) as executor, refused:
+    refused = pytest.raises(InputError, match="requires RAY_AUTH_MODE=token")
+    with RayExecutor("cpu", address=address, program=PROGRAM) as executor, refused:
         executor.describe()
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     refused = pytest.raises(InputError, match="no machine of the cluster has the 1 GPUs")
-    with RayExecutor("cuda", address=address, **OPTIONS) as executor, refused:
+    with RayExecutor("cuda", address=address, program=PROGRAM) as executor, refused:
         executor.describe()
-    with RayExecutor("auto", address=address, **OPTIONS) as executor:
+    with RayExecutor("auto", address=address, program=PROGRAM) as executor:
         assert executor.slots == 2
         told: dict[int, Progress] = {}
         for number in (1, 2):

@@ -12,18 +12,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sweep.config import names
 from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
+from sweep.config.models import MODELS
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
+from sweep.training.data.feeders import Batch
 from sweep.training.loop.trial import run_trial
 from sweep.training.loop.warmup import WarmupResult
-from sweep.training.models.table import MODELS, build_model
-from sweep.training.outcomes import DivergedError, classify, explain_error
+from sweep.training.models.table import build_model
+from sweep.training.outcomes import DivergedError, classify_error, explain_error
 from sweep.training.plugins import load_plugin
-from sweep.training.steps.step import Batch, Step
+from sweep.training.steps.step import Step
 
 
 def task(**values: object) -> TrialTask:
@@ -92,7 +93,7 @@ def test_ledger_adds_up() -> None:
 
 
 def test_what_the_receiver_does_meanwhile_is_not_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
     messages = []
     for message in run_trial(task()):
         time.sleep(0.2)
@@ -113,11 +114,11 @@ def test_same_task_same_losses(model: str) -> None:
     assert first != curve(task(**settings, seed=4))
 
 
-def test_rehearsal_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"model__dropout": 0.2, "optimizer__name": "adamw", "optimizer__lr": 0.01}
-    rehearsed = curve(task(**settings))
-    monkeypatch.setattr("sweep.training.loop.trial.rehearse", lambda *_: WarmupResult(1, 0.001))
-    assert curve(task(**settings)) == rehearsed
+    with_warm_up = curve(task(**settings))
+    monkeypatch.setattr("sweep.training.loop.trial.warm_up_trial", lambda *_: WarmupResult(1, 0.001))
+    assert curve(task(**settings)) == with_warm_up
 
 
 def test_losses_do_not_depend_on_how_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +187,7 @@ def test_divergence_is_an_outcome_without_wrong_numbers() -> None:
 def test_out_of_memory_by_the_allocator_itself() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**52)
-    assert classify(caught.value) == "out_of_memory"
+    assert classify_error(caught.value) == "out_of_memory"
     assert "Traceback" not in explain_error(caught.value)
 
 
@@ -208,12 +209,12 @@ def test_out_of_memory_by_the_allocator_itself() -> None:
     ],
 )
 def test_outcomes_by_type_first_and_text_second(error: Exception, outcome: str) -> None:
-    assert classify(error) == outcome
+    assert classify_error(error) == outcome
 
 
 PLUGIN = """
 import torch
-from sweep.training.models.table import MODELS
+from sweep.config.models import MODELS
 
 class Greedy(torch.nn.Linear):
     def forward(self, images):
@@ -236,14 +237,13 @@ def plugin(tmp_path: Path) -> Iterator[str]:
     path.write_text(PLUGIN)
     yield str(path)
     MODELS.pop("greedy", None)
-    names.MODELS.discard("greedy")
     sys.modules.pop("sweep_plugin_my_models", None)
 
 
 def test_plugin_model_is_known_and_its_failures_are_outcomes(plugin: str) -> None:
     load_plugin(plugin)
     load_plugin(plugin)
-    assert "greedy" in names.MODELS
+    assert "greedy" in MODELS
     _, full = run(replace(task(model__name="greedy"), plugin=plugin))
     assert full.outcome == "out_of_memory"
     assert full.measurements["num_parameters"] == 650

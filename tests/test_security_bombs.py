@@ -19,8 +19,8 @@ from PIL import Image
 from records_factory import add_trials, make_store
 
 from sweep.config.errors import InputError
-from sweep.config.study import load_study
-from sweep.executors.child_output import OutputFile
+from sweep.config.study_file import load_study
+from sweep.executors.helper_process import OutputFile
 from sweep.executors.process.forkserver import Child
 from sweep.records.exchange import limits, parquet
 from sweep.records.exchange.exchange import export_frames

@@ -17,7 +17,7 @@ from test_slurm import cluster, hear, is_ended
 from sweep.config.errors import InputError
 from sweep.executors import devices
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.slurm.job import _device
+from sweep.executors.slurm.job import _choose_device
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
@@ -133,6 +133,6 @@ def test_what_a_study_may_ask_for_is_what_the_settings_give(tmp_path: Path) -> N
 def test_a_trial_has_as_many_gpus_of_a_node_as_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "_num_gpus", lambda: 4)
-    assert [_device(number) for number in (0, 1, 3)] == ["cpu", "cuda:0", "cuda:0,cuda:1,cuda:2"]
-    with pytest.raises(RuntimeError, match="asked for 5 GPUs on a node, and 4 can be seen there"):
-        _device(5)
+    assert [_choose_device(number) for number in (0, 1, 3)] == ["cpu", "cuda:0", "cuda:0,cuda:1,cuda:2"]
+    with pytest.raises(RuntimeError, match="requested 5 GPUs on a node, and 4 are visible there"):
+        _choose_device(5)

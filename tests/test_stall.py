@@ -14,13 +14,14 @@ from test_process_faults import seconds_until_dead
 from test_retries import causes, run, small, store
 
 from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.base import WorkerProgram
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.records.messages import Ending, Heartbeat, Progress, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.training import supervisor_link
 from sweep.training.loop.trial import run_trial
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 __all__ = ["store"]  # a fixture
 
@@ -71,9 +72,9 @@ def test_a_supervisor_that_was_suspended_declares_nothing_dead(tmp_path: Path, s
 
 def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.executors.queryable._POLL_SECONDS", 0.1)
-    executor = ProcessExecutor(["cpu"], None, "executor_runners:stopped", modules=())
+    executor = ProcessExecutor(["cpu"], program=WorkerProgram("executor_runners:stopped", modules=()))
     with QueryableExecutor(executor, stall_seconds=0.5) as consulted:
-        ending = consulted.ask(TrialTask(number=0, config=TrialConfig()))
+        ending = consulted.run_query(TrialTask(number=0, config=TrialConfig()))
         assert (ending.outcome, ending.cause) == ("crashed", "stalled")
         assert ending.error == "nothing was heard of it for 0.5 s"
 
@@ -84,11 +85,11 @@ def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def beats(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The moments at which this process said that it lives; without a pause between them."""
-    monkeypatch.setattr(supervisor_link, "_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor_link, "HEARTBEAT_SECONDS", 0.0)
     said: list[float] = []
-    LIFELINE.connect(lambda: said.append(time.monotonic()))
+    SUPERVISOR_LINK.connect(lambda: said.append(time.monotonic()))
     yield said
-    LIFELINE.forget()
+    SUPERVISOR_LINK.reset()
 
 
 def test_every_micro_batch_and_every_batch_of_an_evaluation_is_a_beat(beats: list[float]) -> None:
@@ -101,17 +102,17 @@ def test_every_micro_batch_and_every_batch_of_an_evaluation_is_a_beat(beats: lis
 
 def test_a_beat_is_said_every_few_seconds_only() -> None:
     said: list[int] = []
-    LIFELINE.connect(lambda: said.append(0))
+    SUPERVISOR_LINK.connect(lambda: said.append(0))
     for _ in range(1000):
-        LIFELINE.beat()
-    LIFELINE.forget()
-    LIFELINE.beat()
+        SUPERVISOR_LINK.send_heartbeat()
+    SUPERVISOR_LINK.reset()
+    SUPERVISOR_LINK.send_heartbeat()
     assert said == [0]
 
 
 def test_beats_do_not_wait_for_a_supervisor_that_does_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BEATS_FILE", str(tmp_path / "beats"))
-    with ProcessExecutor(["cpu"], None, "executor_runners:beats", modules=()) as executor:
+    with ProcessExecutor(["cpu"], program=WorkerProgram("executor_runners:beats", modules=())) as executor:
         executor.start(TrialTask(number=0, config=TrialConfig()))
         deadline = time.monotonic() + 30
         while not (tmp_path / "beats").exists():  # written after 20,000 beats, more than the pipe holds

@@ -10,7 +10,7 @@ from typing import Any
 
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.training import supervisor_link
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 CAPACITY = 512  # micro batches from here on do not fit
 
@@ -145,7 +145,7 @@ def faulty(task: TrialTask) -> Iterator[Message]:
 def leaving(task: TrialTask) -> Iterator[Message]:
     """Trains in its first attempt until it is asked to leave; in the second it ends."""
     attempt, step = _attempt(task), 0
-    while attempt == 1 and not LIFELINE.is_asked_to_leave:
+    while attempt == 1 and not SUPERVISOR_LINK.is_preempted:
         yield Progress(step=step, num_steps=9, epoch=0.1 * step, images_per_second=1.0)
         step += 1
         time.sleep(0.02)
@@ -166,9 +166,9 @@ def stubborn(_task: TrialTask) -> Iterator[Message]:
 def beating(task: TrialTask) -> Iterator[Message]:
     """Says nothing for three seconds but that it lives."""
     yield Progress(step=0, num_steps=9, epoch=0.0, images_per_second=1.0)
-    supervisor_link._BEAT_SECONDS = 0.1
+    supervisor_link.HEARTBEAT_SECONDS = 0.1
     until = time.monotonic() + 3
     while time.monotonic() < until:
-        LIFELINE.beat()
+        SUPERVISOR_LINK.send_heartbeat()
         time.sleep(0.02)
     yield from formula(task)

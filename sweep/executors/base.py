@@ -1,29 +1,56 @@
-"""What every executor can do: run attempts at trials somewhere and say what they report, never touching the store."""
+"""The interface of executors: they run attempts at trials somewhere and return their messages, without any store."""
 
+import json
+import sys
+import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar, final
 
-from sweep.records.messages import Message, Task
+from sweep.records.messages import Ending, Message, Task, decode_message, decode_task
 
 Runner = Callable[[Task], Iterator[Message]]
 Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a number of threads
 
-# Named, not imported: the modules behind them import torch, which the supervisor does without.
+# Named, not imported: these modules import torch, which the supervisor does without.
 RUNNER = "sweep.training.ranks.launcher:launch_trial"
 DESCRIBER = "sweep.executors.machine:describe_machine"
-_OTHER_RUNNERS: dict[str, str] = {
+_OTHER_RUNNERS = {
     "probe": "sweep.probing.probe:run_probe",
     "estimate": "sweep.probing.estimate_task:run_estimate",
 }
 
 
+@final
+@dataclass(frozen=True)
+class WorkerProgram:
+    """What a trial's process imports and calls; functions are named ``package.module:function``."""
+
+    runner: str = RUNNER  # of trials
+    describer: str = DESCRIBER
+    modules: tuple[str, ...] = (  # imported once, before processes are forked
+        "torch",
+        "sweep.executors.machine",
+        "sweep.training.vision",
+        "sweep.training.ranks.launcher",
+    )
+
+    def runner_of(self, task: Task) -> str:
+        """The name of the function that carries out ``task``."""
+        return _OTHER_RUNNERS.get(task.kind, self.runner)
+
+
+PROGRAM = WorkerProgram()
+
+
 class Executor(ABC):
     """Runs up to ``slots`` trials at once. Used from one thread, which must outlive it.
 
-    Each started trial yields its messages in order, the last of which is exactly one ``Ending``, whatever becomes of
+    Each started trial yields its messages in order, the last of which is exactly one ``Ending``, whatever happens to
     the process that trains it; a stopped one yields nothing more.
     """
 
@@ -42,25 +69,25 @@ class Executor(ABC):
 
     @abstractmethod
     def devices_of(self, number: int) -> tuple[str, ...]:
-        """What a running trial trains on: ``cuda:0`` and so on, as this process counts them, or ``cpu``; nothing where
-        that is no device of this machine."""
+        """The devices of a running trial: ``cuda:0`` and so on, as this process counts them, or ``cpu``; empty if they
+        are not of this machine."""
 
     @abstractmethod
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        """News of the running trials, as (trial number, message); waits for the first at most this long.
+        """New messages as (trial number, message); waits for the first at most this long.
 
         Returns at once when no trial is running.
         """
 
     @abstractmethod
-    def ask_to_leave(self, number: int) -> None:
-        """Asks a running trial to end this attempt: after its step, with a checkpoint, as ``cancelled`` with the cause
-        ``left``. It may take long to, or end otherwise; who cannot wait stops it. Unknown numbers are ignored.
+    def preempt(self, number: int) -> None:
+        """Requests that a running trial ends this attempt: after its step, with a checkpoint, as ``cancelled`` with the
+        cause ``left``. This may take long, or it may end otherwise. Unknown numbers are ignored.
         """
 
     @abstractmethod
     def stop(self, number: int) -> None:
-        """Ends an attempt now, with all that it started; nothing more is heard of it. Unknown numbers are ignored."""
+        """Ends an attempt now, with all that it started, and drops its messages. Unknown numbers are ignored."""
 
     @abstractmethod
     def close(self) -> None:
@@ -75,6 +102,82 @@ class Executor(ABC):
         self.close()
 
 
+class ExecutorWrapper(Executor):
+    """Delegates everything to ``inner``; subclasses override what they change."""
+
+    def __init__(self, inner: Executor) -> None:
+        self._inner = inner
+
+    @property
+    def slots(self) -> int:
+        return self._inner.slots
+
+    def describe(self) -> dict[str, Any]:
+        return self._inner.describe()
+
+    def start(self, task: Task) -> None:
+        self._inner.start(task)
+
+    def devices_of(self, number: int) -> tuple[str, ...]:
+        return self._inner.devices_of(number)
+
+    def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
+        return self._inner.poll(timeout_seconds)
+
+    def preempt(self, number: int) -> None:
+        self._inner.preempt(number)
+
+    def stop(self, number: int) -> None:
+        self._inner.stop(number)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+Attempt = TypeVar("Attempt")
+
+
+class PollingExecutor(Executor, Generic[Attempt]):
+    """Executors that collect the messages of attempts from other processes; ``Attempt`` is what they keep of each."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, Attempt] = {}  # by number of the trial
+        self._messages: list[tuple[int, Message]] = []  # not yet returned
+        self._is_closed = False
+
+    @abstractmethod
+    def _collect(self, timeout_seconds: float) -> None:
+        """Appends what has arrived to ``_messages``; waits for it at most this long, and may return earlier."""
+
+    def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
+        deadline = time.monotonic() + timeout_seconds
+        self._collect(0.0)
+        while not self._messages and self._running and (left := deadline - time.monotonic()) > 0:
+            self._collect(left)
+        messages, self._messages = self._messages, []
+        return messages
+
+    def _check_start(self, number: int) -> None:
+        if self._is_closed:
+            raise RuntimeError("the executor is closed")
+        if number in self._running or len(self._running) >= self.slots:
+            raise RuntimeError(f"trial {number} cannot start: trials {sorted(self._running)} are running")
+
+    def _drop_messages(self, number: int) -> None:
+        self._messages = [(sender, message) for sender, message in self._messages if sender != number]
+
+
+def poll_with_silence(executor: Executor, timeout_seconds: float) -> tuple[list[tuple[int, Message]], float]:
+    """What ``executor.poll`` returns, and the seconds without messages that count for trials which sent none.
+
+    These are never more than ``timeout_seconds``: a supervisor that was suspended or busy finds what was sent meanwhile
+    at its next call, and must not take a trial for stalled.
+    """
+    began = time.monotonic()
+    messages = executor.poll(timeout_seconds)
+    return messages, min(time.monotonic() - began, timeout_seconds)
+
+
 def load_function(name: str) -> Callable[..., Any]:
     """The function behind ``package.module:function``."""
     module, _, attribute = name.partition(":")
@@ -82,6 +185,32 @@ def load_function(name: str) -> Callable[..., Any]:
     return function
 
 
-def runner_of(task: Task, trial_runner: str) -> str:
-    """The name of the function that does the task's work, where ``trial_runner`` does trials."""
-    return _OTHER_RUNNERS.get(task.kind, trial_runner)
+def receive_task(data: bytes) -> Task:
+    """Decodes a task in the process that carries it out; its configuration may use names that its plug-in defines."""
+    if plugin := json.loads(data)["plugin"]:
+        from sweep.training.plugins import load_plugin  # imports torch
+
+        load_plugin(plugin)
+    return decode_task(data)
+
+
+def receive_message(line: bytes) -> Message:
+    """The message in ``line``, or a crash as the trial's ending if it is none."""
+    try:
+        return decode_message(line)
+    except ValueError as error:
+        return Ending(outcome="crashed", error=f"the trial sent {line[:200]!r}: {error}")
+
+
+def ending_of_uncaught(error: BaseException) -> Ending:
+    """The ending of a trial whose runner let an exception through: a crash with the last lines of the traceback.
+
+    Trials convert every exception into an ending; but torch may raise one while they do, because it reports the death
+    of a data worker by an exception at whatever line the process happens to execute.
+    """
+    text = "".join(traceback.format_exception(error, limit=-10))
+    if "torch" not in sys.modules or not isinstance(error, Exception):
+        return Ending(outcome="crashed", error=text)  # it was not a training that failed
+    from sweep.training.outcomes import find_cause  # imports torch
+
+    return Ending(outcome="crashed", error=text, cause=find_cause(error))

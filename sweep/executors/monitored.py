@@ -1,10 +1,10 @@
-"""An executor whose trials are watched: what the monitor saw while a trial trained goes into its ending."""
+"""An executor whose trials are monitored: readings taken during the training are added to its ending."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
-from sweep.executors.base import Executor
+from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.devices import pinned_environment
 from sweep.measurement.monitor import Monitor, Source
 from sweep.measurement.quality import reference_flags
@@ -12,55 +12,45 @@ from sweep.records.messages import Ending, Message, Task
 
 
 @final
-class MonitoredExecutor(Executor):
-    """Hands everything on to ``inner``, which trains on this machine; adds metrics and quality flags to endings.
+class MonitoredExecutor(ExecutorWrapper):
+    """Adds metrics and quality flags to the endings of ``inner``, which trains on this machine.
 
-    ``references`` are the seconds that the reference work took before earlier trials, by device class.
+    ``references`` are the seconds of the reference work before earlier trials, by device class.
     """
 
     def __init__(self, inner: Executor, monitor: Monitor, references: Mapping[str, Sequence[float]]) -> None:
-        self._inner, self._monitor = inner, monitor
+        super().__init__(inner)
+        self._monitor = monitor
         self._references = {device: list(seconds) for device, seconds in references.items()}
 
-    @property
-    def slots(self) -> int:
-        return self._inner.slots
-
-    def describe(self) -> dict[str, Any]:
-        return self._inner.describe()
-
     def start(self, task: Task) -> None:
-        self._inner.start(task)
-        self._monitor.begin(task.number, self._inner.devices_of(task.number))
-
-    def devices_of(self, number: int) -> tuple[str, ...]:
-        return self._inner.devices_of(number)
+        super().start(task)
+        self._monitor.begin(task.number, self.devices_of(task.number))
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        news = self._inner.poll(timeout_seconds)
-        return [(number, self._annotated(number, said) if isinstance(said, Ending) else said) for number, said in news]
-
-    def ask_to_leave(self, number: int) -> None:
-        self._inner.ask_to_leave(number)
+        return [
+            (number, self._annotate(number, message) if isinstance(message, Ending) else message)
+            for number, message in super().poll(timeout_seconds)
+        ]
 
     def stop(self, number: int) -> None:
-        self._inner.stop(number)
+        super().stop(number)
         self._monitor.drop(number)
 
     def close(self) -> None:
         self._monitor.close()
-        self._inner.close()
+        super().close()
 
-    def _annotated(self, number: int, ending: Ending) -> Ending:
+    def _annotate(self, number: int, ending: Ending) -> Ending:
         seen = self._monitor.end(number, ending.training_spans)
-        flags = (*ending.quality_flags, *seen.flags, *self._compare(ending))
+        flags = (*ending.quality_flags, *seen.flags, *self._compare_reference(ending))
         return replace(
             ending,
-            measurements=ending.measurements | _of_all_attempts(seen.measurements, ending),
+            measurements=ending.measurements | _scale_to_all_attempts(seen.measurements, ending),
             quality_flags=tuple(dict.fromkeys(flags)),
         )
 
-    def _compare(self, ending: Ending) -> tuple[str, ...]:
+    def _compare_reference(self, ending: Ending) -> tuple[str, ...]:
         seconds = ending.measurements.get("reference_seconds")
         if seconds is None:
             return ()
@@ -70,8 +60,8 @@ class MonitoredExecutor(Executor):
         return flags
 
 
-def _of_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, float]:
-    # what the attempts before drew is lost with them; the power of this one stands for theirs
+def _scale_to_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, float]:
+    # the energy of earlier attempts was not kept; the mean power of this one is used for them
     watched_seconds = sum(end - begin for begin, end in ending.training_spans)
     if "energy_joules" not in seen or not watched_seconds:
         return seen
@@ -80,7 +70,7 @@ def _of_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, float]
 
 
 def source_of(device: str) -> Source:
-    """Where readings of ``device`` (``cpu``, or ``cuda:1`` as this process counts them) come from."""
+    """The source of readings of ``device``: ``cpu``, or ``cuda:1`` as this process counts them."""
     if device.startswith("cuda"):
         from sweep.measurement.nvml import NvmlSource
 

@@ -1,10 +1,9 @@
-"""An executor that can be asked for small work between the trials: a probe, an estimate."""
+"""An executor that also carries out small tasks between the trials: probes and estimates."""
 
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
-from sweep.executors.base import Executor
-from sweep.executors.silence import listen
+from sweep.executors.base import Executor, ExecutorWrapper, poll_with_silence
 from sweep.records.attempt_causes import STALLED
 from sweep.records.messages import Ending, Message, Task
 
@@ -12,61 +11,42 @@ _POLL_SECONDS = 1.0
 
 
 @final
-class QueryableExecutor(Executor):
-    """Hands everything on to ``inner``. What trials say while an answer is awaited is told at the next :meth:`poll`.
+class QueryableExecutor(ExecutorWrapper):
+    """Messages of trials that arrive during :meth:`run_query` are returned by the next :meth:`poll`.
 
-    Work of which nothing was heard for ``stall_seconds`` is given up.
+    A task that sends nothing for ``stall_seconds`` is stopped.
     """
 
     def __init__(self, inner: Executor, stall_seconds: float = float("inf")) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._stall_seconds = stall_seconds
-        self._num_asked = 0
-        self._overheard: list[tuple[int, Message]] = []
+        self._num_queries = 0
+        self._deferred: list[tuple[int, Message]] = []
 
-    def ask(self, task: Task) -> Ending:
-        """How ``task`` ended, whatever its number. Wants a free slot; a probe wants the device to itself."""
-        self._num_asked += 1
-        task = replace(task, number=-self._num_asked)
+    def run_query(self, task: Task) -> Ending:
+        """The ending of ``task``, whose number is ignored. Requires a free slot; a probe requires an idle device."""
+        self._num_queries += 1
+        task = replace(task, number=-self._num_queries)
         self._inner.start(task)
         silent_seconds = 0.0
         try:
             while silent_seconds < self._stall_seconds:
-                news, seconds = listen(self._inner, _POLL_SECONDS)
-                said = [message for number, message in news if number == task.number]
-                self._overheard += [(number, message) for number, message in news if number != task.number]
-                silent_seconds = 0.0 if said else silent_seconds + seconds
-                if said and isinstance(said[-1], Ending):
-                    return said[-1]
+                messages, seconds = poll_with_silence(self._inner, _POLL_SECONDS)
+                own = [message for number, message in messages if number == task.number]
+                self._deferred += [(number, message) for number, message in messages if number != task.number]
+                silent_seconds = 0.0 if own else silent_seconds + seconds
+                if own and isinstance(own[-1], Ending):
+                    return own[-1]
         except BaseException:
             self._inner.stop(task.number)
             raise
         self._inner.stop(task.number)
-        return Ending(outcome="crashed", error=f"nothing was heard of it for {self._stall_seconds:g} s", cause=STALLED)
-
-    @property
-    def slots(self) -> int:
-        return self._inner.slots
-
-    def describe(self) -> dict[str, Any]:
-        return self._inner.describe()
-
-    def start(self, task: Task) -> None:
-        self._inner.start(task)
-
-    def devices_of(self, number: int) -> tuple[str, ...]:
-        return self._inner.devices_of(number)
+        return Ending(outcome="crashed", error=f"no message for {self._stall_seconds:g} s", cause=STALLED)
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        news, self._overheard = self._overheard, []
-        return news + self._inner.poll(0.0 if news else timeout_seconds)
-
-    def ask_to_leave(self, number: int) -> None:
-        self._inner.ask_to_leave(number)
+        messages, self._deferred = self._deferred, []
+        return messages + super().poll(0.0 if messages else timeout_seconds)
 
     def stop(self, number: int) -> None:
-        self._inner.stop(number)
-        self._overheard = [(sender, message) for sender, message in self._overheard if sender != number]
-
-    def close(self) -> None:
-        self._inner.close()
+        super().stop(number)
+        self._deferred = [(sender, message) for sender, message in self._deferred if sender != number]

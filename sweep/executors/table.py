@@ -12,7 +12,7 @@ from sweep.executors.devices import available_devices
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.ray_executor import MOST_GPUS, RayExecutor, check_ray
+from sweep.executors.ray.ray_executor import MAX_GPUS, RayExecutor, check_ray
 from sweep.executors.slurm.slurm_cluster import check_cluster
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import read_settings
@@ -142,7 +142,7 @@ def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int,
 
 def _ray_devices(settings: ExecutorSettings) -> list[str]:
     # the devices of a cluster are known once it is contacted; the executor refuses what it does not have
-    remote = ["cpu", *(f"cuda:{index}" for index in range(MOST_GPUS))]
+    remote = ["cpu", *(f"cuda:{index}" for index in range(MAX_GPUS))]
     return available_devices() if settings.address is None else remote
 
 

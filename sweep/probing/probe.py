@@ -17,9 +17,11 @@ from sweep.training.data.windows import Window
 from sweep.training.loop.trial import choose_device
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
-from sweep.training.outcomes import classify, explain_error
+from sweep.training.outcomes import classify_error, explain_error
 from sweep.training.steps.setup import TrainingSetup, prepare_training
-from sweep.training.steps.step import Batch, evaluate_model, set_lr
+from sweep.training.data.feeders import Batch
+from sweep.training.steps.evaluation import evaluate_model
+from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import LossMeter, TrialState
 
 _NUM_WINDOWS = 12  # of the timed steps, about
@@ -38,33 +40,33 @@ def run_probe(task: ProbeTask) -> Iterator[Message]:
     and moving average alone), ``data_images_per_second`` (the feeder alone), ``eval_images_per_second``, and the sizes
     of the splits.
     """
-    story = TrialState()
+    state = TrialState()
     outcome: Outcome = "complete"
     error_text = ""
     try:
-        _begin(task, story)
-        _measure(task, story)
+        _begin(task, state)
+        _measure(task, state)
     except Exception as error:
-        outcome, error_text = classify(error), explain_error(error)
-    environment = describe_environment(story.device)
+        outcome, error_text = classify_error(error), explain_error(error)
+    environment = describe_environment(state.device)
     yield Ending(
         outcome=outcome,
-        measurements=_figures(story),
-        device=device_class(story.device),
+        measurements=_figures(state),
+        device=device_class(state.device),
         environment=environment,
-        quality_flags=story.flags,
+        quality_flags=state.flags,
         error=error_text,
     )
 
 
-def _begin(task: ProbeTask, story: TrialState) -> None:
+def _begin(task: ProbeTask, state: TrialState) -> None:
     if task.config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {task.config.distributed.world_size}: a probe is of one rank; set it to 1."
         )
-    choose_device(task, story)
-    if story.device.type == "cuda":
-        _limit_gpu(story.device, task.memory_limit_bytes)
+    choose_device(task, state)
+    if state.device.type == "cuda":
+        _limit_gpu(state.device, task.memory_limit_bytes)
 
 
 def _limit_gpu(device: torch.device, limit_bytes: int | None) -> None:
@@ -73,42 +75,42 @@ def _limit_gpu(device: torch.device, limit_bytes: int | None) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / installed), device)
 
 
-def _measure(task: ProbeTask, story: TrialState) -> None:
-    ledger = story.ledger
+def _measure(task: ProbeTask, state: TrialState) -> None:
+    ledger = state.ledger
     with ledger.phase("setup"):
-        work = prepare_training(task.config, story.device)
-        validation = work.batches_of(work.splits.validation)
-    story.facts |= {"num_train": len(work.splits.train), "num_validation": len(work.splits.validation)}
-    story.facts["num_parameters"] = num_parameters(work.model)
-    rehearsal = warm_up_trial(work, ledger)
-    story.facts["peak_memory_bytes"] = rehearsal.peak_memory_bytes
-    set_lr(work.step.optimizer, 0.0)
+        setup = prepare_training(task.config, state.device)
+        validation = setup.batches_of(setup.splits.validation)
+    state.facts |= {"num_train": len(setup.splits.train), "num_validation": len(setup.splits.validation)}
+    state.facts["num_parameters"] = num_parameters(setup.model)
+    warmup = warm_up_trial(setup, ledger)
+    state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
+    set_lr(setup.step.optimizer, 0.0)
     for _ in range(_MAX_REPEATS + 1):
         ledger.windows.clear()
-        _time_steps(work, story, task.timed_seconds, rehearsal.step_seconds)
-        story.flags = _flags(ledger)
-        if not is_worth_repeating(story.flags):
+        _time_steps(setup, state, task.timed_seconds, warmup.step_seconds)
+        state.flags = _flags(ledger)
+        if not is_worth_repeating(state.flags):
             break
-    if work.step.noise is None:  # which wants a window before each update
-        story.facts["update_seconds"] = _seconds_of(work.step.update, ledger.synchronize)
-    story.facts["data_images_per_second"] = _images_per_second(_fed(work), ledger.synchronize)
+    if setup.step.noise is None:  # which wants a window before each update
+        state.facts["update_seconds"] = _seconds_of(setup.step.update, ledger.synchronize)
+    state.facts["data_images_per_second"] = _images_per_second(_fed(setup), ledger.synchronize)
     with ledger.phase("eval"):
-        story.facts["eval_images_per_second"] = _images_per_second(
-            _evaluated(work, validation), ledger.synchronize, first=1
+        state.facts["eval_images_per_second"] = _images_per_second(
+            _evaluated(setup, validation), ledger.synchronize, first=1
         )
 
 
-def _time_steps(work: TrainingSetup, story: TrialState, seconds: float, step_seconds: float) -> None:
+def _time_steps(setup: TrainingSetup, state: TrialState, seconds: float, step_seconds: float) -> None:
     # as a trial takes them: several steps between two synchronisations, smaller last steps of an epoch apart
     window_seconds = min(_LONGEST_WINDOW_SECONDS, seconds / _NUM_WINDOWS)
     window_steps = max(1, min(_MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
-    tally, began = LossMeter(story.device), time.perf_counter()
-    while not _is_enough(story.ledger, time.perf_counter() - began, seconds):
-        story.ledger.open_window()
-        window = _take_step(work, story.ledger, tally)
-        while tally.window_steps < window_steps and window.is_whole and work.course.is_next_whole:
-            window = _take_step(work, story.ledger, tally)
-        tally.close_window(story.ledger, is_full=window.is_whole)
+    meter, began = LossMeter(state.device), time.perf_counter()
+    while not _is_enough(state.ledger, time.perf_counter() - began, seconds):
+        state.ledger.open_window()
+        window = _take_step(setup, state.ledger, meter)
+        while meter.window_steps < window_steps and window.is_whole and setup.planner.is_next_whole:
+            window = _take_step(setup, state.ledger, meter)
+        meter.close_window(state.ledger, is_full=window.is_whole)
 
 
 def _is_enough(ledger: Ledger, elapsed_seconds: float, seconds: float) -> bool:
@@ -118,10 +120,10 @@ def _is_enough(ledger: Ledger, elapsed_seconds: float, seconds: float) -> bool:
     return elapsed_seconds >= seconds and len(full) >= MIN_WINDOWS
 
 
-def _take_step(work: TrainingSetup, ledger: Ledger, tally: LossMeter) -> Window:
-    window = work.course.next_window(lambda _windows, _samples: work.schedule.first)
-    batches = ledger.waiting(work.feeder.micro_batches(window))
-    tally.add(work.step(batches, window.samples), window.samples)
+def _take_step(setup: TrainingSetup, ledger: Ledger, meter: LossMeter) -> Window:
+    window = setup.planner.next_window(lambda _windows, _samples: setup.schedule.first)
+    batches = ledger.waiting(setup.feeder.micro_batches(window))
+    meter.add(setup.step(batches, window.samples), window.samples)
     return window
 
 
@@ -150,20 +152,20 @@ def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> 
     return median(window(calls) for _ in range(3))
 
 
-def _fed(work: TrainingSetup) -> Iterator[int]:
+def _fed(setup: TrainingSetup) -> Iterator[int]:
     """Goes through epochs without training; the number of images of each micro batch."""
-    windows = work.course.windows_of_epoch(work.schedule.first)
+    windows = setup.planner.windows_of_epoch(setup.schedule.first)
     for epoch in count(1):
-        work.feeder.begin_epoch(epoch, windows)
+        setup.feeder.begin_epoch(epoch, windows)
         for window in windows:
-            yield from (len(labels) for _, labels in work.feeder.micro_batches(window))
+            yield from (len(labels) for _, labels in setup.feeder.micro_batches(window))
 
 
-def _evaluated(work: TrainingSetup, validation: Callable[[], Iterable[Batch]]) -> Iterator[int]:
+def _evaluated(setup: TrainingSetup, validation: Callable[[], Iterable[Batch]]) -> Iterator[int]:
     """Evaluates the validation split again and again; the number of images of each batch."""
     while True:
         for batch in validation():
-            evaluate_model(work.step.model, work.step.normalise, work.step.precision, [batch], ask=work.ask)
+            evaluate_model(setup.step.model, setup.step.normalize, setup.step.precision, [batch], predict=setup.predict)
             yield len(batch[1])
 
 
@@ -180,10 +182,10 @@ def _images_per_second(counts: Iterator[int], synchronize: Callable[[], None], f
     return images / (time.perf_counter() - began)
 
 
-def _figures(story: TrialState) -> dict[str, float | int]:
-    windows = _full(story.ledger)
+def _figures(state: TrialState) -> dict[str, float | int]:
+    windows = _full(state.ledger)
     steps = sum(window.num_steps for window in windows)
-    known = story.measurements()
+    known = state.measurements()
     if windows:
         known |= {"num_windows": len(windows), "num_steps": steps}
         known["step_seconds_mean"] = sum(window.seconds for window in windows) / steps

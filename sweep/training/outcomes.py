@@ -1,4 +1,4 @@
-"""What an exception says about a trial."""
+"""Exceptions as outcomes, causes and error texts of a trial."""
 
 import traceback
 
@@ -10,7 +10,7 @@ from sweep.records.attempt_causes import COLLECTIVE_FAILED, DATA_WORKER_LOST, DE
 from sweep.records.messages import Outcome
 
 _MAX_ERROR_CHARACTERS = 4000
-# What allocators and libraries say that raise something else than torch.OutOfMemoryError.
+# Messages of allocators and libraries that raise something else than torch.OutOfMemoryError.
 _OUT_OF_MEMORY_TEXTS = (
     "out of memory",
     "can't allocate memory",
@@ -21,8 +21,8 @@ _OUT_OF_MEMORY_TEXTS = (
     "failed to allocate",
 )
 
-# What is said when the machine failed and not the trial. The errors of CUDA are those after which a process can use the
-# device no more; a failed assertion in a kernel is left out, because the model or its labels are wrong then.
+# Messages of failures of the machine, not of the trial. The errors of CUDA are those after which a process can no longer
+# use the device; a failed assertion in a kernel is not listed, because the model or its labels are wrong then.
 _MACHINE_TEXTS = {
     DATA_WORKER_LOST: ("dataloader worker (pid",),
     DEVICE_FAILED: (
@@ -45,24 +45,24 @@ _SINGLE_VALUE_TEXT = "Expected more than 1 value per channel when training"  # t
 
 
 class DivergedError(Exception):
-    """The training loss is no number any more."""
+    """The training loss is not finite."""
 
 
 class TargetMissedError(Exception):
     """The budget was spent before the target accuracy was reached."""
 
 
-class LeftError(Exception):
-    """The trial was asked to leave and does, at the end of a step."""
+class PreemptedError(Exception):
+    """The supervisor requested preemption, and the trial ends after a step."""
 
 
-def classify(error: Exception) -> Outcome:
-    """The outcome of a trial that ended with ``error``: by type first, by text second."""
+def classify_error(error: Exception) -> Outcome:
+    """The outcome of a trial that ended with ``error``: by its type if that decides, else by its text."""
     if isinstance(error, DivergedError):
         return "diverged"
     if isinstance(error, TargetMissedError):
         return "timed_out"
-    if isinstance(error, LeftError):
+    if isinstance(error, PreemptedError):
         return "cancelled"
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out_of_memory"
@@ -72,12 +72,12 @@ def classify(error: Exception) -> Outcome:
     return "crashed"
 
 
-def cause_of(error: Exception) -> str:
-    """What ended the attempt (:mod:`sweep.records.attempt_causes`) where that is not the trial's own fault; else
+def find_cause(error: Exception) -> str:
+    """The cause (:mod:`sweep.records.attempt_causes`) if something other than the trial itself ended the attempt; else
     empty."""
-    if isinstance(error, LeftError):
+    if isinstance(error, PreemptedError):
         return LEFT
-    if classify(error) != "crashed" or not isinstance(error, RuntimeError):
+    if classify_error(error) != "crashed" or not isinstance(error, RuntimeError):
         return ""
     if isinstance(error, dist.DistError):
         return COLLECTIVE_FAILED
@@ -86,14 +86,14 @@ def cause_of(error: Exception) -> str:
 
 
 def explain_error(error: Exception) -> str:
-    """The message of what was foreseen, the tail of the traceback of what was not."""
-    if isinstance(error, InputError | DivergedError | TargetMissedError | LeftError):
+    """The message of an anticipated error, else the end of the traceback."""
+    if isinstance(error, InputError | DivergedError | TargetMissedError | PreemptedError):
         return str(error)
     if _SINGLE_VALUE_TEXT in str(error):
         return (
-            "batch normalisation has no statistics of a single sample: give a batch.micro of 2 or more, or "
+            "batch normalization requires more than a single sample: set batch.micro to 2 or more, or "
             "model.norm = 'group'"
         )
-    if classify(error) == "out_of_memory":
+    if classify_error(error) == "out_of_memory":
         return f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARACTERS]
     return "".join(traceback.format_exception(error))[-_MAX_ERROR_CHARACTERS:]

@@ -1,4 +1,4 @@
-"""What ties a trial's process to its supervisor beside the trial's messages: signs of life, and the request to leave.
+"""The connection of a trial's process to its supervisor apart from the trial's messages: heartbeats and preemption.
 
 Both belong to the process and not to the trial, because a signal does; one process trains one trial at a time.
 """
@@ -7,57 +7,58 @@ import time
 from collections.abc import Callable
 from typing import final
 
-_BEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 2.0
+PROGRESS_SECONDS = 0.5  # between two messages of progress, at least
 
 
 @final
-class Lifeline:
-    """Unconnected, a beat is heard by nobody and costs nothing."""
+class SupervisorLink:
+    """While it is not connected, heartbeats go nowhere and cost nothing."""
 
     def __init__(self) -> None:
-        self._say: Callable[[], None] | None = None
+        self._send: Callable[[], None] | None = None
         self._look: Callable[[], bool] | None = None
-        self._hand_on: Callable[[], None] | None = None
-        self._is_asked = False
-        self._next_beat = 0.0
+        self._forward: Callable[[], None] | None = None
+        self._is_preempted = False
+        self._next_heartbeat = 0.0
 
-    def connect(self, say: Callable[[], None], look: Callable[[], bool] | None = None) -> None:
-        """Begins anew. ``say`` tells the supervisor that the trial lives; ``look`` looks for the request to leave."""
-        self.forget()
-        self._say, self._look = say, look
+    def connect(self, send: Callable[[], None], look: Callable[[], bool] | None = None) -> None:
+        """Starts anew. ``send`` sends a heartbeat; ``look`` returns whether the supervisor requests preemption."""
+        self.reset()
+        self._send, self._look = send, look
 
-    def forget(self) -> None:
-        """As in a new process."""
-        self._say = self._look = self._hand_on = None
-        self._is_asked, self._next_beat = False, 0.0
+    def reset(self) -> None:
+        """Restores the state of a new process."""
+        self._send = self._look = self._forward = None
+        self._is_preempted, self._next_heartbeat = False, 0.0
 
-    def beat(self) -> None:
-        """Called where the trial has got on; says so every few seconds. Costs a look at the clock."""
-        if self._say is None:
+    def send_heartbeat(self) -> None:
+        """Called wherever the trial has made progress; sends one every few seconds, else only reads the clock."""
+        if self._send is None:
             return
         now = time.monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + _BEAT_SECONDS
-            self._say()
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_SECONDS
+            self._send()
 
-    def ask_to_leave(self) -> None:
-        """The trial shall finish its step, write a checkpoint and end. May be called by a signal's handler."""
-        self._is_asked = True
-        if self._hand_on is not None:
-            self._hand_on()
+    def preempt(self) -> None:
+        """Requests that the trial finishes its step, writes a checkpoint and ends. A signal handler may call this."""
+        self._is_preempted = True
+        if self._forward is not None:
+            self._forward()
 
-    def hand_on(self, tell: Callable[[], None] | None) -> None:
-        """From now on the request goes to other processes through ``tell``, at once where it has come already."""
-        self._hand_on = tell
-        if tell is not None and self._is_asked:
-            tell()
+    def forward_preemption(self, forward: Callable[[], None] | None) -> None:
+        """From now on a request for preemption is passed on by ``forward``; at once if there has been one already."""
+        self._forward = forward
+        if forward is not None and self._is_preempted:
+            forward()
 
     @property
-    def is_asked_to_leave(self) -> bool:
-        """Whether the request has come."""
-        if not self._is_asked and self._look is not None:
-            self._is_asked = self._look()
-        return self._is_asked
+    def is_preempted(self) -> bool:
+        """Whether preemption was requested."""
+        if not self._is_preempted and self._look is not None:
+            self._is_preempted = self._look()
+        return self._is_preempted
 
 
-LIFELINE = Lifeline()
+SUPERVISOR_LINK = SupervisorLink()

@@ -3,65 +3,56 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from sweep.cli.arguments import base_config, parse_sets
-from sweep.cli.commands.run import load_plugin
-from sweep.cli.formats import format_metric, visible
+from sweep.cli.arguments import base_config, load_plugin, parse_sets
+from sweep.cli.formats import format_metric
+from sweep.cli.options import AsJson, BaseStudy, Device, Plugin, Sets
+from sweep.cli.output import print_lines, print_table
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig, flatten
-from sweep.records.content_key import environment_digest
-from sweep.records.messages import Ending, Evaluation
-from sweep.search.loop.shutdown import departure_on_signals
-from sweep.training.supervisor_link import LIFELINE
+from sweep.search.loop.shutdown import shutdown_on_signals
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
-
-def register(app: typer.Typer) -> None:
-    """Adds this module's commands."""
-    app.command("train")(train)
+if TYPE_CHECKING:
+    from sweep.records.messages import Ending, Evaluation
 
 
 def train(
-    study: Annotated[str | None, typer.Argument(help="Take the base configuration of this study.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A configuration key; repeatable.")
-    ] = None,
+    study: BaseStudy = None,
+    sets: Sets = None,
     save: Annotated[Path | None, typer.Option(help="Write the trained weights to this .safetensors file.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    plugin: Annotated[Path | None, typer.Option(help="A Python file that adds models or data.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    device: Device = "auto",
+    plugin: Plugin = None,
+    as_json: AsJson = False,
 ) -> int:
     """Train one configuration and print its record."""
-    from sweep.search.loop.single_trial import train_one
+    from sweep.search.loop.single_trial import train_trial
 
     plugin_path = load_plugin(plugin)
     config = base_config(study, parse_sets(sets or []))
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(Text(_headline(config)))
+    print_lines([_headline(config)], err=True)
 
-    def hear(evaluation: Evaluation) -> None:
-        console.print(Text(_evaluation_line(evaluation)))
+    def print_evaluation(evaluation: "Evaluation") -> None:
+        print_lines([_evaluation_line(evaluation)], err=True)
 
-    with departure_on_signals(_leave) as departure:
-        ending = train_one(config, device=device, plugin=plugin_path, save=save, hear=hear)
+    with shutdown_on_signals(_leave) as shutdown:
+        ending = train_trial(config, device=device, plugin=plugin_path, save=save, on_evaluation=print_evaluation)
     if as_json:
         typer.echo(json.dumps(_record(study or "", config, ending, plugin_path)))
     else:
-        _print_record(ending)
+        print_table(_record_rows(ending))
     if ending.error:
-        console.print(Text(visible(f"{ending.outcome}: {ending.error.strip()}")))
+        print_lines([f"{ending.outcome}: {ending.error.strip()}"], err=True)
     if ending.outcome == "cancelled":
-        return departure.exit_code
+        return shutdown.exit_code
     return 0 if ending.outcome == "complete" else 1
 
 
 def _leave() -> None:
-    LIFELINE.ask_to_leave()
+    SUPERVISOR_LINK.preempt()
     os.write(2, b"stops after this step; a second signal stops at once\n")  # in a signal's handler nothing else may
 
 
@@ -72,7 +63,7 @@ def _headline(config: TrialConfig) -> str:
     return f"{config.model.name} on {config.data.name}: global batch {config.global_batch_size} {parts}"
 
 
-def _evaluation_line(evaluation: Evaluation) -> str:
+def _evaluation_line(evaluation: "Evaluation") -> str:
     return (
         f"epoch {evaluation.epoch:6.2f}  step {evaluation.step:6d}  train_loss {evaluation.train_loss:.4f}  "
         f"val_loss {evaluation.val_loss:.4f}  val_accuracy {100 * evaluation.val_accuracy:.2f} %  "
@@ -80,24 +71,23 @@ def _evaluation_line(evaluation: Evaluation) -> str:
     )
 
 
-def _print_record(ending: Ending) -> None:
-    table = Table(box=None, show_header=False)
-    table.add_row("outcome", ending.outcome)
-    for name in METRICS:
-        if name in ending.measurements:
-            table.add_row(name, format_metric(name, ending.measurements[name]))
-    table.add_row("device", Text(ending.device))
-    if ending.bottleneck:
-        table.add_row("bottleneck", ending.bottleneck)
-    if ending.quality_flags:
-        table.add_row("doubts", ", ".join(ending.quality_flags))
-    Console(highlight=False).print(table)
+def _record_rows(ending: "Ending") -> list[tuple[str, str]]:
+    measured = [name for name in METRICS if name in ending.measurements]
+    rows = [
+        ("outcome", ending.outcome),
+        *((name, format_metric(name, ending.measurements[name])) for name in measured),
+        ("device", ending.device),
+        ("bottleneck", ending.bottleneck),
+        ("quality warnings", ", ".join(ending.quality_flags)),
+    ]
+    return [(name, text) for name, text in rows if text or name == "device"]
 
 
-def _record(study: str, config: TrialConfig, ending: Ending, plugin: str | None) -> dict[str, Any]:
+def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | None) -> dict[str, Any]:
     """The trial under the names of the ``trials`` frame, every one of them."""
+    from sweep.records.content_key import environment_digest
     from sweep.records.frames.framing import TRIAL_COLUMNS
-    from sweep.search.loop.session import KeyMaker
+    from sweep.search.loop.content_keys import KeyMaker
 
     known = {
         "study": study,

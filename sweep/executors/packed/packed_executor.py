@@ -1,7 +1,7 @@
-"""An executor that trains several trials at once on each device, for accuracy alone.
+"""An executor that trains several trials at once on each device, to measure accuracy only.
 
-What such a trial measures of time and memory is not what it would be alone, and is dropped. In its place stands what
-solo probes tell, under the quality flag ``packed``.
+The times and the memory that such a trial measures are not those of a trial alone. They are replaced by those of solo
+probes, with the quality flag ``packed``.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, final
 
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig
-from sweep.executors.base import Executor
+from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.measurement.quality import OF_THE_CONFIGURATION, PACKED
 from sweep.records.attempt_causes import CROWDED
@@ -19,40 +19,44 @@ from sweep.records.messages import Ending, Evaluation, Message, Progress, Task, 
 
 
 @final
-@dataclass(frozen=True)
-class Quote:
-    """What solo probes tell of a configuration; None where they do not. ``flags`` are the doubts about them."""
+@dataclass(frozen=True, kw_only=True)
+class ProbedCost:
+    """What solo probes have measured of a configuration; None for what they have not."""
 
     epoch_seconds: float | None = None  # of training
     peak_memory_bytes: int | None = None
-    device: str = ""  # the class of the one that was probed
-    flags: tuple[str, ...] = ()
+    device: str = ""  # class of the probed device
+    flags: tuple[str, ...] = ()  # quality flags of the probes
 
     def train_seconds(self, epochs: float) -> float:
-        """Of so many epochs; NaN where nothing is known."""
+        """Of ``epochs`` epochs; NaN if unknown."""
         return math.nan if self.epoch_seconds is None else self.epoch_seconds * epochs
 
 
 @final
-class PackedExecutor(Executor):
-    """Hands everything on to ``inner``, whose trials ``process`` trains: one at a time on each device until
-    :meth:`pack` is called. Probes keep running alone."""
+class PackedExecutor(ExecutorWrapper):
+    """``inner`` with the trials of ``process``: one at a time on each device until :meth:`pack` is called. Probes always
+    run alone."""
 
     def __init__(self, inner: Executor, process: ProcessExecutor) -> None:
-        self._inner, self.process = inner, process
+        super().__init__(inner)
+        self.process = process
         self._num_devices = process.slots
         self._per_device, self._divided = 1, 1
-        self._quote_of: Callable[[TrialConfig], Quote] = lambda _config: Quote()
+        self._cost_of: Callable[[TrialConfig], ProbedCost] = lambda _config: ProbedCost()
         self._environment: dict[str, str] = {}
-        self._quotes: dict[int, Quote] = {}  # of the trials that run packed
+        self._costs: dict[int, ProbedCost] = {}  # of the packed trials that run
         self._running: set[int] = set()
 
     def pack(
-        self, per_device: int, quote_of: Callable[[TrialConfig], Quote], environment: Mapping[str, str] | None = None
+        self,
+        per_device: int,
+        cost_of: Callable[[TrialConfig], ProbedCost],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """So many trials at once on each device from now on, each with ``environment`` beside its own. One at a time is
-        not packed: it measures for itself."""
-        self._per_device, self._quote_of = per_device, quote_of
+        """From now on ``per_device`` trials run at once on each device, with the variables of ``environment``. A single
+        one per device is not packed: its own measurements are valid."""
+        self._per_device, self._cost_of = per_device, cost_of
         self._environment, self._divided = dict(environment or {}), 0
 
     @property
@@ -60,86 +64,76 @@ class PackedExecutor(Executor):
         return self._num_devices * self._per_device
 
     def describe(self) -> dict[str, Any]:
-        self._divide(1)
-        return self._inner.describe()
+        self._divide_devices(1)
+        return super().describe()
 
     def start(self, task: Task) -> None:
         is_trial = isinstance(task, TrialTask)
-        self._divide(self._per_device if is_trial else 1)
+        self._divide_devices(self._per_device if is_trial else 1)
         if is_trial and self._per_device > 1:
-            self._quotes[task.number] = self._quote_of(task.config)
-        self._inner.start(task)
+            self._costs[task.number] = self._cost_of(task.config)
+        super().start(task)
         self._running.add(task.number)
 
-    def devices_of(self, number: int) -> tuple[str, ...]:
-        return self._inner.devices_of(number)
-
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        return [(number, self._told(number, said)) for number, said in self._inner.poll(timeout_seconds)]
-
-    def ask_to_leave(self, number: int) -> None:
-        self._inner.ask_to_leave(number)
+        return [(number, self._convert(number, message)) for number, message in super().poll(timeout_seconds)]
 
     def stop(self, number: int) -> None:
-        self._inner.stop(number)
-        self._forget(number)
+        super().stop(number)
+        self._remove(number)
 
-    def close(self) -> None:
-        self._inner.close()
-
-    def _divide(self, per_device: int) -> None:
+    def _divide_devices(self, per_device: int) -> None:
         if not self._running and per_device != self._divided:
             self.process.divide(per_device, self._environment if per_device > 1 else {})
             self._divided = per_device
 
-    def _told(self, number: int, said: Message) -> Message:
-        quote = self._quotes.get(number)
-        if isinstance(said, Ending):
-            self._forget(number)
-        return said if quote is None else as_probed(said, quote)
+    def _convert(self, number: int, message: Message) -> Message:
+        cost = self._costs.get(number)
+        if isinstance(message, Ending):
+            self._remove(number)
+        return message if cost is None else replace_by_probed(message, cost)
 
-    def _forget(self, number: int) -> None:
+    def _remove(self, number: int) -> None:
         self._running.discard(number)
-        self._quotes.pop(number, None)
+        self._costs.pop(number, None)
 
 
-def as_probed(said: Message, quote: Quote) -> Message:
-    """What a packed trial said, with the times and the memory of solo probes in the place of its own."""
-    if isinstance(said, Progress):
-        flags = (PACKED, *_kept(said.quality_flags))
-        return replace(said, peak_memory_bytes=quote.peak_memory_bytes, quality_flags=flags)
-    if isinstance(said, Evaluation):
-        return replace(said, train_seconds=quote.train_seconds(said.epoch))
-    if not isinstance(said, Ending):
-        return said
-    if said.outcome == "out_of_memory" and quote.peak_memory_bytes is not None:
+def replace_by_probed(message: Message, cost: ProbedCost) -> Message:
+    """A packed trial's ``message`` with the times and the memory of solo probes in place of its own."""
+    if isinstance(message, Progress):
+        flags = (PACKED, *_flags_of_configuration(message.quality_flags))
+        return replace(message, peak_memory_bytes=cost.peak_memory_bytes, quality_flags=flags)
+    if isinstance(message, Evaluation):
+        return replace(message, train_seconds=cost.train_seconds(message.epoch))
+    if not isinstance(message, Ending):
+        return message
+    if message.outcome == "out_of_memory" and cost.peak_memory_bytes is not None:
         # alone it fits
-        return Ending(
-            outcome="crashed", error=f"memory ran out beside other trials: {said.error}".strip(": "), cause=CROWDED
-        )
-    kept = {name: value for name, value in said.measurements.items() if not METRICS[name].is_of_a_device}
-    flags = tuple(dict.fromkeys((PACKED, *_kept(said.quality_flags), *quote.flags)))
+        error = f"out of memory while other trials shared the device: {message.error}".strip(": ")
+        return Ending(outcome="crashed", error=error, cause=CROWDED)
+    kept = {name: value for name, value in message.measurements.items() if not METRICS[name].is_of_a_device}
+    flags = (PACKED, *_flags_of_configuration(message.quality_flags), *cost.flags)
     return replace(
-        said,
-        measurements=kept | _probed(said.measurements, quote),
-        device=quote.device if said.device else "",
-        quality_flags=flags,
+        message,
+        measurements=kept | _probed_measurements(message.measurements, cost),
+        device=cost.device if message.device else "",
+        quality_flags=tuple(dict.fromkeys(flags)),
         bottleneck="",
     )
 
 
-def _probed(own: Mapping[str, float | int], quote: Quote) -> dict[str, float | int]:
-    found: dict[str, float | int] = {}
-    if quote.peak_memory_bytes is not None and own.get("num_epochs"):
-        found["peak_memory_bytes"] = quote.peak_memory_bytes
-    seconds = quote.train_seconds(float(own.get("num_epochs", 0.0)))
+def _probed_measurements(own: Mapping[str, float | int], cost: ProbedCost) -> dict[str, float | int]:
+    measurements: dict[str, float | int] = {}
+    if cost.peak_memory_bytes is not None and own.get("num_epochs"):
+        measurements["peak_memory_bytes"] = cost.peak_memory_bytes
+    seconds = cost.train_seconds(float(own.get("num_epochs", 0.0)))
     if seconds > 0.0:
-        found["train_seconds"] = seconds
+        measurements["train_seconds"] = seconds
         if "train_seconds" in own:
             rates = {name: value for name, value in own.items() if METRICS[name].is_rate}
-            found |= {name: value * own["train_seconds"] / seconds for name, value in rates.items()}
-    return found
+            measurements |= {name: value * own["train_seconds"] / seconds for name, value in rates.items()}
+    return measurements
 
 
-def _kept(flags: tuple[str, ...]) -> tuple[str, ...]:
+def _flags_of_configuration(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(flag for flag in flags if flag in OF_THE_CONFIGURATION)

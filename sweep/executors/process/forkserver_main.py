@@ -1,42 +1,64 @@
-"""The forkserver: a process that has the heavy modules imported, forks one child per trial, and says how each ended.
+"""The forkserver: a process that has imported the heavy modules, forks one child per trial, and reports how each ends.
 
-It is ours, not :mod:`multiprocessing`'s: nothing is pickled, the caller's main module is never run again, there is no
-resource tracker to outlive us, and a child is killed and reaped by the one process that cannot mistake its id.
-
-The supervisor speaks first, one JSON datagram per request over a socket: ``{"fork": key, ...}`` with two file
-descriptors (messages, output), or ``{"signal": number, "key": key, "alone": whether its group is spared}``.
-The answers: ``{"forked": key, "pid": ...}``, ``{"refused": key, "error": ...}``, ``{"exited": key, "exit_code": ...}``
-(negative: the signal that killed it).
+It replaces the one of :mod:`multiprocessing`: nothing is pickled, the caller's main module is not run again, no
+resource tracker outlives the supervisor, and a child is killed and reaped by the only process that cannot mistake its
+id. See :mod:`sweep.executors.process.protocol` for its messages.
 """
 
-import json
+import gc
 import os
 import selectors
 import signal
 import socket
+import traceback
 import warnings
 from contextlib import suppress
-from typing import Any, final
+from importlib import import_module
+from typing import final
 
+from sweep.executors.openmp import limit_spinning
 from sweep.executors.process.child import run_child
-from sweep.executors.process.interpreter import python_command
-from sweep.executors.process.preload import preload
-from sweep.training.parent_death import adopt_orphans, die_with_parent
+from sweep.executors.process.protocol import (
+    ANSWERS,
+    MAX_REQUEST_BYTES,
+    REQUESTS,
+    DescriptionRequest,
+    Exited,
+    Forked,
+    ForkFailed,
+    SignalRequest,
+    TaskRequest,
+)
+from sweep.training.subprocesses import adopt_orphans, die_with_parent
 
-MAX_REQUEST_BYTES = 200_000
 
-
-def main(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
+def run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> None:
     """The whole life of the forkserver; ends when the supervisor closes its end of the socket, or dies."""
     die_with_parent(supervisor_pid)
-    for number in (signal.SIGINT, signal.SIGUSR1):  # Ctrl-C and pre-emption are the supervisor's to decide
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the supervisor handles Ctrl-C and preemption
         signal.signal(number, signal.SIG_IGN)
     adopt_orphans()
-    preload(modules)
-    # numpy's BLAS has idle threads after its import and knows how to fork with them
+    _preload(modules)
+    # numpy's BLAS has idle threads after its import and supports being forked with them
     warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
     with socket.socket(fileno=control_fd) as control, suppress(BrokenPipeError, ConnectionResetError):
         _Server(control).serve()
+
+
+def _preload(modules: tuple[str, ...]) -> None:
+    """Imports ``modules``. One that cannot be imported is reported on standard error; the trial that needs it fails.
+
+    Nothing else may happen here: one tensor operation would start torch's threads, which a fork does not copy, and every
+    child would hang at its first parallel region. For the same reason no module may call CUDA when it is imported.
+    """
+    limit_spinning()
+    for name in modules:
+        try:
+            import_module(name)
+        except Exception:
+            traceback.print_exc()
+    gc.collect()
+    gc.freeze()  # children share these pages: their collector must not touch every object
 
 
 @final
@@ -44,11 +66,11 @@ class _Server:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._selector = selectors.DefaultSelector()
-        self._keys: dict[int, int] = {}  # by process id; the processes are ours to reap, so the ids cannot be reused
+        self._keys: dict[int, int] = {}  # by process id, which cannot be reused before this process has reaped it
         self._woken, self._wakeup = socket.socketpair()
         for end in (self._woken, self._wakeup):
             end.setblocking(False)
-        # the handler does nothing; the wake-up socket is what ends the wait for the next event
+        # the handler does nothing; the wake-up socket ends the wait for the next event
         signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
 
@@ -63,75 +85,60 @@ class _Server:
                 data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST_BYTES, 2)
                 if not data:
                     return
-                self._obey(json.loads(data), fds)
+                self._execute(REQUESTS.decode(data), fds)
 
-    def _obey(self, request: dict[str, Any], fds: list[int]) -> None:
-        if "fork" in request:
+    def _execute(self, request: TaskRequest | DescriptionRequest | SignalRequest, fds: list[int]) -> None:
+        if not isinstance(request, SignalRequest):
             self._fork(request, fds)
             for fd in fds:
                 os.close(fd)
-        else:
-            for pid, key in self._keys.items():
-                if key == request["key"]:
-                    send = _signal_alone if request["alone"] else _signal_group
-                    send(pid, request["signal"])
+            return
+        for pid, key in self._keys.items():
+            if key == request.key:
+                _send_signal(pid, request.number, is_alone=request.is_alone)
 
-    def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
+    def _fork(self, request: TaskRequest | DescriptionRequest, fds: list[int]) -> None:
         server_pid = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
-            self._answer({"refused": request["fork"], "error": f"cannot fork: {error}"})
+            self._answer(ForkFailed(request.key, f"cannot fork: {error}"))
             return
         if pid == 0:
             try:
-                self._forget()
+                self._close_in_child()
                 run_child(request, message_fd=fds[0], output_fd=fds[1], server_pid=server_pid)
             finally:
                 os._exit(1)  # never back into the server's loop
         # set here and in the child, because either may be first
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
-        self._keys[pid] = request["fork"]
-        self._answer({"forked": request["fork"], "pid": pid})
+        self._keys[pid] = request.key
+        self._answer(Forked(request.key, pid))
 
-    def _forget(self) -> None:
-        """In the child: nothing of the server stays open."""
+    def _close_in_child(self) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._selector.close()
-        self._control.close()
-        self._woken.close()
-        self._wakeup.close()
+        for opened in (self._selector, self._control, self._woken, self._wakeup):
+            opened.close()
 
     def _reap(self) -> None:
         with suppress(BlockingIOError):
             self._woken.recv(4096)
-        # WNOWAIT leaves a zombie, which keeps the process id ours until its group is dead as well
+        # WNOWAIT leaves a zombie, so that the process id is not reused until its group is dead as well
         with suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 key = self._keys.pop(ended.si_pid, None)
                 if key is not None:
-                    _signal_group(ended.si_pid, signal.SIGKILL)
+                    _send_signal(ended.si_pid, signal.SIGKILL, is_alone=False)
                 _, status = os.waitpid(ended.si_pid, 0)
                 if key is not None:
-                    self._answer({"exited": key, "exit_code": os.waitstatus_to_exitcode(status)})
+                    self._answer(Exited(key, os.waitstatus_to_exitcode(status)))
 
-    def _answer(self, answer: dict[str, Any]) -> None:
-        self._control.send(json.dumps(answer).encode())
+    def _answer(self, answer: Forked | ForkFailed | Exited) -> None:
+        self._control.send(ANSWERS.encode(answer))
 
 
-def _signal_alone(pid: int, number: int) -> None:
+def _send_signal(pid: int, number: int, *, is_alone: bool) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def command(control_fd: int, supervisor_pid: int, modules: tuple[str, ...]) -> list[str]:
-    """The command line that runs :func:`main` in a new interpreter which finds the same modules as this one."""
-    call = f"main({control_fd}, {supervisor_pid}, {modules!r})"
-    return python_command(f"from sweep.executors.process.forkserver_main import main; {call}")
+        (os.kill if is_alone else os.killpg)(pid, number)

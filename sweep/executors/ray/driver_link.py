@@ -1,48 +1,48 @@
-"""The supervisor's end of the process that speaks with Ray, and of its guard."""
+"""The supervisor's side of the process that uses Ray, and of its guard."""
 
-import json
 import os
 import select
 import socket
 import subprocess
 import tempfile
 from contextlib import suppress
-from typing import Any, final
+from typing import final
 
-from sweep.executors.child_output import OutputFile
-from sweep.executors.ray.guard import command
+from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
+from sweep.executors.ray.protocol import ANSWERS, REQUESTS, Answer, ClusterTerms, Request
 
 _CLOSE_SECONDS = 10.0
 _READ_BYTES = 1 << 20
-_LONGEST_FOLDER = 40  # the name of a socket has 107 bytes at most, of which Ray takes more than half
+_MAX_LINE_BYTES = 1 << 30
+_MAX_FOLDER_CHARACTERS = 40  # the name of a socket has 107 bytes at most, of which Ray requires more than half
 
 
 @final
-class RayLink:
-    """Both processes, started; see :mod:`sweep.executors.ray.driver` for ``terms`` and what is said."""
+class DriverLink:
+    """The driver and its guard, started; ``environment`` is for both."""
 
-    def __init__(self, terms: dict[str, Any], environment: dict[str, str], output: OutputFile) -> None:
+    def __init__(self, terms: ClusterTerms, environment: dict[str, str], output: OutputFile) -> None:
         self.output = output
-        self._rest = b""
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                command(theirs.fileno(), os.getpid(), _cluster_folder()),
-                env=os.environ | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output.fileno(),
-                stderr=output.fileno(),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # the terminal's Ctrl-C is not for it
-            )
+        self._lines = LineBuffer(_MAX_LINE_BYTES)
+        folder = _make_cluster_folder()
+        self._process, self._control = start_helper(
+            lambda fd: f"from sweep.executors.ray.guard import run_guard; run_guard({fd}, {os.getpid()}, {folder!r})",
+            socket.SOCK_STREAM,
+            output,
+            environment,
+        )
         self.send(terms)
 
-    def send(self, request: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the next listening finds out
-            self._control.sendall(json.dumps(request).encode() + b"\n")
+    @property
+    def guard_pid(self) -> int:
+        return self._process.pid
 
-    def read_lines(self, timeout_seconds: float) -> list[bytes] | None:
-        """Whole lines that have come; waits for the first at most this long. None when no more will come."""
+    def send(self, request: Request) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the next read finds out
+            self._control.sendall(REQUESTS.encode(request) + b"\n")
+
+    def read_answers(self, timeout_seconds: float) -> list[Answer] | None:
+        """The answers that have arrived; waits for the first at most this long. None when no more will come."""
         readable = select.poll()
         readable.register(self._control, select.POLLIN)
         if not readable.poll(timeout_seconds * 1000):
@@ -51,26 +51,23 @@ class RayLink:
             data = self._control.recv(_READ_BYTES)
         except ConnectionResetError:
             data = b""
-        if not data:
-            return None
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return lines
+        return [ANSWERS.decode(line) for line in self._lines.take_lines(data)] if data else None
 
     def close(self) -> None:
-        """Ends everything of Ray's that descends from here, and waits for it."""
+        """Ends all processes of Ray that were started from here, and waits for their end."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
         try:
-            self.process.wait(_CLOSE_SECONDS)
+            self._process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self._process.kill()
+            self._process.wait()
         self.output.close()
 
 
-def _cluster_folder() -> str:
-    """A new folder that nobody else may read, for the files of a cluster."""
+def _make_cluster_folder() -> str:
+    """A new folder for the files of a cluster, closed to other users."""
     usual = tempfile.gettempdir()
-    place = usual if len(usual) + len("/sweep-ray-12345678") <= _LONGEST_FOLDER else "/tmp"  # nosec B108 # a new folder
-    return tempfile.mkdtemp(prefix="sweep-ray-", dir=place)
+    is_short = len(usual) + len("/sweep-ray-12345678") <= _MAX_FOLDER_CHARACTERS
+    return tempfile.mkdtemp(prefix="sweep-ray-", dir=usual if is_short else "/tmp")  # nosec B108 # a new folder

@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine's own, or one that exists: how it is reached, and what there is on it."""
+"""Starting a Ray cluster on this machine, joining an existing one, and the nodes of either."""
 
 import logging
 import os
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-_STORE_BYTES = 80 << 20  # messages are small; Ray's least
+from sweep.training.subprocesses import child_pids
+
+_STORE_BYTES = 80 << 20  # the minimum of Ray; messages are small
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's only way to the loopback address; 127.0.0.1 alone becomes the machine's own, open to all
+    # without it Ray replaces 127.0.0.1 by the machine's address, which is open to others
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_AUTH_MODE": "token",
 }
@@ -25,20 +27,20 @@ _VITAL = ("raylet", "gcs_server")
 @final
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster with the places on it: devices, or groups of them that a trial has together."""
+    """A machine of the cluster. A slot is a device, or as many of them as a trial requires."""
 
     key: str
-    num_places: int
+    num_slots: int
     num_cpus: int
 
     @property
     def threads(self) -> int | None:
-        """A place's share of the cores; None leaves a single place to torch, which knows cores from hyperthreads."""
-        return max(1, self.num_cpus // self.num_places) if self.num_places > 1 else None
+        """A slot's share of the cores; None leaves a single slot to torch, which tells cores from hyperthreads."""
+        return max(1, self.num_cpus // self.num_slots) if self.num_slots > 1 else None
 
 
 def start_cluster(folder: Path, num_cpus: int, num_gpus: int) -> None:
-    """A cluster on loopback, closed to other users, that keeps its files in ``folder`` and dies with this process."""
+    """Starts a cluster on loopback, closed to other users, with its files in ``folder``; it dies with this process."""
     os.environ.update(_ENVIRONMENT)
     close_token()
     import ray
@@ -52,15 +54,15 @@ def start_cluster(folder: Path, num_cpus: int, num_gpus: int) -> None:
         logging_level=logging.ERROR,
         _node_ip_address="127.0.0.1",
         _temp_dir=str(folder),
-        _system_config={"memory_monitor_refresh_ms": 0},  # it would kill whom the kernel need not
+        _system_config={"memory_monitor_refresh_ms": 0},  # it would kill processes before the kernel has to
     )
 
 
 def join_cluster(address: str) -> None:
-    """Connects to the cluster at ``address``; its token is where Ray looks for one.
+    """Connects to the cluster at ``address``, with the token that Ray finds.
 
     Raises:
-        Exception: whatever Ray raises where there is none, or it does not let us in.
+        Exception: any error of Ray: there is no cluster, or it refuses the connection.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
@@ -68,23 +70,23 @@ def join_cluster(address: str) -> None:
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
 
 
-def nodes(world_size: int) -> list[Node]:
-    """The machines that are up and have a place: ``world_size`` GPUs each, or one CPU core where it is 0."""
+def list_nodes(world_size: int) -> list[Node]:
+    """The nodes that are up and have a slot: ``world_size`` GPUs each, or one CPU core if it is 0."""
     import ray
 
-    found = []
-    seen: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    for node in seen:
-        has: dict[str, Any] = node["Resources"] if node["Alive"] else {}
-        num_cpus, num_gpus = int(has.get("CPU", 0)), int(has.get("GPU", 0))
-        num_places = num_gpus // world_size if world_size else num_cpus
-        if num_places:
-            found.append(Node(node["NodeID"], num_places, num_cpus))
-    return found
+    nodes = []
+    described: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    for node in described:
+        resources: dict[str, Any] = node["Resources"] if node["Alive"] else {}
+        num_cpus, num_gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+        num_slots = num_gpus // world_size if world_size else num_cpus
+        if num_slots:
+            nodes.append(Node(node["NodeID"], num_slots, num_cpus))
+    return nodes
 
 
 def close_token() -> None:
-    """Sees to it that nobody else may read the token of this user's clusters; Ray itself would leave it open."""
+    """Makes the token of this user's clusters unreadable for others; Ray itself would leave it readable."""
     path = Path.home() / ".ray" / "auth_token"
     if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ:
         return
@@ -93,26 +95,21 @@ def close_token() -> None:
     with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
     with suppress(FileExistsError):
-        os.link(own, path)  # whole, or the one that is there
+        os.link(own, path)  # a whole token, or the existing one
     own.unlink()
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         path.chmod(0o600)
 
 
-def on_loss(leave: Callable[[], None]) -> None:
-    """Calls ``leave`` in a thread as soon as the cluster of this process is broken; Ray itself takes 15 s and more."""
+def call_on_loss(callback: Callable[[], None]) -> None:
+    """Calls ``callback`` in a thread as soon as the cluster of this process is lost; Ray itself takes 15 s."""
     lost = select.poll()
-    for pid in _children(os.getpid()):
+    for pid in child_pids(os.getpid()):
         if Path(f"/proc/{pid}/comm").read_text().strip() in _VITAL:
             lost.register(os.pidfd_open(pid), select.POLLIN)
 
     def watch() -> None:
         lost.poll()
-        leave()
+        callback()
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(word) for task in tasks for word in (task / "children").read_text().split()]

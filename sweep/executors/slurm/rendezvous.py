@@ -1,4 +1,4 @@
-"""How the nodes of one job find one another, and hear which of them failed: by files in the folder of the job."""
+"""How the nodes of one job find one another, and learn which of them failed: by files in the folder of the job."""
 
 import socket
 import time
@@ -6,54 +6,60 @@ from dataclasses import replace
 from pathlib import Path
 from typing import final
 
-from sweep.executors.slurm.job_files import MEETING, Tail, look, messages_of, put
-from sweep.records.messages import Ending, decode_message
+from sweep.executors.slurm.job_files import (
+    READ_SECONDS,
+    RENDEZVOUS_FILE,
+    LineReader,
+    message_file,
+    read_text,
+    replace_text,
+)
+from sweep.executors.slurm.protocol import JOB_LINES
+from sweep.records.messages import Ending
 
 _OVER = "over"
 _GRACE_SECONDS = 5.0
-_LOOK_SECONDS = 0.2
 
 
 @final
-class Meeting:
-    """As one of ``nodes`` sees it: the first opens it and hears the others, who stay until it is over."""
+class Rendezvous:
+    """Of the nodes of a job, as ``node`` uses it: the first opens it and reads the endings of the others, which stay
+    until it is closed."""
 
-    def __init__(self, folder: Path, nodes: int, node: int) -> None:
-        self._path, self._node = folder / MEETING, node
-        others = range(1, nodes) if node == 0 else ()
-        self._others = {other: Tail(messages_of(folder, other)) for other in others}
+    def __init__(self, folder: Path, num_nodes: int, node: int) -> None:
+        self._path, self._node = folder / RENDEZVOUS_FILE, node
+        others = range(1, num_nodes) if node == 0 else ()
+        self._others = {other: LineReader(message_file(folder, other)) for other in others}
 
-    def place(self) -> str:
+    def find_address(self) -> str:
         """Where the ranks meet, ``host:port`` on the first node; empty as long as that is not known."""
         if self._node == 0:
-            put(self._path, f"{_own_name()}:{_free_port()}")
-        return look(self._path)
+            replace_text(self._path, f"{_own_name()}:{_find_free_port()}")
+        return read_text(self._path)
 
     def is_over(self) -> bool:
-        """Whether the first node has ended it."""
-        return self._node > 0 and look(self._path) == _OVER
+        """Whether the first node has closed it."""
+        return self._node > 0 and read_text(self._path) == _OVER
 
     def close(self) -> None:
-        """Ends it for all, on the first node."""
+        """Closes it for all, on the first node."""
         if self._node == 0:
-            put(self._path, _OVER)
+            replace_text(self._path, _OVER)
 
-    def judge(self, ending: Ending) -> Ending:
-        """``ending``, or how the trial ended on another node, of which a crash here may be the echo."""
+    def find_origin(self, ending: Ending) -> Ending:
+        """``ending``, or the failure of another node that a crash here may be the consequence of."""
         deadline = time.monotonic() + _GRACE_SECONDS
         while self._others and ending.outcome == "crashed" and time.monotonic() < deadline:
-            if failure := self.failure():
+            if failure := self.find_failure():
                 return failure
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(READ_SECONDS)
         return ending
 
-    def failure(self) -> Ending | None:
-        """How the trial ended on another node, where it did before its time."""
-        for node, tail in self._others.items():
-            for line in tail.read_lines():
-                if b'"kind": "ending"' not in line:
-                    continue
-                ending = decode_message(line)
+    def find_failure(self) -> Ending | None:
+        """The ending on another node that has failed."""
+        for node, reader in self._others.items():
+            for line in reader.read_lines():
+                ending = JOB_LINES.decode(line)
                 if isinstance(ending, Ending) and ending.outcome != "complete":
                     return replace(ending, error=f"node {node}: {ending.error}")
         return None
@@ -66,6 +72,6 @@ def _own_name() -> str:
     return str(JobEnvironment().hostnames[0])
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.create_server(("", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Jobs of Slurm as their supervisor sees them: submitted by submitit, asked after, cancelled."""
+"""The cluster as a supervisor uses it: submitting jobs by submitit, querying their states, canceling them."""
 
 import getpass
 import os
@@ -19,15 +19,15 @@ from sweep.records.address import STORE_VARIABLE
 
 QUEUED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"})
-GONE = "gone"  # what nobody knows any more
+GONE = "gone"  # unknown to Slurm, or no longer known
 _COMMAND_SECONDS = 60.0
 _TAIL_BYTES = 4000
-# sbatch hands a job the whole environment, and Slurm keeps it in a file
+# sbatch passes the whole environment to a job, and Slurm keeps it in a file
 _SECRETS = (STORE_VARIABLE, "PGPASSWORD")
 
 
 class SubmitError(RuntimeError):
-    """The cluster took no job; the message is its own."""
+    """The cluster accepted no job; the message is that of the cluster."""
 
 
 class Cluster(ABC):
@@ -38,30 +38,30 @@ class Cluster(ABC):
 
     @abstractmethod
     def submit(self, texts: Sequence[str]) -> list[str]:
-        """A job for each request (see :func:`sweep.executors.slurm.job.run_job`); their ids.
+        """The ids of new jobs, one for each request (see :func:`sweep.executors.slurm.job.run_job`).
 
         Raises:
-            SubmitError: none was taken.
+            SubmitError: none was accepted.
         """
 
     @abstractmethod
-    def states(self, ids: Sequence[str]) -> dict[str, str] | None:
-        """In Slurm's words, or ``GONE``; None where the cluster does not answer."""
+    def query_states(self, ids: Sequence[str]) -> dict[str, str] | None:
+        """The states as Slurm names them, or ``GONE``, by id; None if the cluster does not answer."""
 
     @abstractmethod
     def cancel(self, ids: Sequence[str]) -> None:
-        """Ends jobs, waiting or running; those that have ended are ignored."""
+        """Ends jobs that wait or run; those that have ended are ignored."""
 
-    def log(self, job_id: str) -> str:
-        """The last that a job has printed beside its trial's output."""
+    def read_log(self, job_id: str) -> str:
+        """The end of a job's own output, without that of its trial."""
         pieces = []
         for path in sorted(self.folder.glob(f"{job_id}_*_log.*")):
             with suppress(OSError):
                 pieces.append(path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace"))
         return "\n".join(pieces).strip()
 
-    def forget(self, job_id: str) -> None:
-        """Removes what submitit has written for a job."""
+    def remove_files(self, job_id: str) -> None:
+        """Removes the files that submitit has written for a job."""
         script = self.folder / f"{job_id.partition('_')[0]}_submission.sh"
         links = [path for path in self.folder.glob(".submission_file_*.sh") if path.resolve() == script.resolve()]
         for path in (*links, script, *self.folder.glob(f"{job_id}_*")):
@@ -84,17 +84,17 @@ class SlurmCluster(Cluster):
     def submit(self, texts: Sequence[str]) -> list[str]:
         return [job.job_id for job in _submit(self._executor, texts)]
 
-    def states(self, ids: Sequence[str]) -> dict[str, str] | None:
+    def query_states(self, ids: Sequence[str]) -> dict[str, str] | None:
         if not ids:
             return {}
         queue = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T"]
-        found = _table([*queue, f"--user={getpass.getuser()}", f"--name={self._job_name}"])
-        if found is None:
+        states = _read_table([*queue, f"--user={getpass.getuser()}", f"--name={self._job_name}"])
+        if states is None:
             return None
-        if unknown := [job_id for job_id in ids if job_id not in found]:  # ended some minutes ago
+        if unknown := [job_id for job_id in ids if job_id not in states]:  # ended some minutes ago
             history = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
-            found |= _table([*history, f"--jobs={','.join(unknown)}"]) or {}
-        return {job_id: found.get(job_id, GONE) for job_id in ids}
+            states |= _read_table([*history, f"--jobs={','.join(unknown)}"]) or {}
+        return {job_id: states.get(job_id, GONE) for job_id in ids}
 
     def cancel(self, ids: Sequence[str]) -> None:
         if ids:
@@ -103,7 +103,7 @@ class SlurmCluster(Cluster):
 
 @final
 class LocalCluster(Cluster):
-    """By submitit's local executor: each job is a process of this machine that outlives its supervisor."""
+    """By submitit's local executor: each job is a process on this machine that outlives its supervisor."""
 
     def __init__(self, folder: Path, settings: SlurmSettings) -> None:
         from submitit import LocalExecutor
@@ -120,16 +120,16 @@ class LocalCluster(Cluster):
 
     def submit(self, texts: Sequence[str]) -> list[str]:
         jobs = {job.job_id: job for job in _submit(self._executor, texts)}
-        self._jobs |= jobs  # their processes are ours to reap
+        self._jobs |= jobs  # this process must reap theirs
         return list(jobs)
 
-    def states(self, ids: Sequence[str]) -> dict[str, str] | None:
+    def query_states(self, ids: Sequence[str]) -> dict[str, str] | None:
         return {job_id: "RUNNING" if self._is_running(job_id) else GONE for job_id in ids}
 
     def cancel(self, ids: Sequence[str]) -> None:
         for job_id in ids:
             if self._is_running(job_id):
-                os.kill(int(job_id), signal.SIGTERM)  # which the job gets too; Ctrl-C would show on the terminal
+                os.kill(int(job_id), signal.SIGTERM)  # passed on to the job; SIGINT would be reported on the terminal
 
     def _is_running(self, job_id: str) -> bool:
         if job_id in self._jobs:
@@ -140,13 +140,13 @@ class LocalCluster(Cluster):
 
 
 def make_cluster(folder: Path, settings: SlurmSettings, job_name: str) -> Cluster:
-    """The cluster that the settings name; makes ``folder``."""
+    """The cluster of the settings; creates ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     return LocalCluster(folder, settings) if settings.cluster == "local" else SlurmCluster(folder, settings, job_name)
 
 
 def check_cluster(settings: SlurmSettings) -> None:
-    """Raises ``InputError`` where submitit is not installed or this machine submits no jobs."""
+    """Raises ``InputError`` if submitit is not installed or this machine cannot submit jobs."""
     try:
         import submitit  # noqa: F401
     except ImportError:
@@ -163,7 +163,7 @@ def _submit(executor: Any, texts: Sequence[str]) -> list[Any]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:
-        with _without_secrets(), redirect_stderr(StringIO()):  # what sbatch says is in the error too
+        with _without_secrets(), redirect_stderr(StringIO()):  # the error contains the output of sbatch too
             return list(executor.map_array(run_job, texts))
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         raise SubmitError(str(error).strip()) from None
@@ -178,12 +178,12 @@ def _without_secrets() -> Iterator[None]:
         os.environ.update(kept)
 
 
-def _table(command: list[str]) -> dict[str, str] | None:
-    """States by job from lines of ``id|state``; None where the command failed."""
-    answer = _run(command)
-    if answer is None:
+def _read_table(command: list[str]) -> dict[str, str] | None:
+    """States by job from lines of ``id|state``; None if the command failed."""
+    output = _run(command)
+    if output is None:
         return None
-    rows = (line.partition("|") for line in answer.splitlines() if "|" in line)
+    rows = (line.partition("|") for line in output.splitlines() if "|" in line)
     return {job_id.strip(): state.split()[0] for job_id, _, state in rows if state.strip()}
 
 

@@ -1,4 +1,4 @@
-"""What is asked of Slurm for each trial: a TOML file beside the studies, because a question depends on no cluster."""
+"""The sbatch settings of each trial: a TOML file apart from the studies, which do not depend on a cluster."""
 
 import math
 from pathlib import Path
@@ -8,24 +8,13 @@ from pydantic import Field, ValidationError, field_validator
 
 from sweep.config.errors import InputError, explain
 from sweep.config.fields import Section
-from sweep.config.study import Seconds, read_toml
+from sweep.config.study import Seconds
+from sweep.config.study_file import read_toml
 
 Line = Annotated[str, Field(pattern=r"^[^\n\r]+$", max_length=1000)]
-# What the executor sets itself; the rest of sbatch's options may be given under [sbatch].
-_OWN = frozenset(
-    (
-        "array",
-        "job-name",
-        "signal",
-        "requeue",
-        "no-requeue",
-        "output",
-        "error",
-        "open-mode",
-        "ntasks",
-        "ntasks-per-node",
-    )
-)
+# Set by the executor itself; all other options of sbatch may be given under [sbatch].
+_OWN = {"array", "job-name", "signal", "requeue", "no-requeue", "ntasks", "ntasks-per-node"}
+_OWN |= {"output", "error", "open-mode"}
 
 
 @final
@@ -37,7 +26,7 @@ class SlurmSettings(Section):
     account: Line | None = None
     qos: Line | None = None
     constraint: Line | None = None
-    time: Seconds = Field(3600.0, description="of one job; a trial that needs longer goes on in the next")
+    time: Seconds = Field(3600.0, description="of one job; a longer trial is resumed in the next")
     notice: Seconds = Field(120.0, description="before the end of that time, to write a checkpoint")
     nodes: Annotated[int, Field(ge=1, le=1024)] = 1
     gpus_per_node: Annotated[int, Field(ge=0, le=64)] = 1
@@ -57,11 +46,11 @@ class SlurmSettings(Section):
         return options
 
     def nodes_for(self, world_size: int, device: str) -> int:
-        """How many of a job's nodes a trial of so many ranks trains on: as few as have the GPUs; on CPUs, as many as
+        """How many of a job's nodes a trial of ``world_size`` ranks uses: as few as have the GPUs; on CPUs, as many as
         share the ranks evenly.
 
         Raises:
-            InputError: they cannot be shared evenly.
+            InputError: the ranks cannot be shared evenly.
         """
         on_gpu = device != "cpu" and self.gpus_per_node
         most = self.gpus_per_node if on_gpu else math.ceil(world_size / self.nodes)
@@ -76,7 +65,7 @@ class SlurmSettings(Section):
     def parameters(self, job_name: str) -> dict[str, Any]:
         """As submitit's executor for Slurm takes them."""
         known = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint", "mem")}
-        # srun does not take over what sbatch was given
+        # srun does not inherit this option of sbatch
         cpus = [f"--cpus-per-task={self.cpus_per_task}"] if self.cpus_per_task else []
         return {name: value for name, value in known.items() if value is not None} | {
             "job_name": job_name,
@@ -91,7 +80,7 @@ class SlurmSettings(Section):
             "srun_args": [*cpus, "--kill-on-bad-exit=1"],
             "stderr_to_stdout": True,
             "wckey": None,
-            # a lost attempt is the study's to repeat; Slurm would do it too
+            # the study retries lost attempts; without this option Slurm would too
             "additional_parameters": {"no-requeue": True, **self.sbatch},
         }
 

@@ -1,24 +1,19 @@
 """Plays recorded trainings on a simulated clock: what a search is told, and when, is what it was told once."""
 
 import heapq
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count
 from typing import Any, final
 
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
 from sweep.records.attempt_causes import LEFT
-from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message
+from sweep.records.messages import Ending, Message, Progress, Task
 from sweep.records.trial_record import ReusableTrial
 
 _BEFORE = ("setup_seconds", "compile_seconds", "warmup_seconds", "memory_seconds")
 # How often a running trial says where it stands, and that it lives.
-_PROGRESS_SECONDS = 0.5
-_BEAT_SECONDS = 2.0
 
 Told = tuple[float, Message]  # seconds after the start of the trial, and what it says then
 
@@ -56,9 +51,6 @@ class _Playing:
 class ReplayingExecutor(Executor):
     """``slots`` trials at once, each as fast as it was recorded. ``tell`` gives what the training of a configuration
     says, and when; its last word is an ``Ending``.
-
-    Over a ``wire`` messages come as lines of JSON, as from another process. ``own_seconds`` of wall-clock and of
-    processor went into playing, so that who is measured beside it can leave them out; reading a line is not playing.
     """
 
     def __init__(
@@ -67,14 +59,11 @@ class ReplayingExecutor(Executor):
         clock: SimulatedClock,
         device: str,
         slots: int = 1,
-        *,
-        wire: bool = False,
     ) -> None:
-        self._tell, self._clock, self._device, self._slots, self._wire = tell, clock, device, slots, wire
+        self._tell, self._clock, self._device, self._slots = tell, clock, device, slots
         self._playing: dict[int, _Playing] = {}
         self._order: list[tuple[float, int, _Playing]] = []  # a heap; some may have been stopped meanwhile
         self._count = count()
-        self.own_seconds = (0.0, 0.0)
 
     @property
     def slots(self) -> int:
@@ -86,22 +75,17 @@ class ReplayingExecutor(Executor):
     def start(self, task: Task) -> None:
         if len(self._playing) >= self._slots or task.number in self._playing:
             raise RuntimeError(f"trial {task.number} is running, or no slot of {self._slots} is free")
-        with self._timed():
-            self._play(_Playing(task.number, self._clock(), self._tell(task.config)))
+        self._play(_Playing(task.number, self._clock(), self._tell(task.config)))
 
     def devices_of(self, number: int) -> tuple[str, ...]:
         del number  # nothing trains
         return ()
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        with self._timed():
-            said = self._next(timeout_seconds)
-            line = _line(said[1]) if said and self._wire else b""
-        if said is None:
-            return []
-        return [(said[0], decode_message(line) if line else said[1])]
+        said = self._next(timeout_seconds)
+        return [] if said is None else [said]
 
-    def ask_to_leave(self, number: int) -> None:
+    def preempt(self, number: int) -> None:
         if number in self._playing:
             left: Told = (0.0, Ending(outcome="cancelled", cause=LEFT))
             self._play(_Playing(number, self._clock(), iter([left])))
@@ -137,24 +121,6 @@ class ReplayingExecutor(Executor):
             heapq.heapreplace(self._order, (playing.due, next(self._count), playing))
         return number, word
 
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = time.perf_counter(), time.process_time()
-        try:
-            yield
-        finally:
-            wall, cpu = self.own_seconds
-            self.own_seconds = (wall + time.perf_counter() - began[0], cpu + time.process_time() - began[1])
-
-
-@lru_cache(4096)  # of what is said again and again
-def _encoded(message: Message) -> bytes:
-    return encode_message(message)
-
-
-def _line(message: Message) -> bytes:
-    return encode_message(message) if isinstance(message, Ending) else _encoded(message)
-
 
 def schedule(trial: ReusableTrial) -> list[Told]:
     """When after its start a trial said what.
@@ -171,23 +137,6 @@ def schedule(trial: ReusableTrial) -> list[Told]:
     for turn, told in enumerate(curve, 1):
         said.append((min(before + told.train_seconds + pause * turn, total), told))
     return [*said, (total, trial.ending)]
-
-
-def chatter(said: list[Told], stretch: float, quiet_seconds: float = 0.0) -> Iterator[Told]:
-    """``said`` in ``stretch`` times the time, with the signs of life and of progress between its first and last word
-    that a running trial gives, ``quiet_seconds`` after its start."""
-    first, last = max(said[0][0] * stretch, quiet_seconds), said[-1][0] * stretch
-    progress = Progress(step=1, num_steps=1, epoch=0.0, images_per_second=1.0)
-    words = ((seconds * stretch, word) for seconds, word in said)
-    between = (_every(_PROGRESS_SECONDS, progress, first, last), _every(_BEAT_SECONDS, Heartbeat(), first, last))
-    return heapq.merge(words, *between, key=lambda told: told[0])
-
-
-def _every(seconds: float, word: Message, first: float, last: float) -> Iterator[Told]:
-    when = first + seconds
-    while when < last:
-        yield when, word
-        when += seconds
 
 
 def _first_words(ending: Ending) -> Progress:

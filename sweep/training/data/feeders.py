@@ -14,10 +14,10 @@ from sweep.config.trial_config import TrialConfig
 from sweep.training.data.augment import crop_flip, pad_images
 from sweep.training.data.crops import make_crops
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
-from sweep.training.data.mixing import Mixing
+from sweep.training.data.mixing import SampleMixer
 from sweep.training.data.randaugment import RandAugment
-from sweep.training.data.windows import Window, crop_pad, plan_epoch
-from sweep.training.parent_death import die_with_parent
+from sweep.training.data.windows import Window, choose_crop_pad, plan_epoch
+from sweep.training.subprocesses import die_with_parent
 
 # uint8 (b, s, s, c), or float (b, c, s, s) where normalised already, and int64 (b,), both on the device; of mixed
 # images float (b, classes), the weights of the classes
@@ -41,7 +41,7 @@ def make_feeder(
     images: Images,
     device: torch.device,
     num_classes: int = 0,
-    normalise: Callable[[Tensor], Tensor] | None = None,
+    normalize: Callable[[Tensor], Tensor] | None = None,
 ) -> Feeder:
     """A feeder of the training split: resident where it was asked for and there is room, else streamed.
 
@@ -49,8 +49,8 @@ def make_feeder(
     nothing will change may come normalised.
     """
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
-        if normalise and _is_small_and_fixed(config, images):
-            return ReadyFeeder(config, images, device, normalise)
+        if normalize and _is_small_and_fixed(config, images):
+            return ReadyFeeder(config, images, device, normalize)
         return ResidentFeeder(config, images, device, num_classes)
     return StreamFeeder(config, images, device, num_classes)
 
@@ -76,10 +76,10 @@ class ReadyFeeder:
     """
 
     def __init__(
-        self, config: TrialConfig, images: ArrayImages, device: torch.device, normalise: Callable[[Tensor], Tensor]
+        self, config: TrialConfig, images: ArrayImages, device: torch.device, normalize: Callable[[Tensor], Tensor]
     ) -> None:
         self._config = config
-        self._all_images = normalise(torch.tensor(images.pixels, device=device))
+        self._all_images = normalize(torch.tensor(images.pixels, device=device))
         self._all_labels = torch.tensor(images.labels, device=device)
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
@@ -102,7 +102,7 @@ class ResidentFeeder:
         self._extras = _Extras(config, images, num_classes)
         self._config = config
         self._side = images.side
-        self._pad = crop_pad(config, images.side)
+        self._pad = choose_crop_pad(config, images.side)
         self._labels = torch.tensor(images.labels, device=device)
         if device.type == "cpu" and config.data.augment != "none":
             self._crops = make_crops(images.pixels, self._pad, channels_last=config.precision.channels_last)
@@ -144,7 +144,7 @@ class StreamFeeder:
         self._extras = _Extras(config, images, num_classes)
         self._config = config
         self._side = images.side
-        self._pad = crop_pad(config, images.side)
+        self._pad = choose_crop_pad(config, images.side)
         self._device = device
         self._num_samples = len(images)
         self._order = _Order()
@@ -179,7 +179,7 @@ class _Extras:
     def __init__(self, config: TrialConfig, images: Images, num_classes: int) -> None:
         is_mixed = config.regularization.mixup or config.regularization.cutmix
         self._operations = RandAugment(config, len(images)) if config.data.augment == "randaugment" else None
-        self._mixing = Mixing(config, len(images), images.side, num_classes) if is_mixed else None
+        self._mixing = SampleMixer(config, len(images), images.side, num_classes) if is_mixed else None
 
     def begin_epoch(self, epoch: int) -> None:
         """Draws for all samples."""
@@ -198,7 +198,7 @@ class _Extras:
         return self._mixing(images, labels, part) if self._mixing else (images, labels)
 
 
-def plain_batches(
+def make_plain_batches(
     config: TrialConfig, images: Images, size: int, device: torch.device
 ) -> Callable[[], Iterable[Batch]]:
     """A function that goes through all ``images`` in their order, without augmentation, ``size`` at a time."""

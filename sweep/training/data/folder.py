@@ -12,12 +12,13 @@ import numpy as np
 import psutil
 from PIL import Image
 
+from sweep.config.data_sections import DataSection
+from sweep.config.datasets import DataFacts, ImageShape
 from sweep.config.errors import InputError
-from sweep.config.trial_config import DataSection
-from sweep.training.data.cache import cached_pixels
+from sweep.training.data.cache import load_or_decode
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
-from sweep.training.data.splits import Source
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.data.splits import Source, check_subset, count_train
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
@@ -89,14 +90,32 @@ def list_folder(section: DataSection) -> tuple[dict[str, Listing], list[str]]:
     """
     root = Path(section.root)
     if not root.is_dir():
-        raise InputError(f"data.root = {section.root!r} is not a folder; imagefolder wants one with class folders.")
+        raise InputError(f"data.root = {section.root!r} is not a folder; imagefolder requires one with class folders.")
     folders = {name: root / name for name in ("train", "val", "test") if (root / name).is_dir()}
     if "train" not in folders:
         folders = {"train": root}
     classes = sorted(entry.name for entry in folders["train"].iterdir() if entry.is_dir())
     if len(classes) < 2:
-        raise InputError(f"{folders['train']} holds {len(classes)} class folders; imagefolder wants two or more.")
+        raise InputError(f"{folders['train']} holds {len(classes)} class folders; imagefolder requires two or more.")
     return {name: _list_split(folder, classes) for name, folder in folders.items()}, classes
+
+
+def folder_facts(section: DataSection) -> DataFacts:
+    """Shape and number of the training images, from the list of files and at most one of them."""
+    parts, classes = list_folder(section)
+    side = section.image_size or _common_side(parts["train"].paths[0])
+    return DataFacts(ImageShape(3, side, len(classes)), _count_train(parts))
+
+
+def check_folder(section: DataSection) -> None:
+    """Raises ``InputError`` for a missing or empty folder, or too large a ``data.subset``."""
+    parts, _ = list_folder(section)
+    if section.subset is not None:
+        check_subset(section, _count_train(parts))
+
+
+def _count_train(parts: dict[str, Listing]) -> int:
+    return count_train(parts["train"].labels, has_validation="val" in parts, has_test="test" in parts)
 
 
 def digest_folder(section: DataSection) -> str:
@@ -133,7 +152,7 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
         yield from [(entry.path, entry.stat().st_size) for entry in images]
     except OSError as error:
         place = error.filename or folder
-        raise InputError(f"{place}: cannot be read: {error.strerror}; mend or remove it.") from None
+        raise InputError(f"{place}: cannot be read: {error.strerror}; repair or remove it.") from None
 
 
 def _common_side(path: str) -> int:
@@ -154,7 +173,7 @@ def _load(listing: Listing, *, side: int, resize: bool, in_memory: bool) -> Imag
         status = Path(path).stat()
         key.update(f"{Path(path).absolute()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     everything = np.arange(len(images), dtype=np.int64)
-    pixels = cached_pixels(key.hexdigest(), lambda: images.read(everything))
+    pixels = load_or_decode(key.hexdigest(), lambda: images.read(everything))
     return ArrayImages(pixels, listing.labels)
 
 
@@ -172,7 +191,7 @@ def _decode(paths: list[str], side: int, resize: bool) -> Pixels:
         return pixels
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for _ in pool.map(fill, spans):
-            LIFELINE.beat()  # a large folder takes many minutes
+            SUPERVISOR_LINK.send_heartbeat()  # a large folder takes many minutes
     return pixels
 
 
@@ -193,7 +212,7 @@ def _decode_one(path: str, side: int, resize: bool) -> Pixels:
 
 
 def _square(image: Image.Image, side: int) -> Image.Image:
-    # the centre square, then the size: no image is distorted
+    # the center square, then the size: no image is distorted
     width, height = image.size
     edge = min(width, height)
     left, top = (width - edge) // 2, (height - edge) // 2

@@ -16,14 +16,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from sweep.training.data.feeders import Batch
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 from sweep.training.world import SOLO, World
 
-Place = NDArray[np.float64]  # all trained weights, one after another
+WeightVector = NDArray[np.float64]  # all trained weights, one after another
 
 
 @final
-class Landscape:
+class LossLandscape:
     """The mean loss of ``model`` over ``batches`` as a function of the ``trained`` parameters, by name.
 
     Of several ranks each brings its own part of the images; every method is then for all of them to call together.
@@ -34,13 +34,13 @@ class Landscape:
         self,
         model: nn.Module,
         trained: frozenset[str],
-        normalise: Callable[[Tensor], Tensor],
+        normalize: Callable[[Tensor], Tensor],
         batches: Callable[[], Iterable[Batch]],
         world: World = SOLO,
     ) -> None:
         self._model = model
         self._parameters = [parameter for name, parameter in model.named_parameters() if name in trained]
-        self._normalise = normalise
+        self._measure_normalization = normalize
         self._batches = batches
         self._world = world
         self._count = int(world.sum(torch.tensor(sum(len(labels) for _, labels in batches()), device=self._device)))
@@ -65,17 +65,17 @@ class Landscape:
             for module, mode in modes:
                 module.training = mode
 
-    def place(self) -> Place:
+    def place(self) -> WeightVector:
         """Where the model stands."""
         return self._flat(self._parameters).detach().double().cpu().numpy()
 
-    def move_to(self, place: Place) -> None:
+    def move_to(self, place: WeightVector) -> None:
         """Gives the model other weights."""
         values = torch.split(torch.from_numpy(place), [parameter.numel() for parameter in self._parameters])
         for parameter, value in zip(self._parameters, values, strict=True):
             parameter.data.copy_(value.view_as(parameter))
 
-    def slope(self) -> tuple[float, Place]:
+    def slope(self) -> tuple[float, WeightVector]:
         """The loss here and its gradient."""
         loss, total = torch.zeros((), dtype=torch.float64, device=self._device), self._zeros()
         for part in self._parts():
@@ -102,8 +102,8 @@ class Landscape:
     def _parts(self) -> Iterator[Tensor]:
         # each batch's share of the mean loss
         for images, labels in self._batches():
-            LIFELINE.beat()
-            logits = self._model(self._normalise(images))
+            SUPERVISOR_LINK.send_heartbeat()
+            logits = self._model(self._measure_normalization(images))
             yield cross_entropy(logits, labels, reduction="sum") / self._count
 
     def _zeros(self) -> Tensor:

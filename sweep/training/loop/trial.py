@@ -1,250 +1,223 @@
 """One trial, from its configuration to its ending."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
 from sweep.config.scaling import scaled_lr
+from sweep.config.trial_config import TrialConfig
 from sweep.measurement.device import make_laps, resolve_device, synchronizer
 from sweep.measurement.device_memory import read_memory
 from sweep.measurement.reference_work import reference_seconds
 from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
-from sweep.training.checkpoints.random_state import RandomState
 from sweep.training.checkpoints.saver import CheckpointSaver
 from sweep.training.data.windows import Window
 from sweep.training.loop.finish import describe_ending, evaluate_images, finish_trial
 from sweep.training.loop.stepping import adapt_micro_batch, ends_timed_window, open_window, take_step
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
-from sweep.training.outcomes import LeftError, cause_of, classify, explain_error
+from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.plugins import load_plugin
 from sweep.training.recipe.schedules import lr_factor
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import LossMeter, TrialState
+from sweep.training.supervisor_link import PROGRESS_SECONDS
 from sweep.training.world import SOLO, World
 
-_WINDOW_SECONDS = 0.1  # of a timed window, about
-_MAX_WINDOW_STEPS = 100
-_PROGRESS_SECONDS = 0.5
-_NOISE_STEPS = 10
+WINDOW_SECONDS = 0.1  # of a timed window, about
+MAX_WINDOW_STEPS = 100
+_NOISE_STEPS = 10  # between two readings of the noise scale, for each of which the host waits for the device
 
 
 def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
-    """Trains one configuration: progress and evaluations while it goes, and last exactly one :class:`Ending`.
+    """Trains one configuration; yields progress, each evaluation, and last exactly one :class:`Ending`.
 
-    Goes on from the task's last checkpoint where there is one, and then tells the evaluations before it again. Asked to
-    leave (:mod:`sweep.training.supervisor_link`), it ends as ``cancelled`` at the end of a timed window, with a
-    checkpoint. Every exception becomes an outcome; only ``KeyboardInterrupt``, ``SystemExit`` and the closing of the
-    iterator go through. Where the configuration requires several ranks, each of them calls this with its ``world``
+    Resumes from the task's last checkpoint if there is one, after yielding the evaluations before it again. On a
+    request for preemption (:mod:`sweep.training.supervisor_link`) it ends as ``cancelled`` after a timed window, with a
+    checkpoint. Every exception becomes an outcome, except ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit``.
+    Where the configuration requires several ranks, each of them calls this function with its ``world``
     (:func:`sweep.training.ranks.launcher.launch_trial`).
     """
-    story = TrialState()
+    state, error_text, cause = TrialState(), "", ""
     outcome: Outcome = "complete"
-    error_text = cause = ""
     threads_before = torch.get_num_threads()
     try:
-        choose_device(task, story)
-        if task.config.budget.seconds is not None:
-            story.agree = world.of_first
-        _time_reference(story, world)
-        with story.ledger.phase("setup"):
-            work = _prepare(task, story, world)
-            validation = work.batches_of(work.splits.validation)
-        story.num_train = len(work.splits.train)
-        story.facts["num_parameters"] = num_parameters(work.model)
-        story.flags = _flags(task, work)
-        rehearsal = warm_up_trial(work, story.ledger)
-        note_retries = _retries_since(story)
-        story.facts |= {
-            "peak_memory_bytes": rehearsal.peak_memory_bytes,
-            "micro_batch_size": work.course.micro // world.size,
-        }
-        work.budget.expect_step_seconds(rehearsal.step_seconds)
-        points, window_steps = _evaluation_points(work), _window_steps(rehearsal.step_seconds)
-
-        torch.manual_seed(world.seed(task.config.seed))  # what dropout draws depends on nothing that came before
-        tally, progress_at = LossMeter(story.device, world), 0.0
-        parts = {**work.parts(), "story": story, "tally": tally, "randomness": RandomState(story.device, world)}
-        saver = CheckpointSaver(task, story.device, parts, world)
-        with story.ledger.phase("checkpoint"):
-            saver.load()
-        yield from story.evaluations
-        yield _progress(work, story, story.look_at_clock())  # what its steps need is known before it has shown anything
-        windows = story.ledger.waiting(_windows(work, story))
-        open_window(work, story)
-        for window in windows:
-            before = story.mark
-            lr = _learning_rate(task, work, before, window)
-            set_lr(work.step.optimizer, lr)
-            loss = take_step(work, story, window)
-            tally.add(loss, window.samples)
-            story.num_steps += 1
-            story.samples += window.samples
-            _follow_noise(work, story)
-            is_due = work.budget.is_spent(story.look_at_clock()) or points.is_passed(before.samples, story.samples)
-            if not (is_due or tally.window_steps >= window_steps or ends_timed_window(work, window)):
-                continue
-            tally.close_window(story.ledger, is_full=window.is_whole)
-            adapt_micro_batch(work, story)
-            if work.budget.is_spent(story.look_at_clock()) or is_due:
-                with story.ledger.phase("eval"):
-                    val_loss, val_accuracy = evaluate_images(work, validation)
-                story.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
-                note_retries()
-                story.facts["num_skipped_steps"] = work.step.precision.num_skipped_steps
-                story.evaluations.append(_evaluation(story, tally.take_mean(), lr, window, _note_noise(work, story)))
-                yield story.evaluations[-1]
-                if _is_target_reached(work, story):
-                    break
-            _save_or_leave(saver, story)
-            if time.perf_counter() - progress_at >= _PROGRESS_SECONDS:
-                progress_at = time.perf_counter()
-                yield _progress(work, story, story.mark)
-            open_window(work, story)
-        finish_trial(task, work, story)
-    except Exception as error:
-        outcome, error_text, cause = classify(error), explain_error(error), cause_of(error)
-    except BaseException:
+        try:
+            setup = _set_up_trial(task, state, world)
+            yield from _train(task, setup, state, world)
+            finish_trial(task, setup, state)
+        except Exception as error:
+            outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
+        ending = describe_ending(state, outcome, error_text, world.size)
+    finally:
         torch.set_num_threads(threads_before)
-        raise
-    ending = describe_ending(story, outcome, error_text, world.size)
-    torch.set_num_threads(threads_before)
     yield replace(ending, cause=cause)
 
 
-def choose_device(task: Task, story: TrialState) -> None:
-    """Threads, plug-in and device of the process that does ``task``; the story's clock waits for that device."""
+def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
+    """Yields progress and evaluations until the budget is spent or the target accuracy is reached."""
+    window_steps = _warm_up(setup, state)
+    eval_schedule = _make_evaluation_schedule(setup)
+    torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
+    meter, progress_at = LossMeter(state.device, world), 0.0
+    parts = {**setup.stateful_parts(), "state": state, "meter": meter}
+    saver = CheckpointSaver(task, state.device, parts, world)
+    with state.ledger.phase("checkpoint"):
+        saver.load()
+    yield from state.evaluations
+    yield _describe_progress(setup, state, state.read_clock())  # at once: it holds the memory that a step requires
+    open_window(setup, state)
+    for window in state.ledger.waiting(_iterate_windows(setup, state)):
+        before = state.point
+        lr = _learning_rate(task.config, setup, before, window)
+        set_lr(setup.step.optimizer, lr)
+        meter.add(take_step(setup, state, window), window.samples)
+        state.num_steps += 1
+        state.samples += window.samples
+        _update_batch_schedule(setup, state)
+        is_due = setup.budget.is_spent(state.read_clock()) or eval_schedule.is_passed(before.samples, state.samples)
+        if not (is_due or meter.window_steps >= window_steps or ends_timed_window(setup, window)):
+            continue
+        meter.close_window(state.ledger, is_full=window.is_whole)
+        adapt_micro_batch(setup, state)
+        if setup.budget.is_spent(state.read_clock()) or is_due:
+            state.evaluations.append(_evaluate(setup, state, meter, lr, window))
+            yield state.evaluations[-1]
+            if _is_target_reached(setup, state):
+                break
+        _save_checkpoint(saver, state)
+        if time.perf_counter() - progress_at >= PROGRESS_SECONDS:
+            progress_at = time.perf_counter()
+            yield _describe_progress(setup, state, state.point)
+        open_window(setup, state)
+
+
+def choose_device(task: Task, state: TrialState) -> None:
+    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device."""
     if task.threads:
         torch.set_num_threads(task.threads)
     if task.plugin:
         load_plugin(task.plugin)
-    story.device = resolve_device(task.device)
-    story.ledger.synchronize = synchronizer(story.device)
-    if story.device.type == "cuda":
-        torch.cuda.set_device(story.device)
-        torch.backends.cudnn.benchmark = True  # its search falls into the rehearsal
+    state.device = resolve_device(task.device)
+    state.ledger.synchronize = synchronizer(state.device)
+    if state.device.type == "cuda":
+        torch.cuda.set_device(state.device)
+        torch.backends.cudnn.benchmark = True  # it chooses algorithms during the warm-up
 
 
-def _time_reference(story: TrialState, world: World) -> None:
-    if world.size == 1:  # several would be in one another's way
-        with story.ledger.phase("diagnostics"):
-            story.facts["reference_seconds"] = reference_seconds(story.device)
+def count_window_steps(step_seconds: float, window_seconds: float = WINDOW_SECONDS) -> int:
+    """Optimizer steps of a timed window of about ``window_seconds``."""
+    return max(1, min(MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
 
 
-def _prepare(task: TrialTask, story: TrialState, world: World) -> TrainingSetup:
-    work = prepare_training(task.config, story.device, world)
-    if task.config.diagnostics.ledger == "phases":
-        return work
-    story.ledger.laps = make_laps(story.device)
-    return replace(work, step=replace(work.step, lap=story.ledger.laps))
-
-
-def _retries_since(story: TrialState) -> Callable[[], None]:
-    before = read_memory(story.device)
-
-    def note() -> None:
-        if before and (now := read_memory(story.device)):
-            story.facts["num_alloc_retries"] = now.num_retries - before.num_retries
-
-    return note
-
-
-def _flags(task: TrialTask, work: TrainingSetup) -> tuple[str, ...]:
-    num_train = len(work.splits.train)
+def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingSetup:
+    choose_device(task, state)
+    if task.config.budget.seconds is not None:
+        state.agree = world.broadcast_first
+    if world.size == 1:  # several ranks would disturb each other
+        with state.ledger.phase("diagnostics"):
+            state.facts["reference_seconds"] = reference_seconds(state.device)
+    with state.ledger.phase("setup"):
+        setup = prepare_training(task.config, state.device, world)
+    if task.config.diagnostics.ledger == "full":
+        state.ledger.laps = make_laps(state.device)
+        setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
+    state.num_train = num_train = len(setup.splits.train)
+    state.facts["num_parameters"] = num_parameters(setup.model)
     flags = {
         "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
-        "micro_batch_larger_than_train_split": work.course.micro > num_train,  # of all ranks together
+        "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
     }
-    return tuple(name for name, is_raised in flags.items() if is_raised)
+    state.flags = tuple(name for name, is_raised in flags.items() if is_raised)
+    return setup
 
 
-def _window_steps(step_seconds: float) -> int:
-    return max(1, min(_MAX_WINDOW_STEPS, int(_WINDOW_SECONDS / max(step_seconds, 1e-6))))
+def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
+    # returns the steps of a timed window
+    warmup = warm_up_trial(setup, state.ledger)
+    if memory := read_memory(state.device):
+        state.retries_before = memory.num_retries
+    state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
+    state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
+    setup.budget.expect_step_seconds(warmup.step_seconds)
+    return count_window_steps(warmup.step_seconds)
 
 
-def _evaluation_points(work: TrainingSetup) -> EvaluationSchedule:
-    epochs = work.budget.expected_epochs(work.schedule.average() if work.schedule.is_growing else None)
-    return EvaluationSchedule(work.course.num_samples, epochs, until_target=work.budget.target_accuracy is not None)
+def _make_evaluation_schedule(setup: TrainingSetup) -> EvaluationSchedule:
+    epochs = setup.budget.expected_epochs(setup.schedule.average() if setup.schedule.is_growing else None)
+    return EvaluationSchedule(setup.planner.num_samples, epochs, until_target=setup.budget.target_accuracy is not None)
 
 
-def _save_or_leave(saver: CheckpointSaver, story: TrialState) -> None:
-    with story.ledger.phase("checkpoint"):
-        is_leaving = saver.save_if_due()
-    if is_leaving:
-        raise LeftError(f"asked to leave, after step {story.num_steps}")
+def _save_checkpoint(saver: CheckpointSaver, state: TrialState) -> None:
+    with state.ledger.phase("checkpoint"):
+        is_preempted = saver.save_if_due()
+    if is_preempted:
+        raise PreemptedError(f"asked to leave, after step {state.num_steps}")
 
 
-def _windows(work: TrainingSetup, story: TrialState) -> Iterator[Window]:
+def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window]:
     def size_at(windows: int, samples: int) -> int:
-        return work.schedule.size(work.budget.share(story.mark.ahead(windows, samples)))
+        return setup.schedule.size(setup.budget.share(state.point.ahead(windows, samples)))
 
-    while not work.budget.is_spent(story.mark):
-        yield work.course.next_window(size_at)
+    while not setup.budget.is_spent(state.point):
+        yield setup.planner.next_window(size_at)
 
 
-def _learning_rate(task: TrialTask, work: TrainingSetup, mark: TrainingPoint, window: Window) -> float:
-    config = task.config
+def _learning_rate(config: TrialConfig, setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
     follows = config.batch.schedule_lr == "rule"
     highest = scaled_lr(config.optimizer, window.wanted if follows else config.global_batch_size)
-    return highest * lr_factor(config.schedule, work.budget.position(mark), work.budget.span)
+    return highest * lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
 
 
-def _follow_noise(work: TrainingSetup, story: TrialState) -> None:
-    # every few steps, because the device must be waited for
-    is_followed = work.schedule.follows_noise and story.num_steps % _NOISE_STEPS == 0
-    if is_followed and (scale := _noise_scale(work)):
-        work.schedule.hear_noise_scale(scale)
+def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
+    is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
+    if is_due and setup.step.noise and (scale := setup.step.noise.value()):
+        setup.schedule.update_noise_scale(scale)
 
 
-def _noise_scale(work: TrainingSetup) -> float | None:
-    return work.step.noise.value() if work.step.noise else None
-
-
-def _note_noise(work: TrainingSetup, story: TrialState) -> float | None:
-    scale = _noise_scale(work)
-    story.facts.pop("noise_scale", None)  # what was true earlier is not what is true at the end
-    if scale is not None:
-        story.facts["noise_scale"] = scale
-    return scale
-
-
-def _is_target_reached(work: TrainingSetup, story: TrialState) -> bool:
-    target = work.budget.target_accuracy
-    if target is None or story.facts["val_accuracy"] < target:
-        return False
-    story.facts |= {"steps_to_target": story.num_steps, "seconds_to_target": story.ledger.train_seconds}
-    return True
-
-
-def _progress(work: TrainingSetup, story: TrialState, mark: TrainingPoint) -> Progress:
-    num_steps = work.budget.expected_steps(mark)
-    rate, memory = story.ledger.images_per_second, int(story.facts["peak_memory_bytes"])
-    return Progress(
-        step=story.num_steps,
-        num_steps=num_steps,
-        epoch=story.epoch,
-        images_per_second=rate,
-        peak_memory_bytes=memory,
-        quality_flags=story.quality_flags(),
-    )
-
-
-def _evaluation(
-    story: TrialState, train_loss: float, lr: float, window: Window, noise_scale: float | None
-) -> Evaluation:
+def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: float, window: Window) -> Evaluation:
+    with state.ledger.phase("eval"):
+        val_loss, val_accuracy = evaluate_images(setup, setup.validation_batches)
+    noise_scale = setup.step.noise.value() if setup.step.noise else None
+    state.facts.pop("noise_scale", None)  # that of an earlier evaluation
+    if noise_scale is not None:
+        state.facts["noise_scale"] = noise_scale
+    if memory := read_memory(state.device):
+        state.facts["num_alloc_retries"] = memory.num_retries - state.retries_before
+    state.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
+    state.facts["num_skipped_steps"] = setup.step.precision.num_skipped_steps
     return Evaluation(
-        step=story.num_steps,
-        epoch=story.epoch,
-        samples=story.samples,
-        train_seconds=story.ledger.train_seconds,
-        train_loss=train_loss,
-        val_loss=story.facts["val_loss"],
-        val_accuracy=story.facts["val_accuracy"],
+        step=state.num_steps,
+        epoch=state.epoch,
+        samples=state.samples,
+        train_seconds=state.ledger.train_seconds,
+        train_loss=meter.take_mean(),
+        val_loss=val_loss,
+        val_accuracy=val_accuracy,
         learning_rate=lr,
         global_batch_size=window.wanted,
         noise_scale=noise_scale,
+    )
+
+
+def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:
+    target = setup.budget.target_accuracy
+    if target is None or state.facts["val_accuracy"] < target:
+        return False
+    state.facts |= {"steps_to_target": state.num_steps, "seconds_to_target": state.ledger.train_seconds}
+    return True
+
+
+def _describe_progress(setup: TrainingSetup, state: TrialState, point: TrainingPoint) -> Progress:
+    return Progress(
+        step=state.num_steps,
+        num_steps=setup.budget.expected_steps(point),
+        epoch=state.epoch,
+        images_per_second=state.ledger.images_per_second,
+        peak_memory_bytes=int(state.facts["peak_memory_bytes"]),
+        quality_flags=state.quality_flags(),
     )

@@ -20,8 +20,8 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from sweep.records.messages import Ending, Heartbeat, Message, NodePlacement, TrialTask, decode_task, encode_message
-from sweep.training.parent_death import bind_forks_to_parent, die_with_parent
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 LEAVE = b"leave"  # to the first rank, which shares the socket with the others and alone reads from it
 _POLL_SECONDS = 0.05  # how soon the agent sees that a rank died
@@ -103,15 +103,15 @@ def run_rank(text: str, fd: int, agent_pid: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the agent's handler would wait for the end of a collective
     rank = int(os.environ["RANK"])
     if rank == 0:
-        LIFELINE.connect(lambda: _say(fd, 0, Heartbeat()), lambda: _is_told_to_leave(fd))
+        SUPERVISOR_LINK.connect(lambda: _say(fd, 0, Heartbeat()), lambda: _is_told_to_leave(fd))
     else:
-        LIFELINE.forget()
+        SUPERVISOR_LINK.reset()
     try:
         ending = _train(text, fd, rank)
     except Exception as error:
-        from sweep.training.outcomes import cause_of, classify, explain_error
+        from sweep.training.outcomes import classify_error, explain_error, find_cause
 
-        ending = Ending(outcome=classify(error), error=explain_error(error), cause=cause_of(error))
+        ending = Ending(outcome=classify_error(error), error=explain_error(error), cause=find_cause(error))
         _say(fd, rank, ending)
     if ending.outcome != "complete":
         while True:

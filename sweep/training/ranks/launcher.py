@@ -19,7 +19,7 @@ from typing import Any, final
 from sweep.records.messages import Ending, Message, TrialTask, decode_message, encode_task
 from sweep.training.loop.trial import run_trial
 from sweep.training.ranks.agent import LEAVE, run_agent
-from sweep.training.supervisor_link import LIFELINE
+from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 _MAX_NEWS_BYTES = 2**20
 # From the first failure to the next news: a rank whose neighbour was killed may notice before the agent does.
@@ -102,10 +102,10 @@ def run_ranks(task: TrialTask) -> Iterator[Message]:
         with theirs:
             agent_pid = _start_agent(encode_task(task).decode(), theirs)
         try:
-            LIFELINE.hand_on(lambda: _tell_to_leave(ours))
+            SUPERVISOR_LINK.forward_preemption(lambda: _tell_to_leave(ours))
             yield from _listen(ours, heard)
         finally:
-            LIFELINE.hand_on(None)
+            SUPERVISOR_LINK.forward_preemption(None)
             with suppress(ProcessLookupError):
                 os.kill(agent_pid, signal.SIGKILL)  # and the kernel ends the ranks with it
             os.waitpid(agent_pid, 0)

@@ -7,11 +7,11 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from sweep.config.trial_config import BatchSection
+from sweep.config.data_sections import BatchSection
 from sweep.measurement.device_memory import MemoryUse, read_memory, release_memory, reset_peak
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
-from sweep.training.outcomes import classify
+from sweep.training.outcomes import classify_error
 from sweep.training.steps.step import Step
 
 Result = TypeVar("Result")
@@ -60,7 +60,7 @@ class AutoMicro:
         """From here on what is allocated is a training step's."""
         reset_peak(self.device)
 
-    def look(self, *, at_epoch_end: bool) -> bool:
+    def update(self, *, at_epoch_end: bool) -> bool:
         """Looks at the memory after some steps; whether another micro batch is wanted from now on."""
         self._largest_known = max(self._largest_known, self.micro)
         use = self._read()
@@ -110,11 +110,11 @@ def _rounded(micro: int) -> int:
     return micro - micro % _MULTIPLE if micro > _MULTIPLE else micro
 
 
-def step_that_fits(
+def step_within_memory(
     step: Step,
     batches_of: Callable[[Window], Iterable[Batch]],
     window: Window,
-    pilot: AutoMicro,
+    auto_micro: AutoMicro,
     cut_again: Callable[[Window, int], Window],
 ) -> Tensor:
     """One optimizer step over ``window``, whatever micro batch that takes; returns the mean loss before it.
@@ -122,28 +122,28 @@ def step_that_fits(
     When memory runs out, everything of the attempt is given back, generators and running statistics are put where they
     were, and ``cut_again`` hands out the same samples in smaller micro batches.
     """
-    undo = _undo(step.model, pilot.device)
+    undo = _undo(step.model, auto_micro.device)
     while True:
         step.clear_gradients()
-        found = attempt(partial(step.accumulate, batches_of(window), window.samples))
+        found = catch_out_of_memory(partial(step.accumulate, batches_of(window), window.samples))
         if not isinstance(found, str):
             step.update()
             return found
         step.clear_gradients()
-        release_memory(pilot.device)
+        release_memory(auto_micro.device)
         undo()
-        window = cut_again(window, pilot.shrink(found))
+        window = cut_again(window, auto_micro.shrink(found))
 
 
-def attempt(work: Callable[[], Result]) -> Result | str:
-    """What ``work`` returns, or why its memory ran out. Other errors go through.
+def catch_out_of_memory(setup: Callable[[], Result]) -> Result | str:
+    """What ``setup`` returns, or why its memory ran out. Other errors go through.
 
     A function of its own: with its frame goes the traceback, which holds on to every tensor of the failed attempt.
     """
     try:
-        return work()
+        return setup()
     except Exception as error:
-        if classify(error) != "out_of_memory":
+        if classify_error(error) != "out_of_memory":
             raise
         return str(error)
 

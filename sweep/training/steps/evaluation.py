@@ -1,0 +1,133 @@
+"""Evaluation: of which weights, of which predictions, and one pass over images."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sweep.training.data.feeders import Batch
+from sweep.training.recipe.precision import Precision
+from sweep.training.recipe.schedule_free import ScheduleFree
+from sweep.training.steps.step import Normalize, Step
+from sweep.training.supervisor_link import SUPERVISOR_LINK
+from sweep.training.world import SOLO, World
+
+Predict = Callable[[nn.Module, Tensor], Tensor]  # model, normalized images (b, c, s, s) -> logits (b, classes)
+_Norm = nn.modules.batchnorm._BatchNorm
+
+
+def predict_once(model: nn.Module, images: Tensor) -> Tensor:
+    """The logits (b, classes) of normalized ``images`` (b, c, s, s)."""
+    logits: Tensor = model(images)
+    return logits
+
+
+def predict_mirrored(model: nn.Module, images: Tensor) -> Tensor:
+    """The mean of the logits (b, classes) of ``images`` (b, c, s, s) and of their mirror images, at least in fp32."""
+    plain, mirrored = predict_once(model, images), predict_once(model, images.flip(-1))
+    dtype = torch.promote_types(plain.dtype, torch.float32)
+    return (plain.to(dtype) + mirrored.to(dtype)) / 2
+
+
+PREDICTORS: dict[Literal["none", "flip"], Predict] = {"none": predict_once, "flip": predict_mirrored}  # evaluation.tta
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards each module has the mode it had, which is not the same for all with frozen stages."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@torch.no_grad()
+def evaluate_model(
+    model: nn.Module,
+    normalize: Normalize,
+    precision: Precision,
+    batches: Iterable[Batch],
+    world: World = SOLO,
+    predict: Predict = predict_once,
+) -> tuple[float, float]:
+    """Mean cross entropy in nats (without label smoothing) and accuracy over ``batches``, in evaluation mode.
+
+    With several ranks each evaluates its own ``batches``, all with the running statistics of the first rank; the sums
+    are added up, so that the result is that of one rank over all batches.
+    """
+    world.broadcast_buffers(model)
+    count = 0
+    loss = torch.zeros((), dtype=torch.float64, device=normalize.mean.device)
+    correct = torch.zeros((), dtype=torch.int64, device=normalize.mean.device)
+    with evaluation_mode(model):
+        for images, labels in batches:
+            SUPERVISOR_LINK.send_heartbeat()
+            with precision.context():
+                logits = predict(model, normalize(images))
+            loss += cross_entropy(logits.to(normalize.mean.dtype), labels, reduction="sum")
+            correct += (logits.argmax(1) == labels).sum()
+            count += len(labels)
+    sums = world.sum(torch.stack([loss, correct.double(), loss.new_tensor(count)])).tolist()
+    return sums[0] / sums[2], sums[1] / sums[2]
+
+
+@contextmanager
+def averaged_model(step: Step, train_batches: Callable[[], Iterable[Batch]]) -> Iterator[nn.Module]:
+    """The model to evaluate or save: the moving average, a schedule-free optimizer's average, or the model itself.
+
+    The model has never run with a schedule-free optimizer's average while it was trained, so the statistics of batch
+    norm are measured over ``train_batches`` (not augmented), as the optimizer's authors require. Afterwards the model
+    is unchanged, bit for bit.
+    """
+    if step.ema is not None:
+        yield step.ema.model
+    elif isinstance(step.optimizer, ScheduleFree):
+        with _average_in_place(step, step.optimizer, train_batches):
+            yield step.model
+    else:
+        yield step.model
+
+
+@contextmanager
+@torch.no_grad()
+def _average_in_place(
+    step: Step, optimizer: ScheduleFree, train_batches: Callable[[], Iterable[Batch]]
+) -> Iterator[None]:
+    tensors = [*step.model.parameters(), *step.model.buffers()]
+    before = [tensor.detach().clone(memory_format=torch.preserve_format) for tensor in tensors]
+    try:
+        for parameter in step.model.parameters():
+            parameter.copy_(optimizer.average(parameter))
+        _measure_statistics(step, train_batches)
+        yield
+    finally:
+        for tensor, value in zip(tensors, before, strict=True):
+            tensor.copy_(value)
+
+
+def _measure_statistics(step: Step, train_batches: Callable[[], Iterable[Batch]]) -> None:
+    norms = [module for module in step.model.modules() if isinstance(module, _Norm) and module.training]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    with evaluation_mode(step.model):
+        for norm in norms:  # these alone are in training mode
+            norm.reset_running_stats()
+            norm.momentum, norm.training = None, True  # the plain mean over all batches
+        try:
+            for images, _ in train_batches():
+                with step.precision.context():
+                    step.model(step.normalize(images))
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
+    for norm in norms:
+        for statistic in (norm.running_mean, norm.running_var):
+            if statistic is not None:
+                statistic.copy_(step.world.mean(statistic))  # each rank has measured its part of the images

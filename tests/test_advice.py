@@ -9,9 +9,9 @@ from frames_factory import make_frames
 
 from studies import shipped_studies
 from sweep.cli.app import run_app
-from sweep.cli.commands.check import tell_advice
+from sweep.cli.commands.check import print_advice
 from sweep.config.advice import advice
-from sweep.config.study import build_study, load_study
+from sweep.config.study_file import build_study, load_study
 
 # a study without a fault
 CLEAN: dict[str, Any] = {
@@ -100,22 +100,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_run_says_it_in_a_line_each_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_advice(build_study(CLEAN | {"confirm": {"seeds": 0}}, "test"), "mine.toml")
+    print_advice(build_study(CLEAN | {"confirm": {"seeds": 0}}, "test"), "mine.toml")
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "advice on confirm: Nothing is trained again with fresh seeds.",
-        "`sweep check mine.toml` says why, and what to write instead",
+        "`sweep check mine.toml` gives the reasons and the remedies",
     ]
-    tell_advice(build_study(CLEAN, "test"), "mine.toml")
+    print_advice(build_study(CLEAN, "test"), "mine.toml")
     assert capsys.readouterr().err == ""
 
 
 def test_what_the_records_say_stands_beside_the_advice() -> None:
-    from sweep.analysis.claims.findings import findings
+    from sweep.analysis.claims.findings import evaluate_claims
     from sweep.cli.commands.check import advice_lines
 
-    measured = {item.name: item for item in findings(make_frames(200, confirm=4)) if item.verdict != "undecided"}
+    measured = {item.name: item for item in evaluate_claims(make_frames(200, confirm=4)) if item.verdict != "undecided"}
     assert measured["lr_rule_linear"].verdict == "supported"
     space = {"batch.micro": {"log2": [4, 7]}}
     unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}

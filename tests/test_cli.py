@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sweep import load_frames
-from sweep.cli.app import run_app
+from sweep.cli.app import COMMANDS, load_command, run_app
 from sweep.records.frames.framing import TRIAL_COLUMNS
 
 TINY = """
@@ -166,7 +166,7 @@ def test_list_shows_question_and_cost(capsys: pytest.CaptureFixture[str]) -> Non
 def test_new_writes_a_study_that_loads_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "my batch.toml"
     assert run_app(["new", str(path)]) == 0
-    from sweep.config.study import load_study
+    from sweep.config.study_file import load_study
 
     assert load_study(path).name == "my_batch"
     assert run_app(["new", str(path)]) == 2
@@ -228,14 +228,32 @@ def test_mistakes_are_refused_before_anything_runs(
     assert not list(Path("runs").glob("tiny/study.sqlite"))
 
 
-def test_help_needs_neither_torch_nor_optuna() -> None:
+HEAVY = {
+    "torch", "torchvision", "optuna", "numpy", "pandas", "scipy", "matplotlib", "plotly", "sqlalchemy", "alembic",
+    "pyarrow", "jinja2", "psutil", "rich",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "heavy"), [([], HEAVY | {"pydantic"}), *(([name], HEAVY) for name in COMMANDS)])
+def test_help_imports_nothing_heavy(arguments: list[str], heavy: set[str]) -> None:
     code = (
         "import sys\nfrom sweep.cli.app import run_app\n"
-        "assert run_app(['--help']) == 0\n"
-        "print([name for name in ('torch', 'optuna', 'plotly', 'matplotlib') if name in sys.modules])"
+        f"assert run_app({[*arguments, '--help']}) == 0\n"
+        f"print(sorted({heavy} & sys.modules.keys()))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_list_of_commands_shows_the_first_sentence_of_each_commands_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, entry in COMMANDS.items():
+        assert load_command(name).help.partition(".")[0] == entry.summary.removesuffix("."), name
+    assert run_app(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name, entry in COMMANDS.items():
+        assert f"  {name:<9}  {entry.summary.removesuffix('.')}" in shown
 
 
 def processes_with(marker: str) -> list[int]:
@@ -301,7 +319,7 @@ def test_an_interrupted_study_leaves_no_process_and_goes_on(
     assert "Traceback" not in errors
     if sent != signal.SIGKILL:
         assert f"{cause}: waiting for a step and a checkpoint of 1 running trial" in errors
-        assert f"stopped: {cause}; the same command goes on from here." in errors
+        assert f"stopped: {cause}; run the same command again to resume." in errors
         assert list((tmp_path / "runs/tiny/checkpoints/0").iterdir())
     deadline = time.monotonic() + 3
     while processes_with(marker) and time.monotonic() < deadline:
@@ -372,7 +390,7 @@ def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
 PLUGIN = """
 from torch import nn
 
-from sweep.training.models.table import MODELS
+from sweep.config.models import MODELS
 
 
 def perceptron(section, shape):

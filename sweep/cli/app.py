@@ -1,32 +1,81 @@
-"""The commands, put together; what they share: errors, signals, exit codes."""
+"""The command group, and what all commands share: errors, signals, exit codes.
+
+A command's module is imported when the command is invoked, so that `sweep --help` imports nothing but typer.
+"""
 
 import logging
 import signal
 import sys
 import warnings
+from importlib import import_module
 from types import FrameType
+from typing import Any, NamedTuple, final
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from typer.core import TyperGroup
 
-from sweep.cli.commands import check, compare, estimate, look, probe, recommend, records, replay, run, train
-from sweep.cli.formats import visible
+from sweep.cli.output import escape_controls
 from sweep.config.errors import InputError
 from sweep.records.address import has_password
-from sweep.records.store.store import StoreError
+from sweep.records.store.database_errors import StoreError
 from sweep.search.loop.shutdown import REASONS
+
+
+class CommandEntry(NamedTuple):
+    """Where a command's function is, and the first sentence of its help."""
+
+    module: str
+    function: str
+    summary: str
+
+
+COMMANDS: dict[str, CommandEntry] = {
+    "run": CommandEntry("run", "run", "Run a study or resume it, then write its report."),
+    "train": CommandEntry("train", "train", "Train one configuration and print its record."),
+    "check": CommandEntry("check", "check", "Report known pitfalls of a study, each with its reason."),
+    "estimate": CommandEntry("estimate", "estimate", "Forecast peak memory by category, without training."),
+    "probe": CommandEntry("probe", "probe", "Measure step time, memory and the largest micro batch."),
+    "report": CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
+    "export": CommandEntry("records", "export", "Export the records of a study as Parquet or CSV."),
+    "import": CommandEntry("records", "import_folder", "Import exported records as a study."),
+    "dashboard": CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
+    "recommend": CommandEntry("recommend", "recommend", "Recommend a configuration for each use."),
+    "compare": CommandEntry("compare", "compare", "Compare two studies."),
+    "replay": CommandEntry("replay", "replay", "Replay a search on recorded trainings."),
+    "list": CommandEntry("look", "list_studies", "List the shipped studies with their questions and costs."),
+    "new": CommandEntry("look", "new", "Write a commented study file that runs as it is."),
+    "doctor": CommandEntry("look", "doctor", "Check this machine, or diagnose the trials of a study."),
+}
+
+
+def load_command(name: str) -> Any:
+    """The command called ``name`` of ``COMMANDS``, as typer's object."""
+    entry = COMMANDS[name]
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name)(getattr(import_module(f"sweep.cli.commands.{entry.module}"), entry.function))
+    return typer.main.get_command(single)
+
+
+@final
+class _LazyGroup(TyperGroup):
+    """Holds a placeholder with the summary of each command, and loads the one that is invoked."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        return name, placeholder and load_command(str(name)), rest
+
 
 app = typer.Typer(
     name="sweep",
+    cls=_LazyGroup,
     help="Measure what batch size, learning rate, weight decay and gradient accumulation cost and give.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (run, train, check, estimate, probe, records, recommend, compare, replay, look):
-    module.register(app)
+for _name, _entry in COMMANDS.items():
+    app.command(_name, help=_entry.summary)(lambda: None)
 
 
 class Terminated(BaseException):
@@ -54,26 +103,26 @@ def _run(arguments: list[str] | None) -> int:
     try:
         code = app(arguments, standalone_mode=False)
     except InputError as error:
-        return _complain(str(error), 2)
+        return _print_error(str(error), 2)
     except StoreError as error:
-        return _complain(str(error), 1)
+        return _print_error(str(error), 1)
     except OSError as error:
-        return _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
+        return _print_error(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", 130)
+        return _print_error("interrupted", 130)
     except Terminated as ending:
-        return _complain(ending.cause, ending.exit_code)
-    except typer.Exit as ending:  # which typer makes of Ctrl-C
-        return _complain("interrupted", 130) if ending.exit_code == 130 else ending.exit_code
+        return _print_error(ending.cause, ending.exit_code)
+    except typer.Exit as ending:  # typer's translation of Ctrl-C
+        return _print_error("interrupted", 130) if ending.exit_code == 130 else ending.exit_code
     except typer.TyperException as error:
-        return _complain(error.format_message(), error.exit_code)
+        return _print_error(error.format_message(), error.exit_code)
     return code if isinstance(code, int) else 0
 
 
 def _warn_of_passwords(arguments: list[str]) -> None:
     if any(map(has_password, arguments)):
         logging.getLogger(__name__).warning(
-            "everybody on this machine can see a password in the command line (ps); "
+            "every user of this machine can see a password in the command line (ps); "
             "put the URL into the variable SWEEP_STORE, or the password into ~/.pgpass."
         )
 
@@ -82,7 +131,12 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
     raise Terminated(number)
 
 
-def _complain(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
+    from rich.console import Console  # 0.1 s, and only a failure needs it
+    from rich.markup import escape
+
     label = "error" if code in (1, 2) else "stopped"
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]{label}:[/] {escape(visible(message))}")
+    Console(stderr=True, soft_wrap=True, highlight=False).print(
+        f"[bold red]{label}:[/] {escape(escape_controls(message))}"
+    )
     return code

@@ -8,7 +8,8 @@ from typing import Any
 
 from studies import shipped_studies
 from sweep.config.errors import InputError, shown, unknown_name
-from sweep.config.study import StudySpec, load_study, parse_seconds
+from sweep.config.study import StudySpec, parse_seconds
+from sweep.config.study_file import load_study
 from sweep.config.trial_config import TrialConfig, build_config, replace
 from sweep.records.address import STORE_VARIABLE
 
@@ -101,6 +102,16 @@ def base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
     spec = find_study(study, {})
     seed = {} if "seed" in changes else {"seed": spec.seed}
     return build_config(replace(spec.base, changes | seed), f"study {study}")
+
+
+def load_plugin(path: Path | None) -> str | None:
+    """Imports the user's module, so that its names are known here; returns its path for the trials' processes."""
+    if path is None:
+        return None
+    from sweep.training.plugins import load_plugin as import_plugin
+
+    import_plugin(str(path))
+    return str(path.resolve())
 
 
 def study_place(place: str, root: Path) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from sweep.analysis.bottleneck_remedies import suggest_remedy
+from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
 from sweep.cli.health import Check
-from sweep.measurement.quality import BOTTLENECK_MEANINGS as DOUBTS
+from sweep.measurement.quality import MEANINGS as WARNING_MEANINGS
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.frames.frameset import Frames
 
@@ -44,9 +44,10 @@ def _verdict(trials: pd.DataFrame, name: str, num_processors: int) -> Check:
     held = trials[(trials["bottleneck"] == name).fillna(False)]
     # the slowest of them is where a change gains most
     worst = held.sort_values("train_seconds", ascending=False).iloc[0]
-    found = f"{len(held)} of {_trials(len(trials))}: {MEANINGS.get(name, name)} (trial {worst['number']} for longest)"
+    found = f"{len(held)} of {_trials(len(trials))}: {BOTTLENECK_MEANINGS.get(name, name)}"
+    remedy = suggest_remedy(name, _values(worst), num_processors)
     return Check(
-        name.replace("_", " "), name == "compute_bound", found, suggest_remedy(name, _values(worst), num_processors)
+        name.replace("_", " "), name == "compute_bound", f"{found} (trial {worst['number']} for longest)", remedy
     )
 
 
@@ -60,7 +61,7 @@ def _doubts(trials: pd.DataFrame) -> list[Check]:
         Check(
             flag.replace("_", " "),
             False,
-            f"{count} of {_trials(len(trials))}: {DOUBTS.get(flag, flag)}",
+            f"{count} of {_trials(len(trials))}: {WARNING_MEANINGS.get(flag, flag)}",
             _REMEDIES.get(flag, ""),
         )
         for flag, count in counts.most_common()

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs pydantic
+    from pydantic import ValidationError
 
 _MAX_COMPLAINTS = 20
 _MAX_QUOTED = 200  # characters of what was given, in a message that should stay readable
@@ -47,7 +49,7 @@ _RULES = {
 }
 
 
-def explain(error: ValidationError, where: str, known: Iterable[str] = ()) -> str:
+def explain(error: "ValidationError", where: str, known: Iterable[str] = ()) -> str:
     """Every complaint of a pydantic ``error`` on one line each: place, key, value, rule.
 
     ``known`` are the dotted keys that exist, for the nearest one to a misspelt key.

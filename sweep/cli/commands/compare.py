@@ -1,17 +1,15 @@
 """``sweep compare``: two studies side by side, such as two devices, two versions or two recipes."""
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from sweep.cli.arguments import study_place
-from sweep.cli.formats import visible
+from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
+from sweep.cli.output import print_answer
 
 if TYPE_CHECKING:
     from sweep.analysis.comparison import Comparison
@@ -20,29 +18,19 @@ if TYPE_CHECKING:
 _MAX_LINES = 20
 
 
-def register(app: typer.Typer) -> None:
-    """Adds this module's commands."""
-    app.command("compare")(compare)
-
-
 def compare(
-    run_a: Annotated[str, typer.Argument(help="A study's folder, its name under the root, or a database URL.")],
-    run_b: Annotated[str, typer.Argument(help="The study to hold against it.")],
-    root: Annotated[Path, typer.Option(help="Folder of all studies.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    run_a: RecordedStudy,
+    run_b: Annotated[str, typer.Argument(help="The study to compare with it.")],
+    root: Root = RUNS,
+    as_json: AsJson = False,
 ) -> int:
-    """Compare two studies: equal configurations, their fronts, and what changed in settings and environment."""
-    from sweep.analysis.comparison import compare as compare_frames
+    """Compare two studies. Shows configurations that both have, their Pareto fronts, and what changed in settings and
+    environment."""
+    from sweep.analysis.comparison import compare_studies
     from sweep.records.frames.frames import load_frames
 
-    frames = [load_frames(study_place(place, root)) for place in (run_a, run_b)]
-    found = compare_frames(*frames)
-    if as_json:
-        typer.echo(json.dumps(_document(found)))
-    else:
-        console = Console(highlight=False, soft_wrap=True, markup=False)
-        for line in _lines(found):
-            console.print(visible(line))
+    found = compare_studies(*(load_frames(study_place(place, root)) for place in (run_a, run_b)))
+    print_answer(_document(found), _lines(found), as_json=as_json)
     return 0
 
 

@@ -4,17 +4,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from sweep.cli.arguments import find_study, parse_sets
-from sweep.cli.commands.run import load_plugin
+from sweep.cli.arguments import find_study, load_plugin, parse_sets
 from sweep.cli.formats import format_bytes
+from sweep.cli.options import AsJson, Plugin, Sets
+from sweep.cli.output import print_lines, print_table
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
@@ -37,21 +34,14 @@ class Case(NamedTuple):
     estimate: "MemoryEstimate"
 
 
-def register(app: typer.Typer) -> None:
-    """Adds this module's commands."""
-    app.command("estimate")(estimate)
-
-
 def estimate(
     study: Annotated[str | None, typer.Argument(help="Estimate the base and the corners of this study.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A configuration key; repeatable.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda: what would train; it need not be here.")] = "auto",
-    plugin: Annotated[Path | None, typer.Option(help="A Python file that adds models or data.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    sets: Sets = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda; it need not exist on this machine.")] = "auto",
+    plugin: Plugin = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Forecast the peak memory of a configuration, by what it is for, without training it."""
+    """Forecast peak memory by category, without training. Needs no GPU."""
     load_plugin(plugin)
     changes, device_type = parse_sets(sets or []), _device_type(device)
     if study is None:
@@ -112,18 +102,12 @@ def _point(case: Case) -> dict[str, Any]:
 
 
 def _print(base: Case, space: list[Case]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{base.name}:")
-    whole = Table(box=None, show_header=False)
-    for name, count in _figures(base.estimate).items():
-        whole.add_row(name, Text(format_bytes(count), justify="right"))
-    console.print(whole)
-    if not space:
-        return
-    points = Table(box=None)
-    for title in ("", "configuration", "peak_memory_bytes"):
-        points.add_column(title, overflow="fold")
-    for case in space:
-        values = " ".join(f"{path}={value}" for path, value in case.values.items())
-        points.add_row(case.name, Text(values), format_bytes(case.estimate.peak_memory_bytes))
-    console.print(points)
+    print_lines([f"{base.name}:"])
+    print_table([(name, f"{format_bytes(count):>10}") for name, count in _figures(base.estimate).items()])
+    if space:
+        rows = [(case.name, _settings(case), format_bytes(case.estimate.peak_memory_bytes)) for case in space]
+        print_table(rows, ("", "configuration", "peak_memory_bytes"))
+
+
+def _settings(case: Case) -> str:
+    return " ".join(f"{path}={value}" for path, value in case.values.items())

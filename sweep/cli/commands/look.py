@@ -5,38 +5,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from studies import shipped_studies, template
 from sweep.cli.arguments import study_place
-from sweep.cli.formats import visible
+from sweep.cli.options import RUNS, AsJson, Root
+from sweep.cli.output import print_table
 from sweep.config.errors import InputError
-from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec, load_study
-
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds this module's commands."""
-    app.command("list")(list_studies)
-    app.command("new")(new)
-    app.command("doctor")(doctor)
+from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec
+from sweep.config.study_file import load_study
 
 
 def list_studies(as_json: AsJson = False) -> None:
-    """Show the shipped studies, what they ask and what they cost."""
+    """List the shipped studies with their questions and costs."""
     specs = [load_study(path) for path in shipped_studies().values()]
     if as_json:
         typer.echo(json.dumps([{"name": s.name, "question": s.question, "cost": cost(s)} for s in specs]))
         return
-    table = Table(box=None)
-    for column in ("study", "question", "cost"):
-        table.add_column(column, overflow="fold")
-    for spec in specs:
-        table.add_row(spec.name, Text(spec.question), cost(spec))
-    Console(highlight=False).print(table)
+    print_table([(spec.name, spec.question, cost(spec)) for spec in specs], ("study", "question", "cost"))
 
 
 def cost(spec: StudySpec) -> str:
@@ -52,9 +37,9 @@ def cost(spec: StudySpec) -> str:
 
 
 def new(
-    path: Annotated[Path, typer.Argument(help="The file to write, for example my_study.toml.")],
+    path: Annotated[Path, typer.Argument(help="The study file to create, such as my_study.toml.")],
 ) -> None:
-    """Write a commented study that runs as it is."""
+    """Write a commented study file that runs as it is."""
     if path.suffix != ".toml":
         raise InputError(f"sweep new {path}: the name of a study file ends in .toml.")
     text = template().replace('name = "my_study"', f'name = "{_study_name(path)}"', 1)
@@ -76,17 +61,19 @@ def _study_name(path: Path) -> str:
 
 def doctor(
     study: Annotated[
-        str | None, typer.Argument(help="Look at this study's trials instead: its folder, its name under the root.")
+        str | None, typer.Argument(help="Diagnose the trials of this study: its folder, or its name under the root.")
     ] = None,
-    root: Annotated[Path, typer.Option(help="Folder of all studies.")] = Path("runs"),
+    root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
-    """Check this machine, or what held up the trials of a study; say what to change."""
+    """Check this machine, or diagnose the trials of a study. Reports bottlenecks and quality warnings with a remedy
+    for each."""
     found = _machine_checks() if study is None else _study_checks(study, root)
     if as_json:
-        typer.echo(json.dumps([check.__dict__ for check in found]))
+        typer.echo(json.dumps([vars(check) for check in found]))
     else:
-        _print_checks(found)
+        rows = [(_mark(check), check.name, check.found, check.remedy) for check in found]
+        print_table(rows, ("", "check", "found", "remedy"))
     return 0 if all(check.ok for check in found if check.essential) else 1
 
 
@@ -103,11 +90,5 @@ def _study_checks(study: str, root: Path) -> list[Any]:
     return study_checks(load_frames(study_place(study, root)))
 
 
-def _print_checks(found: list[Any]) -> None:
-    table = Table(box=None)
-    for column in ("", "check", "found", "what to do"):
-        table.add_column(column, overflow="fold")
-    for check in found:
-        mark = "ok" if check.ok else ("FAIL" if check.essential else "note")
-        table.add_row(mark, check.name, Text(visible(check.found)), Text(visible(check.remedy)))
-    Console(highlight=False).print(table)
+def _mark(check: Any) -> str:
+    return "ok" if check.ok else ("FAIL" if check.essential else "note")

@@ -1,7 +1,6 @@
 """The commands on what is recorded: ``report``, ``export``, ``import``, ``dashboard``."""
 
 import contextlib
-import json
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -9,65 +8,53 @@ from typing import Annotated
 import typer
 
 from sweep.cli.arguments import study_place
+from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
+from sweep.cli.output import print_answer
 from sweep.config.errors import InputError
-
-Root = Annotated[Path, typer.Option(help="Folder of all studies.")]
-Study = Annotated[
-    str, typer.Argument(help="A study's folder, its name under the root, a database URL, or SWEEP_STORE.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds this module's commands."""
-    app.command("report")(report)
-    app.command("export")(export)
-    app.command("import")(import_folder)
-    app.command("dashboard")(dashboard)
 
 
 def report(
-    study: Study,
-    out: Annotated[Path | None, typer.Option(help="Folder for the report, instead of the study's own.")] = None,
+    study: RecordedStudy,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report; default: the study's folder.")] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="Of the pictures: png (as if not given), svg, pdf; repeatable.")
+        list[str] | None, typer.Option("--format", help="Image format: png (default), svg or pdf; repeatable.")
     ] = None,
-    root: Root = Path("runs"),
+    root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Write the report of a study: one HTML file and a picture of each figure. Works while the study runs."""
+    """Write the report of a study: HTML page and figures. Works while the study runs."""
     from reports import write_report
 
     place = study_place(study, root)
     if "://" in place and out is None:
-        raise InputError("sweep report: records in a database have no folder; say where with --out DIR.")
+        raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
     path = write_report(place, out=out, formats=tuple(formats or ("png",)))
-    typer.echo(json.dumps({"report": str(path)}) if as_json else f"report: {path}")
+    print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
 
 
 def export(
-    study: Study,
-    folder: Annotated[Path, typer.Argument(help="Folder for the tables; made if absent.")],
+    study: RecordedStudy,
+    folder: Annotated[Path, typer.Argument(help="Folder of the exported tables, created if missing.")],
     to: Annotated[str, typer.Option("--to", help="parquet or csv.")] = "parquet",
-    root: Root = Path("runs"),
+    root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Write a study's records as tables that other programs read; `sweep import` takes them back without loss."""
+    """Export the records of a study as Parquet or CSV. `sweep import` restores them losslessly."""
     from sweep.records.exchange.exchange import export_frames
     from sweep.records.frames.frames import load_frames
 
     frames = load_frames(study_place(study, root), evaluations=True)
     export_frames(frames, folder, format=to)
     document = {"folder": str(folder), "num_trials": len(frames.trials)}
-    typer.echo(json.dumps(document) if as_json else f"exported {len(frames.trials)} trials to {folder}")
+    print_answer(document, [f"exported {len(frames.trials)} trials to {folder}"], as_json=as_json)
 
 
 def import_folder(
     folder: Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")],
-    root: Root = Path("runs"),
+    root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a study under the root from exported tables."""
+    """Import exported records as a study. It is created under the root."""
     from sweep.records.exchange.exchange import exported_study, import_records
     from sweep.records.store.store import open_store
 
@@ -76,21 +63,22 @@ def import_folder(
     if (target / "study.sqlite").exists():
         raise InputError(f"sweep import: {target} holds a study already; choose another --root or move it away.")
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=root) as aside:  # a refused import leaves nothing behind
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=root) as aside:  # a rejected import leaves no files
         with contextlib.closing(open_store(Path(aside) / "study.sqlite", create=True)) as store:
             count = import_records(folder, store)
         target.mkdir(exist_ok=True)
         (Path(aside) / "study.sqlite").rename(target / "study.sqlite")
     document = {"study": str(target), "num_trials": count}
-    typer.echo(json.dumps(document) if as_json else f"imported {count} trials to {target}")
+    print_answer(document, [f"imported {count} trials to {target}"], as_json=as_json)
 
 
 def dashboard(
-    study: Study,
+    study: RecordedStudy,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on the loopback interface.")] = 8080,
-    root: Root = Path("runs"),
+    root: Root = RUNS,
 ) -> int:
-    """Browse a study in optuna-dashboard, read-only and on this machine only. Works while the study runs."""
+    """Browse a study in optuna-dashboard, read-only. The server listens on this machine only and works while the
+    study runs."""
     from sweep.cli.commands.dashboard import dashboard as serve
 
     return serve(study_place(study, root), port)

@@ -1,0 +1,22 @@
+"""The arguments and options that several commands share, each declared once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUNS = Path("runs")
+
+StudyFile = Annotated[str, typer.Argument(help="A shipped study (see `sweep list`) or the path of a .toml file.")]
+BaseStudy = Annotated[str | None, typer.Argument(help="Start from the base configuration of this study.")]
+RecordedStudy = Annotated[
+    str, typer.Argument(help="A study's folder, its name under the root, a database URL, or SWEEP_STORE.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key, or a key of the study; repeatable."),
+]
+Root = Annotated[Path, typer.Option(help="Folder of all studies.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Plugin = Annotated[Path | None, typer.Option(help="Python file that registers models or data sets.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]

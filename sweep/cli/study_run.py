@@ -1,0 +1,128 @@
+"""A study as `sweep run` runs it: forecast, events on the display, report, summary."""
+
+import contextlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from reports import write_report
+from sweep.cli.commands.check import print_advice
+from sweep.cli.display import Display
+from sweep.cli.formats import format_bytes, format_seconds
+from sweep.cli.output import print_answer, print_lines
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import flatten
+from sweep.executors.table import ExecutorSettings
+from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast.study_forecast import Forecast
+from sweep.search.loop.events import Stopped
+from sweep.search.loop.options import Options
+from sweep.search.loop.session import Session, open_session
+from sweep.search.loop.shutdown import shutdown_on_signals
+from sweep.search.seed_allocation.confirmation import count_confirmations, find_front
+
+__all__ = ["ExecutorSettings", "Options", "preview_study", "run_study"]
+
+
+def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
+    """Prints the forecast of a study; returns the exit code."""
+    with open_session(spec, options, preview=True) as session:
+        forecast = session.forecast()
+    print_answer(forecast.document(), _forecast_lines(forecast), as_json=as_json)
+    return 0
+
+
+def run_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -> int:
+    """Runs a study, which the user called ``study``, and writes its report; returns the exit code."""
+    with open_session(spec, options) as session:
+        stopped: Stopped | None = None
+        display = Display(spec, session.store.trial_records(spec.name))
+        print_lines(_opening_lines(session), err=True)
+        print_advice(spec, study)
+        with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
+            for event in events:
+                display.show(event)
+                stopped = event if isinstance(event, Stopped) else None
+        if stopped and shutdown.cause:
+            return shutdown.exit_code
+        if not stopped:
+            session.forecaster.estimate_breakdowns(session.store)
+        records = session.store.trial_records(spec.name)
+        report = Path(write_report(session.records_place, out=session.folder))
+    answer = _summarize(spec, records, report) | {"stopped": stopped.reason if stopped else None}
+    answer["num_earlier"] = len(session.earlier)
+    if as_json:
+        typer.echo(json.dumps(answer))
+    else:
+        display.close(answer)
+    is_failure = stopped is not None and stopped.is_failure
+    return 0 if any(record.outcome == "complete" for record in records) and not is_failure else 1
+
+
+def _opening_lines(session: Session) -> list[str]:
+    lines = _forecast_lines(session.forecast())
+    if session.earlier:
+        lines.append(f"warm start: the sampler has seen {len(session.earlier)} earlier trials")
+    if session.options.executor.is_packed:
+        lines.append(f"packed: {session.executor.slots} concurrent trials; time and memory come from solo probes")
+    return lines
+
+
+def _summarize(spec: StudySpec, records: list[TrialRecord], report: Path) -> dict[str, Any]:
+    """The study as the JSON document that ``sweep run --json`` prints."""
+    reused = [record for record in records if record.reused_from]
+    return {
+        "study": spec.name,
+        "report": str(report),
+        "num_trials": len(records),
+        "outcomes": dict(Counter(record.outcome or "running" for record in records)),
+        "num_reused": len(reused),
+        "reused_seconds": sum(record.measurements.get("total_seconds", 0.0) for record in reused),
+        "confirmed": count_confirmations(records) | {"seeds_at_most": spec.confirm.seeds},
+        "front": [_front_row(record, spec) for record in find_front(records, spec.objectives)],
+    }
+
+
+def _front_row(record: TrialRecord, spec: StudySpec) -> dict[str, Any]:
+    flat = flatten(record.config)
+    return {
+        "number": record.number,
+        "config": {path: flat[path] for path in spec.space},
+        **{name: record.measurements[name] for name in spec.objectives},
+    }
+
+
+def _forecast_lines(forecast: Forecast) -> list[str]:
+    trials = f"{forecast.num_trials} trials"
+    if forecast.num_reused:
+        trials += f", {forecast.num_reused} of them reused from records"
+    if forecast.num_confirm:
+        trials += f", and at most {forecast.num_confirm} to confirm"
+    return [f"forecast: {trials}: {_time_text(forecast)}", f"forecast: {_memory_text(forecast)}"]
+
+
+def _time_text(forecast: Forecast) -> str:
+    middle, low, high = (
+        forecast.expected_total_seconds,
+        forecast.expected_total_seconds_low,
+        forecast.expected_total_seconds_high,
+    )
+    if middle is None or low is None or high is None:
+        return "the time is unknown, because nothing could be probed"
+    # what the sampler proposes, what is confirmed and what ends early is not known beforehand
+    text = f"about {format_seconds(middle)} (90 % interval {format_seconds(low)} to {format_seconds(high)})"
+    return f"{text}; the timeout may end it earlier" if forecast.is_cut_by_timeout else text
+
+
+def _memory_text(forecast: Forecast) -> str:
+    low, high = forecast.peak_memory_bytes_low, forecast.peak_memory_bytes_high
+    limit = format_bytes(forecast.memory_limit_bytes)
+    if low is None or high is None:
+        return f"peak memory is unknown; the limit is {limit}"
+    span = format_bytes(low) if low == high else f"{format_bytes(low)} to {format_bytes(high)}"
+    refused = forecast.num_not_fitting
+    verdict = f"about {refused} proposals will not fit" if refused else "all fit"
+    return f"peak memory {span}; {verdict} into {limit}"

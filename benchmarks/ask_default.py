@@ -12,7 +12,7 @@ from optuna.samplers import TPESampler
 from benchmarks.asking import asking
 from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.optuna_studies import SPEC, ask_milliseconds, trials
-from sweep.search.mirror.optuna_bridge import directions
+from sweep.search.mirror.optuna_conversion import list_directions
 
 LIMIT_MILLISECONDS = 100.0
 _OPTUNA_MILLISECONDS = 430.0  # what the limit was set against
@@ -24,7 +24,7 @@ def prepare(setting: Setting) -> Iterator[Arms]:
     """Ours is the tuner with its records on the disk; theirs is the sampler alone, in memory."""
     count = setting.pick(10_000, 300)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(directions=directions(SPEC), sampler=TPESampler(seed=0))
+    study = optuna.create_study(directions=list_directions(SPEC), sampler=TPESampler(seed=0))
     study.add_trials(trials(SPEC, count))
     milliseconds: list[float] = []
     with tempfile.TemporaryDirectory() as name, asking(Path(name), count, "tpe") as ask:

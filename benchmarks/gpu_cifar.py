@@ -21,13 +21,13 @@ from benchmarks.images import ARCHIVE
 from studies import shipped_studies
 from sweep.analysis.statistics.intervals import median_interval
 from sweep.config.errors import InputError
-from sweep.config.study import load_study
+from sweep.config.study_file import load_study
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 from sweep.training.data.cache import find_cache_folder
 from sweep.training.loop.finish import evaluate_images
 from sweep.training.loop.trial import run_trial
-from sweep.training.recipe.tta import PREDICTORS
+from sweep.training.steps.evaluation import PREDICTORS
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 
 NUM_SEEDS = 10
@@ -168,9 +168,9 @@ def _train_fast(job: Job, seed: int, is_compiled: bool) -> Trained:
         *said, ending = run_trial(TrialTask(number=0, config=config, device=str(device), weights_path=str(weights)))
         if not isinstance(ending, Ending) or ending.outcome != "complete":
             raise RuntimeError(f"the trial ended otherwise: {ending}")
-        work = prepare_training(config, device)
-        work.model.load_state_dict(load_file(weights, device=str(device)))
-    return Trained(_seconds_to(TARGET, said), dict(_accuracies(work)), ending.measurements)
+        setup = prepare_training(config, device)
+        setup.model.load_state_dict(load_file(weights, device=str(device)))
+    return Trained(_seconds_to(TARGET, said), dict(_accuracies(setup)), ending.measurements)
 
 
 def _seconds_to(target: float, messages: list[Message]) -> float:
@@ -178,13 +178,13 @@ def _seconds_to(target: float, messages: list[Message]) -> float:
     return next((each.train_seconds for each in evaluations if each.val_accuracy >= target), math.inf)
 
 
-def _accuracies(work: TrainingSetup) -> Iterator[tuple[str, float]]:
-    splits = {"val": work.splits.validation, "test": work.splits.read_test()}
+def _accuracies(setup: TrainingSetup) -> Iterator[tuple[str, float]]:
+    splits = {"val": setup.splits.validation, "test": setup.splits.read_test()}
     with torch.no_grad():
         for split, images in splits.items():
-            batches_of = work.batches_of(images)
-            for name, ask in PREDICTORS.items():
-                yield f"{split}_{name}", evaluate_images(replace(work, ask=ask), batches_of)[1]
+            batches_of = setup.batches_of(images)
+            for name, predict in PREDICTORS.items():
+                yield f"{split}_{name}", evaluate_images(replace(setup, predict=predict), batches_of)[1]
 
 
 MEASURES: dict[str, Measure] = {"fast": fast, "vit": vit}

@@ -10,10 +10,9 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.harness import Setting
-from sweep.config import names
+from sweep.config.datasets import DATASETS, DatasetEntry
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
-from sweep.training.data.table import DATASETS
 
 _USUAL_ARCHIVE = Path(__file__).resolve().parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
 ARCHIVE = Path(os.environ.get("CIFAR10_ARCHIVE") or _USUAL_ARCHIVE)
@@ -30,8 +29,7 @@ def cifar_images(count: int, setting: Setting, archive: Path = ARCHIVE) -> tuple
 
 def offer(name: str, train: ArrayImages, validation: ArrayImages) -> None:
     """Makes the images a data set that a configuration can name."""
-    DATASETS[name] = lambda _section: Source(train, _CLASSES, validation, lambda: validation)
-    names.DATASETS.add(name)
+    DATASETS[name] = DatasetEntry(load=lambda _section: Source(train, _CLASSES, validation, lambda: validation))
 
 
 @cache  # several benchmarks of one process want them

@@ -15,8 +15,8 @@ from sweep.config.trial_config import build_config
 from sweep.measurement.device import synchronizer
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.windows import epoch_windows
-from sweep.training.steps.step import Normalise
+from sweep.training.data.windows import cut_epoch
+from sweep.training.steps.step import Normalize
 
 _BATCH = 512
 _WORKERS = 2
@@ -55,14 +55,14 @@ Epochs = Callable[[int], Iterator[torch.Tensor]]  # the batches of one epoch by 
 
 def _our_epochs(images: ArrayImages, device: torch.device) -> Epochs:
     config = build_config({"data.augment": "crop_flip", "batch.micro": _BATCH}, "benchmark")
-    feeder, windows = make_feeder(config, images, device), epoch_windows(len(images), _BATCH, _BATCH)
-    normalise = _normalise(device)
+    feeder, windows = make_feeder(config, images, device), cut_epoch(len(images), _BATCH, _BATCH)
+    normalize = _normalise(device)
 
     def batches(epoch: int) -> Iterator[torch.Tensor]:
         feeder.begin_epoch(epoch, windows)
         for window in windows:
             for pixels, _labels in feeder.micro_batches(window):
-                yield normalise(pixels)
+                yield normalize(pixels)
 
     return batches
 
@@ -128,9 +128,9 @@ def compare(ours: tuple[float, float], theirs: tuple[float, float]) -> dict[str,
     return {"mean_and_deviation": ours, "their_mean_and_deviation": theirs}
 
 
-def _normalise(device: torch.device) -> Normalise:
+def _normalise(device: torch.device) -> Normalize:
     mean, deviation = (torch.tensor(values, device=device)[:, None, None] * 255 for values in (_MEAN, _DEVIATION))
-    return Normalise(mean, 1 / deviation, channels_last=False)
+    return Normalize(mean, 1 / deviation, channels_last=False)
 
 
 BENCHMARK = Benchmark(

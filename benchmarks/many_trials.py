@@ -4,7 +4,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sweep.config.study import StudySpec, build_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import flatten
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.store.schema import TRIALS

@@ -14,7 +14,7 @@ from benchmarks.harness import Arms, Benchmark, Setting
 from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import synchronizer
-from sweep.training.steps.setup import TrainingSetup, prepare
+from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
 
 _WINDOW_STEPS = 10
@@ -40,8 +40,8 @@ print((time.process_time() - began) / (len(readings) - 1))
 def prepare_arms(setting: Setting) -> Iterator[Arms]:
     """Both arms take the same steps on the same batches; a step changes no weight. The monitor sleeps through one."""
     values: dict[str, Any] = {"model.name": "resnet8", "data.name": "digits", "batch.micro": 64}
-    work = prepare(build_config(values, "benchmark"), setting.device)
-    set_lr(work.step.optimizer, 0.0)
+    setup = prepare_training(build_config(values, "benchmark"), setting.device)
+    set_lr(setup.step.optimizer, 0.0)
     num_steps = setting.pick(_STEPS, 20)
     name = "cuda:0" if setting.device.type == "cuda" else "cpu"
     with subprocess.Popen(
@@ -52,11 +52,11 @@ def prepare_arms(setting: Setting) -> Iterator[Arms]:
 
         def ours(_pair: int) -> float:
             monitor.send_signal(signal.SIGCONT)
-            return _watched_steps(work, num_steps, setting.device)
+            return _watched_steps(setup, num_steps, setting.device)
 
         def theirs(_pair: int) -> float:
             monitor.send_signal(signal.SIGSTOP)
-            return _bare_steps(work, num_steps, setting.device)
+            return _bare_steps(setup, num_steps, setting.device)
 
         def facts() -> dict[str, Any]:
             monitor.send_signal(signal.SIGCONT)
@@ -66,14 +66,14 @@ def prepare_arms(setting: Setting) -> Iterator[Arms]:
         yield Arms(ours, theirs, facts, {"steps": num_steps, "steps_a_window": _WINDOW_STEPS})
 
 
-def _watched_steps(work: TrainingSetup, num_steps: int, device: torch.device) -> float:
+def _watched_steps(setup: TrainingSetup, num_steps: int, device: torch.device) -> float:
     ledger = Ledger()
     ledger.synchronize = synchronizer(device)
     began = time.perf_counter()
     ledger.open_window()
     taken = samples = 0
-    for window in ledger.waiting(_windows(work, num_steps)):
-        work.step(ledger.waiting(work.feeder.micro_batches(window)), window.samples)
+    for window in ledger.waiting(_windows(setup, num_steps)):
+        setup.step(ledger.waiting(setup.feeder.micro_batches(window)), window.samples)
         taken, samples = taken + 1, samples + window.samples
         if taken == _WINDOW_STEPS:
             ledger.close_window(taken, samples, is_full=True)
@@ -83,21 +83,21 @@ def _watched_steps(work: TrainingSetup, num_steps: int, device: torch.device) ->
     return (time.perf_counter() - began) / num_steps
 
 
-def _bare_steps(work: TrainingSetup, num_steps: int, device: torch.device) -> float:
+def _bare_steps(setup: TrainingSetup, num_steps: int, device: torch.device) -> float:
     wait = synchronizer(device)
     wait()
     began = time.perf_counter()
-    for window in _windows(work, num_steps):
-        work.step(work.feeder.micro_batches(window), window.samples)
+    for window in _windows(setup, num_steps):
+        setup.step(setup.feeder.micro_batches(window), window.samples)
     wait()
     return (time.perf_counter() - began) / num_steps
 
 
-def _windows(work: TrainingSetup, num_steps: int) -> Iterator[Any]:
-    windows = work.course.windows_of_epoch(64)[:-1]  # whole ones
+def _windows(setup: TrainingSetup, num_steps: int) -> Iterator[Any]:
+    windows = setup.planner.windows_of_epoch(64)[:-1]  # whole ones
     for index in range(num_steps):
         if index % len(windows) == 0:
-            work.feeder.begin_epoch(index // len(windows), windows)
+            setup.feeder.begin_epoch(index // len(windows), windows)
         yield windows[index % len(windows)]
 
 

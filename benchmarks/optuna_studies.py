@@ -13,7 +13,12 @@ from sqlalchemy import create_engine, text
 
 from benchmarks.many_trials import many_spec, measured
 from sweep.config.study import StudySpec
-from sweep.search.mirror.optuna_bridge import directions, distributions, from_optuna_params, to_optuna_params
+from sweep.search.mirror.optuna_conversion import (
+    from_optuna_params,
+    list_directions,
+    make_distributions,
+    to_optuna_params,
+)
 from sweep.search.samplers.sobol import SobolPoints
 
 NAME = "many"
@@ -25,7 +30,7 @@ _COPIED = {"trial_params": "param_id", "trial_values": "trial_value_id"}
 def make_study(path: Path, count: int) -> None:
     """``count`` complete trials in an SQLite file, each with its parameters and values."""
     storage = RDBStorage(f"sqlite:///{path}")
-    study = optuna.create_study(storage=storage, study_name=NAME, directions=directions(SPEC))
+    study = optuna.create_study(storage=storage, study_name=NAME, directions=list_directions(SPEC))
     written = min(count, _WRITTEN)
     study.add_trials(trials(SPEC, written))
     storage.remove_session()
@@ -61,7 +66,7 @@ def ask_milliseconds(study: optuna.Study, count: int) -> float:
     seconds = []
     for _ in range(count):
         began = time.perf_counter()
-        trial = study.ask(distributions(SPEC.space))
+        trial = study.ask(make_distributions(SPEC.space))
         study.tell(trial, values(from_optuna_params(SPEC.space, trial.params), trial.number))
         seconds.append(time.perf_counter() - began)
     return 1e3 * statistics.median(seconds)
@@ -69,7 +74,7 @@ def ask_milliseconds(study: optuna.Study, count: int) -> float:
 
 def trials(spec: StudySpec, count: int) -> list[optuna.trial.FrozenTrial]:
     """Complete trials at quasi-random points."""
-    points, kinds = SobolPoints(spec.space, spec.seed), distributions(spec.space)
+    points, kinds = SobolPoints(spec.space, spec.seed), make_distributions(spec.space)
     return [
         create_trial(
             state=TrialState.COMPLETE,

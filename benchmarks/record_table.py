@@ -24,7 +24,8 @@ from benchmarks.table_design import Job, all_jobs, open_records, train
 from benchmarks.table_export import export
 from benchmarks.table_times import measure_times
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, load_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
 from sweep.records.messages import Ending, Evaluation, Message
 from sweep.records.store.store import Store
 

@@ -79,8 +79,8 @@ def material(values: dict[str, Any], device: torch.device) -> Material:
         parts.append((torch.from_numpy(images.read(every)), torch.from_numpy(images.labels)))
     levels = parts[0][0].double().flatten(0, 2)
     mean, inverse = (values.float()[:, None, None] for values in (levels.mean(0), 1 / levels.std(0, correction=0)))
-    normalise = Normalize(mean, inverse, channels_last=False)
-    train_part, validation = ((normalise(x).to(device), y.to(device)) for x, y in parts)
+    normalize = Normalize(mean, inverse, channels_last=False)
+    train_part, validation = ((normalize(x).to(device), y.to(device)) for x, y in parts)
     return Material(config, *train_part, validation, device)
 
 

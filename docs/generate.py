@@ -10,15 +10,16 @@ import ast
 import json
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from meanings import CONFIGURATION, MEASURED, STUDY
+from meanings import MEASURED, STUDY
 
-from sweep.config import names
+from sweep.config.datasets import DATASETS
 from sweep.config.metrics import METRICS
+from sweep.config.models import MODELS
+from sweep.config.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.frames import framing
@@ -26,15 +27,15 @@ from sweep.records.frames import framing
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent
 Json = dict[str, Any]
-_PAGES = ("docs/architecture.md", "docs/studies.md", "README.md")
+_PAGES = ("docs/architecture.md", "docs/reference.md", "docs/studies.md", "README.md")
 _RESULTS = ROOT / "benchmarks/results"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# Names that are checked against a set, which a plug-in may add to; a schema does not show them.
-_NAMED = {
-    "model.name": names.MODELS,
-    "data.name": names.DATASETS,
-    "optimizer.name": names.OPTIMIZERS,
-    "schedule.name": names.SCHEDULES,
+# Names that are checked against a table; a schema does not show them.
+_NAMED: dict[str, dict[str, Any]] = {
+    "model.name": MODELS,
+    "data.name": DATASETS,
+    "optimizer.name": OPTIMIZERS,
+    "schedule.name": SCHEDULES,
 }
 
 
@@ -103,20 +104,13 @@ def _default(value: Any) -> str:
 
 
 def configuration_keys() -> list[tuple[str, ...]]:
-    """Key, type, bounds, default, unit and meaning of every field of a configuration.
-
-    Raises:
-        KeyError: a field says nowhere what it means.
-    """
+    """Key, type, bounds, default, unit and meaning of every field of a configuration."""
     schema = TrialConfig.model_json_schema(by_alias=True)
     defaults = dict(_leaves(TrialConfig().model_dump(mode="json", by_alias=True)))
     rows: list[tuple[str, ...]] = []
     for path, part in keys_of(schema, schema["$defs"]):
-        unit, lead = CONFIGURATION.get(path, ("", ""))
-        meaning = "; ".join(filter(None, (lead, part.get("description", ""))))
-        if not meaning:
-            raise KeyError(f"{path}: say what it means, by Field(description=...) or in docs/meanings.py")
-        rows.append((f"`{path}`", *describe_type(path, part), _default(defaults[path]), unit, meaning))
+        kind = describe_type(path, part)
+        rows.append((f"`{path}`", *kind, _default(defaults[path]), part["unit"], part["description"]))
     return rows
 
 
@@ -187,45 +181,23 @@ def _unit(name: str) -> str:
 
 
 def rooms() -> str:
-    """Every source file with the first sentence of its own description."""
-    parts = []
-    for package in ("sweep", "reports", "studies", "benchmarks"):
-        folders = sorted({path.parent for path in _sources(ROOT / package)})
-        for folder in folders:
-            rows = [
-                (f"`{path.name}`", line)
-                for path in _sources(ROOT / package)
-                if path.parent == folder and (line := _first_sentence(path))
-            ]
-            if rows:
-                parts.append(
-                    f"**{folder.relative_to(ROOT).as_posix()}/**\n\n" + table(("file", "what it is for"), rows)
-                )
-    return "\n\n".join(parts)
-
-
-def _sources(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix in {".py", ".toml"} and path.is_file())
-
-
-def _first_sentence(path: Path) -> str:
-    if path.suffix == ".toml":
-        found = str(tomllib.loads(path.read_text(encoding="utf-8")).get("question", ""))
-    else:
-        found = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    sentence = re.split(r"(?<=\.)(?<!et al\.)\s", " ".join(found.split("\n\n")[0].split()))[0]
-    return "" if sentence.startswith("See docs/architecture.md") else sentence.replace("``", "`")
+    """Every package of the project with what belongs in it, as its ``__init__`` states it."""
+    rows = []
+    for package in ("sweep", "reports"):
+        for path in sorted((ROOT / package).rglob("__init__.py")):
+            text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+            if path.parent != ROOT / package and "Here belongs" in text:
+                rows.append((f"`{path.parent.relative_to(ROOT).as_posix()}`", text))
+    return table(("room", "what belongs in it, and what does not"), rows)
 
 
 def commands() -> str:
     """Every command with its arguments and options, as the command line declares them."""
-    import typer
-
-    from sweep.cli.app import app
+    from sweep.cli.app import COMMANDS, load_command
 
     rows: list[tuple[str, ...]] = []
-    group: Any = typer.main.get_command(app)
-    for name, command in group.commands.items():
+    for name in COMMANDS:
+        command = load_command(name)
         shown = [_parameter(item) for item in command.params]
         rows.append((f"`sweep {name}`", " ".join(shown), (command.help or "").replace("\n", " ").replace("  ", " ")))
     return table(("command", "arguments and options", "what it does"), rows)

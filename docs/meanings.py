@@ -1,52 +1,4 @@
-"""What the keys of a configuration and of a study mean, and in which unit they count.
-
-A configuration key needs a line here only where it has a unit, or where its field's own description does not say all.
-"""
-
-# by dotted path: unit, and what stands before the field's description
-CONFIGURATION: dict[str, tuple[str, str]] = {
-    "model.name": ("", "the model that is trained; a plug-in may add more"),
-    "model.ghost_batch": ("samples", ""),
-    "model.dropout": ("fraction", "share of activations that are dropped: before a ResNet's head, inside a ViT"),
-    "model.stochastic_depth": ("fraction", ""),
-    "model.freeze_stages": ("stages", ""),
-    "data.name": ("", "the data set; a plug-in may add more"),
-    "data.subset": ("images", ""),
-    "data.image_size": ("pixels", ""),
-    "data.augment": ("", "drawn for each sample of each epoch"),
-    "data.augment_ops": ("operations", ""),
-    "data.placement": ("", "`device`: all images lie on the device where there is room; `host`: they are streamed"),
-    "data.workers": ("processes", "that read images which are streamed"),
-    "batch.micro": ("samples", "samples of one forward and backward pass, at most"),
-    "batch.accumulation": ("micro batches", ""),
-    "batch.global": ("samples", "replaces `batch.accumulation`"),
-    "batch.memory_low": ("fraction", ""),
-    "batch.memory_high": ("fraction", ""),
-    "batch.schedule_milestones": ("fraction", ""),
-    "optimizer.name": ("", "how a gradient becomes a step"),
-    "optimizer.lr": ("", "learning rate at the top of the schedule, before `optimizer.lr_rule`"),
-    "optimizer.reference_batch": ("samples", ""),
-    "optimizer.weight_decay": ("", "of weights; norms and biases are spared"),
-    "optimizer.momentum": ("", "momentum of the SGD family"),
-    "schedule.name": ("", "how the learning rate goes on after the warm-up"),
-    "schedule.warmup": ("`schedule.warmup_unit`", ""),
-    "schedule.warmup_unit": ("", "what `schedule.warmup` counts; a fraction is one of the budget"),
-    "schedule.peak": ("fraction", ""),
-    "schedule.final": ("fraction", ""),
-    "budget.epochs": ("passes", "passes over the training split; a part of one is rounded up to a step"),
-    "budget.steps": ("optimizer steps", "replaces the other budgets"),
-    "budget.samples": ("samples", "replaces the other budgets"),
-    "budget.seconds": ("seconds", "replaces the other budgets"),
-    "budget.target_accuracy": ("fraction", "replaces the other budgets"),
-    "budget.max_epochs": ("passes", ""),
-    "precision.dtype": ("", "number format of a step; `bf16`, `fp16` keep the weights in 32 bits; `tf32` wants a GPU"),
-    "precision.channels_last": ("", "memory layout of images and convolutions"),
-    "precision.compile": ("", "`torch.compile`"),
-    "regularization.label_smoothing": ("fraction", "share of the target that is spread over all classes"),
-    "regularization.grad_clip": ("", "largest norm of the gradient of a step; absent: as large as it is"),
-    "distributed.world_size": ("ranks", ""),
-    "seed": ("", "of weights, order and draws; inside a study it is the study's and cannot be set"),
-}
+"""What the keys of a study mean, and what each benchmark measures."""
 
 STUDY: dict[str, str] = {
     "name": "the folder of the records under the root",
@@ -74,7 +26,7 @@ STUDY: dict[str, str] = {
 
 # What each benchmark compares, by its name; all are ratios.
 MEASURED: dict[str, str] = {
-    "input": "images/s of crop, flip and normalisation, CIFAR-10, over `DataLoader` and torchvision with 2 workers",
+    "input": "images/s of crop, flip and normalization, CIFAR-10, over `DataLoader` and torchvision with 2 workers",
     "harness": "seconds of a trial over a hand-written loop with the same step: digits, ResNet-8, micro batch 64",
     "precision": "images/s in bf16 with channels last over eager fp32: ResNet-20 at 32 x 32, equal accuracy",
     "lightning": "images/s of a trial over Lightning's Trainer, everything off that costs it time: digits, ResNet-8",
@@ -94,7 +46,7 @@ MEASURED: dict[str, str] = {
     "report_many": "seconds of the report of 100,000 trials, from the start of a process, over the 15 it may take",
     "search_nsga2": "searches an hour to 99 % of the hypervolume over Optuna's NSGA-II: 20 seeds a table",
     "search_default": "searches an hour to 99 % of the hypervolume over Optuna's default sampler: 20 seeds a table",
-    "search_confirm": "the same with our confirming trials counted, and none of its",
+    "search_confirm": "searches an hour to 99 % of the hypervolume over Optuna's default sampler, our confirming trials counted and none of its",
     "search_front": "share of searches in which no configuration of the true front was stopped",
     "search_moasha": "searches an hour to 99 % of the hypervolume over Syne Tune's MO-ASHA: 20 seeds a table",
 }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sweep.config.errors import InputError
-    from sweep.config.study import StudySpec, load_study
+    from sweep.config.study import StudySpec
+    from sweep.config.study_file import load_study
     from sweep.config.trial_config import TrialConfig
     from sweep.records.frames.frames import load_frames
     from sweep.search.loop.session import run_study
@@ -22,7 +23,7 @@ _HOMES = {
     "StudySpec": "sweep.config.study",
     "TrialConfig": "sweep.config.trial_config",
     "load_frames": "sweep.records.frames.frames",
-    "load_study": "sweep.config.study",
+    "load_study": "sweep.config.study_file",
     "run_study": "sweep.search.loop.session",
     "train_trial": "sweep.search.loop.single_trial",
 }

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from sweep.config.metrics import METRICS as METRIC_TABLE
-from sweep.config.study import StudySpec, build_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import config_keys, flatten
 from sweep.probing.shape import shape_of
 from sweep.records.columns import MEMORY_PARTS

@@ -6,12 +6,13 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from sweep.config.trial_config import DataSection, ModelSection
+from sweep.config.data_sections import DataSection
+from sweep.config.datasets import DATASETS, DatasetEntry, ImageShape
+from sweep.config.models import MODELS, ModelEntry
+from sweep.config.recipe_sections import ModelSection
+from sweep.training.data.digits import digits
 from sweep.training.data.images import Images
 from sweep.training.data.splits import Source
-from sweep.training.data.table import DATASETS, digits
-from sweep.training.models.image_shape import ImageShape
-from sweep.training.models.table import MODELS
 
 
 class _Failing(nn.Module):
@@ -50,6 +51,6 @@ def uneven(section: DataSection) -> Source:
     return Source(images.pick(torch.tensor(fewer).numpy()), source.num_classes)
 
 
-MODELS["raising"] = raising
-MODELS["hungry"] = hungry
-DATASETS["uneven"] = uneven
+MODELS["raising"] = ModelEntry(build=raising)
+MODELS["hungry"] = ModelEntry(build=hungry)
+DATASETS["uneven"] = DatasetEntry(load=uneven)

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from sweep.config.study import StudySpec, build_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Ending, Evaluation, Outcome
 from sweep.records.store.store import Store, open_store

@@ -13,7 +13,7 @@ from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.confirmation import confirmations
+from sweep.search.seed_allocation.confirmation import list_confirmations
 
 OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 SIGNS = (-1.0, 1.0, 1.0)
@@ -71,7 +71,7 @@ def _trained(
         for row, config in zip(rows, configs, strict=True)
     ]
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
-    while due := confirmations(records, study):
+    while due := list_confirmations(records, study):
         rows.append(_row(due[0], truth[numbers[_without_seed(due[0])]], rng, noise, len(rows), "confirm"))
         records.append(TrialRecord(len(records), "confirm", flatten(due[0]), "complete", _measured(rows[-1])))
     return Simulated(frames_of(study, rows), truth)

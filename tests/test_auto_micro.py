@@ -1,19 +1,19 @@
 """The micro batch that is found by trying: the update is the one that was asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from sweep.config import names
+from sweep.config.entries import resolve
 from sweep.config.errors import InputError
+from sweep.config.models import MODELS, ModelEntry
 from sweep.config.trial_config import build_config
 from sweep.measurement.device_memory import MemoryUse
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
-from sweep.training.models import table
 from sweep.training.steps.auto_micro import AutoMicro
 
 CPU = torch.device("cpu")
@@ -41,15 +41,13 @@ class Limited(nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("resnet8", "vit_micro"):
-        build = table.MODELS[name]
-        monkeypatch.setitem(table.MODELS, f"limited_{name}", lambda *given, build=build: Limited(build(*given)))
-        names.MODELS.add(f"limited_{name}")
+        build = resolve(MODELS[name].build or "")
+        entry = ModelEntry(build=lambda *given, build=build: Limited(build(*given)))
+        monkeypatch.setitem(MODELS, f"limited_{name}", entry)
     monkeypatch.setattr(Limited, "calls", 0)
     monkeypatch.setattr(Limited, "sizes", ())
-    yield
-    names.MODELS.difference_update({"limited_resnet8", "limited_vit_micro"})
 
 
 def train(**values: object) -> tuple[list[tuple[float, ...]], Ending]:
@@ -102,7 +100,7 @@ def test_a_failed_attempt_leaves_no_trace_in_draws_and_running_statistics(
     quiet, _ = train(batch__micro=32, **settings)
     monkeypatch.setattr(Limited, "calls", 0)
     set_capacity(monkeypatch, lambda call: 0 if call == 15 else 32)
-    monkeypatch.setattr(AutoMicro, "shrink", lambda pilot, _why: setattr(pilot, "micro", 32) or 32)
+    monkeypatch.setattr(AutoMicro, "shrink", lambda auto_micro, _why: setattr(auto_micro, "micro", 32) or 32)
     found, ending = train(batch__micro="auto", **settings)
     assert "micro_batch_changed" in ending.quality_flags
     assert found == quiet
@@ -134,8 +132,8 @@ def test_a_growing_batch_keeps_what_fits(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"batch.micro": "auto"}, "wants batch.global"),
-        ({"batch.micro": "auto", "batch.accumulation": 2}, "wants batch.global"),
+        ({"batch.micro": "auto"}, "requires batch.global"),
+        ({"batch.micro": "auto", "batch.accumulation": 2}, "requires batch.global"),
         ({"batch.micro": "large", "batch.global": 64}, "batch.micro"),
         ({"batch.memory_low": 0.8, "batch.memory_high": 0.7}, "memory_low must lie below"),
     ],
@@ -155,10 +153,10 @@ class Device:
         section = build_config({"batch.micro": "auto", "batch.global": most, **values}, "test").batch
         self.retries = 0
         self.sample_bytes = 5.0
-        self.pilot = AutoMicro(section, most, CPU, self.read)
+        self.auto_micro = AutoMicro(section, most, CPU, self.read)
 
     def read(self) -> MemoryUse:
-        return MemoryUse(round(100 + self.sample_bytes * self.pilot.micro), 100, 1000, self.retries)
+        return MemoryUse(round(100 + self.sample_bytes * self.auto_micro.micro), 100, 1000, self.retries)
 
     def share(self) -> float:
         return self.read().peak_bytes / 1000
@@ -166,43 +164,43 @@ class Device:
 
 def test_a_use_within_the_band_changes_nothing() -> None:
     device = Device(128)  # 740 of 1,000
-    assert [device.pilot.look(at_epoch_end=end) for end in (True, False, True)] == [False] * 3
-    assert device.pilot.micro == 128
+    assert [device.auto_micro.update(at_epoch_end=end) for end in (True, False, True)] == [False] * 3
+    assert device.auto_micro.micro == 128
 
 
 def test_above_the_band_it_shrinks_into_it_at_the_end_of_an_epoch_only() -> None:
     device = Device(170)  # 950 of 1,000
-    assert not device.pilot.look(at_epoch_end=False)
-    assert device.pilot.look(at_epoch_end=True)
-    assert device.pilot.micro == 120  # (700 - 100) / 5
+    assert not device.auto_micro.update(at_epoch_end=False)
+    assert device.auto_micro.update(at_epoch_end=True)
+    assert device.auto_micro.micro == 120  # (700 - 100) / 5
     assert 0.6 <= device.share() <= 0.8
-    assert not device.pilot.look(at_epoch_end=True)
+    assert not device.auto_micro.update(at_epoch_end=True)
 
 
 def test_below_the_band_it_grows_into_it_but_never_to_what_did_not_fit() -> None:
     device = Device(256)
-    assert device.pilot.shrink("full") == 128
+    assert device.auto_micro.shrink("full") == 128
     device.sample_bytes = 3.0
-    assert device.pilot.look(at_epoch_end=True)
-    assert device.pilot.micro == 200
+    assert device.auto_micro.update(at_epoch_end=True)
+    assert device.auto_micro.micro == 200
     device.sample_bytes = 1.0
-    assert device.pilot.look(at_epoch_end=True)
-    assert device.pilot.micro == 255
-    assert device.pilot.shrink("full") == 200  # the largest that was seen to fit
-    assert not device.pilot.look(at_epoch_end=True) or device.pilot.micro <= 254
+    assert device.auto_micro.update(at_epoch_end=True)
+    assert device.auto_micro.micro == 255
+    assert device.auto_micro.shrink("full") == 200  # the largest that was seen to fit
+    assert not device.auto_micro.update(at_epoch_end=True) or device.auto_micro.micro <= 254
     again = Device(256)
-    again.pilot.load_state_dict(device.pilot.state_dict())
-    assert again.pilot.state_dict() == device.pilot.state_dict()
+    again.auto_micro.load_state_dict(device.auto_micro.state_dict())
+    assert again.auto_micro.state_dict() == device.auto_micro.state_dict()
 
 
 def test_one_is_as_small_as_it_gets() -> None:
     device = Device(2)
     device.sample_bytes = 500.0
-    assert device.pilot.look(at_epoch_end=True)
-    assert device.pilot.micro == 1
-    assert not device.pilot.look(at_epoch_end=True)
+    assert device.auto_micro.update(at_epoch_end=True)
+    assert device.auto_micro.micro == 1
+    assert not device.auto_micro.update(at_epoch_end=True)
     with pytest.raises(torch.OutOfMemoryError, match="because"):
-        device.pilot.shrink("because")
+        device.auto_micro.shrink("because")
 
 
 def test_an_allocator_that_keeps_trying_again_halves_it() -> None:
@@ -210,6 +208,6 @@ def test_an_allocator_that_keeps_trying_again_halves_it() -> None:
     told = []
     for retries in (3, 3, 4, 5, 5, 6, 6):
         device.retries = retries
-        told.append(device.pilot.look(at_epoch_end=False))
+        told.append(device.auto_micro.update(at_epoch_end=False))
     assert told == [False, False, False, True, False, False, False]
-    assert device.pilot.micro == 64
+    assert device.auto_micro.micro == 64

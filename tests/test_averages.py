@@ -18,9 +18,10 @@ from sweep.training.recipe.ema import Ema
 from sweep.training.recipe.optimizers import build_optimizer
 from sweep.training.recipe.precision import make_precision, place_model
 from sweep.training.recipe.schedule_free import ScheduleFree
-from sweep.training.steps.averaged_weights import averaged_model
+from sweep.training.steps.evaluation import averaged_model, evaluate_model
 from sweep.training.steps.setup import prepare_training
-from sweep.training.steps.step import Batch, Normalize, Step, evaluate_model
+from sweep.training.data.feeders import Batch
+from sweep.training.steps.step import Normalize, Step
 from sweep.training.steps.trial_state import TrialState
 
 CPU = torch.device("cpu")
@@ -44,12 +45,12 @@ def make_step(settings: TrialConfig) -> Step:
     mean, inverse = (torch.full((1, 1, 1), value, dtype=precision.weights) for value in (127.5, 1 / 64))
     decay = settings.regularization.ema_decay
     return Step(
-        model,
-        model,
-        build_optimizer(settings, model),
-        Normalize(mean, inverse, settings.precision.channels_last),
-        precision,
-        settings.regularization,
+        forward=model,
+        model=model,
+        optimizer=build_optimizer(settings, model),
+        normalize=Normalize(mean, inverse, settings.precision.channels_last),
+        precision=precision,
+        regularization=settings.regularization,
         ema=Ema(model, decay) if decay else None,
     )
 
@@ -60,7 +61,7 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def accuracy_of(step: Step) -> tuple[float, float]:
     with averaged_model(step, lambda: [batch(seed=9)]) as model:
-        return evaluate_model(model, step.normalise, step.precision, [batch(seed=2)])
+        return evaluate_model(model, step.normalize, step.precision, [batch(seed=2)])
 
 
 def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
@@ -88,8 +89,8 @@ def test_ema_is_what_is_evaluated() -> None:
     assert step.ema is not None
     for index in range(4):
         step([batch(seed=index)], 64)
-    plain = evaluate_model(step.model, step.normalise, step.precision, [batch(seed=2)])
-    assert accuracy_of(step) == evaluate_model(step.ema.model, step.normalise, step.precision, [batch(seed=2)]) != plain
+    plain = evaluate_model(step.model, step.normalize, step.precision, [batch(seed=2)])
+    assert accuracy_of(step) == evaluate_model(step.ema.model, step.normalize, step.precision, [batch(seed=2)]) != plain
 
 
 def test_ema_goes_with_its_state() -> None:
@@ -128,7 +129,7 @@ def test_schedule_free_is_evaluated_at_its_average_with_statistics_of_it() -> No
     for index in range(6):
         step([batch(seed=index)], 64)
     trained = tensors(step.model)
-    images = step.normalise(batch(seed=9)[0])
+    images = step.normalize(batch(seed=9)[0])
     with averaged_model(step, lambda: [batch(seed=9)]) as model:
         for name, parameter in model.named_parameters():
             assert not torch.equal(parameter, trained[name]), name
@@ -180,23 +181,23 @@ def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: d
     trial = TrialTask(number=0, config=task(**settings).config, device="cpu", weights_path=str(path))
     evaluations, ending = run(trial)
     assert ending.measurements["val_accuracy"] > 0.7
-    work = prepare_training(trial.config, CPU)
-    work.model.load_state_dict(load_file(path))
-    validation = work.batches_of(work.splits.validation)
-    found = evaluate_model(work.model, work.step.normalise, work.step.precision, validation())
+    setup = prepare_training(trial.config, CPU)
+    setup.model.load_state_dict(load_file(path))
+    validation = setup.batches_of(setup.splits.validation)
+    found = evaluate_model(setup.model, setup.step.normalize, setup.step.precision, validation())
     assert found == pytest.approx((evaluations[-1].val_loss, evaluations[-1].val_accuracy), rel=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{"regularization__ema_decay": 0.9}, {"optimizer__name": "schedule_free"}])
 def test_rehearsal_leaves_averages_as_they_were(settings: dict[str, object]) -> None:
-    work = prepare_training(task(**settings).config, CPU)
-    before = tensors(work.model)
-    warm_up_trial(work, TrialState().ledger)
-    assert work.step.ema is None or work.step.ema.num_updates == 0
-    with averaged_model(work.step, work.train_batches) as model:
+    setup = prepare_training(task(**settings).config, CPU)
+    before = tensors(setup.model)
+    warm_up_trial(setup, TrialState().ledger)
+    assert setup.step.ema is None or setup.step.ema.num_updates == 0
+    with averaged_model(setup.step, setup.train_batches) as model:
         names = [name for name, _ in model.named_parameters()]
         assert all(torch.equal(model.get_parameter(name), before[name]) for name in names)
-    assert not work.step.optimizer.state
+    assert not setup.step.optimizer.state
 
 
 def test_steps_that_the_loss_scaler_skips_are_counted() -> None:

@@ -67,12 +67,12 @@ class Nobody:
 
 def test_a_course_covers_each_epoch_once_whatever_the_sizes() -> None:
     feeder = Nobody()
-    course = BatchPlanner(feeder, 100, 8)  # type: ignore[arg-type]
+    planner = BatchPlanner(feeder, 100, 8)  # type: ignore[arg-type]
     growth = iter(range(5, 200))
     sizes = [next(growth) for _ in range(30)]
     seen: list[int] = []
     for size in sizes:
-        window = course.next_window(lambda _windows, _samples, size=size: size)
+        window = planner.next_window(lambda _windows, _samples, size=size: size)
         assert window.wanted == size
         assert all(part.stop - part.start <= 8 for part in window.slices)
         assert window.is_whole == (window.samples == size)
@@ -82,19 +82,19 @@ def test_a_course_covers_each_epoch_once_whatever_the_sizes() -> None:
 
 def test_sizes_that_are_foreseen_are_planned_once_an_epoch() -> None:
     feeder = Nobody()
-    course = BatchPlanner(feeder, 100, 8)  # type: ignore[arg-type]
+    planner = BatchPlanner(feeder, 100, 8)  # type: ignore[arg-type]
     taken = 0
     while taken < 200:
-        taken += course.next_window(lambda _windows, samples, taken=taken: 4 + (taken + samples) // 10).samples
+        taken += planner.next_window(lambda _windows, samples, taken=taken: 4 + (taken + samples) // 10).samples
     assert feeder.orders == [(0, 0), (1, 0)]
 
 
 def test_taking_back_gives_the_same_samples_in_smaller_micro_batches() -> None:
-    course = BatchPlanner(Nobody(), 100, 32)  # type: ignore[arg-type]
-    course.next_window(lambda *_: 40)
-    window = course.next_window(lambda *_: 40)
-    course.take_back(window, 16)
-    again = course.next_window(lambda *_: 40)
+    planner = BatchPlanner(Nobody(), 100, 32)  # type: ignore[arg-type]
+    planner.next_window(lambda *_: 40)
+    window = planner.next_window(lambda *_: 40)
+    planner.take_back(window, 16)
+    again = planner.next_window(lambda *_: 40)
     assert (again.slices[0].start, again.slices[-1].stop, len(again.slices)) == (40, 80, 3)
 
 
@@ -248,17 +248,17 @@ def test_the_meter_sees_each_gradient_and_leaves_their_sum_as_it_is() -> None:
     assert meter.value() == pytest.approx(expected.noise_trace / expected.squared_gradient, rel=1e-9)
     for parameter, gradient in zip(model.parameters(), plain, strict=True):
         assert torch.equal(parameter.grad, gradient)
-    meter.forget()
+    meter.reset()
     assert meter.value() is None
 
 
 def test_the_batch_doubles_when_the_noise_scale_is_twice_as_large() -> None:
     noise = schedule(64, 16, schedule="noise_scale", schedule_factor=8.0, accumulation=4)
     assert [noise.size(0.0), noise.largest] == [64, 512]
-    noise.hear_noise_scale(127.0)
+    noise.update_noise_scale(127.0)
     assert noise.size(0.5) == 64
     for scale, size in [(128.0, 128), (200.0, 128), (1e6, 256), (1e6, 512), (1e6, 512), (1.0, 512)]:
-        noise.hear_noise_scale(scale)
+        noise.update_noise_scale(scale)
         assert noise.size(0.5) == size
     other = schedule(64, 16, schedule="noise_scale", schedule_factor=8.0, accumulation=4)
     other.load_state_dict(noise.state_dict())

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
-from sweep.config.sections import ModelSection
-from sweep.training.models.blocks import add_stochastic_depth, checkpoint_blocks, residual_blocks, stages
-from sweep.training.models.image_shape import ImageShape
+from sweep.config.recipe_sections import ModelSection
+from sweep.training.models.blocks import add_stochastic_depth, checkpoint_blocks, find_residual_blocks, find_stages
 from sweep.training.models.norms import GhostBatchNorm2d
 from sweep.training.models.table import build_model
 
@@ -84,7 +84,7 @@ def test_stochastic_depth_skips_branches_by_sample_and_more_at_the_end(name: str
     network = model(name, shape, norm="group", stochastic_depth=0.5)
     assert network.state_dict().keys() == plain.state_dict().keys()
     assert torch.equal(network.eval()(images(4, shape)), plain.eval()(images(4, shape)))
-    blocks = residual_blocks(network)
+    blocks = find_residual_blocks(network)
     for block, probability in ((blocks[0], 0.5 / len(blocks)), (blocks[-1], 0.5)):
         end = block.get_submodule("dropout" if name == "vit_micro" else "bn2").train()
         torch.manual_seed(0)
@@ -95,7 +95,7 @@ def test_stochastic_depth_skips_branches_by_sample_and_more_at_the_end(name: str
 
 def test_what_stochastic_depth_keeps_is_scaled_to_the_same_mean() -> None:
     network = model(stochastic_depth=0.25, norm="group")
-    end = residual_blocks(network)[-1].get_submodule("bn2").train()
+    end = find_residual_blocks(network)[-1].get_submodule("bn2").train()
     batch = torch.randn(8000, 64, 1, 1, dtype=torch.float64)
     out = end(batch)
     end.eval()
@@ -152,7 +152,7 @@ def test_a_copy_of_a_checkpointed_model_is_its_own() -> None:
     ("name", "shape", "count"), [("resnet8", DIGITS, 3), ("resnet18", CIFAR, 4), ("vit_micro", DIGITS, 4)]
 )
 def test_stages(name: str, shape: ImageShape, count: int) -> None:
-    assert len(stages(model(name, shape))) == count
+    assert len(find_stages(model(name, shape))) == count
 
 
 @pytest.mark.parametrize(("name", "shape"), [("resnet8", DIGITS), ("resnet18", CIFAR), ("vit_micro", DIGITS)])
@@ -160,7 +160,7 @@ def test_frozen_stages_stay_as_they_are(name: str, shape: ImageShape) -> None:
     network = model(name, shape, freeze_stages=2)
     before = copy.deepcopy(network.state_dict())
     frozen = {key for key, parameter in network.named_parameters() if not parameter.requires_grad}
-    stem_and_two, third = stages(network)[:2], stages(network)[2]
+    stem_and_two, third = find_stages(network)[:2], find_stages(network)[2]
     assert all(not parameter.requires_grad for stage in stem_and_two for parameter in stage.parameters())
     assert all(parameter.requires_grad for parameter in third.parameters())
     assert next(key for key, _ in network.named_parameters()) in frozen

@@ -30,7 +30,7 @@ def test_a_precision_that_the_device_lacks() -> None:
 
 def test_a_norm_over_all_ranks_wants_gpus() -> None:
     swept = {"model.norm": {"choice": ["batch", "sync"]}, "distributed.world_size": {"choice": [1, 2]}}
-    with pytest.raises(InputError, match=r"sync.*over several ranks is a matter of GPUs"):
+    with pytest.raises(InputError, match=r"sync.*over several ranks requires NVIDIA GPUs"):
         check({}, swept)
     check({}, swept, "cuda")
     check({"model.norm": "sync"}, {"batch.micro": {"choice": [16, 32]}})  # alone it is batch norm

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sweep.config.datasets import DATASETS
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.data_checks import check_data, data_digest
+from sweep.training.data.digits import digits
 from sweep.training.data.folder import FolderImages
 from sweep.training.data.images import ArrayImages, Images
-from sweep.training.data.known_sets import KNOWN_SETS, is_reachable
-from sweep.training.data.table import DATASETS, load_splits
+from sweep.training.data.published_files import is_reachable
+from sweep.training.data.table import load_splits
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
 
@@ -65,7 +67,7 @@ def test_digits_are_scikit_learns() -> None:
     from sklearn.datasets import load_digits
 
     levels, labels = load_digits(return_X_y=True)
-    source = DATASETS["digits"](config(name="digits").data)
+    source = digits(config(name="digits").data)
     assert np.array_equal(everything(source.train)[..., 0].reshape(-1, 64), np.rint(levels * 255 / 16))
     assert np.array_equal(source.train.labels, labels)
 
@@ -169,7 +171,7 @@ def test_digests_tell_sets_and_sizes_apart() -> None:
     assert data_digest(config(name="digits")) == data_digest(config(name="digits", augment="flip"))
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN_SETS))
+@pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.published])
 def test_missing_download_without_a_network_says_which_files_to_put_where(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,8 +186,10 @@ def test_missing_download_without_a_network_says_which_files_to_put_where(
         load_splits(config(name=name, root=str(tmp_path)).data)
     is_reachable.cache_clear()
     assert time.monotonic() - began < 12
-    assert str(tmp_path / KNOWN_SETS[name].folder) in str(caught.value)
-    assert KNOWN_SETS[name].files[0] in str(caught.value)
+    published = DATASETS[name].published
+    assert published is not None
+    assert str(tmp_path / published.folder) in str(caught.value)
+    assert published.files[0] in str(caught.value)
     assert not any(tmp_path.iterdir())
 
 

@@ -21,6 +21,7 @@ from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
+from sweep.training.data.batch_planner import shard_window
 from sweep.training.data.windows import cut_epoch
 from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
@@ -89,7 +90,7 @@ def test_the_ranks_share_every_window(size: int, num_samples: int) -> None:
     micro = 8
     windows = cut_epoch(num_samples, 64, micro * size)
     for window in windows:
-        shares = [World(rank, size).deal(window) for rank in range(size)]
+        shares = [shard_window(window, World(rank, size)) for rank in range(size)]
         taken = [index for share in shares for part in share.slices for index in range(part.start, part.stop)]
         assert sorted(taken) == list(range(window.slices[0].start, window.slices[-1].stop))
         assert sum(share.samples for share in shares) == window.samples
@@ -116,19 +117,19 @@ def test_alone_nothing_changes() -> None:
     alone, value = World(), torch.tensor([1.0, 2.0])
     assert alone.sum(value) is value
     assert alone.mean(value) is value
-    assert (alone.largest(1.5), alone.of_first(2.5), alone.seed(3)) == (1.5, 2.5, 3)
-    draws = [torch.rand(8, generator=torch.Generator().manual_seed(World(rank, 4).seed(3))) for rank in range(4)]
+    assert (alone.reduce_max(1.5), alone.broadcast_first(2.5), alone.rank_seed(3)) == (1.5, 2.5, 3)
+    draws = [torch.rand(8, generator=torch.Generator().manual_seed(World(rank, 4).rank_seed(3))) for rank in range(4)]
     assert len({tuple(draw.tolist()) for draw in draws}) == 4
-    assert World(0, 4).seed(3) == 3
+    assert World(0, 4).rank_seed(3) == 3
 
 
 def test_gradients_travel_once_in_a_window() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        shared = World(0, 2).wrap(nn.Linear(2, 2), torch.device("cpu"))
+        shared = World(0, 2).wrap_model(nn.Linear(2, 2), torch.device("cpu"))
         assert isinstance(shared, DistributedDataParallel)
         batch = (torch.ones(1, 2), torch.zeros(1))
-        seen = [shared.require_backward_grad_sync for _ in World(0, 2).pace(shared, [batch] * 3)]
+        seen = [shared.require_backward_grad_sync for _ in World(0, 2).iterate_micro_batches(shared, [batch] * 3)]
         assert seen == [False, False, True]
         assert shared.require_backward_grad_sync
     finally:

@@ -9,16 +9,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sweep import train_trial
-from sweep.config import names
 from sweep.config.errors import InputError
+from sweep.config.models import MODELS, ModelEntry
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing.data_facts import data_facts
 from sweep.probing.estimate import MemoryEstimate, estimate_memory
 from sweep.probing.fake_step import MicroSizes, micro_sizes
 from sweep.probing.memory_tracker import Held, StepTracker, fake_tensors
 from sweep.probing.scratch_memory import Coefficients, Load, find_loads, scratch_bytes
-from sweep.training.data.table import load_splits
-from sweep.training.models import table
+from sweep.training.data.table import find_facts, load_splits
 
 FLOAT = 4
 
@@ -231,13 +229,9 @@ class Curious(nn.Module):
 
 
 def test_a_model_that_looks_at_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(table.MODELS, "curious", lambda _section, _shape: Curious())
-    names.MODELS.add("curious")
-    try:
-        with pytest.raises(InputError, match="model curious cannot be forecast"):
-            estimate(model__name="curious")
-    finally:
-        names.MODELS.discard("curious")
+    monkeypatch.setitem(MODELS, "curious", ModelEntry(build=lambda _section, _shape: Curious()))
+    with pytest.raises(InputError, match="model curious cannot be forecast"):
+        estimate(model__name="curious")
 
 
 def test_other_devices_and_what_they_lack_are_refused() -> None:
@@ -270,12 +264,12 @@ def test_known_sets_are_as_they_load(tmp_path: Path) -> None:
     ):
         section = config(**values).data
         splits = load_splits(section)
-        assert data_facts(section) == (splits.shape, len(splits.train)), values
+        assert find_facts(section) == (splits.shape, len(splits.train)), values
 
 
 def test_sets_that_are_not_here_are_known() -> None:
-    assert data_facts(config(data__name="cifar100", data__subset=None).data) == ((3, 32, 100), 45_000)
-    assert data_facts(config(data__name="mnist", data__subset=None).data) == ((1, 28, 10), 54_000)
+    assert find_facts(config(data__name="cifar100", data__subset=None).data) == ((3, 32, 100), 45_000)
+    assert find_facts(config(data__name="mnist", data__subset=None).data) == ((1, 28, 10), 54_000)
     with pytest.raises(InputError, match="not a folder"):
         estimate(data__name="imagefolder", data__root="/nowhere", data__image_size=8)
 

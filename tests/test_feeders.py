@@ -9,10 +9,10 @@ import torch
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, pad_images
 from sweep.training.data.crops import make_crops
-from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder, make_feeder, plain_batches
+from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder, make_feeder, make_plain_batches
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.windows import budget_steps, epoch_windows, plan_epoch
-from sweep.training.steps.step import Normalise
+from sweep.training.data.windows import count_budget_steps, cut_epoch, plan_epoch
+from sweep.training.steps.step import Normalize
 
 CPU = torch.device("cpu")
 
@@ -28,14 +28,14 @@ def numbered_images(count: int, side: int = 8) -> ArrayImages:
 
 
 def epoch_of(settings: TrialConfig, images: ArrayImages) -> torch.Tensor:
-    feeder, (window,) = make_feeder(settings, images, CPU), epoch_windows(len(images), len(images), len(images))
+    feeder, (window,) = make_feeder(settings, images, CPU), cut_epoch(len(images), len(images), len(images))
     feeder.begin_epoch(0, (window,))
     ((pixels, _),) = feeder.micro_batches(window)
     return pixels
 
 
 def epoch(feeder: Feeder, count: int, micro: int, number: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    windows = epoch_windows(count, 4 * micro, micro)
+    windows = cut_epoch(count, 4 * micro, micro)
     feeder.begin_epoch(number, windows)
     batches = [batch for window in windows for batch in feeder.micro_batches(window)]
     return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])
@@ -43,7 +43,7 @@ def epoch(feeder: Feeder, count: int, micro: int, number: int = 0) -> tuple[torc
 
 @pytest.mark.parametrize(("count", "global_batch", "micro"), [(100, 32, 8), (10, 64, 16), (7, 7, 3), (96, 24, 10)])
 def test_windows_take_every_sample_once_in_order(count: int, global_batch: int, micro: int) -> None:
-    windows = epoch_windows(count, global_batch, micro)
+    windows = cut_epoch(count, global_batch, micro)
     positions = [at for window in windows for part in window.slices for at in range(part.start, part.stop)]
     assert positions == list(range(count))
     assert len(windows) == ceil(count / global_batch)
@@ -68,7 +68,7 @@ def test_windows_take_every_sample_once_in_order(count: int, global_batch: int, 
 )
 def test_budgets_in_optimizer_steps(budget: dict[str, float], steps: int) -> None:
     settings = build_config({f"budget.{key}": value for key, value in budget.items()}, "test")
-    assert budget_steps(settings.budget, num_samples=100, global_batch=32) == steps
+    assert count_budget_steps(settings.budget, num_samples=100, global_batch=32) == steps
 
 
 def test_order_follows_seed_and_epoch_and_nothing_else() -> None:
@@ -139,7 +139,7 @@ def test_normalised_crops_have_the_layout_of_the_step() -> None:
     pixels = {}
     for channels_last in (False, True):
         settings = config(data__augment="crop_flip", precision__channels_last=channels_last)
-        pixels[channels_last] = Normalise(mean, inverse, channels_last)(epoch_of(settings, images))
+        pixels[channels_last] = Normalize(mean, inverse, channels_last)(epoch_of(settings, images))
     assert pixels[False].is_contiguous()
     assert pixels[True].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(pixels[False], pixels[True])
@@ -148,16 +148,16 @@ def test_normalised_crops_have_the_layout_of_the_step() -> None:
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_small_sets_that_nothing_changes_come_normalised(channels_last: bool) -> None:
     images, mean, inverse = numbered_images(20), *(torch.tensor(v)[:, None, None] for v in ([9.0] * 3, [0.5] * 3))
-    normalise = Normalise(mean, inverse, channels_last)
+    normalize = Normalize(mean, inverse, channels_last)
     for changes in ({}, {"data.augment": "flip"}, {"regularization.mixup": 0.5}):
         settings = build_config({"precision.channels_last": channels_last, **changes}, "test")
-        (window,) = epoch_windows(20, 20, 20)
+        (window,) = cut_epoch(20, 20, 20)
         batches = []
-        for feeder in (make_feeder(settings, images, CPU, 20, normalise), make_feeder(settings, images, CPU, 20)):
+        for feeder in (make_feeder(settings, images, CPU, 20, normalize), make_feeder(settings, images, CPU, 20)):
             feeder.begin_epoch(0, (window,))
             batches += [pixels for pixels, _ in feeder.micro_batches(window)]
         assert batches[0].is_floating_point() == (not changes)
-        ready, expected = (normalise(batch) for batch in batches)
+        ready, expected = (normalize(batch) for batch in batches)
         assert torch.equal(ready, expected)
         assert ready.stride() == expected.stride()
 
@@ -183,7 +183,7 @@ def test_augmentation_does_not_depend_on_the_micro_batch() -> None:
 @pytest.mark.parametrize("placement", ["device", "host"])
 def test_evaluation_batches_keep_the_order_and_can_be_read_again(placement: str) -> None:
     images = numbered_images(10)
-    batches_of = plain_batches(config(data__placement=placement), images, 4, CPU)
+    batches_of = make_plain_batches(config(data__placement=placement), images, 4, CPU)
     for _ in range(2):
         batches = list(batches_of())
         assert [len(labels) for _, labels in batches] == [4, 4, 2]

@@ -62,7 +62,7 @@ def test_two_halves_tell_what_two_micro_batches_would() -> None:
     images, labels = data(13)
     gradient = gradient_of(model, [])
     meter = NoiseMeter(model.parameters(), model.buffers())
-    meter.see_single(images, labels, gradient)
+    meter.measure_halves(images, labels, gradient)
     small = [square(gradient(images[:7], labels[:7])), square(gradient(images[7:], labels[7:]))]
     expected = estimate_moments(small, [7, 6], square(gradient(images, labels)))
     assert meter.state_dict()["trace"] / meter.state_dict()["weight"] == pytest.approx(expected.noise_trace, rel=1e-5)
@@ -103,7 +103,7 @@ def test_halves_leave_statistics_generators_and_gradients_as_they_were() -> None
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model[5].weight.grad = torch.ones_like(model[5].weight)
     generator = torch.get_rng_state()
-    NoiseMeter(model.parameters(), model.buffers()).see_single(images, labels, gradient_of(model, calls))
+    NoiseMeter(model.parameters(), model.buffers()).measure_halves(images, labels, gradient_of(model, calls))
     assert calls == [8, 8]
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert torch.equal(generator, torch.get_rng_state())
@@ -114,26 +114,26 @@ def test_halves_leave_statistics_generators_and_gradients_as_they_were() -> None
 def test_halves_are_taken_every_48th_step_and_not_of_smaller_batches() -> None:
     model, calls = small_model(), []
     meter, gradient = NoiseMeter(model.parameters(), model.buffers()), gradient_of(model, calls)
-    meter.see_single(*data(8), gradient)  # the rehearsal's
+    meter.measure_halves(*data(8), gradient)  # the rehearsal's
     assert calls == [4, 4]
-    meter.forget()
+    meter.reset()
     taken = []
     for step in range(100):
         calls.clear()
-        meter.see_single(*data(6 if step in {24, 25} else 8), gradient)  # its turn comes twice while batches are small
+        meter.measure_halves(*data(6 if step in {24, 25} else 8), gradient)  # its turn comes twice while batches are small
         taken += [step] if calls else []
     assert taken == [26, 74]
     other = NoiseMeter(model.parameters(), model.buffers())
     other.load_state_dict(meter.state_dict())
     for step in range(100, 124):
         calls.clear()
-        other.see_single(*data(8), gradient)
+        other.measure_halves(*data(8), gradient)
         assert bool(calls) == (step == 122)
     assert other.value() is None or other.value() > 0
-    meter.forget()
+    meter.reset()
     for _ in range(60):
         calls.clear()
-        meter.see_single(*data(3), gradient)  # batch statistics want two of each half
+        meter.measure_halves(*data(3), gradient)  # batch statistics want two of each half
         assert not calls
 
 

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
-from sweep.config.sections import ModelSection
+from sweep.config.recipe_sections import ModelSection
 from sweep.config.trial_config import build_config
 from sweep.training.data.data_checks import check_data, data_digest
-from sweep.training.models.image_shape import ImageShape
 from sweep.training.models.table import build_model
 
 TEN, THREE = ImageShape(1, 8, 10), ImageShape(1, 8, 3)

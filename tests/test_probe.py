@@ -18,10 +18,7 @@ from sweep.measurement.host_memory import available_bytes
 from sweep.probing.micro_batch_search import ProbeFailedError, search_micro, throughput_knee
 from sweep.probing.probe import run_probe
 from sweep.probing.shape import (
-    AS_THEY_ARE,
     NO_SHAPE,
-    SWITCHES,
-    WORKED_OUT,
     Shape,
     largest_accumulation,
     probed_config,
@@ -111,9 +108,7 @@ def shape_with(values: dict[str, Any]) -> Shape:
     return shape_of(build_config(values, "test"))
 
 
-def test_every_key_is_declared_to_be_of_the_shape_or_not() -> None:
-    declared = [*AS_THEY_ARE, *SWITCHES, *WORKED_OUT, *NO_SHAPE]
-    assert sorted(declared) == sorted(config_keys())
+def test_another_value_of_every_key_is_tried() -> None:
     switched_on = {key for key in config_keys() if isinstance(build_default(key), bool)}
     assert set(config_keys()) <= OTHERS.keys() | switched_on
 

@@ -22,7 +22,8 @@ from records_factory import add_trials, make_ending, make_evaluation, make_spec,
 from studies import shipped_studies
 from sweep.cli.arguments import parse_sets, study_place
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, build_study, load_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study, load_study
 from sweep.records.exchange.exchange import export_frames, import_records
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.framing import TRIAL_COLUMNS

@@ -1,23 +1,35 @@
 """Real trials of the noisy quadratic model against its closed forms: steps to a loss, noise scale, critical batch."""
 
 import math
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import quadratic_theory as theory
 import torch
 from torch.nn.functional import cross_entropy
 
-from sweep.analysis import quadratic as theory
-from sweep.config.errors import InputError
+from sweep.config.datasets import DATASETS, ImageShape
+from sweep.config.models import MODELS
+from sweep.config.recipe_sections import ModelSection
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
-from sweep.training.models.noisy_quadratic import NoisyQuadratic
+from sweep.training.models.table import build_model
+from sweep.training.plugins import load_plugin
 
 DIMENSIONS = 256
 START = theory.start(DIMENSIONS) ** 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _plugin() -> Iterator[None]:
+    load_plugin(str(Path(__file__).with_name("quadratic_plugin.py")))
+    yield
+    del MODELS["noisy_quadratic"], DATASETS["noisy_quadratic"], sys.modules["sweep_plugin_quadratic_plugin"]
 
 
 @pytest.fixture(autouse=True)
@@ -87,27 +99,22 @@ def test_a_step_of_the_critical_batch_gains_half_as_much() -> None:
 
 def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_said() -> None:
     torch.manual_seed(0)
-    model = NoisyQuadratic(9)
+    model = build_model(ModelSection(name="noisy_quadratic"), ImageShape(1, 3, 1))
+    place = model.get_parameter("place")
     with torch.no_grad():
-        model.place += torch.linspace(-3, 3, 9)
+        place += torch.linspace(-3, 3, 9)
     images, labels = torch.zeros(20_000, 3, 3, 1), torch.zeros(20_000, dtype=torch.int64)
-    exact = theory.loss(model.place.detach().double().numpy() ** 2)
+    exact = theory.loss(place.detach().double().numpy() ** 2)
     assert float(cross_entropy(model.eval()(images[:4]), labels[:4]).detach()) == pytest.approx(exact, rel=1e-5)
     per_sample = torch.func.vmap(
         torch.func.grad(lambda place: cross_entropy(torch.func.functional_call(model, {"place": place}, images[:1]),
                                                     labels[:1])),
         randomness="different",
     )  # fmt: skip
-    gradients = per_sample(model.train().place.detach().expand(20_000, -1)).double().numpy()
-    assert gradients.mean(0) == pytest.approx(theory.curvatures(9) * model.place.detach().numpy(), abs=0.06)
+    gradients = per_sample(model.train().get_parameter("place").detach().expand(20_000, -1)).double().numpy()
+    assert gradients.mean(0) == pytest.approx(theory.curvatures(9) * place.detach().numpy(), abs=0.06)
     assert gradients.var(0) == pytest.approx(theory.noise_variances(9), rel=0.05)
     assert np.abs(np.corrcoef(gradients.T) - np.eye(9)).max() < 0.03
-
-
-@pytest.mark.parametrize("values", [{"model.name": "noisy_quadratic"}, {"data.name": "noisy_quadratic"}])
-def test_the_model_and_its_data_want_one_another(values: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="name it for both"):
-        build_config(values, "test")
 
 
 # ---------------------------------------------------------------------- whole trials

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.config import names
-from sweep.config.study import build_study
+from sweep.config.study_file import build_study
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -46,17 +45,19 @@ def test_the_plug_in_example_adds_a_model(tmp_path: Path) -> None:
     (text,) = (block for block in blocks("python") if "MODELS[" in block)
     ast.parse(text)
     (tmp_path / "mine.py").write_text(text)
-    from sweep.training.models.image_shape import ImageShape
-    from sweep.training.models.table import MODELS
+    from sweep.config.datasets import ImageShape
+    from sweep.config.models import MODELS
+    from sweep.config.recipe_sections import ModelSection
+    from sweep.training.models.table import build_model
     from sweep.training.plugins import load_plugin
 
     load_plugin(str(tmp_path / "mine.py"))
     try:
-        model = MODELS["perceptron"](None, ImageShape(channels=1, side=8, num_classes=10))  # type: ignore[arg-type]
+        section = ModelSection(name="perceptron")
+        model = build_model(section, ImageShape(channels=1, side=8, num_classes=10))
         assert sum(weight.numel() for weight in model.parameters()) == 64 * 64 + 64 + 64 * 10 + 10
     finally:
         del MODELS["perceptron"]
-        names.MODELS.discard("perceptron")
 
 
 @pytest.mark.parametrize("command", re.findall(r"^\| `sweep (\w+)", README, re.MULTILINE))

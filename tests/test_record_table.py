@@ -11,7 +11,7 @@ from benchmarks.record_table import main
 from benchmarks.table_design import all_jobs
 from benchmarks.table_times import read_times, shape_of, spreads
 from sweep.config.errors import InputError
-from sweep.config.study import load_study
+from sweep.config.study_file import load_study
 from sweep.records.frames.frames import load_frames
 from sweep.search.replay.recorded_table import read_table, study_on
 from sweep.search.replay.replay import replay

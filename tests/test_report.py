@@ -33,12 +33,12 @@ from reports.page.answer_texts import answers
 from reports.page.html import page
 from reports.page.reading_checks import warnings
 from reports.page.report_texts import basis, front_table, reuse
-from reports.page.train_command import train_command
 from reports.print.pictures import picture
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.claims.findings import evaluate_claims
 from sweep.cli.arguments import parse_sets
+from sweep.config.command_lines import train_command
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config, flatten
 

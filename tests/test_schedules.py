@@ -7,7 +7,7 @@ import pytest
 
 from sweep.config.durations import Durations, parse_durations
 from sweep.config.errors import InputError
-from sweep.config.sections import ScheduleSection
+from sweep.config.recipe_sections import ScheduleSection
 from sweep.config.trial_config import build_config, flatten
 from sweep.training.recipe.schedules import SCHEDULES, Span, lr_factor
 

@@ -20,13 +20,15 @@ from packaging.requirements import Requirement
 from records_factory import make_spec, make_store
 
 from sweep import TrialConfig
+from sweep.config.data_sections import DataSection
+from sweep.config.datasets import DATASETS
 from sweep.config.errors import InputError
-from sweep.config.study import build_study
-from sweep.config.trial_config import DataSection, config_keys
+from sweep.config.study_file import build_study
+from sweep.config.trial_config import config_keys
 from sweep.executors.table import ExecutorSettings
-from sweep.search.loop.session import Options, open_session
+from sweep.search.loop.options import Options
+from sweep.search.loop.session import open_session
 from sweep.training.data.downloads import cifar10
-from sweep.training.data.known_sets import KNOWN_SETS
 from sweep.training.models.pretrained import read_weights
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -153,7 +155,8 @@ def test_weights_that_are_a_program_are_refused_and_not_run(tmp_path: Path) -> N
 
 
 def test_a_downloaded_set_that_was_tampered_with_is_not_unpickled(tmp_path: Path) -> None:
-    known = KNOWN_SETS["cifar10"]
+    known = DATASETS["cifar10"].published
+    assert known is not None
     folder = tmp_path / known.folder
     folder.mkdir()
     for name in known.files:

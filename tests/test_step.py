@@ -5,14 +5,15 @@ import copy
 import pytest
 import torch
 
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.training.data.windows import epoch_windows
-from sweep.training.models.image_shape import ImageShape
+from sweep.training.data.windows import cut_epoch
 from sweep.training.models.table import build_model
 from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer, peak_lr
 from sweep.training.recipe.precision import make_precision, place_model
-from sweep.training.steps.step import Normalise, Step, evaluate, set_lr
+from sweep.training.steps.evaluation import evaluate_model
+from sweep.training.steps.step import Normalize, Step, set_lr
 
 CPU = torch.device("cpu")
 SHAPE = ImageShape(1, 8, 10)
@@ -29,8 +30,15 @@ def make_step(settings: TrialConfig) -> Step:
     if hasattr(model, "heads"):  # torchvision starts a ViT's head at zero, which would hide the gradient of the rest
         torch.nn.init.normal_(model.heads[0].weight, std=0.1)
     mean, inverse = (torch.full((1, 1, 1), value, dtype=precision.weights) for value in (127.5, 1 / 64))
-    normalise = Normalise(mean, inverse, settings.precision.channels_last)
-    return Step(model, model, build_optimizer(settings, model), normalise, precision, settings.regularization)
+    normalize = Normalize(mean, inverse, settings.precision.channels_last)
+    return Step(
+        forward=model,
+        model=model,
+        optimizer=build_optimizer(settings, model),
+        normalize=normalize,
+        precision=precision,
+        regularization=settings.regularization,
+    )
 
 
 def batch(count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
@@ -41,7 +49,7 @@ def batch(count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
 
 def gradient(settings: TrialConfig, micro: int, count: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     step, (images, labels) = make_step(settings), batch(count)
-    (window,) = epoch_windows(count, count, micro)
+    (window,) = cut_epoch(count, count, micro)
     loss = step.accumulate(((images[part], labels[part]) for part in window.slices), window.samples)
     return loss, torch.cat([p.grad.flatten() for p in step.model.parameters() if p.grad is not None])
 
@@ -133,8 +141,8 @@ def test_tf32_wants_a_gpu() -> None:
 
 def test_channels_last_changes_the_layout_and_not_the_loss() -> None:
     plain, last = (make_step(config(precision__channels_last=value)) for value in (False, True))
-    assert last.normalise(batch()[0]).is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(last.normalise(batch()[0]), plain.normalise(batch()[0]), rtol=0, atol=0)
+    assert last.normalize(batch()[0]).is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(last.normalize(batch()[0]), plain.normalize(batch()[0]), rtol=0, atol=0)
     convolution = next(module for module in last.model.modules() if isinstance(module, torch.nn.Conv2d))
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
     assert last([batch()], 64).item() == pytest.approx(plain([batch()], 64).item(), rel=1e-5)
@@ -143,9 +151,9 @@ def test_channels_last_changes_the_layout_and_not_the_loss() -> None:
 def test_evaluation_counts_ragged_batches_by_sample_and_changes_nothing() -> None:
     step, (images, labels) = make_step(config(model__dropout=0.5)), batch(50)
     state = copy.deepcopy(step.model.state_dict())
-    whole = evaluate(step.model, step.normalise, step.precision, [(images, labels)])
-    parts = evaluate(
-        step.model, step.normalise, step.precision, [(images[:32], labels[:32]), (images[32:], labels[32:])]
+    whole = evaluate_model(step.model, step.normalize, step.precision, [(images, labels)])
+    parts = evaluate_model(
+        step.model, step.normalize, step.precision, [(images[:32], labels[:32]), (images[32:], labels[32:])]
     )
     assert parts == pytest.approx(whole, rel=1e-5)
     assert step.model.training

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sweep.analysis.statistics.student import t_density, t_quantile, t_upper_tail
+from sweep.analysis.statistics.intervals import t_density, t_quantile, t_upper_tail
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 9, 400])

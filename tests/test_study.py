@@ -6,7 +6,8 @@ import pytest
 
 from studies import shipped_studies, template
 from sweep.config.errors import InputError
-from sweep.config.study import CHANGEABLE, apply_changes, build_study, differences, load_study, parse_seconds
+from sweep.config.study import CHANGEABLE, differences, parse_seconds
+from sweep.config.study_file import apply_changes, build_study, load_study
 
 EXAMPLE = """
 name = "batch_size"

@@ -11,7 +11,7 @@ from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.finish import evaluate_images
 from sweep.training.loop.trial import run_trial
-from sweep.training.recipe.tta import PREDICTORS, predict_mirrored, predict_once
+from sweep.training.steps.evaluation import PREDICTORS, predict_mirrored, predict_once
 from sweep.training.steps.setup import prepare_training
 
 CPU = torch.device("cpu")
@@ -59,13 +59,13 @@ def test_a_trial_is_judged_by_both_views_and_trained_as_before(tmp_path: Path) -
     seen, ending = run(trial)
     assert [each.train_loss for each in seen] == [each.train_loss for each in plain]
     assert [each.val_loss for each in seen] != [each.val_loss for each in plain]
-    work = prepare_training(trial.config, CPU)
-    work.model.load_state_dict(load_file(path))
-    assert work.ask is PREDICTORS["flip"]
-    found = evaluate_images(work, work.batches_of(work.splits.validation))
+    setup = prepare_training(trial.config, CPU)
+    setup.model.load_state_dict(load_file(path))
+    assert setup.predict is PREDICTORS["flip"]
+    found = evaluate_images(setup, setup.batches_of(setup.splits.validation))
     assert found == pytest.approx((seen[-1].val_loss, seen[-1].val_accuracy), rel=1e-5)
-    for split, name in ((work.train_batches, "train"), (work.batches_of(work.splits.read_test()), "test")):
-        assert evaluate_images(work, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
+    for split, name in ((setup.train_batches, "train"), (setup.batches_of(setup.splits.read_test()), "test")):
+        assert evaluate_images(setup, split)[1] == pytest.approx(ending.measurements[f"{name}_accuracy"], rel=1e-5)
 
 
 def test_an_unknown_view_is_refused() -> None:

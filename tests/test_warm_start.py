@@ -19,7 +19,7 @@ from sweep.records.exchange.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Outcome
 from sweep.records.store.store import Store, open_store
-from sweep.search.earlier.earlier_results import Earlier, prior_records
+from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
 from sweep.search.earlier.warm_start import read_earlier
 
 HERE = "test device"
@@ -57,7 +57,7 @@ def test_trials_of_an_optuna_storage_are_read_by_the_names_of_their_parameters(t
     found = read_earlier(f"sqlite:///{tmp_path}/old.db", spec)
     assert [(one.values["batch.micro"], one.values["optimizer.lr"]) for one in found] == [(64, 0.1), (128, 0.01)]
     assert found[0].measurements == {"val_accuracy": 0.9, "train_seconds": 12.0, "peak_memory_bytes": 1e6}
-    records = prior_records(found, spec, HERE)
+    records = make_prior_records(found, spec, HERE)
     assert [record.number for record in records] == [-1, -2]
     assert records[1].measurements["train_seconds"] == 6.0  # nothing says that it was another device
     assert records[0].config.batch.micro == 64
@@ -80,7 +80,7 @@ def test_infeasible_trials_of_a_storage_keep_no_placeholders(tmp_path: Path, spe
     trial.suggest_float("optimizer.lr", 0.1, 0.1)
     trial.set_constraint("memory", 0.5)
     study.tell(trial, [0.0, 99.0, 9e9])
-    (record,) = prior_records(read_earlier(str(tmp_path / "old.db"), spec), spec, HERE)
+    (record,) = make_prior_records(read_earlier(str(tmp_path / "old.db"), spec), spec, HERE)
     assert (record.outcome, record.measurements) == ("not_fitting", {})
 
 
@@ -119,7 +119,7 @@ def test_accuracy_comes_from_any_device_and_times_from_the_same(tmp_path: Path, 
     outcomes: list[Outcome] = ["complete", "crashed", "cancelled", "out_of_memory", "diverged", "pruned"]
     place = str(recorded(tmp_path / "earlier", outcomes, device="another"))
     found = read_earlier(place, spec)
-    there, here = (prior_records(found, spec, device) for device in (HERE, "another"))
+    there, here = (make_prior_records(found, spec, device) for device in (HERE, "another"))
     assert [record.outcome for record in there] == ["complete", "diverged", "pruned"]
     assert [record.outcome for record in here] == ["complete", "out_of_memory", "diverged", "pruned"]
     assert there[0].measurements["val_accuracy"] == make_ending(0).measurements["val_accuracy"]
@@ -130,7 +130,7 @@ def test_accuracy_comes_from_any_device_and_times_from_the_same(tmp_path: Path, 
 
 def test_times_that_were_disturbed_are_not_learned(tmp_path: Path, spec: StudySpec) -> None:
     place = recorded(tmp_path / "earlier", ["complete"], device=HERE, quality_flags=("contention",))
-    (record,) = prior_records(read_earlier(str(place), spec), spec, HERE)
+    (record,) = make_prior_records(read_earlier(str(place), spec), spec, HERE)
     assert "train_seconds" not in record.measurements
     assert record.measurements["val_accuracy"] == 0.5
 
@@ -213,11 +213,11 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, spec
 # ---------------------------------------------------------------------- what a search makes of it
 
 
-def known(num: int) -> list[Earlier]:
+def known(num: int) -> list[EarlierResult]:
     """What the formula of the test runner gives for learning rates all over the range, at micro batch 64."""
     rates = [10 ** (-3 + 3 * (index + 0.5) / num) for index in range(num)]
     return [
-        Earlier(
+        EarlierResult(
             {"batch.micro": 64, "optimizer.lr": rate},
             "complete",
             {"val_accuracy": 0.9 - 0.05 * math.log10(rate / 0.03) ** 2},
@@ -237,7 +237,7 @@ def test_the_sampler_begins_where_earlier_trials_were_good_and_records_its_own_o
         "new", trials=10, objectives=["val_accuracy"], confirm={"max_configurations": 0, "seeds": 0}, sampler="tpe"
     )
     distances = {}
-    for name, prior in (("cold", ()), ("warm", prior_records(known(40), spec, HERE))):
+    for name, prior in (("cold", ()), ("warm", make_prior_records(known(40), spec, HERE))):
         with closing(open_store(tmp_path / name / "study.sqlite", create=True)) as store:
             store.create_study(spec)
             run(store, spec, prior=prior)

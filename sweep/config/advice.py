@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sweep.config.errors import InputError
+from sweep.config.models import has_batch_statistics
+from sweep.config.recipe_sections import OptimizerSection
+from sweep.config.recipes import SCHEDULES
 from sweep.config.scaling import lr_rule
-from sweep.config.sections import OptimizerSection
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 
@@ -105,14 +107,14 @@ def _no_warmup(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Adv
 
 
 def _warmup(config: TrialConfig) -> float:
-    return config.schedule.peak if config.schedule.name == "triangular" else config.schedule.warmup
+    return config.schedule.peak if SCHEDULES[config.schedule.name].has_peak else config.schedule.warmup
 
 
 def _few_samples_to_normalise(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     normed = [
         config.batch.micro
         for config in corners
-        if config.model.name.startswith("resnet") and config.model.norm == "batch" and config.batch.micro != "auto"
+        if has_batch_statistics(config.model.name, config.model.norm) and config.model.norm == "batch"
     ]
     smallest = min((micro for micro in normed if isinstance(micro, int)), default=_FEW_SAMPLES)
     if smallest < _FEW_SAMPLES:

@@ -1,29 +1,25 @@
 """How learning rate, weight decay, betas and averaging follow the global batch."""
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from sweep.config.sections import OptimizerSection, RegularizationSection
-
-# What ``optimizer.lr_rule = "auto"`` means, where it is not the square root.
-_LINEAR = frozenset({"sgd", "momentum", "nesterov", "lars", "schedule_free_sgd"})
-_BETA2 = {"rmsprop": 0.99}
-_EPS = {"lamb": 1e-6}
+from sweep.config.recipe_sections import OptimizerSection, RegularizationSection, Rule
+from sweep.config.recipes import OPTIMIZERS
 
 
 class AdamConstants(NamedTuple):
-    """What an optimizer of the Adam family wants beside its learning rate."""
+    """What an optimizer of the Adam family requires besides its learning rate."""
 
     beta1: float
     beta2: float
     eps: float
 
 
-def lr_rule(section: OptimizerSection) -> Literal["none", "linear", "sqrt"]:
-    """The rule with ``auto`` resolved: linear for SGD, its kin and LARS, the square root for everything adaptive."""
+def lr_rule(section: OptimizerSection) -> Rule:
+    """The rule with ``auto`` resolved by the entry of the optimizer."""
     if section.lr_rule != "auto":
         return section.lr_rule
-    return "linear" if section.name in _LINEAR else "sqrt"
+    return OPTIMIZERS[section.name].lr_rule
 
 
 def scaled_lr(section: OptimizerSection, global_batch: int) -> float:
@@ -41,13 +37,14 @@ def scaled_weight_decay(section: OptimizerSection, global_batch: int) -> float:
 
 
 def adam_constants(section: OptimizerSection, global_batch: int) -> AdamConstants:
-    """Betas and epsilon; with ``betas_rule = "sqrt"`` as the square-root rule asks for k times the reference batch.
+    """Betas and epsilon; with ``betas_rule = "sqrt"`` as the square-root rule requires for k times the reference batch.
 
     1 - beta -> k (1 - beta) and eps -> eps / sqrt(k) (Malladi et al. 2022, arXiv:2205.10287, definition 5.1); a beta
     ends at 0.
     """
-    beta2 = section.beta2 if section.beta2 is not None else _BETA2.get(section.name, 0.999)
-    eps = section.eps if section.eps is not None else _EPS.get(section.name, 1e-8)
+    entry = OPTIMIZERS[section.name]
+    beta2 = entry.beta2 if section.beta2 is None else section.beta2
+    eps = entry.eps if section.eps is None else section.eps
     if section.betas_rule == "none":
         return AdamConstants(section.momentum, beta2, eps)
     ratio = global_batch / section.reference_batch
@@ -65,6 +62,6 @@ def scaled_ema_decay(regularization: RegularizationSection, section: OptimizerSe
     return decay ** (global_batch / section.reference_batch) if regularization.ema_rule == "power" else decay
 
 
-def _factor(rule: Literal["none", "linear", "sqrt"], section: OptimizerSection, global_batch: int) -> float:
+def _factor(rule: Rule, section: OptimizerSection, global_batch: int) -> float:
     ratio = global_batch / section.reference_batch
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[rule]

@@ -103,6 +103,22 @@ class Parameter(BaseModel):
 Space = dict[str, Parameter]
 
 
+def flatten_space(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The table ``[space]`` by dotted path.
+
+    A table that holds only names of forms is a parameter, any other is one more level of the path.
+    """
+    forms = {"log2", "int", "log", "float", "choice"}
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, dict) and value and not forms & value.keys():
+            flat.update(flatten_space(value, f"{path}."))
+        else:
+            flat[path] = value
+    return flat
+
+
 def grid_size(space: Space) -> int | None:
     """Number of points of the space; None where a parameter is continuous."""
     size = 1

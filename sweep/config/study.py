@@ -1,26 +1,22 @@
-"""A study: the question, the base configuration, the space, the objectives and the budget. Read from TOML."""
+"""A study: the question, the base configuration, the space, the objectives and the budget."""
 
 import itertools
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from sweep.config.errors import InputError, explain, unknown_name
+from sweep.config.errors import InputError, unknown_name
+from sweep.config.fields import Section
 from sweep.config.metrics import FORESEEABLE, objective_names
-from sweep.config.section import Section
-from sweep.config.space import Parameter, Space
-from sweep.config.trial_config import TrialConfig, build_config, config_keys, flatten, flatten_table, replace, rivals
+from sweep.config.space import Space, flatten_space
+from sweep.config.trial_config import TrialConfig, build_config, flatten, flatten_table, replace, rivals
 
 # A study's name is a folder, which may be copied to any system.
 WINDOWS_RESERVED_NAMES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
 )
-_MAX_FILE_BYTES = 100_000
-_MAX_DOTS = 100  # in one key, or in a line of prose
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -50,7 +46,7 @@ def _no_device(name: str) -> str:
 
 
 class StudySpec(Section):
-    """A validated study. Read one with :func:`load_study`."""
+    """A validated study. Read one with :func:`sweep.config.study_file.load_study`."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), AfterValidator(_no_device)]
     question: str = ""
@@ -91,7 +87,7 @@ class StudySpec(Section):
     @field_validator("space", mode="before")
     @classmethod
     def _flat_space(cls, space: Any) -> Any:
-        return _flatten_space(space) if isinstance(space, dict) else space
+        return flatten_space(space) if isinstance(space, dict) else space
 
     @model_validator(mode="after")
     def _pruner_can_judge(self) -> "StudySpec":
@@ -120,7 +116,7 @@ class StudySpec(Section):
         endless = [path for path, item in self.space.items() if is_of_batch(path) and item.grid_values is None]
         if endless or len(rest) == len(self.space):
             raise ValueError(
-                f"retune: it wants batch sizes that can be counted, not {', '.join(endless) or 'none'}; "
+                f"retune: it requires batch sizes that can be counted, not {', '.join(endless) or 'none'}; "
                 "sweep batch.micro or batch.accumulation over log2, int or choice"
             )
         return self
@@ -150,7 +146,7 @@ class StudySpec(Section):
         return self
 
     def _possible(self, values: dict[str, Any], where: str) -> TrialConfig:
-        # alone, so that an error names its key; or, where a key wants another that is swept, beside that one
+        # alone, so that an error names its key; or, where a key requires another that is swept, with that one
         try:
             return build_config(replace(self.base, values), where)
         except InputError as error:
@@ -184,91 +180,8 @@ def is_of_batch(path: str) -> bool:
     return path.startswith("batch.")
 
 
-_PLAIN_KEYS = StudySpec.model_fields.keys() - {"base", "space", "confirm"}
-
 # What may change between two invocations on the same records.
 CHANGEABLE = frozenset({"question", "trials", "timeout", "trial_timeout", "stall_timeout", "confirm"})
-
-
-def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> StudySpec:
-    """The study in the TOML file ``path``, with ``changes`` (dotted keys of the study or its base) over it.
-
-    Raises:
-        InputError: naming the file, the key, the value, the rule and the remedy.
-    """
-    path = Path(path)
-    try:
-        return build_study(read_toml(path), str(path), changes)
-    except RecursionError:
-        raise InputError(
-            f"{path}: its tables or lists lie too deep in one another; a study wants three levels."
-        ) from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The table in a user's file of at most a page or two.
-
-    Raises:
-        InputError: it cannot be read, is too large, or no TOML.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
-    if len(content) > _MAX_FILE_BYTES:
-        raise InputError(f"{path}: larger than {_MAX_FILE_BYTES} bytes; it should be a page of text.")
-    try:
-        text = content.decode("utf-8-sig")
-        # Python's parser takes minutes for a key of thousands of parts
-        if max(part.count(".") for part in re.split("[=\n]", text)) > _MAX_DOTS:
-            raise RecursionError
-        return tomllib.loads(text)
-    except ValueError as error:  # also bytes that are no text, and numbers of thousands of digits
-        raise InputError(f"{path}: not valid TOML: {error}.") from None
-
-
-def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | None = None) -> StudySpec:
-    """A study from a parsed table; errors as :func:`load_study`."""
-    for key in ("base", "space"):
-        if not isinstance(table.get(key, {}), dict):
-            raise InputError(f"{where}: {key}: give a table: {{ key = value }}")
-    table = apply_changes(table, changes or {})
-    try:
-        return StudySpec.model_validate(table)
-    except ValidationError as error:
-        raise InputError(explain(error, where, _known_keys())) from None
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _known_keys() -> set[str]:
-    confirm = (f"confirm.{key}" for key in Confirm.model_fields)
-    return {*StudySpec.model_fields, *confirm, *config_keys()}
-
-
-def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """``--set`` pairs over a study's table: a key of the study changes it, any other the base configuration.
-
-    A key of the base that the space sweeps is fixed: it leaves the space.
-    """
-    table = dict(table)
-    base, space = flatten_table(table.get("base", {})), _flatten_space(table.get("space", {}))
-    for path, value in changes.items():
-        head, _, rest = path.partition(".")
-        if rest and head in _PLAIN_KEYS:
-            raise InputError(f"--set {path}: {head} is one value of the study; write --set {head}=VALUE.")
-        if head == "space":
-            raise InputError(
-                f"--set {path}: the space is changed in the study file; --set KEY=VALUE fixes a swept key."
-            )
-        if head in StudySpec.model_fields and head != "base":
-            table[head] = {**table.get(head, {}), rest: value} if rest else value
-            continue
-        base = replace(base, {path: value})
-        for fixed in (path, *rivals(path)):
-            space.pop(fixed, None)
-    return table | {"base": base, "space": space}
 
 
 def differences(old: StudySpec, new: StudySpec) -> list[str]:
@@ -286,28 +199,3 @@ def _identity(spec: StudySpec) -> dict[str, Any]:
     flat = {key: value for key, value in table.items() if key not in {"base", "space"}}
     flat |= {f"base.{key}": value for key, value in table["base"].items()}
     return flat | {f"space.{key}": value for key, value in table["space"].items()}
-
-
-def _flatten_space(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    # a table that holds only names of forms is a parameter, any other is one more level of the path
-    forms = {"log2", "int", "log", "float", "choice"}
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, dict) and value and not forms & value.keys():
-            flat.update(_flatten_space(value, f"{path}."))
-        else:
-            flat[path] = value
-    return flat
-
-
-__all__ = [
-    "CHANGEABLE",
-    "Confirm",
-    "Parameter",
-    "StudySpec",
-    "apply_changes",
-    "build_study",
-    "differences",
-    "load_study",
-]

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
+from sweep.config.datasets import DataFacts
 from sweep.config.errors import InputError, unknown_name
 from sweep.config.trial_config import TrialConfig
-from sweep.probing.data_facts import DataFacts, data_facts
 from sweep.probing.fake_step import Trace, is_ready, trace_step
 from sweep.probing.scratch_memory import COEFFICIENTS, Coefficients, scratch_bytes
 from sweep.training.data.data_checks import check_precision
+from sweep.training.data.table import find_facts
 
 _LABEL_BYTES = 8
 
@@ -49,7 +50,7 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryE
     if device_type not in COEFFICIENTS:
         raise InputError(unknown_name("device type", device_type, COEFFICIENTS))
     check_precision(config.precision, device_type)
-    facts = data_facts(config.data)
+    facts = find_facts(config.data)
     found = at_peak(trace_step(config, facts, device_type), COEFFICIENTS[device_type])
     if device_type == "cpu":
         return found

@@ -9,19 +9,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sweep.config.data_sections import BatchSection, BudgetSection
+from sweep.config.datasets import DataFacts, ImageShape
 from sweep.config.errors import InputError
-from sweep.config.trial_config import BatchSection, BudgetSection, TrialConfig
+from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.probing.data_facts import DataFacts
 from sweep.probing.memory_tracker import Moment, StepTracker, fake_tensors, frozen_as_buffers, zero_values
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import cut_windows
-from sweep.training.models.image_shape import ImageShape
+from sweep.training.models.norms import has_batch_statistics
 from sweep.training.models.table import build_model
 from sweep.training.recipe.optimizers import build_optimizer
 from sweep.training.recipe.precision import arrange_model, make_precision
 from sweep.training.steps.batch_schedule import BatchSchedule
-from sweep.training.steps.step import Normalise, Step, set_lr
+from sweep.training.steps.step import Normalize, Step, set_lr
 from sweep.training.world import World
 
 _CPU = torch.device("cpu")  # of all fake tensors: those of a GPU cannot go backward without one
@@ -119,14 +120,14 @@ def _make_step(config: TrialConfig, shape: ImageShape) -> Step:
     frozen_as_buffers(model)
     levels = torch.ones(shape.channels, 1, 1, dtype=precision.weights)
     return Step(
-        model,
-        model,
-        build_optimizer(config, model),
-        Normalise(levels, levels, section.channels_last),
-        precision,
-        config.regularization,
-        World(0, config.distributed.world_size),
-        _noise_meter(config, model),
+        forward=model,
+        model=model,
+        optimizer=build_optimizer(config, model),
+        normalize=Normalize(levels, levels, section.channels_last),
+        precision=precision,
+        regularization=config.regularization,
+        world=World(0, config.distributed.world_size),
+        noise=_noise_meter(config, model),
     )
 
 
@@ -134,7 +135,7 @@ def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:
     if not config.diagnostics.noise_scale and config.batch.schedule != "noise_scale":
         return None
     meter = NoiseMeter(model.parameters(), model.buffers())
-    meter.forget()  # as after the first steps: the next one is not measured by halves
+    meter.reset()  # as after the first steps: the next one is not measured by halves
     return meter
 
 
@@ -172,8 +173,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _sizes(model: nn.Module, sizes: MicroSizes) -> tuple[int, ...]:
-    has_statistics = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-    return sizes.with_statistics if has_statistics else sizes.plain
+    return sizes.with_statistics if has_batch_statistics(model) else sizes.plain
 
 
 def _batches(

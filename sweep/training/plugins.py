@@ -3,15 +3,15 @@
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
-from sweep.config import names
+from sweep.config.datasets import DATASETS, DatasetEntry
 from sweep.config.errors import InputError
-from sweep.training.data.table import DATASETS
-from sweep.training.models.table import MODELS
+from sweep.config.models import MODELS, ModelEntry
 
 
 def load_plugin(path: str) -> None:
-    """Executes the user's Python file, which adds functions to ``MODELS`` or ``DATASETS``; loading twice does nothing.
+    """Executes the user's Python file, which adds entries to ``MODELS`` or ``DATASETS``; loading twice does nothing.
 
     It must run before a configuration that uses the new names is validated.
 
@@ -33,8 +33,17 @@ def load_plugin(path: str) -> None:
     except Exception as error:
         del sys.modules[module_name]
         raise InputError(f"plug-in {path}: {_place(error, file)}{type(error).__name__}: {error}") from error
-    names.MODELS.update(MODELS)
-    names.DATASETS.update(DATASETS)
+    _wrap_functions()
+
+
+def _wrap_functions() -> None:
+    # a plug-in may assign a function alone
+    models: dict[str, Any] = MODELS
+    datasets: dict[str, Any] = DATASETS
+    MODELS.update({name: ModelEntry(build=item) for name, item in models.items() if not isinstance(item, ModelEntry)})
+    DATASETS.update(
+        {name: DatasetEntry(load=item) for name, item in datasets.items() if not isinstance(item, DatasetEntry)}
+    )
 
 
 def _place(error: Exception, file: Path) -> str:

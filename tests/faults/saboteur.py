@@ -13,8 +13,8 @@ import torch
 from storm_processes import trial_of
 from torch import nn
 
-from sweep.training.models.image_shape import ImageShape
-from sweep.training.models.table import MODELS
+from sweep.config.datasets import ImageShape
+from sweep.config.models import MODELS, ModelEntry
 
 _MAX_STEPS = 12  # of the few that an attempt has
 
@@ -63,4 +63,4 @@ def sabotaged(_section: Any, shape: ImageShape) -> nn.Module:
     return Sabotaged(shape.channels * shape.side**2, shape.num_classes)
 
 
-MODELS["sabotaged"] = sabotaged
+MODELS["sabotaged"] = ModelEntry(build=sabotaged)

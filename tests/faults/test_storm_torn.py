@@ -18,7 +18,7 @@ from sweep.records.frames.frames import load_frames
 from sweep.records.frames.frameset import Frames
 from sweep.records.probe_records import PROBES_FILE, ProbeRecord, open_book
 from sweep.records.store.store import Store, StoreError, open_store
-from sweep.search.forecast.prober import shared_book
+from sweep.search.forecast.prober import open_shared_book
 from sweep.training.checkpoints.checkpoint import CheckpointFolder
 from tests.checkpoint_storm import Part
 
@@ -171,7 +171,7 @@ def test_torn_probes_are_whole_or_forgotten(tmp_path: Path, tally: Tally) -> Non
         tally.count("torn files: probes")
         found: list[Any] = []
         try:
-            with shared_book(tmp_path) as shared:
+            with open_shared_book(tmp_path) as shared:
                 found = [] if shared is None else shared.of_device("cpu")
         except StoreError:
             found = []

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sweep.config.trial_config import DataSection, ModelSection
+from sweep.config.data_sections import DataSection
+from sweep.config.datasets import DATASETS, DatasetEntry, ImageShape
+from sweep.config.models import MODELS, ModelEntry
+from sweep.config.recipe_sections import ModelSection
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
-from sweep.training.data.table import DATASETS
-from sweep.training.models.image_shape import ImageShape
-from sweep.training.models.table import MODELS
 
 _FAR_BYTES = 2**44
 
@@ -48,5 +48,5 @@ def stray(_section: ModelSection, shape: ImageShape) -> nn.Module:
     return Stray(shape)
 
 
-DATASETS["wrong_labels"] = wrong_labels
-MODELS["stray"] = stray
+DATASETS["wrong_labels"] = DatasetEntry(load=wrong_labels)
+MODELS["stray"] = ModelEntry(build=stray)

@@ -8,7 +8,7 @@ import torch
 from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import synchronizer
-from sweep.training.steps.setup import prepare
+from sweep.training.steps.setup import prepare_training
 from sweep.training.steps.step import set_lr
 
 pytestmark = [
@@ -22,20 +22,20 @@ DEVICE = torch.device("cuda", 0)
 @pytest.mark.parametrize("micro", [8, 512])  # bound by what the host launches, and by the device
 def test_a_window_is_as_long_as_the_devices_events_say(micro: int) -> None:
     values = {"model.name": "resnet18", "data.name": "synthetic", "data.subset": 4096, "batch.micro": micro}
-    work = prepare(build_config(values, "test"), DEVICE)
-    set_lr(work.step.optimizer, 0.0)
+    setup = prepare_training(build_config(values, "test"), DEVICE)
+    set_lr(setup.step.optimizer, 0.0)
     ledger = Ledger()
     ledger.synchronize = synchronizer(DEVICE)
     begin, end = (CUDA.Event(enable_timing=True) for _ in range(2))
 
     def take(num_steps: int) -> int:
-        windows = work.course.windows_of_epoch(micro)
+        windows = setup.planner.windows_of_epoch(micro)
         samples = 0
         for index in range(num_steps):
             if index % len(windows) == 0:
-                work.feeder.begin_epoch(index // len(windows), windows)
+                setup.feeder.begin_epoch(index // len(windows), windows)
             window = windows[index % len(windows)]
-            work.step(ledger.waiting(work.feeder.micro_batches(window)), window.samples)
+            setup.step(ledger.waiting(setup.feeder.micro_batches(window)), window.samples)
             samples += window.samples
         return samples
 

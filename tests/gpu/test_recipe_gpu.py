@@ -54,12 +54,12 @@ def test_graphs_train_the_same(settings: dict[str, object]) -> None:
 
 
 def test_graphs_draw_new_random_numbers_at_each_step() -> None:
-    work = prepare_training(task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config, CUDA)
-    warm_up_trial(work, TrialState().ledger)
-    set_lr(work.step.optimizer, 0.0)
-    (window, *_) = work.course.windows_of_epoch(64)
-    work.feeder.begin_epoch(0, (window,))
-    seen = {work.step(work.feeder.micro_batches(window), window.samples).item() for _ in range(4)}
+    setup = prepare_training(task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config, CUDA)
+    warm_up_trial(setup, TrialState().ledger)
+    set_lr(setup.step.optimizer, 0.0)
+    (window, *_) = setup.planner.windows_of_epoch(64)
+    setup.feeder.begin_epoch(0, (window,))
+    seen = {setup.step(setup.feeder.micro_batches(window), window.samples).item() for _ in range(4)}
     assert len(seen) == 4
 
 

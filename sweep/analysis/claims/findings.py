@@ -1,4 +1,4 @@
-"""The findings: what is commonly said about batch sizes, tested on the user's own records."""
+"""The findings: what is commonly claimed about batch sizes, tested on a study's own records."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,19 +6,28 @@ from typing import Any
 import numpy as np
 
 from sweep.analysis.claims import accumulation, accuracy, learning, learning_rates, step_costs
-from sweep.analysis.claims.claim import Claim
-from sweep.analysis.comparable_trials import Records, select_comparable
-from sweep.analysis.statistics.estimates import SIGNIFICANT, Verdict, assess_region, confidence_interval, correct_holm
+from sweep.analysis.claims.claim import Claim, Measurement
+from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
+from sweep.analysis.statistics.estimates import (
+    SIGNIFICANT,
+    Verdict,
+    assess_region,
+    confidence_interval,
+    correct_holm,
+)  # fmt: skip
+from sweep.records.frames.frameset import FrameSet
+
+CLAIMS = (*learning_rates.CLAIMS, *accuracy.CLAIMS, *accumulation.CLAIMS, *step_costs.CLAIMS, *learning.CLAIMS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One claim and what the records say of it.
+    """One claim and what the records show of it.
 
     ``effect`` with its 95 % interval is in ``unit`` (a metric's unit, "ratio", "exponent", "fraction/doubling"); NaN
-    where there is too little. ``n`` counts what the interval rests on, as ``detail`` says: pairs, batch sizes or
+    where there is too little. ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
     trials. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the verdict
-    is undecided unless it is at most 0.05. ``settle`` says what would settle the claim ("" where it is settled),
+    is undecided unless it is at most 0.05. ``settle`` is what would settle the claim ("" where it is settled),
     ``published`` what others measured.
     """
 
@@ -32,45 +41,43 @@ class Finding:
     verdict: Verdict
     settle: str
     published: str
-    detail: str = ""
-    p: float = 1.0
+    detail: str
+    p: float
 
 
-def evaluate_claims(records: Records) -> list[Finding]:
-    """Every claim in a fixed order; what the records do not tell is undecided, with what would settle it."""
-    ground = select_comparable(records)
-    claims = [
-        *learning_rates.claims(ground),
-        *accuracy.claims(ground),
-        *accumulation.claims(ground),
-        *step_costs.claims(ground),
-        *learning.claims(ground, records.evaluations),
+def evaluate_claims(frames: FrameSet) -> list[Finding]:
+    """Every claim in a fixed order; what the records do not show is undecided, with what would settle it."""
+    records = select_comparable(frames)
+    measured = [claim.measure(records) for claim in CLAIMS]
+    assessed = [
+        assess_region(measurement.estimate, measurement.region or claim.region)
+        for claim, measurement in zip(CLAIMS, measured, strict=True)
     ]
-    leanings = [assess_region(claim.estimate, claim.region) for claim in claims]
-    tested = [claim.estimate.degrees > 0 for claim in claims]
-    corrected = np.ones(len(claims))
-    corrected[tested] = correct_holm([p for (_, p), is_tested in zip(leanings, tested, strict=True) if is_tested])
-    return [
-        _finding(claim, verdict, float(p)) for claim, (verdict, _), p in zip(claims, leanings, corrected, strict=True)
+    tested = np.array([measurement.estimate.degrees > 0 for measurement in measured])
+    p_values = np.array([p for _, p in assessed])
+    corrected = np.ones(len(CLAIMS))
+    corrected[tested] = correct_holm(p_values[tested])
+    verdicts: list[Verdict] = [
+        verdict if p <= SIGNIFICANT else "undecided" for (verdict, _), p in zip(assessed, corrected, strict=True)
     ]
+    return [_finding(records, *each) for each in zip(CLAIMS, measured, verdicts, corrected.tolist(), strict=True)]
 
 
-def _finding(claim: Claim, leaning: Verdict, p: float) -> Finding:
-    effect, low, high = confidence_interval(claim.estimate)
-    verdict: Verdict = leaning if p <= SIGNIFICANT else "undecided"
+def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, verdict: Verdict, p: float) -> Finding:
+    effect, low, high = confidence_interval(measurement.estimate)
     return Finding(
-        claim.name,
-        claim.statement,
-        effect,
-        low,
-        high,
-        claim.unit,
-        claim.estimate.n,
-        verdict,
-        claim.settle if verdict == "undecided" else "",
-        claim.published,
-        claim.detail,
-        p,
+        name=claim.name,
+        statement=claim.statement,
+        effect=effect,
+        low=low,
+        high=high,
+        unit=claim.unit,
+        n=measurement.estimate.n,
+        verdict=verdict,
+        settle=claim.settle(records) if verdict == "undecided" else "",
+        published=claim.published,
+        detail=measurement.detail,
+        p=p,
     )
 
 

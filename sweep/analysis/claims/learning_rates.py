@@ -1,96 +1,72 @@
-"""Claims about the learning rate: how the best one follows the batch, and warm-up."""
+"""Claims about the learning rate: how the best one follows the batch, and warmup."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sweep.analysis.answer.commands import run_more, sweep_both
-from sweep.analysis.batch_curve import ACCURACY, build_batch_curve
-from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.pairs import seed_pairs
-from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, mean_estimate
-from sweep.analysis.statistics.frame_columns import format_count, read_numbers, read_text
+from sweep.analysis.batch_curve import fit_batch_curve
+from sweep.analysis.claims.claim import Claim, Measurement, extend_space
+from sweep.analysis.claims.pairs import compare_accuracies
+from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
+from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.config.recipe_sections import OptimizerSection
 from sweep.config.scaling import lr_rule
 
 _MIN_TRIALS = 12
 _WARMUP_FROM = 8  # times the reference batch
+_RULE_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
-def claims(ground: ComparableTrials) -> list[Claim]:
-    """The linear rule, the square-root rule, warm-up."""
-    names = read_text(ground.frame, "config.optimizer.name")
-    with_linear = [name for name in set(names.tolist()) if _power_of(str(name), "auto") == 1.0]
-    linear = np.asarray(np.isin(names.astype(str), with_linear), dtype=np.bool_)
-    return [
-        _rule(
-            ground, linear, "lr_rule_linear",
-            "With SGD the best learning rate grows linearly with the global batch: by its power 0.75 to 1.25.",
-            Region(0.75, 1.25),
-            "Goyal et al. 2017, ResNet-50, error at 8k: linear with warm-up 23.74 +- 0.09 %, square root 26.22 %, "
-            "unscaled 41.67 %; holds to 8k. Shallue et al. 2018: no rule holds across workloads.",
-        ),
-        _rule(
-            ground, ~linear, "lr_rule_sqrt",
-            "With Adam and its kin the best learning rate grows with the square root of the global batch: by its power "
-            "0.25 to 0.75.",
-            Region(0.25, 0.75),
-            "Malladi et al. 2022, betas and epsilon scaled too; McCandlish et al. 2018 measured powers between 0.5 and "
-            "1.",
-        ),
-        warmup_is_needed(ground),
-    ]  # fmt: skip
-
-
-def _rule(ground: ComparableTrials, chosen: Mask, name: str, statement: str, region: Region, published: str) -> Claim:
-    batches, rates = read_numbers(ground.frame, "global_batch_size"), effective_rates(ground)
-    accuracies = ground.belief(ACCURACY).estimates
+def _measure_rate_power(records: ComparableTrials, power: float) -> Measurement:
+    batches, rates = read_numbers(records.frame, "global_batch_size"), scaled_learning_rates(records)
+    accuracies, chosen = records.posterior(ACCURACY).estimates, _follows(records, power)
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
-    estimate = rate_power(batches[good], rates[good], accuracies[good])
-    spec = ground.spec
-    detail = ""
-    if estimate.n:
-        detail = (
-            f"{estimate.n} configurations, the better half at each of {len(np.unique(batches[good]))} global batches; "
-        )
-        detail += _break(ground, chosen, region)
-    return Claim(
-        name,
-        statement,
-        region,
-        "exponent",
-        published,
-        run_more(ground.called, 3 * spec.trials if spec and chosen.any() else 60)
-        if {"optimizer.lr"} <= set(ground.swept)
-        else sweep_both(ground.called, "optimizer.lr", "log = [0.001, 1.0]"),
-        estimate,
-        detail,
-    )
+    estimate = fit_rate_power(batches[good], rates[good], accuracies[good])
+    if not estimate.n:
+        return Measurement(estimate)
+    num = len(np.unique(batches[good]))
+    detail = f"{estimate.n} configurations, the better half at each of {num} effective batch sizes; "
+    return Measurement(estimate, detail + _describe_break(records, chosen, power))
 
 
-def effective_rates(ground: ComparableTrials) -> Values:
+def _settle_rate_power(records: ComparableTrials, power: float) -> str:
+    if "optimizer.lr" not in records.swept:
+        return records.commands.extend_space("optimizer.lr", "log = [0.001, 1.0]")
+    return records.commands.run_more(3 * records.spec.trials if records.spec and _follows(records, power).any() else 60)
+
+
+def _follows(records: ComparableTrials, power: float) -> Mask:
+    # configurations whose optimizer is said to follow this power; what has no rule counts to the square root
+    names = read_text(records.frame, "config.optimizer.name").tolist()
+    is_linear = {name: _rule_power(name, "auto") == 1.0 for name in set(names)}
+    return np.array([is_linear[name] == (power == 1.0) for name in names], dtype=np.bool_)
+
+
+def scaled_learning_rates(records: ComparableTrials) -> Values:
     """The highest learning rate of each configuration with its scaling rule applied; shape ``[configurations]``."""
-    frame = ground.frame
+    frame = records.frame
     ratio = read_numbers(frame, "global_batch_size") / read_numbers(frame, "config.optimizer.reference_batch")
     names, rules = read_text(frame, "config.optimizer.name"), read_text(frame, "config.optimizer.lr_rule")
-    powers = {pair: _power_of(*pair) for pair in set(zip(names.tolist(), rules.tolist(), strict=True))}
-    power = np.array([powers[pair] for pair in zip(names.tolist(), rules.tolist(), strict=True)], dtype=np.float64)
+    pairs = list(zip(names.tolist(), rules.tolist(), strict=True))
+    powers = {pair: _rule_power(*pair) for pair in set(pairs)}
+    power = np.array([powers[pair] for pair in pairs], dtype=np.float64)
     return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
 
 
-def _power_of(name: str, rule: str) -> float:
-    values: dict[str, Any] = {"name": name or "momentum", "lr_rule": rule or "none"}  # of a plug-in, maybe
-    section = OptimizerSection.model_construct(**values)
-    return {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[lr_rule(section)]
+def _rule_power(name: str, rule: str) -> float:
+    values: dict[str, Any] = {"name": name or "momentum", "lr_rule": rule or "none"}
+    # not validated: a plug-in's optimizer may be unknown here
+    return _RULE_POWERS[lr_rule(OptimizerSection.model_construct(**values))]
 
 
-def rate_power(batches: Values, rates: Values, accuracies: Values) -> Estimate:
+def fit_rate_power(batches: Values, rates: Values, accuracies: Values) -> Estimate:
     """The power p of best rate ~ batch^p from a quadratic surface of accuracy over log rate and log batch.
 
     At a given batch the surface peaks at log rate = -(b + d log batch) / (2 c), so that p = -d / (2 c); its error by
-    the delta method. Too little when there is no clear peak. All of shape ``[n]``.
+    the delta method. No estimate where there is no clear peak. All of shape ``[n]``.
     """
     n = len(accuracies)
     if n < _MIN_TRIALS or len(np.unique(batches)) < 3 or len(np.unique(rates)) < 4:
@@ -119,36 +95,59 @@ def _upper_half(batches: Values, accuracies: Values) -> Mask:
     return good
 
 
-def _break(ground: ComparableTrials, chosen: Mask, region: Region) -> str:
-    # from which batch on the best rate stays behind the rule by a factor of two, the rule drawn from the smallest batch
-    best, rates = build_batch_curve(ground, chosen, at_least=3), effective_rates(ground)
-    if len(best.batches) < 3:
-        return "too few batches to say where it breaks"
-    power = (region.low + region.high) / 2
-    behind = rates[best.rows] / rates[best.rows[0]] < 0.5 * (best.batches / best.batches[0]) ** power
-    if not behind[-1]:
-        return f"it holds up to a global batch of {int(best.batches[-1])}"
-    holds = np.flatnonzero(~behind)[-1]
-    return f"it breaks beyond a global batch of {int(best.batches[holds])}"
+def _describe_break(records: ComparableTrials, chosen: Mask, power: float) -> str:
+    # from which batch on the best rate is below the rule by a factor of two, the rule drawn from the smallest batch
+    curve = fit_batch_curve(records, chosen, at_least=3)
+    if len(curve.batches) < 3:
+        return "too few batches to tell where it breaks"
+    rates = scaled_learning_rates(records)[curve.rows]
+    is_below = rates / rates[0] < 0.5 * (curve.batches / curve.batches[0]) ** power
+    if not is_below[-1]:
+        return f"it holds up to an effective batch size of {int(curve.batches[-1])}"
+    holds = np.flatnonzero(~is_below)[-1]
+    return f"it breaks beyond an effective batch size of {int(curve.batches[holds])}"
 
 
-def warmup_is_needed(ground: ComparableTrials) -> Claim:
-    """Accuracy with warm-up less that without, in pairs of equal seed, from 8 times the reference batch on."""
-    trials = ground.done
+def _measure_warmup(records: ComparableTrials) -> Measurement:
+    # in pairs of equal seed, from 8 times the reference batch on
+    trials = records.done
     times = read_numbers(trials, "global_batch_size") / read_numbers(trials, "config.optimizer.reference_batch")
-    large = trials[np.asarray(times >= _WARMUP_FROM, dtype=np.bool_)]
-    side = np.asarray(read_numbers(large, "config.schedule.warmup") > 0, dtype=np.bool_)
-    pairs = seed_pairs(large, ("schedule.warmup", "schedule.warmup_unit"), side)
-    accuracies = read_numbers(large, ACCURACY)
-    estimate = mean_estimate(accuracies[pairs.first] - accuracies[pairs.second])
-    return Claim(
-        "warmup_needed",
-        "From 8 times the reference batch on, warm-up gains half a point of accuracy or more.",
-        Region(0.005, np.inf),
-        "fraction",
-        "Goyal et al. 2017, ResNet-50, error at 8k: no warm-up 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, gradual "
-        "23.74 +- 0.09 %.",
-        sweep_both(ground.called, "schedule.warmup", "choice = [0.0, 0.1]"),
-        estimate,
-        f"{format_count(estimate.n, 'pair')} of equal settings and seed" if estimate.n else "",
-    )
+    large = trials[times >= _WARMUP_FROM]
+    side = read_numbers(large, "config.schedule.warmup") > 0
+    return compare_accuracies(large, ("schedule.warmup", "schedule.warmup_unit"), side)
+
+
+CLAIMS = (
+    Claim(
+        name="lr_rule_linear",
+        statement="With SGD the best learning rate grows linearly with the effective batch size: by its power 0.75 to "
+        "1.25.",
+        region=Region(0.75, 1.25),
+        unit="exponent",
+        published="Goyal et al. 2017, ResNet-50, error at 8k: linear with warmup 23.74 +- 0.09 %, square root 26.22 %, "
+        "unscaled 41.67 %; holds to 8k. Shallue et al. 2018: no rule holds across workloads.",
+        measure=partial(_measure_rate_power, power=1.0),
+        settle=partial(_settle_rate_power, power=1.0),
+    ),
+    Claim(
+        name="lr_rule_sqrt",
+        statement="With Adam and its variants the best learning rate grows with the square root of the effective batch "
+        "size: by its power 0.25 to 0.75.",
+        region=Region(0.25, 0.75),
+        unit="exponent",
+        published="Malladi et al. 2022, betas and epsilon scaled too; McCandlish et al. 2018 measured powers between "
+        "0.5 and 1.",
+        measure=partial(_measure_rate_power, power=0.5),
+        settle=partial(_settle_rate_power, power=0.5),
+    ),
+    Claim(
+        name="warmup_needed",
+        statement="From 8 times the reference batch on, warmup gains half a point of accuracy or more.",
+        region=Region(0.005, np.inf),
+        unit="fraction",
+        published="Goyal et al. 2017, ResNet-50, error at 8k: no warmup 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, "
+        "gradual 23.74 +- 0.09 %.",
+        measure=_measure_warmup,
+        settle=extend_space("schedule.warmup", "choice = [0.0, 0.1]"),
+    ),
+)

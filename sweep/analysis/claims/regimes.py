@@ -1,24 +1,24 @@
 """Steps to a target against the batch: perfect scaling, diminishing returns, floor."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.curve_fitting import fit_curve
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.estimates import fit_curve
 from sweep.analysis.statistics.frame_columns import read_numbers
-from sweep.analysis.statistics.intervals import CONFIDENCE
+from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG
-from sweep.analysis.statistics.student import t_quantile
 
 _MIN_BATCHES = 4
 # Fits that miss by more (root mean square of the logarithm) are not of this law.
 _MAX_MISFIT = 0.25
 
 
-class Regimes(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Regimes:
     """S = S_min (1 + B_crit / B): (S / S_min - 1)(E / E_min - 1) = 1 solved for S, with E = S B and B_crit =
     E_min / S_min (McCandlish et al. 2018, arXiv:1812.06162). ``log_error`` is the standard error of log B_crit.
     """
@@ -56,15 +56,21 @@ def fit_regimes(batches: Values, steps: Values) -> Regimes | None:
     if misfit > _MAX_MISFIT:
         return None
     fewest, critical = LOG.backward(np.array([log_steps, log_critical])).tolist()
-    return Regimes(fewest, fewest * critical, critical, float(errors[1]), len(x) - 2, misfit)
+    return Regimes(
+        min_steps=fewest,
+        min_samples=fewest * critical,
+        critical_batch=critical,
+        log_error=float(errors[1]),
+        degrees=len(x) - 2,
+        misfit=misfit,
+    )
 
 
-def fewest_steps(
-    ground: ComparableTrials, evaluations: pd.DataFrame | None, chosen: Mask
-) -> tuple[Values, Values, float]:
-    """For each global batch the fewest steps to one accuracy among the trials ``chosen`` (shape ``[done]``), and that
-    accuracy: what each trial was to reach where it had a target, otherwise the highest that every batch reached."""
-    trials = ground.done[chosen]
+def fewest_steps(records: ComparableTrials, chosen: Mask) -> tuple[Values, Values, float]:
+    """For each effective batch size the fewest steps to one accuracy among the trials ``chosen`` (shape ``[done]``),
+    both of shape ``[b]``, and that accuracy: what each trial was to reach where it had a target, otherwise the highest
+    that every batch reached."""
+    trials, evaluations = records.done[chosen], records.frames.evaluations
     batches, measured = read_numbers(trials, "global_batch_size"), read_numbers(trials, "steps_to_target")
     targets = read_numbers(trials, "config.budget.target_accuracy")
     if np.isfinite(measured).any():
@@ -72,29 +78,19 @@ def fewest_steps(
         return *_fewest(batches, np.where(targets == target, measured, np.nan)), target
     if evaluations is None or not len(evaluations) or not len(trials):
         return np.zeros(0), np.zeros(0), np.nan
-    target = _common_target(batches, read_numbers(trials, "val_accuracy"))
+    # NaN where no accuracy is on record, which no evaluation reaches
+    target = float(pd.Series(read_numbers(trials, "val_accuracy")).groupby(batches).max().min())
     return *_fewest(batches, _first_steps(trials, evaluations, target)), target
 
 
 def _fewest(batches: Values, steps: Values) -> tuple[Values, Values]:
-    known = np.isfinite(steps)
-    names, members = np.unique(batches[known], return_inverse=True)
-    fewest = np.full(len(names), np.inf)
-    np.minimum.at(fewest, members, steps[known])
-    return names, fewest
-
-
-def _common_target(batches: Values, accuracies: Values) -> float:
-    known = np.isfinite(accuracies)
-    names, members = np.unique(batches[known], return_inverse=True)
-    best = np.full(len(names), -np.inf)
-    np.maximum.at(best, members, accuracies[known])
-    return float(best.min()) if len(best) else np.nan
+    fewest = pd.Series(steps).groupby(batches).min().dropna()
+    return fewest.index.to_numpy(dtype=np.float64), fewest.to_numpy()
 
 
 def _first_steps(trials: pd.DataFrame, evaluations: pd.DataFrame, target: float) -> Values:
     # the first evaluation that reached the target, by trial
     reached = evaluations.loc[read_numbers(evaluations, "val_accuracy") >= target - 1e-9, ["study", "number", "step"]]
     first = reached.groupby(["study", "number"], sort=False)["step"].min()
-    wanted = pd.MultiIndex.from_arrays([trials["study"], trials["number"]])
-    return np.asarray(first.reindex(wanted).to_numpy(dtype=np.float64, na_value=np.nan))
+    keys = pd.MultiIndex.from_arrays([trials["study"], trials["number"]])
+    return np.asarray(first.reindex(keys).to_numpy(dtype=np.float64, na_value=np.nan))

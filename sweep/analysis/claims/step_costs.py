@@ -1,93 +1,42 @@
 """Claims about what a step costs: the micro batch, mixed precision, checkpointing."""
 
-import numpy as np
-import pandas as pd
+from collections.abc import Iterator
+from functools import partial
 
-from sweep.analysis.answer.commands import sweep_both
-from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.curve_fitting import fit_curve
-from sweep.analysis.claims.pairs import cost_pairs
+import numpy as np
+
+from sweep.analysis.claims.claim import Claim, Measurement, extend_space
+from sweep.analysis.claims.pairs import MICRO_KEYS, compare_costs
 from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, log_ratio, mean_estimate, slope_estimate
-from sweep.analysis.statistics.frame_columns import format_count, read_numbers, read_text
+from sweep.analysis.statistics.estimates import (
+    NOTHING,
+    Estimate,
+    Region,
+    fit_curve,
+    log_ratio,
+    mean_estimate,
+    slope_estimate,
+)  # fmt: skip
+from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.posterior import equal_cost_groups
 
-_MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 
-
-def claims(ground: ComparableTrials) -> list[Claim]:
-    """Memory linear in the micro batch, larger is faster, mixed precision twice, checkpointing."""
-    trials = ground.done
-    half = np.isin(read_text(trials, "config.precision.dtype"), ["bf16", "fp16"])
-    full = read_text(trials, "config.precision.dtype") == "fp32"
-    precision = trials[half | full]
-    is_half = np.asarray(half[half | full], dtype=np.bool_)
-    checkpointed = np.asarray(read_text(trials, "config.precision.checkpointing") == True, dtype=np.bool_)  # noqa: E712
-    return [
-        memory_is_linear(ground),
-        larger_is_faster(ground),
-        _ratio_claim(
-            precision, is_half, ("precision.dtype",), "train_seconds", name="mixed_precision_time",
-            statement="Mixed precision trains 1.3 to 2 times as fast: its time is 0.5 to 0.77 of full precision's.",
-            region=Region(0.5, 1 / 1.3), published="No table; 1.3 to 2 times is the usual claim.",
-            settle=_other_precision(ground),
-        ),
-        _ratio_claim(
-            precision, is_half, ("precision.dtype",), "peak_memory_bytes", name="mixed_precision_memory",
-            statement="Mixed precision halves memory: 0.4 to 0.6 of full precision's.",
-            region=Region(0.4, 0.6),
-            published="Weights, gradients and optimizer state stay in full precision under autocast; only activations "
-            "shrink.",
-            settle=_other_precision(ground),
-        ),
-        _ratio_claim(
-            trials, checkpointed, ("precision.checkpointing",), "train_seconds", name="checkpointing_time",
-            statement="Activation checkpointing costs about 30 % time: 1.2 to 1.4 times.",
-            region=Region(1.2, 1.4), published="Chen et al. 2016: one more forward pass, about 30 %.",
-            settle=_checkpointed(ground),
-        ),
-        _ratio_claim(
-            trials, checkpointed, ("precision.checkpointing",), "peak_memory_bytes",
-            name="checkpointing_memory",
-            statement="Activation checkpointing saves memory.",
-            region=Region(0.0, 1.0), published="Chen et al. 2016: activations of n layers in the space of sqrt(n).",
-            settle=_checkpointed(ground),
-        ),
-    ]  # fmt: skip
-
-
-def memory_is_linear(ground: ComparableTrials) -> Claim:
-    """The power p of memory = constant + slope * micro^p, fitted where one cost setting has four sizes or more."""
-    trials = ground.done
+def _measure_memory_power(records: ComparableTrials) -> Measurement:
+    # the power p of memory = constant + slope * micro^p, fitted where one setting has four sizes or more
+    trials = records.done
     sizes, memory = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "peak_memory_bytes")
-    groups = equal_cost_groups(trials, _MICRO_KEYS)
     accumulates = (read_numbers(trials, "config.batch.accumulation") > 1).astype(np.int64)
-    powers = []
-    for name in np.unique(cells := 2 * groups + accumulates):
-        fitted = _power(*_levels(sizes, memory, cells == name))
-        powers += [fitted] if fitted is not None else []
-    estimate = _joined(powers)
-    return Claim(
-        "memory_linear",
-        "Memory grows linearly with the micro batch: by its power 0.9 to 1.1, beside a constant.",
-        Region(0.9, 1.1),
-        "exponent",
-        "Activations grow with the micro batch; parameters, gradients and optimizer state do not; allocator rounding "
-        "and workspaces bend the line.",
-        sweep_both(ground.called, "batch.micro", "log2 = [4, 10]"),
-        estimate,
-        f"{len(powers)} fits over the micro batches of one setting" if powers else "",
-    )
+    settings = 2 * equal_cost_groups(trials, MICRO_KEYS) + accumulates
+    fits = [_fit_power(sizes, memory) for sizes, memory in _medians_by_size(sizes, memory, settings)]
+    powers = [fit for fit in fits if fit is not None]
+    # one fit keeps its own error; the error of several is how they differ
+    estimate = powers[0] if len(powers) == 1 else mean_estimate([fit.value for fit in powers])
+    detail = f"{len(powers)} fits over the micro batches of one setting" if powers else ""
+    return Measurement(estimate if powers else NOTHING, detail)
 
 
-def _levels(sizes: Values, memory: Values, chosen: Mask) -> tuple[Values, Values]:
-    known = chosen & np.isfinite(sizes) & np.isfinite(memory)
-    levels = np.unique(sizes[known])
-    return levels, np.array([np.median(memory[known & (sizes == level)]) for level in levels])
-
-
-def _power(sizes: Values, memory: Values) -> Estimate | None:
+def _fit_power(sizes: Values, memory: Values) -> Estimate | None:
     if len(sizes) < 4 or np.ptp(memory) <= 0:
         return None
     x, y = sizes / sizes.max(), memory / memory.max()
@@ -96,48 +45,23 @@ def _power(sizes: Values, memory: Values) -> Estimate | None:
         return constant + slope * size**power
 
     fitted = fit_curve(law, x, y, (y[0], 1 - y[0], 1.0), ([-1, 0, 0.1], [1, 10, 5]))
-    if fitted is None:
-        return None
-    found, errors = fitted
-    return Estimate(float(found[2]), float(errors[2]), len(x) - 3, len(x))
+    return Estimate(float(fitted[0][2]), float(fitted[1][2]), len(x) - 3, len(x)) if fitted else None
 
 
-def _joined(estimates: list[Estimate]) -> Estimate:
-    # one fit keeps its own error; several tell theirs by how they differ
-    if not estimates:
-        return NOTHING
-    if len(estimates) == 1:
-        return estimates[0]
-    return mean_estimate([estimate.value for estimate in estimates])
-
-
-def larger_is_faster(ground: ComparableTrials) -> Claim:
-    """The throughput at the largest micro batch over that at half of it, pair by pair of equal cost otherwise."""
-    trials = ground.done
+def _measure_last_doubling(records: ComparableTrials) -> Measurement:
+    # the throughput at the largest micro batch over that at half of it, setting by setting of equal cost otherwise
+    trials = records.done
     sizes, rates = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "images_per_second")
-    groups = equal_cost_groups(trials, _MICRO_KEYS)
-    gains = []
-    for name in np.unique(groups):
-        levels, medians = _levels(sizes, rates, groups == name)
-        if len(levels) > 1:
-            doublings = np.log2(levels[-1] / levels[-2])
-            gains.append(float(log_ratio(medians[-1:], medians[-2:-1])[0] / doublings))
-    slope = _top_slope(sizes, rates)
-    estimate = mean_estimate(gains, is_ratio=True) if len(gains) > 1 else slope
-    return Claim(
-        "larger_is_faster",
-        "A larger micro batch is faster: the last doubling that was tried still gives 5 % throughput or more.",
-        Region(1.05, np.inf),
-        "ratio",
-        "Throughput saturates, and epochs to a target grow: MLPerf ResNet-50 reference points 35.0 at batch 1,632, "
-        "42.0 at 8,192, 56.0 at 32,768, 84.5 at 65,536.",
-        sweep_both(ground.called, "batch.micro", "log2 = [4, 12]"),
-        estimate,
-        "throughput at the largest micro batch over that at half of it",
-    )
+    gains = [
+        float(log_ratio(medians[-1:], medians[-2:-1])[0] / np.log2(levels[-1] / levels[-2]))
+        for levels, medians in _medians_by_size(sizes, rates, equal_cost_groups(trials, MICRO_KEYS))
+        if len(levels) > 1
+    ]
+    estimate = mean_estimate(gains, is_ratio=True) if len(gains) > 1 else _fit_last_doubling(sizes, rates)
+    return Measurement(estimate, "throughput at the largest micro batch over that at half of it")
 
 
-def _top_slope(sizes: Values, rates: Values) -> Estimate:
+def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
     # trials of the two largest sizes: their difference per doubling by a t test
     known = np.isfinite(sizes) & (rates > 0)
     levels = np.unique(sizes[known])
@@ -147,32 +71,86 @@ def _top_slope(sizes: Values, rates: Values) -> Estimate:
     return slope_estimate(np.log2(sizes[top]), np.log(rates[top]))._replace(is_ratio=True)
 
 
-def _ratio_claim(
-    trials: pd.DataFrame,
-    side: Mask,
-    tested: tuple[str, ...],
-    metric: str,
-    *,
-    name: str,
-    statement: str,
-    region: Region,
-    published: str,
-    settle: str,
-) -> Claim:
-    pairs = cost_pairs(trials, tested, side)
-    values = read_numbers(trials, metric)
-    ratios = log_ratio(values[pairs.first], values[pairs.second])
-    estimate = mean_estimate(ratios, is_ratio=True)
-    return Claim(name, statement, region, "ratio", published, settle, estimate, _pairs_text(estimate.n, tested))
+def _medians_by_size(sizes: Values, values: Values, groups: Mask) -> Iterator[tuple[Values, Values]]:
+    # of each group the distinct sizes, and the median of its values at each
+    for group in np.unique(groups):
+        known = (groups == group) & np.isfinite(sizes) & np.isfinite(values)
+        levels = np.unique(sizes[known])
+        yield levels, np.array([np.median(values[known & (sizes == level)]) for level in levels])
 
 
-def _pairs_text(n: int, tested: tuple[str, ...]) -> str:
-    return f"{format_count(n, 'pair')} of equal cost but for {', '.join(tested)}" if n else ""
+def _compare_precision(records: ComparableTrials, metric: str) -> Measurement:
+    dtypes = read_text(records.done, "config.precision.dtype")
+    is_half = np.isin(dtypes, ["bf16", "fp16"])
+    chosen = is_half | (dtypes == "fp32")
+    return compare_costs(records.done[chosen], "precision.dtype", is_half[chosen], metric)
 
 
-def _other_precision(ground: ComparableTrials) -> str:
-    return sweep_both(ground.called, "precision.dtype", 'choice = ["fp32", "bf16"]')
+def _compare_checkpointing(records: ComparableTrials, metric: str) -> Measurement:
+    is_on = np.isin(read_text(records.done, "config.precision.checkpointing"), [True])
+    return compare_costs(records.done, "precision.checkpointing", is_on, metric)
 
 
-def _checkpointed(ground: ComparableTrials) -> str:
-    return sweep_both(ground.called, "precision.checkpointing", "choice = [false, true]")
+_BOTH_PRECISIONS = extend_space("precision.dtype", 'choice = ["fp32", "bf16"]')
+_WITH_CHECKPOINTING = extend_space("precision.checkpointing", "choice = [false, true]")
+
+CLAIMS = (
+    Claim(
+        name="memory_linear",
+        statement="Memory grows linearly with the micro batch: by its power 0.9 to 1.1, apart from a constant.",
+        region=Region(0.9, 1.1),
+        unit="exponent",
+        published="Activations grow with the micro batch; parameters, gradients and optimizer state do not; allocator "
+        "rounding and workspaces bend the line.",
+        measure=_measure_memory_power,
+        settle=extend_space("batch.micro", "log2 = [4, 10]"),
+    ),
+    Claim(
+        name="larger_is_faster",
+        statement="A larger micro batch is faster: the last doubling that was tried still gives 5 % throughput or "
+        "more.",
+        region=Region(1.05, np.inf),
+        unit="ratio",
+        published="Throughput saturates, and epochs to a target grow: MLPerf ResNet-50 reference points 35.0 at batch "
+        "1,632, 42.0 at 8,192, 56.0 at 32,768, 84.5 at 65,536.",
+        measure=_measure_last_doubling,
+        settle=extend_space("batch.micro", "log2 = [4, 12]"),
+    ),
+    Claim(
+        name="mixed_precision_time",
+        statement="Mixed precision trains 1.3 to 2 times as fast: its time is 0.5 to 0.77 of full precision's.",
+        region=Region(0.5, 1 / 1.3),
+        unit="ratio",
+        published="No table; 1.3 to 2 times is the usual claim.",
+        measure=partial(_compare_precision, metric="train_seconds"),
+        settle=_BOTH_PRECISIONS,
+    ),
+    Claim(
+        name="mixed_precision_memory",
+        statement="Mixed precision halves memory: 0.4 to 0.6 of full precision's.",
+        region=Region(0.4, 0.6),
+        unit="ratio",
+        published="Weights, gradients and optimizer state stay in full precision under autocast; only activations "
+        "shrink.",
+        measure=partial(_compare_precision, metric="peak_memory_bytes"),
+        settle=_BOTH_PRECISIONS,
+    ),
+    Claim(
+        name="checkpointing_time",
+        statement="Activation checkpointing costs about 30 % time: 1.2 to 1.4 times.",
+        region=Region(1.2, 1.4),
+        unit="ratio",
+        published="Chen et al. 2016: one more forward pass, about 30 %.",
+        measure=partial(_compare_checkpointing, metric="train_seconds"),
+        settle=_WITH_CHECKPOINTING,
+    ),
+    Claim(
+        name="checkpointing_memory",
+        statement="Activation checkpointing saves memory.",
+        region=Region(0.0, 1.0),
+        unit="ratio",
+        published="Chen et al. 2016: activations of n layers in the space of sqrt(n).",
+        measure=partial(_compare_checkpointing, metric="peak_memory_bytes"),
+        settle=_WITH_CHECKPOINTING,
+    ),
+)

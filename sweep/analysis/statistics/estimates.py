@@ -1,14 +1,15 @@
 """From estimates to verdicts: tests of a claimed region, corrected for being many."""
 
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sweep.analysis.statistics.intervals import CONFIDENCE
+from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile, t_upper_tail
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.scales import LOG
-from sweep.analysis.statistics.student import t_quantile, t_upper_tail
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 SIGNIFICANT = 1 - CONFIDENCE
@@ -67,6 +68,27 @@ def slope_estimate(x: Values, y: Values, weights: Values | None = None) -> Estim
     residuals = y - mean_y - slope * (x - mean_x)
     variance = float(np.sum(w * residuals**2) / (n - 2))
     return Estimate(slope, float(np.sqrt(variance / scatter)), n - 2, n)
+
+
+def fit_curve(
+    law: Callable[..., Values],
+    x: Values,
+    y: Values,
+    start: Sequence[float],
+    bounds: tuple[object, object] | None = None,
+) -> tuple[Values, Values] | None:
+    """Parameters of ``law(x, *parameters)`` and their standard errors, both of shape ``[len(start)]``."""
+    from scipy import optimize  # a third of a second, which a report without curves need not wait
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", optimize.OptimizeWarning)
+        try:
+            limits = (-np.inf, np.inf) if bounds is None else bounds
+            found, covariance = optimize.curve_fit(law, x, y, p0=start, bounds=limits, maxfev=5000)
+        except (RuntimeError, ValueError, optimize.OptimizeWarning):
+            return None
+    errors = np.sqrt(np.diag(covariance))
+    return (found, errors) if np.isfinite(errors).all() else None
 
 
 def confidence_interval(estimate: Estimate, confidence: float = CONFIDENCE) -> tuple[float, float, float]:

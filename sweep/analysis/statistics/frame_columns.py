@@ -7,9 +7,11 @@ import pandas as pd
 from sweep.analysis.statistics.pareto import Values
 from sweep.config.trial_config import Scalar
 
+Texts = npt.NDArray[np.object_]
+
 
 def read_numbers(frame: pd.DataFrame, name: str) -> Values:
-    """A numeric column as floats with NaN for what is missing; all NaN when there is no such column."""
+    """A numeric column as floats, NaN where it is missing; all NaN without such a column. Shape ``[len(frame)]``."""
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
     values = frame[name]
@@ -18,15 +20,23 @@ def read_numbers(frame: pd.DataFrame, name: str) -> Values:
     return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def read_text(frame: pd.DataFrame, name: str) -> npt.NDArray[np.object_]:
-    """A column of text with "" for what is missing; all "" when there is no such column."""
+def read_text(frame: pd.DataFrame, name: str) -> Texts:
+    """A column of text, "" where it is missing; all "" without such a column. Shape ``[len(frame)]``."""
     if name not in frame.columns:
         return np.full(len(frame), "", dtype=object)
     return frame[name].astype(object).where(frame[name].notna(), "").to_numpy(dtype=object)
 
 
+def most_common(values: Texts) -> tuple[str, int]:
+    """The most frequent of ``values`` (shape ``[n]``), in alphabetical order among equals, and how many are others."""
+    names, counts = np.unique(values.astype(str), return_counts=True)
+    if not len(names):
+        return "", 0
+    return str(names[np.argmax(counts)]), int(counts.sum() - counts.max())
+
+
 def format_count(n: int, what: str) -> str:
-    """So many of ``what`` in words."""
+    """The number with its noun, in the plural where it is not 1."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 

@@ -8,12 +8,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.intervals import Spread, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values
 
 Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Grouping:
     """Complete trials by configuration. ``members`` (shape ``[trials]``) is each trial's configuration, in the order of
     first appearance; ``first`` (shape ``[size]``) the first trial of each; ``is_basis`` the trials that its values
@@ -48,6 +49,10 @@ class Grouping:
         medians[some] = low + (high - low) / 2
         return medians, counts
 
+    def seed_spread(self, values: Values) -> Spread:
+        """The spread of ``values`` (shape ``[trials]``) between confirming seeds, pooled over the configurations."""
+        return pooled_spread(np.where(self.is_confirm, values, np.nan), self.members)
+
     def basis_values(self, values: Numbers) -> list[tuple[int, ...]]:
         """The values of the trials that each configuration's values rest on, in order; ``size`` tuples."""
         rows = np.flatnonzero(self.is_basis)
@@ -68,7 +73,8 @@ def group_configurations(done: pd.DataFrame, groups: Numbers) -> Grouping:
     confirmed = np.bincount(members, is_confirm, minlength=len(kept)) > 0
     is_first = np.zeros(len(done), dtype=np.bool_)
     is_first[first] = True
-    return Grouping(members, first[order], is_confirm, np.where(confirmed[members], is_confirm, is_first))
+    is_basis = np.where(confirmed[members], is_confirm, is_first)
+    return Grouping(members=members, first=first[order], is_confirm=is_confirm, is_basis=is_basis)
 
 
 def configuration_groups(

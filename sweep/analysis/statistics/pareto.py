@@ -62,6 +62,15 @@ def hypervolume(values: Values, reference: npt.ArrayLike, signs: npt.ArrayLike |
     return float(moocore.hypervolume(costs[inside], ref=limit)) if inside.any() else 0.0
 
 
+def front_probabilities(draws: Values, signs: npt.ArrayLike | None = None) -> Values:
+    """The probability of each configuration of being on the Pareto front: the share of ``draws`` (shape ``[draws, n,
+    m]``) of plausible true values in which it is. Shape ``[n]``."""
+    hits = np.zeros(draws.shape[1])
+    for draw in draws:
+        hits += non_dominated(draw, signs)
+    return np.asarray(hits / max(len(draws), 1), dtype=np.float64)
+
+
 def _signs(signs: npt.ArrayLike | None, width: int) -> Values:
     if signs is None:
         return np.ones(width)

@@ -5,19 +5,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
-from sweep.analysis.statistics.grouping import Grouping, configuration_groups
+from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
 from sweep.analysis.statistics.intervals import Spread, median_errors, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import keys_of_cost
-
-Numbers = npt.NDArray[np.int64]
 
 # What changes no cost; and data.root, because the same data may be elsewhere on another machine.
 _FREE_KEYS = keys_of_cost("none") | {"data.root"}
@@ -26,14 +23,14 @@ _SWITCHES = keys_of_cost("switch")
 _MAX_POOLED_SD = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """One metric of every configuration: ``centres`` on its scale, ``errors`` in standard deviations of the
+    """One metric of every configuration: ``centers`` on its scale, ``errors`` in standard deviations of the
     ``spread``. Configurations with the same number in ``shared`` have one true value. All of shape ``[n]``."""
 
     name: str
     scale: Scale
-    centres: Values
+    centers: Values
     errors: Values
     spread: Spread
     shared: Numbers
@@ -49,10 +46,10 @@ class Posterior:
     def expected(self) -> Values:
         """The means of what is plausible, on the scale; shape ``[n]``."""
         if self.prior is None:
-            return self.centres
-        rows = np.flatnonzero(self._in_reach(np.arange(len(self.centres))))
-        means = self.centres.copy()
-        means[rows] = self.prior.means(self.centres[rows], self.errors[rows], self.spread)
+            return self.centers
+        rows = np.flatnonzero(self._in_reach(np.arange(len(self.centers))))
+        means = self.centers.copy()
+        means[rows] = self.prior.means(self.centers[rows], self.errors[rows], self.spread)
         return means
 
     def standard_errors(self) -> Values:
@@ -74,7 +71,7 @@ class Posterior:
         factor = np.ones((num_draws, 1))
         if self.spread.degrees > 0:
             factor = np.sqrt(self.spread.degrees / generator.chisquare(self.spread.degrees, (num_draws, 1)))
-        return np.asarray(self.centres[rows] + self.spread.sd * factor * self.errors[rows] * normal)
+        return np.asarray(self.centers[rows] + self.spread.sd * factor * self.errors[rows] * normal)
 
     def _draw_by_prior(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
         assert self.prior is not None
@@ -89,36 +86,30 @@ class Posterior:
 
     def _posterior(self, rows: Numbers) -> Values:
         assert self.prior is not None
-        return self.prior.posterior(self.centres[rows], self.errors[rows], self.spread)
+        return self.prior.posterior(self.centers[rows], self.errors[rows], self.spread)
 
     def _in_reach(self, rows: Numbers) -> Mask:
         assert self.prior is not None
-        centres = self.centres[rows]
-        return np.asarray((centres >= self.prior.grid[0]) & (centres <= self.prior.grid[-1]))
+        centers = self.centers[rows]
+        return np.asarray((centers >= self.prior.grid[0]) & (centers <= self.prior.grid[-1]))
 
 
 def fit_posterior(name: str, done: pd.DataFrame, grouping: Grouping) -> Posterior:
-    """The belief about the metric ``name`` from complete trials ``done``, one entry for every configuration of
-    ``grouping``. Seconds and bytes are pooled over trials of equal cost; everything else is the configuration's own."""
-    scale = scale_of(name)
-    values = scale.forward(read_numbers(done, name))
+    """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
+    ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own."""
+    values = scale_of(name).forward(read_numbers(done, name))
     if METRICS[name].is_cost:
-        costs = cost_groups(done, name)
-        if pooled_spread(values, costs).sd <= _MAX_POOLED_SD:
-            return _pooled(name, scale, values, costs, grouping)
-    spread = pooled_spread(np.where(grouping.is_confirm, values, np.nan), grouping.members)
-    centres, counts = grouping.medians(values)
-    belief = _belief(name, scale, centres, median_errors(counts), spread, np.arange(grouping.size))
-    prior = fit_prior(centres, belief.errors, belief.spread, METRICS[name].sign)
-    return replace(belief, prior=prior)
-
-
-def cost_groups(done: pd.DataFrame, name: str) -> Numbers:
-    """The same number for trials that cost the same; where the cost depends on the learning itself, as time to a
-    target does, for trials of one configuration. Shape ``[len(done)]``."""
-    by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
-    by_noise = "noise_scale" in set(read_text(done, "config.batch.schedule"))
-    return configuration_groups(done) if METRICS[name].is_speed and (by_target or by_noise) else equal_cost_groups(done)
+        costs = _cost_groups(name, done)
+        spread = pooled_spread(values, costs)
+        if spread.sd <= _MAX_POOLED_SD:
+            shared = costs[grouping.first]
+            means, errors = _means_of_costs(values, costs)
+            return _posterior(name, means[shared], errors[shared], spread, shared)
+    centers, counts = grouping.medians(values)
+    own = np.arange(grouping.size)
+    posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)
+    prior = fit_prior(centers, posterior.errors, posterior.spread, METRICS[name].sign)
+    return replace(posterior, prior=prior)
 
 
 def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Numbers:
@@ -127,25 +118,37 @@ def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Nu
     return configuration_groups(trials, _FREE_KEYS.union(ignored), _SWITCHES)
 
 
-def _pooled(name: str, scale: Scale, values: Values, costs: Numbers, grouping: Grouping) -> Posterior:
+def draw_all(posteriors: Sequence[Posterior], rows: Numbers, num_draws: int, seed: int = 0) -> Values:
+    """Plausible true values of the configurations ``rows`` (shape ``[k]``), shape ``[num_draws, k, len(posteriors)]``;
+    the same for equal records."""
+    generator = np.random.default_rng(seed)
+    return np.stack([posterior.draw(rows, num_draws, generator) for posterior in posteriors], axis=2)
+
+
+def _cost_groups(name: str, done: pd.DataFrame) -> Numbers:
+    # where time depends on the learning itself, as time to a target does, only trials of one configuration are equal
+    by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
+    by_noise = "noise_scale" in set(read_text(done, "config.batch.schedule"))
+    return configuration_groups(done) if METRICS[name].is_speed and (by_target or by_noise) else equal_cost_groups(done)
+
+
+def _means_of_costs(values: Values, costs: Numbers) -> tuple[Values, Values]:
+    # the mean of each group of equal cost, and its error in standard deviations of the spread
     finite = np.isfinite(values)
     size = int(costs.max(initial=-1)) + 1
     counts = np.bincount(costs[finite], minlength=size)
-    sums = np.bincount(costs[finite], values[finite], minlength=size)
     known = np.where(counts > 0, counts, np.nan)
-    means, errors = sums / known, 1 / np.sqrt(known)
-    shared = costs[grouping.first]
-    return _belief(name, scale, means[shared], errors[shared], pooled_spread(values, costs), shared)
+    return np.bincount(costs[finite], values[finite], minlength=size) / known, 1 / np.sqrt(known)
 
 
-def _belief(name: str, scale: Scale, centres: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:
-    if spread.degrees > 0:
-        return Posterior(name, scale, centres, errors, spread, shared)
-    sd = METRICS[name].assumed_sd
-    return Posterior(name, scale, centres, errors, Spread(sd, 0), shared, is_assumed=True)
-
-
-def draw_all(beliefs: Sequence[Posterior], rows: Numbers, num_draws: int, seed: int = 0) -> Values:
-    """Plausible true values of ``rows``, shape ``[num_draws, len(rows), len(beliefs)]``; the same for equal records."""
-    generator = np.random.default_rng(seed)
-    return np.stack([belief.draw(rows, num_draws, generator) for belief in beliefs], axis=2)
+def _posterior(name: str, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:
+    is_assumed = spread.degrees == 0
+    return Posterior(
+        name=name,
+        scale=scale_of(name),
+        centers=centers,
+        errors=errors,
+        spread=Spread(METRICS[name].assumed_sd, 0) if is_assumed else spread,
+        shared=shared,
+        is_assumed=is_assumed,
+    )

@@ -44,3 +44,8 @@ _SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": ANGLE
 def scale_of(name: str) -> Scale:
     """The scale that the metric ``name`` declares."""
     return _SCALES[METRICS[name].scale]
+
+
+def difference_unit(name: str) -> str:
+    """The unit of a difference between two values of the metric ``name``: "ratio" where they are compared by it."""
+    return "ratio" if scale_of(name).is_ratio else METRICS[name].unit

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sweep.analysis.statistics.intervals import Spread
+from sweep.analysis.statistics.intervals import Spread, t_density
 from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.student import t_density
 
 _NUM_ITERATIONS = 40
 _STEPS_PER_SD = 2
@@ -25,35 +24,35 @@ class Prior:
     grid: Values
     masses: Values
 
-    def posterior(self, centres: Values, errors: Values, spread: Spread) -> Values:
+    def posterior(self, centers: Values, errors: Values, spread: Spread) -> Values:
         """Probability of each grid point for each measured centre; shape ``[n, g]``."""
-        weights = _likelihood(centres, errors, self.grid, spread) * self.masses
+        weights = _likelihood(centers, errors, self.grid, spread) * self.masses
         total = weights.sum(axis=1, keepdims=True)
         return np.asarray(weights / np.where(total > 0, total, 1.0))
 
-    def means(self, centres: Values, errors: Values, spread: Spread) -> Values:
+    def means(self, centers: Values, errors: Values, spread: Spread) -> Values:
         """The posterior mean for each measured centre, shape ``[n]``; interpolated between those of the grid's points,
         because it changes slowly."""
-        found = centres.copy()
+        found = centers.copy()
         for error in np.unique(errors):
             chosen = errors == error
             at_grid = self.posterior(self.grid, np.full(len(self.grid), error), spread) @ self.grid
-            found[chosen] = np.interp(centres[chosen], self.grid, at_grid)
+            found[chosen] = np.interp(centers[chosen], self.grid, at_grid)
         return found
 
 
-def fit_prior(centres: Values, errors: Values, spread: Spread, sign: float) -> Prior | None:
-    """The prior of ``centres`` (shape ``[n]``), whose ``errors`` are in standard deviations of the ``spread``.
+def fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> Prior | None:
+    """The prior of ``centers`` (shape ``[n]``), whose ``errors`` are in standard deviations of the ``spread``.
 
     ``sign`` is -1 where larger is better. None where there is nothing to learn: without noise, or with fewer than 3
     configurations.
     """
-    known = np.isfinite(centres) & np.isfinite(errors)
+    known = np.isfinite(centers) & np.isfinite(errors)
     if known.sum() < 3 or not spread.sd > 0:
         return None
-    grid = _grid(centres[known], spread.sd, sign)
+    grid = _grid(centers[known], spread.sd, sign)
     step = grid[1] - grid[0]
-    bins = np.rint((centres[known] - grid[0]) / step)
+    bins = np.rint((centers[known] - grid[0]) / step)
     inside = (bins >= 0) & (bins < len(grid))
     counted: list[tuple[Values, Values]] = []
     for error in np.unique(errors[known][inside]):
@@ -63,17 +62,17 @@ def fit_prior(centres: Values, errors: Values, spread: Spread, sign: float) -> P
     return Prior(grid, _expectation_maximisation(counted, len(grid)))
 
 
-def _grid(centres: Values, sd: float, sign: float) -> Values:
+def _grid(centers: Values, sd: float, sign: float) -> Values:
     step = sd / _STEPS_PER_SD
-    best, worst = (centres.min(), centres.max()) if sign > 0 else (centres.max(), centres.min())
+    best, worst = (centers.min(), centers.max()) if sign > 0 else (centers.max(), centers.min())
     reach = min(abs(worst - best) + 8 * sd, step * (_MAX_POINTS - 1))
     start = best - sign * 4 * sd
     points = start + sign * np.arange(round(reach / step) + 1) * step
     return np.asarray(np.sort(points))
 
 
-def _likelihood(centres: Values, errors: Values, grid: Values, spread: Spread) -> Values:
-    distance = (centres[:, None] - grid[None, :]) / (spread.sd * errors[:, None])
+def _likelihood(centers: Values, errors: Values, grid: Values, spread: Spread) -> Values:
+    distance = (centers[:, None] - grid[None, :]) / (spread.sd * errors[:, None])
     return np.asarray(t_density(distance, spread.degrees) / errors[:, None])
 
 

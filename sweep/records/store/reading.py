@@ -13,8 +13,8 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.types import NullType
 
 from sweep.config.errors import InputError, explain
-from sweep.config.names import admit_recorded
 from sweep.config.study import StudySpec
+from sweep.config.study_file import admit_recorded
 from sweep.records.columns import (
     CONFIG_COLUMNS,
     EVALUATION_KINDS,

@@ -7,9 +7,10 @@ from typing import final
 import numpy as np
 
 from sweep.analysis.statistics.pareto import front_rank
+from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import BudgetSection, TrialConfig
-from sweep.probing.shape import num_micro_batches, shape_of
+from sweep.config.trial_config import TrialConfig
+from sweep.probing.shape import largest_accumulation, shape_of
 from sweep.records.messages import Evaluation
 
 RUNGS = (1 / 9, 1 / 3)  # shares of the schedule
@@ -36,7 +37,7 @@ def share_of(budget: BudgetSection, evaluation: Evaluation) -> float | None:
 def cost_key(config: TrialConfig) -> str:
     """Equal for configurations whose trainings take the same time and memory: equal in shape, accumulation and
     budget."""
-    return f"{shape_of(config).text} {num_micro_batches(config)} {config.budget.model_dump_json()}"
+    return f"{shape_of(config).text} {largest_accumulation(config)} {config.budget.model_dump_json()}"
 
 
 @final

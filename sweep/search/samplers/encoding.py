@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from sweep.config.models import has_batch_statistics
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten
@@ -18,7 +19,6 @@ from sweep.probing.shape import NO_SHAPE, SWITCHES
 from sweep.search.samplers.gaussian_process import Floats
 
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
-_OF_BATCH_STATISTICS = frozenset({"batch", "ghost", "sync"})
 _WIDE = 8.0  # a choice of numbers that spans more than this factor is seen by its logarithm
 Values = Mapping[str, Any]
 Feature = Callable[[Values], list[float]]
@@ -71,8 +71,8 @@ class Encoding:
 
     def _sees_micro(self, values: Values) -> bool:
         name = str(values.get("model.name", self._base["model.name"]))
-        norm = values.get("model.norm", self._base["model.norm"])
-        return not name.startswith("vit") and norm in _OF_BATCH_STATISTICS
+        norm = str(values.get("model.norm", self._base["model.norm"]))
+        return has_batch_statistics(name, norm) is not False  # of a model that does not declare it, it is not known
 
     def _scaled(self, size: float) -> float:
         low, high = self._sizes

@@ -1,4 +1,4 @@
-"""Checkpoints of a running trial, and its trained weights, on disk: each file whole, or not there."""
+"""Checkpoints of a running trial, and its trained weights, as files that are written atomically."""
 
 import hashlib
 import json
@@ -14,17 +14,17 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
-from sweep.training.checkpoints.serialization import pack, unpack
+from sweep.training.checkpoints.serialization import pack_state, unpack_state
 
 _log = logging.getLogger(__name__)
-_NUM_KEPT = 2  # where the last one turns out to be torn, the one before is there
+_NUM_KEPT = 2  # the second to last is used where the last one is torn
 _SUFFIX = ".safetensors"
 _PART = ".part"
 _DIGEST_LENGTH = 32
 
 
 class Stateful(Protocol):
-    """What can be put into a checkpoint and taken out again: a model, an optimizer, a clock."""
+    """A part of a checkpoint: a model, an optimizer, a clock."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
 
@@ -33,9 +33,9 @@ class Stateful(Protocol):
 
 @final
 class CheckpointFolder:
-    """The last checkpoints of one trial. A file's name ends with the digest of its content, so a torn one is known.
+    """The last checkpoints of one trial. A file's name ends with the digest of its content, so that a torn one is seen.
 
-    ``fingerprint`` says what a checkpoint belongs to: configuration, code, device. Others are left alone.
+    ``fingerprint`` identifies configuration, code and device; checkpoints of another one are not loaded.
     """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
@@ -43,24 +43,24 @@ class CheckpointFolder:
         self._fingerprint = fingerprint
 
     def save(self, parts: Mapping[str, Stateful]) -> None:
-        """Writes the state of ``parts``: beside, to the disk, into place; then drops all but the last two.
+        """Writes the state of ``parts`` atomically, then deletes all but the last two checkpoints.
 
         Raises:
-            OSError: the disk is full or not there; what was there before still is.
+            OSError: the disk is full or not available; the earlier checkpoints are unchanged.
         """
-        tensors, text = pack({name: part.state_dict() for name, part in parts.items()})
+        tensors, text = pack_state({name: part.state_dict() for name, part in parts.items()})
         content = save(tensors, {"state": text, "fingerprint": self._fingerprint})
         self._folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
         number = _number(files[-1]) + 1 if files else 1
         for rest in self._folder.glob(f"*{_PART}"):
             rest.unlink(missing_ok=True)
-        write_whole(self._folder / f"{number:08d}-{_digest(content)}{_SUFFIX}", content)
+        write_atomically(self._folder / f"{number:08d}-{_digest(content)}{_SUFFIX}", content)
         for old in files[: 1 - _NUM_KEPT]:
             old.unlink(missing_ok=True)
 
     def load(self) -> dict[str, Any] | None:
-        """The state of each part in the last whole checkpoint of this fingerprint, or None."""
+        """The state of each part in the last valid checkpoint of this fingerprint, or None."""
         for path in reversed(self._files()):
             try:
                 state = self._read(path)
@@ -77,7 +77,7 @@ class CheckpointFolder:
         about = _metadata(content)
         if about["fingerprint"] != self._fingerprint:
             raise ValueError("it was written by another configuration, version or device")
-        state: dict[str, Any] = unpack(load(content), about["state"])
+        state: dict[str, Any] = unpack_state(load(content), about["state"])
         return state
 
     def _files(self) -> list[Path]:
@@ -85,21 +85,21 @@ class CheckpointFolder:
 
 
 def save_weights(model: nn.Module, path: str) -> None:
-    """Writes the model's state as safetensors: the whole file, or none.
+    """Writes the model's state as safetensors, atomically.
 
     Raises:
-        InputError: when the path cannot be written.
+        InputError: the path cannot be written.
     """
     state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(Path(path), save(state))
+        write_atomically(Path(path), save(state))
     except OSError as error:
         raise InputError(f"weights cannot be written to {path}: {error.strerror}.") from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file so that it is there with all of ``content``, on the disk, or not at all."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file so that, also after a crash, it has all of ``content`` or does not exist."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_PART}")
     try:
         with temporary.open("xb") as file:
@@ -112,7 +112,7 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the name is in the folder, which is a file of its own
+        os.fsync(folder)  # makes the name of the file durable
     finally:
         os.close(folder)
 
@@ -126,7 +126,7 @@ def _digest(content: bytes) -> str:
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    # the head of a safetensors file: its length in 8 bytes, then JSON
+    # the header of a safetensors file: its length in 8 bytes, then JSON
     length = int.from_bytes(content[:8], "little")
     about: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
     return about

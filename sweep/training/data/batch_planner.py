@@ -1,19 +1,25 @@
-"""The windows of a whole training, one after another, cut as they are asked for."""
+"""The windows of a whole training in their order, and the part of each that a rank trains on."""
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, final
 
-from sweep.training.data.feeders import Feeder
+import numpy as np
+import torch
+
+from sweep.training.data.feeders import Batch, Feeder
+from sweep.training.data.images import Images
 from sweep.training.data.windows import SizeAt, Window, cut_windows
+from sweep.training.world import World
 
 
 @final
 class BatchPlanner:
-    """Goes through the training split epoch by epoch; ``num_samples`` of it, in micro batches of at most ``micro`` and,
-    where that can be, of ``least`` or more.
+    """Goes through the ``num_samples`` of the training split epoch by epoch, in micro batches of at most ``micro`` and,
+    where possible, at least ``least`` samples.
 
-    An epoch is cut into windows ahead, for the sake of feeders that read ahead; where another global or micro batch is
-    wanted than was planned, what is left of it is cut anew.
+    An epoch is cut into windows ahead of time, for feeders that prefetch. Where another global or micro batch than the
+    planned one is required, the remainder of the epoch is cut again.
     """
 
     def __init__(self, feeder: Feeder, num_samples: int, micro: int, least: int = 1) -> None:
@@ -26,7 +32,7 @@ class BatchPlanner:
         self._planned: deque[Window] = deque()
 
     def next_window(self, size_at: SizeAt) -> Window:
-        """The next window, as large as ``size_at`` says; the feeder is ready to hand out its micro batches."""
+        """The next window, of the size that ``size_at`` gives; the feeder is ready to hand out its micro batches."""
         if self._taken == self.num_samples:
             self._epoch, self._taken = self._epoch + 1, 0
         if not self._planned or self._planned[0].wanted != size_at(0, 0):
@@ -36,7 +42,7 @@ class BatchPlanner:
         return window
 
     def take_back(self, window: Window, micro: int) -> None:
-        """The last window comes again, in micro batches of at most ``micro``."""
+        """Makes the last ``window`` the next one again, in micro batches of at most ``micro``."""
         self._taken -= window.samples
         self.set_micro(micro)
 
@@ -47,24 +53,24 @@ class BatchPlanner:
 
     @property
     def at_epoch_end(self) -> bool:
-        """No sample of this epoch is left."""
+        """Whether no sample of this epoch is left."""
         return self._taken == self.num_samples
 
     @property
     def is_next_whole(self) -> bool:
-        """The next window is not cut short by the end of the epoch, as far as is known."""
+        """Whether the next window, as far as it is planned, is not cut short by the end of the epoch."""
         return not self._planned or self._planned[0].is_whole
 
     def windows_of_epoch(self, global_batch: int) -> tuple[Window, ...]:
-        """All windows of an epoch with one global batch."""
+        """All windows of an epoch with a constant ``global_batch``."""
         return self._cut(0, lambda _windows, _samples: global_batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the training."""
+        """The position in the training."""
         return {"epoch": self._epoch, "taken": self._taken, "micro": self.micro}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from that place."""
+        """Resumes from that position."""
         self._epoch, self._taken = state["epoch"], state["taken"]
         self.set_micro(state["micro"])
 
@@ -75,3 +81,48 @@ class BatchPlanner:
 
     def _cut(self, start: int, size_at: SizeAt) -> tuple[Window, ...]:
         return cut_windows(start, self.num_samples, size_at, self.micro, self._least)
+
+
+def shard_window(window: Window, world: World) -> Window:
+    """The rank's part of ``window``: an even share of each micro batch; sizes differ by one sample at most.
+
+    All ranks get the same number of micro batches, because all take part in the reduction of gradients; of one with
+    fewer samples than ranks, some ranks get an empty share.
+    """
+
+    def edge(part: slice, rank: int) -> int:
+        return part.start + (part.stop - part.start) * rank // world.size
+
+    shares = tuple(slice(edge(part, world.rank), edge(part, world.rank + 1)) for part in window.slices)
+    return window._replace(slices=shares, samples=sum(part.stop - part.start for part in shares))
+
+
+def check_shards(windows: tuple[Window, ...], world: World) -> None:
+    """Checks that the ranks' parts of ``windows`` add up to them.
+
+    Raises:
+        RuntimeError: they do not.
+    """
+    samples = world.sum(torch.tensor([shard_window(window, world).samples for window in windows]))
+    if samples.tolist() != [window.samples for window in windows]:
+        raise RuntimeError("the windows of the ranks do not add up to the global batch")
+
+
+def shard_images(images: Images, world: World) -> Images:
+    """The rank's part of ``images`` for an evaluation: every ``world.size``-th one."""
+    return images if world.size == 1 else images.pick(np.arange(world.rank, len(images), world.size, dtype=np.int64))
+
+
+@final
+class ShardedFeeder:
+    """A feeder of global windows that hands out one rank's part of them."""
+
+    def __init__(self, feeder: Feeder, world: World) -> None:
+        self._feeder = feeder
+        self._world = world
+
+    def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
+        self._feeder.begin_epoch(epoch, tuple(shard_window(window, self._world) for window in windows))
+
+    def micro_batches(self, window: Window) -> Iterator[Batch]:
+        return self._feeder.micro_batches(shard_window(window, self._world))

@@ -14,18 +14,18 @@ _MAX_BYTES = 2 * 2**30
 _KEPT_FILES = 8
 
 
-def cache_folder() -> Path:
+def find_cache_folder() -> Path:
     """``$SWEEP_CACHE``, or ``batch-sweep`` in the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("SWEEP_CACHE") or Path(base) / "batch-sweep")
 
 
-def cached_pixels(key: str, decode: Callable[[], Pixels]) -> Pixels:
+def load_or_decode(key: str, decode: Callable[[], Pixels]) -> Pixels:
     """What ``decode`` returns, from the cache when it was decoded before under the same ``key``.
 
     A cache that cannot be read or written is no error: the images are decoded again.
     """
-    path = cache_folder() / f"{key}.npy"
+    path = find_cache_folder() / f"{key}.npy"
     try:
         pixels: Pixels = np.load(path, mmap_mode="c", allow_pickle=False)
         os.utime(path)

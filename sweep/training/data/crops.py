@@ -12,11 +12,11 @@ from torch import Tensor
 from sweep.training.data.augment import crop_flip_on_cpu, pad_images
 from sweep.training.data.images import Indices, Pixels
 
-Crops = Callable[[Indices, Indices, Indices, NDArray[np.bool_]], Tensor]
+CropFunction = Callable[[Indices, Indices, Indices, NDArray[np.bool_]], Tensor]
 _MIRRORED_BYTES = 2**30  # of a set with its mirror images; a larger one is mirrored batch by batch
 
 
-def make_crops(pixels: Pixels, pad: int, *, channels_last: bool) -> Crops:
+def make_crops(pixels: Pixels, pad: int, *, channels_last: bool) -> CropFunction:
     """A function of rows, top, left and flip to uint8 windows (b, s, s, c) of ``pixels`` (n, s, s, c) on the CPU.
 
     The windows are those of :func:`~sweep.training.data.augment.crop_flip`. ``channels_last`` says which layout the

@@ -1,33 +1,32 @@
 """Refuses a configuration whose data, weights, precision or norm is not there, before it runs. Imports no torch."""
 
 import hashlib
+import uuid
 from pathlib import Path
 
+from sweep.config.data_sections import DataSection
+from sweep.config.datasets import DATASETS
+from sweep.config.entries import resolve
 from sweep.config.errors import InputError
-from sweep.config.sections import PrecisionSection
-from sweep.config.trial_config import DataSection, TrialConfig
-from sweep.training.data.known_sets import KNOWN_SETS, digits_file, how_to_get, is_obtainable
-
-_NUM_DIGITS_TRAIN = 1300  # of 1,797, after the validation and test splits are held out
+from sweep.config.recipe_sections import PrecisionSection
+from sweep.config.trial_config import TrialConfig
+from sweep.training.data.splits import check_subset
 
 
 def check_data(config: TrialConfig) -> None:
-    """Looks whether the data of ``config`` can be read; sets of a plug-in are not looked at.
+    """Refuses data that cannot be read, as far as the entry of the data set can tell.
 
     Raises:
         InputError: for a missing root, an empty folder, missing files without a network, too large a subset, or
             weights to start from that are not there.
     """
-    section = config.data
+    section, entry = config.data, DATASETS[config.data.name]
     _check_weights(config.model.weights)
-    _check_image_size(section)
-    if section.name in KNOWN_SETS:
-        _check_known(section)
-    elif section.name == "imagefolder":
-        _check_folder(section)
-    elif section.name == "digits":
-        digits_file()
-        _check_subset(section, _NUM_DIGITS_TRAIN)
+    if entry.facts is not None:
+        _check_image_size(section)
+        check_subset(section, entry.facts.num_train)
+    if entry.check is not None:
+        resolve(entry.check)(section)
 
 
 def check_precision(section: PrecisionSection, device_type: str) -> None:
@@ -37,14 +36,14 @@ def check_precision(section: PrecisionSection, device_type: str) -> None:
     if section.dtype == "tf32":
         raise InputError("precision.dtype = 'tf32' is a number format of NVIDIA GPUs; on a CPU use fp32 or bf16.")
     if section.cuda_graphs:
-        raise InputError("precision.cuda_graphs = true wants an NVIDIA GPU; on a CPU leave it out.")
+        raise InputError("precision.cuda_graphs = true requires an NVIDIA GPU; on a CPU leave it out.")
 
 
 def check_norm(config: TrialConfig, device_type: str) -> None:
     """Raises ``InputError`` for a norm over all ranks on a ``device_type`` (cpu, cuda) for which torch has none."""
     if config.model.norm == "sync" and config.distributed.world_size > 1 and device_type != "cuda":
         raise InputError(
-            "model.norm = 'sync' over several ranks is a matter of GPUs; on a CPU use 'batch' or 'ghost', whose "
+            "model.norm = 'sync' over several ranks requires NVIDIA GPUs; on a CPU use 'batch' or 'ghost', whose "
             "statistics are of a rank's own micro batch."
         )
 
@@ -52,21 +51,14 @@ def check_norm(config: TrialConfig, device_type: str) -> None:
 def data_digest(config: TrialConfig) -> str:
     """What identifies the images, and the weights to start from, of ``config``: equal digests, equal content.
 
+    Where the entry of the data set has no digest, its images may have changed since: no two digests are then equal.
+
     Raises:
         InputError: as :func:`check_data`, for an image folder that is missing or empty.
     """
-    section = config.data
-    parts = [section.name, str(section.image_size), str(section.subset)]
-    if section.name in KNOWN_SETS:
-        parts.append(KNOWN_SETS[section.name].checksum)
-    elif section.name == "imagefolder":
-        from sweep.training.data.folder import digest_folder
-
-        parts.append(digest_folder(section))
-    elif section.name == "digits":
-        parts.append(hashlib.sha256(digits_file().read_bytes()).hexdigest())
-    elif section.name not in {"synthetic", "noisy_quadratic"}:
-        parts.append(section.root)  # a plug-in's: only its name and root are known
+    section, digest = config.data, DATASETS[config.data.name].digest
+    images = resolve(digest)(section) if digest else uuid.uuid4().hex
+    parts = [section.name, str(section.image_size), str(section.subset), images]
     if config.model.weights is not None:
         _check_weights(config.model.weights)
         with Path(config.model.weights).open("rb") as file:
@@ -79,33 +71,8 @@ def _check_weights(path: str | None) -> None:
         raise InputError(f"model.weights = {path!r} is no file; give the path of a .safetensors or torch file.")
 
 
-def _check_folder(section: DataSection) -> None:
-    from sweep.training.data.folder import list_folder
-    from sweep.training.data.splits import count_train
-
-    parts, _ = list_folder(section)
-    if section.subset is not None:
-        labels = parts["train"].labels
-        _check_subset(section, count_train(labels, has_validation="val" in parts, has_test="test" in parts))
-
-
-def _check_known(section: DataSection) -> None:
-    _check_subset(section, KNOWN_SETS[section.name].num_train)
-    if not is_obtainable(section):
-        raise InputError(how_to_get(section))
-
-
-def _check_subset(section: DataSection, num_train: int) -> None:
-    if section.subset is not None and section.subset > num_train:
-        raise InputError(
-            f"data.subset = {section.subset}, but the train split of {section.name} has {num_train} images; "
-            "give that many or fewer, or leave data.subset out."
-        )
-
-
 def _check_image_size(section: DataSection) -> None:
-    fixed = section.name in KNOWN_SETS or section.name == "digits"
-    if fixed and section.image_size is not None:
+    if section.image_size is not None:
         raise InputError(
             f"data.image_size = {section.image_size} holds for imagefolder and synthetic; {section.name} has its own "
             "size, so leave data.image_size out."

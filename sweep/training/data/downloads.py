@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
-from sweep.config.trial_config import DataSection
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.known_sets import how_to_get, is_obtainable, is_unpacked
+from sweep.training.data.published_files import check_published, describe_missing, is_unpacked
 from sweep.training.data.splits import Source
 from sweep.training.vision import datasets
 
-_DOWNLOAD_WAIT_SECONDS = 20.0  # for each answer of the server
+_TIMEOUT_SECONDS = 20.0  # for each answer of the server
 
 
 def mnist(section: DataSection) -> Source:
@@ -39,13 +39,12 @@ def cifar100(section: DataSection) -> Source:
 
 
 def _load(dataset: Callable[..., Any], section: DataSection, num_classes: int) -> Source:
-    if not is_obtainable(section):
-        raise InputError(how_to_get(section))
+    check_published(section)
     try:
-        with _bounded_wait():
+        with _download_timeout():
             train = _images(dataset(section.root, train=True, download=not is_unpacked(section)))
     except (OSError, RuntimeError) as error:
-        raise InputError(f"{how_to_get(section)} ({type(error).__name__}: {error})") from error
+        raise InputError(f"{describe_missing(section)} ({type(error).__name__}: {error})") from error
     read_test = partial(_read_test, dataset, section.root)
     return Source(train, num_classes=num_classes, read_test=read_test)
 
@@ -62,10 +61,10 @@ def _images(dataset: Any) -> ArrayImages:
 
 
 @contextmanager
-def _bounded_wait() -> Iterator[None]:
+def _download_timeout() -> Iterator[None]:
     # torchvision opens addresses without a time limit of its own
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_DOWNLOAD_WAIT_SECONDS)
+    socket.setdefaulttimeout(_TIMEOUT_SECONDS)
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ _STREAM = 2  # of the random numbers of an epoch, beside those of the plan
 
 
 @final
-class Mixing:
+class SampleMixer:
     """Mixes each sample of an epoch with another one of it, by mixup (Zhang et al. 2017, arXiv:1710.09412) or cutmix
     (Yun et al. 2019, arXiv:1905.04899), by a fair coin where both are on.
 

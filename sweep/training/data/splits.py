@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
+from sweep.config.data_sections import DataSection
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
-from sweep.config.trial_config import DataSection
 from sweep.training.data.images import Images, Indices
-from sweep.training.models.image_shape import ImageShape
 
 _SPLIT_SEED = 20151210  # of the splits, never the trial's seed
 _HELD_OUT = 0.15  # validation, and as much again for test, where a set has no test split of its own
@@ -82,9 +82,14 @@ def _hold_out(labels: Indices, candidates: Indices, share: float, salt: int) -> 
 def _shorten(rest: Indices, section: DataSection) -> Indices:
     if section.subset is None:
         return rest
-    if section.subset > len(rest):
+    check_subset(section, len(rest))
+    return np.sort(np.random.default_rng((_SPLIT_SEED, 3)).permutation(rest)[: section.subset])
+
+
+def check_subset(section: DataSection, num_train: int) -> None:
+    """Raises ``InputError`` where ``data.subset`` is more than the ``num_train`` images of the train split."""
+    if section.subset is not None and section.subset > num_train:
         raise InputError(
-            f"data.subset = {section.subset}, but the train split of {section.name} has {len(rest)} images; "
+            f"data.subset = {section.subset}, but the train split of {section.name} has {num_train} images; "
             "give that many or fewer, or leave data.subset out."
         )
-    return np.sort(np.random.default_rng((_SPLIT_SEED, 3)).permutation(rest)[: section.subset])

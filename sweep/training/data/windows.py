@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sweep.config.trial_config import BudgetSection, TrialConfig
+from sweep.config.data_sections import BudgetSection
+from sweep.config.trial_config import TrialConfig
 from sweep.training.data.images import Indices
 
 SizeAt = Callable[[int, int], int]  # (windows from here, samples from here) -> global batch
@@ -24,7 +25,7 @@ class Window(NamedTuple):
     is_whole: bool = True  # not cut short by the end of the epoch
 
 
-def epoch_windows(num_samples: int, global_batch: int, micro_batch: int, least: int = 1) -> tuple[Window, ...]:
+def cut_epoch(num_samples: int, global_batch: int, micro_batch: int, least: int = 1) -> tuple[Window, ...]:
     """All windows of an epoch; the last window and the last micro batch of a window may be smaller."""
     return cut_windows(0, num_samples, lambda _windows, _samples: global_batch, micro_batch, least)
 
@@ -56,7 +57,9 @@ def _slices(start: int, stop: int, micro_batch: int, least: int) -> tuple[slice,
     return tuple(slice(low, high) for low, high in pairwise(edges))
 
 
-def budget_steps(budget: BudgetSection, num_samples: int, global_batch: int, steps_per_epoch: int | None = None) -> int:
+def count_budget_steps(
+    budget: BudgetSection, num_samples: int, global_batch: int, steps_per_epoch: int | None = None
+) -> int:
     """Optimizer steps of the whole training, of one global batch; a fraction of a step is one more.
 
     A budget of seconds has no such number; that of a target accuracy is its cap.
@@ -67,10 +70,10 @@ def budget_steps(budget: BudgetSection, num_samples: int, global_batch: int, ste
     if budget.samples is not None:
         epochs, rest = divmod(budget.samples, num_samples)
         return epochs * steps_per_epoch + ceil(rest / global_batch)
-    return max(1, ceil(budget_epochs(budget) * steps_per_epoch - 1e-9))
+    return max(1, ceil(count_budget_epochs(budget) * steps_per_epoch - 1e-9))
 
 
-def budget_epochs(budget: BudgetSection) -> float:
+def count_budget_epochs(budget: BudgetSection) -> float:
     """The epochs of a budget that is counted in them; those of a target accuracy are its cap."""
     epochs = budget.max_epochs if budget.target_accuracy is not None else budget.epochs
     assert epochs is not None
@@ -110,7 +113,7 @@ def _alternating(config: TrialConfig, order: Indices, epoch: int) -> NDArray[np.
     return coins[order] ^ bool(epoch % 2)
 
 
-def crop_pad(config: TrialConfig, side: int) -> int:
+def choose_crop_pad(config: TrialConfig, side: int) -> int:
     """Black pixels around an image before a crop: an eighth of its side (4 at 32, as in He et al. 2015)."""
     is_cropped = config.data.augment in {"crop_flip", "crop_alternating_flip", "randaugment"}
     return max(1, side // 8) if is_cropped else 0

@@ -14,6 +14,7 @@ import torch
 from sweep.measurement.clock import Ledger
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
+from sweep.training.protocol import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS
 from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import TrialState
@@ -21,11 +22,8 @@ from sweep.training.steps.trial_state import TrialState
 Bottleneck = Literal["", "data_bound", "launch_bound", "compute_bound", "thrashing"]
 
 _log = logging.getLogger(__name__)
-_NUM_STEPS = 20
 _LEAST_STEPS = 2
 _NUM_GROUPS = 4  # of steps between two synchronisations
-_MAX_SECONDS = 1.0
-_MAX_SHARE = 0.1  # of the training's time
 _DATA_SHARE = 0.2  # of a step, from which the data is what holds it up
 _LONG_SECONDS = 0.1  # of a micro batch, from which launching it is nothing
 _LEAST_HALVED = 4  # samples: batch statistics want two of each half
@@ -39,30 +37,30 @@ class CachedSteps(NamedTuple):
     fixed_share: float | None  # of the step, whatever the size of the micro batch; None where that was not tried
 
 
-def find_bottleneck(work: TrainingSetup, story: TrialState) -> Bottleneck:
+def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
     """The verdict on a finished training, and the fact ``cached_step_seconds``. Steps with a learning rate of 0, but
-    spoils what the optimizer and the norms have gathered: the last that is done with ``work``.
+    spoils what the optimizer and the norms have gathered: the last that is done with ``setup``.
 
     "" where nothing can be said: several ranks, or a training so short that looking would cost more than a tenth of it
     and that did not wait for data either.
     """
-    if work.step.world.size > 1 or not story.ledger.windows:
+    if setup.step.world.size > 1 or not state.ledger.windows:
         return ""
-    if story.facts.get("num_alloc_retries"):
+    if state.facts.get("num_alloc_retries"):
         return "thrashing"
-    window = work.course.windows_of_epoch(story.ledger.usual_samples)[0]
-    is_long = statistics.median(story.ledger.even_step_seconds()) >= _LONG_SECONDS * len(window.slices)
+    window = setup.planner.windows_of_epoch(state.ledger.usual_samples)[0]
+    is_long = statistics.median(state.ledger.even_step_seconds()) >= _LONG_SECONDS * len(window.slices)
     try:
-        cached = _time_cached_steps(work, story.ledger, window, is_long=is_long)
+        cached = _time_cached_steps(setup, state.ledger, window, is_long=is_long)
     except Exception as error:  # the training itself is done and must not suffer
         _log.warning("no steps on a cached batch: %s", error)
         cached = None
     if cached is not None:
-        story.facts["cached_step_seconds"] = cached.step_seconds
-    return judge(story.ledger, cached, is_long=is_long)
+        state.facts["cached_step_seconds"] = cached.step_seconds
+    return classify_bottleneck(state.ledger, cached, is_long=is_long)
 
 
-def judge(ledger: Ledger, cached: CachedSteps | None, *, is_long: bool = False) -> Bottleneck:
+def classify_bottleneck(ledger: Ledger, cached: CachedSteps | None, *, is_long: bool = False) -> Bottleneck:
     """The verdict from what was measured; without ``cached`` only a host that waits for data can be seen. ``is_long``:
     a micro batch takes so long that launching it is nothing."""
     if ledger.seconds["data_wait"] >= _DATA_SHARE * ledger.train_seconds and cached is None:
@@ -76,37 +74,37 @@ def judge(ledger: Ledger, cached: CachedSteps | None, *, is_long: bool = False) 
     return "launch_bound" if cached.fixed_share >= _FIXED_SHARE else "compute_bound"
 
 
-def fixed_share(time_ratio: float, size_ratio: float) -> float:
+def find_fixed_share(time_ratio: float, size_ratio: float) -> float:
     """The share of a step's time that is the same for every size, when a step of ``size_ratio`` times the samples takes
     ``time_ratio`` times as long: of t(m) = a + b m, the share a / t(m)."""
     return (time_ratio - size_ratio) / (1.0 - size_ratio)
 
 
-def _time_cached_steps(work: TrainingSetup, ledger: Ledger, window: Window, *, is_long: bool) -> CachedSteps | None:
+def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window, *, is_long: bool) -> CachedSteps | None:
     usual = statistics.median(ledger.even_step_seconds())
-    allowed = min(_MAX_SECONDS, _MAX_SHARE * ledger.train_seconds)
-    num_steps = min(_NUM_STEPS, int(allowed / (usual if is_long else 2 * usual)) - 1)
+    allowed = min(BOTTLENECK_SECONDS, BOTTLENECK_SHARE * ledger.train_seconds)
+    num_steps = min(BOTTLENECK_STEPS, int(allowed / (usual if is_long else 2 * usual)) - 1)
     if num_steps < _LEAST_STEPS:
         return None
-    set_lr(work.step.optimizer, 0.0)
-    work.feeder.begin_epoch(0, (window,))
-    batch = next(iter(work.feeder.micro_batches(window)))
+    set_lr(setup.step.optimizer, 0.0)
+    setup.feeder.begin_epoch(0, (window,))
+    batch = next(iter(setup.feeder.micro_batches(window)))
     count = len(window.slices)
-    other = None if is_long else _resized(work, batch)
+    other = None if is_long else _resized(setup, batch)
     batches = [batch, other] if other else [batch]
-    times = _time_in_turn(work, ledger, batches, count, num_steps)
+    times = _time_in_turn(setup, ledger, batches, count, num_steps)
     scale = window.samples / (len(batch[1]) * count)  # the last micro batch of a window may be smaller
     if other is None:
         return CachedSteps(statistics.median(times[0]) * scale, None)
     # of what others on the machine disturb, the least disturbed compares best
-    share = fixed_share(min(times[1]) / min(times[0]), len(other[1]) / len(batch[1]))
+    share = find_fixed_share(min(times[1]) / min(times[0]), len(other[1]) / len(batch[1]))
     return CachedSteps(statistics.median(times[0]) * scale, share)
 
 
-def _resized(work: TrainingSetup, batch: Batch) -> Batch | None:
+def _resized(setup: TrainingSetup, batch: Batch) -> Batch | None:
     # half the micro batch, or twice where a half would be too small for batch statistics; another shape must not make
     # torch.compile or a graph begin anew
-    if work.step.forward is not work.step.model or work.step.graphs:
+    if setup.step.forward is not setup.step.model or setup.step.graphs:
         return None
     images, labels = batch
     if len(labels) < _LEAST_HALVED:
@@ -115,24 +113,24 @@ def _resized(work: TrainingSetup, batch: Batch) -> Batch | None:
 
 
 def _time_in_turn(
-    work: TrainingSetup, ledger: Ledger, batches: list[Batch], count: int, num_steps: int
+    setup: TrainingSetup, ledger: Ledger, batches: list[Batch], count: int, num_steps: int
 ) -> list[list[float]]:
     """Seconds of a step of ``count`` times each batch, as the mean of each group of steps; ``num_steps`` in all."""
     num_groups = min(_NUM_GROUPS, num_steps)
     seconds: list[list[float]] = [[] for _ in batches]
     for group in range(-1, num_groups):  # the first is for what a new shape costs once
         for batch, measured in zip(batches, seconds, strict=True):
-            found = _time_steps(work, ledger, batch, count, 1 if group < 0 else num_steps // num_groups)
+            found = _time_steps(setup, ledger, batch, count, 1 if group < 0 else num_steps // num_groups)
             if group >= 0:
                 measured.append(found)
     return seconds
 
 
-def _time_steps(work: TrainingSetup, ledger: Ledger, batch: Batch, count: int, num_steps: int) -> float:
+def _time_steps(setup: TrainingSetup, ledger: Ledger, batch: Batch, count: int, num_steps: int) -> float:
     samples = len(batch[1]) * count
     ledger.synchronize()
     began = time.perf_counter()
     for _ in range(num_steps):
-        work.step([batch] * count, samples)
+        setup.step([batch] * count, samples)
     ledger.synchronize()
     return (time.perf_counter() - began) / num_steps

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from sweep.config.trial_config import TrialConfig
-from sweep.training.data.feeders import plain_batches
-from sweep.training.diagnostics.loss_landscape import Landscape, Place
-from sweep.training.steps.averaged_weights import evaluated_model
-from sweep.training.steps.setup import TrainingSetup, train_part
+from sweep.training.data.feeders import make_plain_batches
+from sweep.training.diagnostics.loss_landscape import LossLandscape, WeightVector
+from sweep.training.steps.evaluation import averaged_model
+from sweep.training.steps.setup import TrainingSetup, pick_train_images
 
 _IMAGES = 1024  # of the training split that the loss is taken over, at most
 _BATCH = 64  # images at once: differentiating twice keeps several times the activations of a step
@@ -20,23 +20,23 @@ _HISTORY = 5  # pairs that L-BFGS-B keeps, each as large as the model; the paper
 _START_SEED = 0
 
 
-def measure_sharpness(config: TrialConfig, work: TrainingSetup) -> dict[str, float]:
+def measure_sharpness(config: TrialConfig, setup: TrainingSetup) -> dict[str, float]:
     """Both measures, by metric, at the weights that are evaluated, over a fixed part of the training split."""
-    step = work.step
-    images = step.world.part(train_part(work.splits, _IMAGES))
-    size = min(_BATCH, work.course.micro)
-    batches = plain_batches(config, images, size, step.normalise.mean.device)
-    trained = frozenset(name for name, parameter in work.model.named_parameters() if parameter.requires_grad)
-    with evaluated_model(step, work.train_batches) as model:
-        landscape = Landscape(model, trained, step.normalise, batches, step.world)
+    step = setup.step
+    images = step.world.part(pick_train_images(setup.splits, _IMAGES))
+    size = min(_BATCH, setup.planner.micro)
+    batches = make_plain_batches(config, images, size, step.normalize.mean.device)
+    trained = frozenset(name for name, parameter in setup.model.named_parameters() if parameter.requires_grad)
+    with averaged_model(step, setup.train_batches) as model:
+        landscape = LossLandscape(model, trained, step.normalize, batches, step.world)
         with landscape.at_rest():
             return {
-                "sharpness_eigenvalue": top_eigenvalue(landscape),
-                "sharpness_keskar": keskar_sharpness(landscape),
+                "sharpness_eigenvalue": find_top_eigenvalue(landscape),
+                "sharpness_keskar": measure_keskar_sharpness(landscape),
             }
 
 
-def top_eigenvalue(landscape: Landscape) -> float:
+def find_top_eigenvalue(landscape: LossLandscape) -> float:
     """The largest eigenvalue of the Hessian of the mean loss, in nats per squared weight.
 
     Power iteration, read by Lanczos's recurrence: the same products of the Hessian with one vector, and no more
@@ -72,7 +72,7 @@ def _has_settled(values: list[float]) -> bool:
     return len(values) == 3 and all(abs(new - old) <= _TOLERANCE * abs(new) for old, new in pairwise(values))
 
 
-def keskar_sharpness(landscape: Landscape, epsilon: float = 1e-3) -> float:
+def measure_keskar_sharpness(landscape: LossLandscape, epsilon: float = 1e-3) -> float:
     """Metric 2.1 of Keskar et al. 2017 (arXiv:1609.04836) in the whole space (A the identity), in percent.
 
         phi = (max f(x + z) - f(x)) / (1 + f(x)) * 100  over the box  |z_i| <= epsilon (|x_i| + 1)
@@ -85,7 +85,7 @@ def keskar_sharpness(landscape: Landscape, epsilon: float = 1e-3) -> float:
     reach = epsilon * (np.abs(start) + 1.0)
     seen: list[float] = []
 
-    def descent(offset: Place) -> tuple[float, Place]:
+    def descent(offset: WeightVector) -> tuple[float, WeightVector]:
         landscape.move_to(start + offset)
         value, gradient = landscape.slope()
         seen.append(value)

@@ -15,30 +15,33 @@ from sweep.training.vision import resnet, vision_transformer
 _BLOCKS = (resnet.BasicBlock, resnet.Bottleneck, vision_transformer.EncoderBlock)
 
 
-def residual_blocks(model: nn.Module) -> list[nn.Module]:
-    """The residual blocks from the input to the output; a model of one's own may list them as ``blocks``."""
+def find_residual_blocks(model: nn.Module) -> list[nn.Module]:
+    """The residual blocks from the input to the output; a custom model may list them as ``blocks``."""
     own = getattr(model, "blocks", None)
     return list(own) if own is not None else [module for module in model.modules() if isinstance(module, _BLOCKS)]
 
 
-def stages(model: nn.Module) -> list[nn.Module]:
-    """The three or four stages of a ResNet, the blocks of a ViT; a model of one's own may list them as ``stages``."""
+def find_stages(model: nn.Module) -> list[nn.Module]:
+    """The three or four stages of a ResNet, the blocks of a ViT; a custom model may list them as ``stages``."""
     own = getattr(model, "stages", None)
     if own is not None:
         return list(own)
     sequences = [child for child in model.children() if isinstance(child, nn.Sequential)]
-    return [each for each in sequences if any(isinstance(part, _BLOCKS) for part in each)] or residual_blocks(model)
+    return [each for each in sequences if any(isinstance(part, _BLOCKS) for part in each)] or find_residual_blocks(
+        model
+    )
 
 
 def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> None:
-    """Lets each sample skip the residual branches of block l of L with ``probability`` * l / L while training.
+    """Makes each sample skip the residual branches of block l of L with ``probability`` * l / L while training.
 
-    Huang et al. 2016 (arXiv:1603.09382); what is kept is divided by its probability, so evaluation changes nothing.
+    Huang et al. 2016 (arXiv:1603.09382); a branch that is kept is divided by its probability, so that evaluation needs
+    no correction.
 
     Raises:
         InputError: where the model has no residual block.
     """
-    found = [block for block in residual_blocks(model) if _branch_ends(block)]
+    found = [block for block in find_residual_blocks(model) if _branch_ends(block)]
     if not found:
         raise InputError(f"model {name} has no residual blocks, so model.stochastic_depth must be 0.")
     for index, block in enumerate(found, start=1):
@@ -48,20 +51,20 @@ def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> Non
 
 
 def checkpoint_blocks(model: nn.Module) -> None:
-    """Lets the blocks forget their activations and compute them again in the backward pass."""
-    for block in residual_blocks(model) or list(model.children()):
+    """Makes the blocks drop their activations and recompute them in the backward pass."""
+    for block in find_residual_blocks(model) or list(model.children()):
         block.forward = partial(_recomputed, block, block.forward)
 
 
 def freeze_stages(model: nn.Module, count: int, name: str) -> None:
-    """Keeps everything up to the end of stage ``count`` as it is: no gradients, and statistics and dropout at rest.
+    """Freezes everything up to the end of stage ``count``: no gradients, evaluation mode.
 
     Raises:
         InputError: where the model has fewer stages.
     """
-    found = stages(model)
+    found = find_stages(model)
     if count > len(found):
-        raise InputError(f"model.freeze_stages = {count}, but {name} has {len(found)} stages; give that many or fewer.")
+        raise InputError(f"model.freeze_stages = {count}, but {name} has {len(found)} stages; give at most that many.")
     last = {id(parameter) for parameter in found[count - 1].parameters()}
     parameters = list(model.parameters())
     end = max(place for place, parameter in enumerate(parameters) if id(parameter) in last)
@@ -93,19 +96,19 @@ def _drop(probability: float, module: nn.Module, _inputs: Any, branch: Tensor) -
 def _recomputed(block: nn.Module, forward: Callable[..., Any], *inputs: Any) -> Any:
     if not torch.is_grad_enabled() or not block.training:
         return forward(*inputs)
-    if torch.compiler.is_compiling():  # the compiler keeps side effects out of what it computes again
+    if torch.compiler.is_compiling():  # the compiler keeps side effects out of the recomputation
         return checkpoint(forward, *inputs, use_reentrant=False)
     return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, block))
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), _statistics_at_rest(block)
+    return nullcontext(), _frozen_statistics(block)
 
 
 @contextmanager
-def _statistics_at_rest(block: nn.Module) -> Iterator[None]:
-    # The second forward must not move the running statistics of batch norm again. It has to see them all the same,
-    # because it must save the tensors that the first one saved.
+def _frozen_statistics(block: nn.Module) -> Iterator[None]:
+    # The second forward pass must not update the running statistics of batch norm again. It uses them nevertheless,
+    # because it must save the same tensors as the first one.
     norms = [module for module in block.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:

@@ -1,4 +1,4 @@
-"""Normalisation layers of the convolutional models."""
+"""Normalization layers of the convolutional models."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from sweep.config.sections import ModelSection
+from sweep.config.recipe_sections import ModelSection
 
 NormLayer = Callable[[int], nn.Module]
 
@@ -16,8 +16,8 @@ NormLayer = Callable[[int], nn.Module]
 class GhostBatchNorm2d(nn.BatchNorm2d):
     """Batch norm whose statistics are of ``ghost_batch`` consecutive samples (Hoffer et al. 2017, arXiv:1705.08741).
 
-    A rest joins the last sub-batch. The running statistics move once per sub-batch, so one micro batch does to weights
-    and statistics what its sub-batches would do as micro batches of their own.
+    A remainder joins the last sub-batch. The running statistics are updated once per sub-batch, so that one micro batch
+    has the same effect on weights and statistics as its sub-batches would have as micro batches of their own.
     """
 
     def __init__(self, num_features: int, ghost_batch: int) -> None:
@@ -34,7 +34,7 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
         return torch.cat([nn.BatchNorm2d.forward(self, ghost) for ghost in ghosts])
 
 
-def group_norm(channels: int) -> nn.Module:
+def make_group_norm(channels: int) -> nn.Module:
     """Groups of at least 4 channels, at most 32 groups (Wu and He 2018, arXiv:1803.08494)."""
     groups = max(1, min(32, channels // 4))
     while channels % groups:
@@ -42,21 +42,26 @@ def group_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(groups, channels)
 
 
-def layer_norm(channels: int) -> nn.Module:
+def make_layer_norm(channels: int) -> nn.Module:
     """One group: the mean and variance of all channels and pixels of an image."""
     return nn.GroupNorm(1, channels)
 
 
-def norm_layer(section: ModelSection) -> NormLayer:
-    """What makes the norm of so many channels that ``section`` names.
+def choose_norm_layer(section: ModelSection) -> NormLayer:
+    """The function that makes the norm of ``section`` for a number of channels.
 
-    ``sync`` is batch norm here: where several ranks train together, it is converted then.
+    ``sync`` is batch norm here; it is converted later, where several ranks train together.
     """
     layers: dict[str, NormLayer] = {
         "batch": nn.BatchNorm2d,
         "sync": nn.BatchNorm2d,
         "ghost": partial(GhostBatchNorm2d, ghost_batch=section.ghost_batch),
-        "group": group_norm,
-        "layer": layer_norm,
+        "group": make_group_norm,
+        "layer": make_layer_norm,
     }
     return layers[section.norm]
+
+
+def has_batch_statistics(model: nn.Module) -> bool:
+    """Whether a layer of ``model`` normalizes by the statistics of a micro batch."""
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

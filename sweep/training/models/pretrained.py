@@ -10,49 +10,51 @@ from torch import Tensor, nn
 
 from sweep.config.errors import InputError
 
-_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which training scripts keep the weights
+_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which training scripts save the weights
 _PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
 _MAX_NAMED = 5
 
 
 def load_pretrained(model: nn.Module, path: str) -> None:
-    """Brings the weights in the file ``path`` into ``model``; a head of another number of classes stays fresh.
+    """Loads the weights of the file ``path`` into ``model``; a head with another number of classes is not loaded.
 
     Raises:
         InputError: for a file that is missing, unreadable, or holds anything but tensors, and for weights that are not
             those of this model.
     """
     found = _plain_names(read_weights(path))
-    wanted = model.state_dict()
+    expected = model.state_dict()
     head = _head_name(model)
-    found = _rename_head(found, set(wanted), head)
-    fresh = {name for name in wanted if name.rpartition(".")[0] == head and not _fits(found.get(name), wanted[name])}
-    strange = sorted(found.keys() - wanted.keys())
-    missing = sorted(wanted.keys() - found.keys() - fresh)
-    other = sorted(name for name in found.keys() & wanted.keys() - fresh if not _fits(found[name], wanted[name]))
-    if strange or missing or other:
+    found = _rename_head(found, set(expected), head)
+    fresh = {
+        name for name in expected if name.rpartition(".")[0] == head and not _fits(found.get(name), expected[name])
+    }
+    unexpected = sorted(found.keys() - expected.keys())
+    missing = sorted(expected.keys() - found.keys() - fresh)
+    other = sorted(name for name in found.keys() & expected.keys() - fresh if not _fits(found[name], expected[name]))
+    if unexpected or missing or other:
         raise InputError(
-            f"model.weights = {path!r} are not the weights of this model. {_listed('Not in the file', missing)}"
-            f"{_listed('Not in the model', strange)}{_listed('Of another shape', other)}"
+            f"model.weights = {path!r} are weights of another model. {_list_names('Not in the file', missing)}"
+            f"{_list_names('Not in the model', unexpected)}{_list_names('Of another shape', other)}"
             "Check model.name, model.norm and the size and channels of the images."
         )
-    model.load_state_dict({**wanted, **{name: tensor for name, tensor in found.items() if name not in fresh}})
+    model.load_state_dict({**expected, **{name: tensor for name, tensor in found.items() if name not in fresh}})
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
     """The tensors of a safetensors file, or of a torch file that holds nothing but tensors in dictionaries.
 
-    A torch file is never allowed to name code: only the tensors-only reader is used.
+    A torch file cannot run code: it is read by the reader that accepts nothing but tensors.
 
     Raises:
         InputError: for anything else.
     """
     file = Path(path)
     if not file.is_file():
-        raise InputError(f"model.weights = {path!r} is no file; give the path of a .safetensors or torch file.")
+        raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
     try:
         content: Any = load_file(file) if file.suffix == ".safetensors" else _load_torch(file)
-    except Exception as error:  # a strange file may make a reader raise anything; whatever it is, it is refused
+    except Exception as error:  # a damaged file may make a reader raise any error
         reason = str(error).partition("\n")[0]
         raise InputError(f"model.weights = {path!r} cannot be read as plain tensors: {reason}") from None
     for key in _WRAPPERS:
@@ -60,7 +62,7 @@ def read_weights(path: str) -> dict[str, Tensor]:
             content = content[key]
             break
     if not isinstance(content, Mapping) or not all(isinstance(each, Tensor) for each in content.values()):
-        raise InputError(f"model.weights = {path!r} holds no state dict: names with one tensor each.")
+        raise InputError(f"model.weights = {path!r} holds no state dict, which has one tensor per name.")
     return {str(name): tensor for name, tensor in content.items()}
 
 
@@ -80,24 +82,24 @@ def _head_name(model: nn.Module) -> str:
     return names[-1] if names else ""
 
 
-def _rename_head(found: dict[str, Tensor], wanted: set[str], head: str) -> dict[str, Tensor]:
+def _rename_head(found: dict[str, Tensor], expected: set[str], head: str) -> dict[str, Tensor]:
     # with dropout the head has one more level in its name
-    ours = {name for name in wanted if name.rpartition(".")[0] == head}
+    ours = {name for name in expected if name.rpartition(".")[0] == head}
     if not ours or ours & found.keys():
         return found
-    strange = found.keys() - wanted
-    theirs = {name.rpartition(".")[0] for name in strange}
+    unexpected = found.keys() - expected
+    theirs = {name.rpartition(".")[0] for name in unexpected}
     if len(theirs) != 1:
         return found
     (old,) = theirs
-    return {name.replace(old, head, 1) if name in strange else name: tensor for name, tensor in found.items()}
+    return {name.replace(old, head, 1) if name in unexpected else name: tensor for name, tensor in found.items()}
 
 
-def _fits(tensor: Tensor | None, wanted: Tensor) -> bool:
-    return tensor is not None and tensor.shape == wanted.shape
+def _fits(tensor: Tensor | None, expected: Tensor) -> bool:
+    return tensor is not None and tensor.shape == expected.shape
 
 
-def _listed(title: str, names: list[str]) -> str:
+def _list_names(title: str, names: list[str]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""

@@ -1,15 +1,40 @@
 """Residual networks on torchvision's blocks: for CIFAR-like images, and ImageNet's with a stem for small images."""
 
-from torch import Tensor, nn
+from functools import partial
+from typing import final
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
-from sweep.config.sections import ModelSection
-from sweep.training.models.image_shape import ImageShape
-from sweep.training.models.memory_layout import GlobalPool, every_second_pixel
-from sweep.training.models.norms import NormLayer, norm_layer
+from sweep.config.recipe_sections import ModelSection
+from sweep.training.models.norms import NormLayer, choose_norm_layer
 from sweep.training.vision import resnet
 
 _SMALL_SIDE = 64  # images up to this side keep their resolution in the stem
+
+
+def is_channels_last(images: Tensor) -> bool:
+    """Whether ``images`` (n, c, h, w) are in channels_last memory format, and only in that one."""
+    return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
+
+
+# The gradients of torch's own slice and mean are contiguous whatever the layout of the input is. Where such a gradient
+# meets channels_last activations, element-wise kernels are an order of magnitude slower on a CPU. The two modules below
+# keep the layout; for contiguous input the values are the same, bit for bit.
+
+
+@final
+class GlobalPool(nn.Module):
+    """The mean over all pixels, as ``AdaptiveAvgPool2d(1)``: (n, c, h, w) -> (n, c, 1, 1)."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, c, h, w) -> (n, c, 1, 1)."""
+        if is_channels_last(images):
+            return images.permute(0, 2, 3, 1).mean((1, 2))[:, :, None, None]
+        return functional.adaptive_avg_pool2d(images, 1)
 
 
 class PadShortcut(nn.Module):
@@ -24,15 +49,23 @@ class PadShortcut(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, c, h, w) -> (n, c + added, ceil(h / 2), ceil(w / 2))."""
-        half = self.added_channels // 2
-        return every_second_pixel(images, half, self.added_channels - half)
+        before = self.added_channels // 2
+        after = self.added_channels - before
+        if is_channels_last(images):
+            last = images.permute(0, 2, 3, 1)
+            return functional.pad(last[:, ::2, ::2], (before, after)).permute(0, 3, 1, 2)
+        return functional.pad(images[:, :, ::2, ::2], (0, 0, 0, 0, before, after))
 
 
-def cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShape) -> nn.Module:
-    """ResNet of depth 6 * ``blocks_per_stage`` + 2, widths 16, 32, 64 (He et al. 2015, section 4.2), shortcuts A."""
+def _cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShape) -> nn.Module:
+    """ResNet of depth 6 * ``blocks_per_stage`` + 2, widths 16, 32, 64 (He et al. 2015, section 4.2), shortcuts A.
+
+    Raises:
+        InputError: for images of fewer than 4 pixels per side.
+    """
     if shape.side < 4:
-        raise InputError(f"model {section.name} wants images of 4 pixels or more, not {shape.side}.")
-    norm = norm_layer(section)
+        raise InputError(f"model {section.name} requires images of 4 or more pixels per side, not {shape.side}.")
+    norm = choose_norm_layer(section)
     stages = [_cifar_stage(norm, width, blocks_per_stage) for width in (16, 32, 64)]
     model = nn.Sequential(
         nn.Conv2d(shape.channels, 16, 3, padding=1, bias=False),
@@ -43,7 +76,7 @@ def cifar_resnet(blocks_per_stage: int, section: ModelSection, shape: ImageShape
         nn.Flatten(),
         _head(64, section.dropout, shape.num_classes),
     )
-    _initialise(model)
+    _initialize_convolutions(model)
     return model
 
 
@@ -55,28 +88,24 @@ def _cifar_stage(norm: NormLayer, width: int, blocks: int) -> nn.Module:
     return nn.Sequential(first, *(resnet.BasicBlock(width, width, norm_layer=norm) for _ in range(blocks - 1)))
 
 
-def _initialise(model: nn.Module) -> None:
+def _initialize_convolutions(model: nn.Module) -> None:
     # as torchvision does in its ResNet
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-def resnet18(section: ModelSection, shape: ImageShape) -> nn.Module:
-    """ResNet-18; 11,689,512 parameters at 224 x 224 x 3 and 1000 classes."""
-    return _imagenet_resnet("BasicBlock", (2, 2, 2, 2), section, shape)
-
-
-def resnet50(section: ModelSection, shape: ImageShape) -> nn.Module:
-    """ResNet-50; 25,557,032 parameters at 224 x 224 x 3 and 1000 classes."""
-    return _imagenet_resnet("Bottleneck", (3, 4, 6, 3), section, shape)
-
-
 def _imagenet_resnet(block: str, layers: tuple[int, ...], section: ModelSection, shape: ImageShape) -> nn.Module:
+    """A ResNet of ImageNet; at 224 x 224 x 3 and 1000 classes ResNet-18 has 11,689,512 parameters and ResNet-50
+    25,557,032.
+
+    Raises:
+        InputError: for images of fewer than 8 pixels per side.
+    """
     if shape.side < 8:
-        raise InputError(f"model {section.name} wants images of 8 pixels or more, not {shape.side}.")
+        raise InputError(f"model {section.name} requires images of 8 or more pixels per side, not {shape.side}.")
     model: nn.Module = resnet.ResNet(
-        getattr(resnet, block), list(layers), num_classes=shape.num_classes, norm_layer=norm_layer(section)
+        getattr(resnet, block), list(layers), num_classes=shape.num_classes, norm_layer=choose_norm_layer(section)
     )
     model.avgpool = GlobalPool()
     _fit_stem(model, shape)
@@ -106,4 +135,9 @@ def _head(features: int, dropout: float, num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Dropout(dropout), linear) if dropout else linear
 
 
-__all__ = ["PadShortcut", "cifar_resnet", "resnet18", "resnet50"]
+# by name, as in sweep.config.models
+resnet8 = partial(_cifar_resnet, 1)
+resnet20 = partial(_cifar_resnet, 3)
+resnet56 = partial(_cifar_resnet, 9)
+resnet18 = partial(_imagenet_resnet, "BasicBlock", (2, 2, 2, 2))
+resnet50 = partial(_imagenet_resnet, "Bottleneck", (3, 4, 6, 3))

@@ -1,33 +1,14 @@
-"""Every model that a configuration may name; a plug-in adds to the same table."""
-
-from collections.abc import Callable
-from functools import partial
+"""Builds the model that a configuration names in :data:`sweep.config.models.MODELS`."""
 
 from torch import nn
 
-from sweep.config.errors import InputError, unknown_name
-from sweep.config.sections import ModelSection
+from sweep.config.datasets import ImageShape
+from sweep.config.entries import find_entry, resolve
+from sweep.config.errors import InputError
+from sweep.config.models import MODELS
+from sweep.config.recipe_sections import ModelSection
 from sweep.training.models.blocks import add_stochastic_depth, freeze_stages
-from sweep.training.models.image_shape import ImageShape
-from sweep.training.models.noisy_quadratic import noisy_quadratic
 from sweep.training.models.pretrained import load_pretrained
-from sweep.training.models.resnets import cifar_resnet, resnet18, resnet50
-from sweep.training.models.vits import vit
-
-ModelFunction = Callable[[ModelSection, ImageShape], nn.Module]
-
-MODELS: dict[str, ModelFunction] = {
-    "resnet8": partial(cifar_resnet, 1),
-    "resnet20": partial(cifar_resnet, 3),
-    "resnet56": partial(cifar_resnet, 9),
-    "resnet18": resnet18,
-    "resnet50": resnet50,
-    "vit_micro": partial(vit, 64, 4, 4),
-    "vit_tiny": partial(vit, 192, 12, 3),
-    "vit_small": partial(vit, 384, 12, 6),
-    "vit_base": partial(vit, 768, 12, 12),
-    "noisy_quadratic": noisy_quadratic,
-}
 
 
 def build_model(section: ModelSection, shape: ImageShape) -> nn.Module:
@@ -38,9 +19,10 @@ def build_model(section: ModelSection, shape: ImageShape) -> nn.Module:
     Raises:
         InputError: for an unknown model, one that cannot take such images, or weights that are not its own.
     """
-    if section.name not in MODELS:
-        raise InputError(unknown_name("model", section.name, MODELS))
-    model = MODELS[section.name](section, shape)
+    build = find_entry("model", section.name, MODELS).build
+    if build is None:
+        raise InputError(f"model {section.name!r} is known from records alone; give the file of its plug-in: --plugin.")
+    model: nn.Module = resolve(build)(section, shape)
     if section.stochastic_depth:
         add_stochastic_depth(model, section.stochastic_depth, section.name)
     if section.weights is not None:

@@ -1,16 +1,17 @@
 """Vision transformers (Dosovitskiy et al. 2020, arXiv:2010.11929) on torchvision's class."""
 
 import math
+from functools import partial
 
 from torch import nn
 
+from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
-from sweep.config.sections import ModelSection
-from sweep.training.models.image_shape import ImageShape
+from sweep.config.recipe_sections import ModelSection
 from sweep.training.vision import vision_transformer
 
 
-def patch_size(side: int) -> int:
+def choose_patch_size(side: int) -> int:
     """Side of a patch for images of ``side`` pixels: 16 at 224, 8 at 64, 4 at 32 and 28, 2 at 8.
 
     The divisor of ``side`` nearest to 2 (up to 16 pixels), 4 (up to 48), 8 (up to 112) or 16.
@@ -25,11 +26,11 @@ def patch_size(side: int) -> int:
     return min(divisors, key=lambda size: (abs(math.log(size / wanted)), size))
 
 
-def vit(width: int, layers: int, heads: int, section: ModelSection, shape: ImageShape) -> nn.Module:
+def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: ImageShape) -> nn.Module:
     """A ViT; the patch follows the image size, the MLP is 4 times as wide, ``model.norm`` is always layer."""
     model: nn.Module = vision_transformer.VisionTransformer(
         image_size=shape.side,
-        patch_size=patch_size(shape.side),
+        patch_size=choose_patch_size(shape.side),
         num_layers=layers,
         num_heads=heads,
         hidden_dim=width,
@@ -38,14 +39,21 @@ def vit(width: int, layers: int, heads: int, section: ModelSection, shape: Image
         num_classes=shape.num_classes,
     )
     if shape.channels != 3:
-        model.conv_proj = _projection(shape.channels, width, patch_size(shape.side))
+        model.conv_proj = _projection(shape.channels, width, choose_patch_size(shape.side))
     return model
 
 
 def _projection(channels: int, width: int, patch: int) -> nn.Conv2d:
-    # torchvision fixes three channels; the initialisation is its own
+    # torchvision fixes three channels; the initialization is the same
     projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
     nn.init.trunc_normal_(projection.weight, std=math.sqrt(1 / (channels * patch * patch)))
     if projection.bias is not None:
         nn.init.zeros_(projection.bias)
     return projection
+
+
+# by name, as in sweep.config.models: width, layers, heads
+vit_micro = partial(_vit, 64, 4, 4)
+vit_tiny = partial(_vit, 192, 12, 3)
+vit_small = partial(_vit, 384, 12, 6)
+vit_base = partial(_vit, 768, 12, 12)

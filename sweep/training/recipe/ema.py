@@ -35,7 +35,7 @@ class Ema:
                 average.copy_(value)
 
     @torch.no_grad()
-    def restart(self) -> None:
+    def reset(self) -> None:
         """As if it were made now."""
         self.num_updates = 0
         for average, value in self._pairs:

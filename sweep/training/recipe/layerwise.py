@@ -1,17 +1,18 @@
-"""Optimizers whose step length is set layer by layer: LARS and LAMB."""
+"""Optimizers whose step length is set layer by layer: LARS and LAMB.
+
+The parameters of a group with ``adapt = False`` (norms, biases) are updated without a trust ratio.
+"""
 
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from sweep.training.recipe.moments import adam_directions, buffers, with_gradients
-
-# A group may say ``adapt = False``: its parameters (norms, biases) take the step without a trust ratio.
+from sweep.training.recipe.foreach_optimizer import ForeachOptimizer, Group
 
 
 @final
-class Lars(torch.optim.Optimizer):
+class Lars(ForeachOptimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv:1708.03888), algorithm 1.
 
     v <- m v + lr * eta |w| / (|g| + wd |w|) * (g + wd w);  w <- w - v
@@ -21,15 +22,7 @@ class Lars(torch.optim.Optimizer):
         defaults = {"lr": lr, "momentum": momentum, "trust_coefficient": trust_coefficient, "weight_decay": 0.0}
         super().__init__(groups, {**defaults, "adapt": True})
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        assert closure is None
-        for group in self.param_groups:
-            parameters, gradients = with_gradients(group)
-            if parameters:
-                self._step(group, parameters, gradients)
-
-    def _step(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         decay = group["weight_decay"]
         updates = torch._foreach_add(gradients, parameters, alpha=decay)
         torch._foreach_mul_(updates, group["lr"])
@@ -37,14 +30,14 @@ class Lars(torch.optim.Optimizer):
             weights, slopes = _norms(parameters), _norms(gradients)
             ratios = group["trust_coefficient"] * weights / (slopes + decay * weights)
             torch._foreach_mul_(updates, _where_both(weights, slopes, ratios))
-        velocities = buffers(self.state, parameters, "momentum_buffer")
+        velocities = self._buffers(parameters, "momentum_buffer")
         torch._foreach_mul_(velocities, group["momentum"])
         torch._foreach_add_(velocities, updates)
         torch._foreach_sub_(parameters, velocities)
 
 
 @final
-class Lamb(torch.optim.Optimizer):
+class Lamb(ForeachOptimizer):
     """LAMB (You et al. 2019, arXiv:1904.00962), algorithm 2, with the identity for phi.
 
     u = Adam's direction + wd w;  w <- w - lr |w| / |u| * u
@@ -53,16 +46,8 @@ class Lamb(torch.optim.Optimizer):
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapt": True})
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        assert closure is None
-        for group in self.param_groups:
-            parameters, gradients = with_gradients(group)
-            if parameters:
-                self._step(group, parameters, gradients)
-
-    def _step(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        updates = adam_directions(self.state, parameters, gradients, group)
+    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        updates = self._adam_directions(group, parameters, gradients)
         torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
         if group["adapt"]:
             weights, lengths = _norms(parameters), _norms(updates)

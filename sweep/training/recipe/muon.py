@@ -1,4 +1,4 @@
-"""Muon: momentum made orthogonal, matrix by matrix."""
+"""Muon: the momentum of each matrix is orthogonalized."""
 
 import math
 from collections import defaultdict
@@ -7,15 +7,15 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from sweep.training.recipe.moments import adam_directions, buffers, with_gradients
+from sweep.training.recipe.foreach_optimizer import ForeachOptimizer, Group
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 _EPS = 1e-7
 
 
-def orthogonalize(matrices: Tensor) -> Tensor:
-    """Nearly the nearest orthogonal matrices of a stack (n, rows, columns): singular values come to about 0.7 ... 1.2.
+def orthogonalize_matrices(matrices: Tensor) -> Tensor:
+    """Approximately the nearest orthogonal matrices of a stack (n, rows, columns): singular values are 0.7 ... 1.2.
 
     Five quintic Newton-Schulz iterations with Jordan's coefficients (https://kellerjordan.github.io/posts/muon).
     """
@@ -30,7 +30,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 
 
 @final
-class Muon(torch.optim.Optimizer):
+class Muon(ForeachOptimizer):
     """Muon (Jordan et al. 2024) for groups with ``matrix = True``, AdamW for the others.
 
     A convolution is the matrix (out, in * height * width). The update has the root mean square of AdamW's
@@ -40,39 +40,30 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "matrix": False})
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        assert closure is None
-        for group in self.param_groups:
-            parameters, gradients = with_gradients(group)
-            if not parameters:
-                continue
-            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-            directions = self._orthogonal if group["matrix"] else self._adam
-            torch._foreach_add_(parameters, directions(parameters, gradients, group), alpha=-group["lr"])
+    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        directions = self._orthogonal_directions if group["matrix"] else self._adam_directions
+        torch._foreach_add_(parameters, directions(group, parameters, gradients), alpha=-group["lr"])
 
-    def _adam(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        return adam_directions(self.state, parameters, gradients, group)
-
-    def _orthogonal(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+    def _orthogonal_directions(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         momentum = group["betas"][0]
-        velocities = buffers(self.state, parameters, "momentum_buffer")
+        velocities = self._buffers(parameters, "momentum_buffer")
         torch._foreach_lerp_(velocities, gradients, 1 - momentum)
         ahead = torch._foreach_lerp(gradients, velocities, momentum)  # Nesterov
-        return _by_shape(list(ahead))
+        return _orthogonalize_by_shape(list(ahead))
 
 
-def _by_shape(updates: list[Tensor]) -> list[Tensor]:
-    # matrices of one shape go through the iterations together: fewer and larger products
-    places: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, update in enumerate(updates):
-        places[update.shape[0], update[0].numel()].append(place)
+def _orthogonalize_by_shape(updates: list[Tensor]) -> list[Tensor]:
+    # matrices of one shape are stacked: fewer and larger products
+    indices: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, update in enumerate(updates):
+        indices[update.shape[0], update[0].numel()].append(index)
     out = list(updates)
-    for (rows, columns), members in places.items():
-        stack = torch.stack([updates[place].reshape(rows, columns) for place in members])
-        # bfloat16 is enough and fast where there are units for it
+    for (rows, columns), members in indices.items():
+        stack = torch.stack([updates[index].reshape(rows, columns) for index in members])
+        # bfloat16 is precise enough, and fast on a GPU
         narrow = stack.bfloat16() if stack.is_cuda and stack.dtype == torch.float32 else stack
-        scaled = orthogonalize(narrow).to(stack.dtype).mul_(0.2 * math.sqrt(max(rows, columns)))
-        for place, matrix in zip(members, scaled, strict=True):
-            out[place] = matrix.reshape(updates[place].shape)
+        scaled = orthogonalize_matrices(narrow).to(stack.dtype).mul_(0.2 * math.sqrt(max(rows, columns)))
+        for index, matrix in zip(members, scaled, strict=True):
+            out[index] = matrix.reshape(updates[index].shape)
     return out

@@ -1,84 +1,82 @@
-"""Optimizers by name."""
+"""What builds each optimizer of :data:`sweep.config.recipes.OPTIMIZERS`.
 
-from collections.abc import Callable
-from typing import Any
+Fused where torch has it: one kernel for all parameters, and with fp16 no synchronization per step to look for
+overflow. The others work on lists of tensors (foreach). ``optimizer.momentum`` is beta1 of Adam.
+"""
+
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.entries import find_entry, resolve
+from sweep.config.errors import InputError
+from sweep.config.recipe_sections import OptimizerSection
+from sweep.config.recipes import OPTIMIZERS
 from sweep.config.scaling import AdamConstants, adam_constants, scaled_lr, scaled_weight_decay
-from sweep.config.sections import OptimizerSection
 from sweep.config.trial_config import TrialConfig
 from sweep.training.recipe.layerwise import Lamb, Lars
 from sweep.training.recipe.muon import Muon
 from sweep.training.recipe.schedule_free import ScheduleFree
 
 Groups = list[dict[str, Any]]
-OptimizerFunction = Callable[[Groups, OptimizerSection, float, AdamConstants], torch.optim.Optimizer]
 
 
-def _sgd(groups: Groups, _section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+def sgd(groups: Groups, _section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr, fused=True)
 
 
-def _momentum(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+def momentum(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr, momentum=section.momentum, fused=True)
 
 
-def _nesterov(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+def nesterov(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
     if not section.momentum:
-        raise InputError("optimizer nesterov wants optimizer.momentum above 0.")
+        raise InputError("optimizer nesterov requires optimizer.momentum above 0.")
     return torch.optim.SGD(groups, lr, momentum=section.momentum, nesterov=True, fused=True)
 
 
-def _rmsprop(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    # betas_rule does not reach its momentum, which is none of Adam's
+def rmsprop(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    # betas_rule does not reach its momentum, which is not one of Adam
     return torch.optim.RMSprop(groups, lr, alpha=adam.beta2, eps=adam.eps, momentum=section.momentum, foreach=True)
 
 
-def _adam(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+def adam(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
 
 
-def _adamw(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+def adamw(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
 
 
-def _lars(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
+def lars(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
     return Lars(groups, lr, section.momentum, section.trust_coefficient)
 
 
-def _lamb(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+def lamb(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
     return Lamb(groups, lr, (adam.beta1, adam.beta2), adam.eps)
 
 
-def _muon(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+def muon(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
     return Muon(groups, lr, (adam.beta1, adam.beta2), adam.eps)
 
 
-def _schedule_free(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+def schedule_free(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
+    return _schedule_free(groups, section, lr, adam, adaptive=True)
+
+
+def schedule_free_sgd(
+    groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants
+) -> torch.optim.Optimizer:
+    return _schedule_free(groups, section, lr, adam, adaptive=False)
+
+
+def _schedule_free(
+    groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants, *, adaptive: bool
+) -> torch.optim.Optimizer:
     if not adam.beta1:
-        raise InputError(f"optimizer {section.name} wants a beta1 (optimizer.momentum) above 0.")
-    adaptive = section.name == "schedule_free"
+        raise InputError(f"optimizer {section.name} requires a beta1 (optimizer.momentum) above 0.")
     return ScheduleFree(groups, lr, (adam.beta1, adam.beta2), adam.eps, adaptive=adaptive)
-
-
-# Fused where torch has it: one kernel for all parameters, and with fp16 no synchronisation per step to look for
-# overflow. The others work on lists of tensors (foreach). ``optimizer.momentum`` is beta1 of Adam.
-OPTIMIZERS: dict[str, OptimizerFunction] = {
-    "sgd": _sgd,
-    "momentum": _momentum,
-    "nesterov": _nesterov,
-    "rmsprop": _rmsprop,
-    "adam": _adam,
-    "adamw": _adamw,
-    "lars": _lars,
-    "lamb": _lamb,
-    "muon": _muon,
-    "schedule_free": _schedule_free,
-    "schedule_free_sgd": _schedule_free,
-}
 
 
 def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -88,12 +86,14 @@ def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimi
         InputError: for an unknown name, or a momentum that the optimizer cannot work with.
     """
     section, size = config.optimizer, config.global_batch_size
-    if section.name not in OPTIMIZERS:
-        raise InputError(unknown_name("optimizer", section.name, OPTIMIZERS))
-    groups = _groups(model, section.name, scaled_weight_decay(section, size))
+    entry = find_entry("optimizer", section.name, OPTIMIZERS)
+    groups = _group_parameters(model, entry.groups, scaled_weight_decay(section, size))
     if not groups:
         raise InputError("nothing is left to train: every parameter of the model is frozen.")
-    return OPTIMIZERS[section.name](groups, section, peak_lr(config), adam_constants(section, size))
+    optimizer: torch.optim.Optimizer = resolve(entry.build)(
+        groups, section, peak_lr(config), adam_constants(section, size)
+    )
+    return optimizer
 
 
 def peak_lr(config: TrialConfig) -> float:
@@ -101,16 +101,16 @@ def peak_lr(config: TrialConfig) -> float:
     return scaled_lr(config.optimizer, config.global_batch_size)
 
 
-def _groups(model: nn.Module, name: str, weight_decay: float) -> Groups:
+def _group_parameters(model: nn.Module, by: Literal["decay", "layers", "matrices"], weight_decay: float) -> Groups:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not weight_decay and name not in {"lars", "lamb", "muon"}:
+    if not weight_decay and by == "decay":
         return [{"params": parameters, "weight_decay": 0.0}] if parameters else []  # each group costs a launch
     weights = [parameter for parameter in parameters if parameter.ndim > 1]
     others = [parameter for parameter in parameters if parameter.ndim <= 1]
     groups: Groups = [{"params": weights, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    if name in {"lars", "lamb"}:
+    if by == "layers":
         groups[1]["adapt"] = False
-    if name == "muon":
+    if by == "matrices":
         matrices = _matrices(model)
         groups[0]["params"] = [parameter for parameter in weights if id(parameter) not in matrices]
         inner = [parameter for parameter in weights if id(parameter) in matrices]

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from sweep.config.sections import PrecisionSection
+from sweep.config.recipe_sections import PrecisionSection
 from sweep.training.data.data_checks import check_precision
 from sweep.training.models.blocks import checkpoint_blocks
 

@@ -6,16 +6,16 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from sweep.training.recipe.moments import buffers, count_step, with_gradients
+from sweep.training.recipe.foreach_optimizer import ForeachOptimizer, Group
 
 
 @final
-class ScheduleFree(torch.optim.Optimizer):
+class ScheduleFree(ForeachOptimizer):
     """Schedule-free learning (Defazio et al. 2024, arXiv:2405.15682), algorithm 1; SGD without ``adaptive``.
 
     y = (1 - beta) z + beta x;  g at y;  z <- z - lr (g / (sqrt(v) + eps) + wd y);  x <- (1 - c) x + c z
-    with c = lr^2 / (sum of lr^2), where AdamW's lr carries sqrt(1 - beta2^t). While training the parameters hold y; x,
-    which is what must be evaluated and kept, is :meth:`average`.
+    with c = lr^2 / (sum of lr^2), where AdamW's lr carries sqrt(1 - beta2^t). While training the parameters hold y;
+    :meth:`average` gives x, which must be evaluated and saved.
     """
 
     def __init__(
@@ -31,24 +31,15 @@ class ScheduleFree(torch.optim.Optimizer):
         beta = self.param_groups[0]["betas"][0]
         return parameter.detach().lerp(self.state[parameter]["z"], 1 - 1 / beta)
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        assert closure is None
-        for group in self.param_groups:
-            parameters, gradients = with_gradients(group)
-            if parameters:
-                self._step(group, parameters, gradients)
-
-    def _step(self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         beta = group["betas"][0]
         fast = self._fast(parameters)
-        step = count_step(self.state, parameters)
-        rate, directions = self._directions(group, parameters, gradients, step)
-        share = self._share(parameters[0], rate)
+        lr, directions = self._directions(group, parameters, gradients, self._count_step(parameters))
+        share = self._share(parameters[0], lr)
         updates = torch._foreach_add(directions, parameters, alpha=group["weight_decay"])
         # beta x = y - (1 - beta) z
         torch._foreach_add_(parameters, fast, alpha=beta - 1)
-        torch._foreach_add_(fast, updates, alpha=-rate)
+        torch._foreach_add_(fast, updates, alpha=-lr)
         torch._foreach_mul_(parameters, 1 - share)
         torch._foreach_add_(parameters, fast, alpha=1 - beta + beta * share)
 
@@ -59,20 +50,20 @@ class ScheduleFree(torch.optim.Optimizer):
         return [self.state[parameter]["z"] for parameter in parameters]
 
     def _directions(
-        self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor], step: int
+        self, group: Group, parameters: list[Tensor], gradients: list[Tensor], step: int
     ) -> tuple[float, list[Tensor]]:
         if not group["adaptive"]:
             return group["lr"], gradients
         beta2 = group["betas"][1]
-        squares = buffers(self.state, parameters, "exp_avg_sq")
+        squares = self._buffers(parameters, "exp_avg_sq")
         torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
         roots = torch._foreach_sqrt(squares)
         torch._foreach_add_(roots, group["eps"])
         return group["lr"] * math.sqrt(1 - beta2**step), list(torch._foreach_div(gradients, roots))
 
-    def _share(self, first: Tensor, rate: float) -> float:
-        # plain numbers, which a restored state keeps to the last digit
+    def _share(self, first: Tensor, lr: float) -> float:
+        # Python floats, which a checkpoint restores exactly
         entry = self.state[first]
-        entry["weight_sum"] = entry.get("weight_sum", 0.0) + rate**2
-        return rate**2 / entry["weight_sum"] if entry["weight_sum"] else 1.0
+        entry["weight_sum"] = entry.get("weight_sum", 0.0) + lr**2
+        return lr**2 / entry["weight_sum"] if entry["weight_sum"] else 1.0

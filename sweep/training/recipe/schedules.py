@@ -2,12 +2,12 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from typing import NamedTuple
 
 from sweep.config.durations import Unit, parse_durations
-from sweep.config.errors import InputError, unknown_name
-from sweep.config.sections import ScheduleSection
+from sweep.config.entries import find_entry, resolve
+from sweep.config.recipe_sections import ScheduleSection
+from sweep.config.recipes import SCHEDULES
 
 
 class Span(NamedTuple):
@@ -28,16 +28,17 @@ class Span(NamedTuple):
         return round(value * steps_per_unit[unit])
 
 
-SCHEDULES: dict[str, Callable[[float, float], float]] = {
-    # the factor at the share of the budget after the warm-up, in [0, 1), for the factor at the end
-    "constant": lambda _share, _final: 1.0,
-    "cosine": lambda share, final: final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * share)),
-    "linear": lambda share, final: 1.0 - (1.0 - final) * share,
-    # its way up is the warm-up
-    "triangular": lambda share, final: 1.0 - (1.0 - final) * share,
-    # its falls are at milestones of the whole budget, see _falls
-    "step": lambda _share, _final: 1.0,
-}
+# Each: the factor of the highest rate at the share of the budget after the warm-up, in [0, 1), for the factor at the end.
+def constant(_share: float, _final: float) -> float:
+    return 1.0
+
+
+def cosine(share: float, final: float) -> float:
+    return final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * share))
+
+
+def linear(share: float, final: float) -> float:
+    return 1.0 - (1.0 - final) * share
 
 
 def lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
@@ -48,25 +49,20 @@ def lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
     Raises:
         InputError: for an unknown name.
     """
-    if section.name not in SCHEDULES:
-        raise InputError(unknown_name("schedule", section.name, SCHEDULES))
-    warmup_steps = _warmup_steps(section, span)
-    falls = _falls(section, step, span)
-    if step < warmup_steps:
-        return falls * min(1.0, (step + 1) / warmup_steps)
-    share = (step - warmup_steps) / max(span.steps - warmup_steps, 1)
-    return falls * SCHEDULES[section.name](min(share, 1.0), section.final)
+    entry = find_entry("schedule", section.name, SCHEDULES)
+    if entry.has_peak:
+        num_warmup = span.to_steps(section.peak, "fraction")
+    else:
+        num_warmup = span.to_steps(section.warmup, section.warmup_unit)
+    drops = _milestone_factor(section, step, span) if entry.has_milestones else 1.0
+    if step < num_warmup:
+        return drops * min(1.0, (step + 1) / num_warmup)
+    share = (step - num_warmup) / max(span.steps - num_warmup, 1)
+    factor: float = resolve(entry.factor)(min(share, 1.0), section.final)
+    return drops * factor
 
 
-def _warmup_steps(section: ScheduleSection, span: Span) -> int:
-    if section.name == "triangular":
-        return span.to_steps(section.peak, "fraction")
-    return span.to_steps(section.warmup, section.warmup_unit)
-
-
-def _falls(section: ScheduleSection, step: float, span: Span) -> float:
-    # by gamma at each milestone, none of which comes before the first step
-    if section.name != "step":
-        return 1.0
+def _milestone_factor(section: ScheduleSection, step: float, span: Span) -> float:
+    # gamma at each milestone of the whole budget, none of which comes before the first step
     values, unit = parse_durations(section.milestones)
     return section.gamma ** bisect_right([max(1, span.to_steps(value, unit)) for value in values], step)

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, final
 
-from sweep.config.trial_config import BatchSection
+from sweep.config.data_sections import BatchSection
 
 
 def _linear(section: BatchSection, share: float) -> float:
@@ -72,7 +72,7 @@ class BatchSchedule:
         """The mean global batch over the budget, as far as it is known beforehand."""
         return sum(self.size((index + 0.5) / 256) for index in range(256)) / 256
 
-    def hear_noise_scale(self, noise_scale: float) -> None:
+    def update_noise_scale(self, noise_scale: float) -> None:
         """Grows where ``noise_scale`` asks for it and the most is not reached."""
         following = self.first * 2 ** (self._doublings + 1)
         if self.follows_noise and noise_scale >= following and following <= self.first * self._section.schedule_factor:

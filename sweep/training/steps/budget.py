@@ -4,27 +4,22 @@ from bisect import bisect_right
 from math import ceil
 from typing import Any, NamedTuple, final
 
-from sweep.config.trial_config import BudgetSection
-from sweep.training.data.windows import budget_epochs, budget_steps
+from sweep.config.data_sections import BudgetSection
+from sweep.training.data.windows import count_budget_epochs, count_budget_steps
+from sweep.training.protocol import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH
 from sweep.training.recipe.schedules import Span
 
-_MAX_EVALUATIONS = 50
-# Until a target accuracy: every quarter of an epoch, later at every twentieth of what was trained: the answer is
-# within 5 % (or a quarter of an epoch). In samples, so that all batch sizes are asked at the same moments.
-_TARGET_EPOCHS = 0.25
-_TARGET_GROWTH = 0.05
 
-
-class Mark(NamedTuple):
+class TrainingPoint(NamedTuple):
     """A place in a training: what it has taken so far."""
 
     steps: int
     samples: int
     seconds: float  # of training
 
-    def ahead(self, steps: int, samples: int) -> "Mark":
+    def ahead(self, steps: int, samples: int) -> "TrainingPoint":
         """The place so many steps and samples further on, at the same time."""
-        return Mark(self.steps + steps, self.samples + samples, self.seconds)
+        return TrainingPoint(self.steps + steps, self.samples + samples, self.seconds)
 
 
 @final
@@ -45,10 +40,10 @@ class Budget:
         self.num_steps = 1
         self._unit, self._total = "seconds", section.seconds or 0.0
         if section.seconds is None:
-            self.num_steps = budget_steps(section, num_samples, global_batch, steps_per_epoch)
+            self.num_steps = count_budget_steps(section, num_samples, global_batch, steps_per_epoch)
             self._unit, self._total = "steps", float(self.num_steps)
         if is_growing and section.steps is None and section.seconds is None:
-            samples = section.samples or ceil(budget_epochs(section) * num_samples - 1e-6)
+            samples = section.samples or ceil(count_budget_epochs(section) * num_samples - 1e-6)
             self._unit, self._total = "samples", float(max(samples, 1))
 
     def expect_step_seconds(self, seconds: float) -> None:
@@ -56,15 +51,15 @@ class Budget:
         if self._unit == "seconds":
             self.num_steps = max(1, ceil(self._total / max(seconds, 1e-9)))
 
-    def share(self, mark: Mark) -> float:
+    def share(self, mark: TrainingPoint) -> float:
         """The spent share, from 0 to 1."""
         return min(self._spent(mark) / self._total, 1.0)
 
-    def is_spent(self, mark: Mark) -> bool:
+    def is_spent(self, mark: TrainingPoint) -> bool:
         """Nothing is left."""
         return self._spent(mark) >= self._total
 
-    def position(self, mark: Mark) -> float:
+    def position(self, mark: TrainingPoint) -> float:
         """The place in nominal steps, from 0 to below ``num_steps``."""
         if self._unit == "steps":
             return mark.steps
@@ -75,11 +70,11 @@ class Budget:
         """The length of the training as a schedule of the learning rate takes it, for :meth:`position`."""
         return Span(self.num_steps, self._steps_per_epoch, self._num_samples)
 
-    def seconds_left(self, mark: Mark) -> float:
+    def seconds_left(self, mark: TrainingPoint) -> float:
         """Of a budget of seconds; infinite for any other."""
         return self._total - mark.seconds if self._unit == "seconds" else float("inf")
 
-    def expected_steps(self, mark: Mark) -> int:
+    def expected_steps(self, mark: TrainingPoint) -> int:
         """How many steps it will have been, as far as is known."""
         share = self.share(mark)
         if self._unit == "steps" or share == 0:
@@ -102,19 +97,19 @@ class Budget:
         """Goes on with the same schedule."""
         self.num_steps = state["num_steps"]
 
-    def _spent(self, mark: Mark) -> float:
+    def _spent(self, mark: TrainingPoint) -> float:
         return {"steps": mark.steps, "samples": mark.samples, "seconds": mark.seconds}[self._unit]
 
 
 @final
-class EvaluationPoints:
+class EvaluationSchedule:
     """The numbers of samples after which to evaluate; the end of the training is one more.
 
     At the end of each epoch, or of every few where there would be more than 50; more often until a target accuracy.
     """
 
     def __init__(self, num_samples: int, num_epochs: int, *, until_target: bool) -> None:
-        self._every = num_samples * ceil(num_epochs / _MAX_EVALUATIONS)
+        self._every = num_samples * ceil(num_epochs / MAX_EVALUATIONS)
         self._points = _target_points(num_samples, num_epochs) if until_target else []
 
     def is_passed(self, before: int, after: int) -> bool:
@@ -125,7 +120,7 @@ class EvaluationPoints:
 
 
 def _target_points(num_samples: int, num_epochs: int) -> list[float]:
-    points = [_TARGET_EPOCHS * num_samples]
+    points = [TARGET_EPOCHS * num_samples]
     while points[-1] < num_samples * num_epochs:
-        points.append(points[-1] + max(_TARGET_EPOCHS * num_samples, _TARGET_GROWTH * points[-1]))
+        points.append(points[-1] + max(TARGET_EPOCHS * num_samples, TARGET_GROWTH * points[-1]))
     return points

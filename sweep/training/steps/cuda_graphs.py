@@ -40,7 +40,7 @@ class GraphedMicroStep:
         recording.graph.replay()
         return recording.loss
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drops the recordings and their memory; after this gradients may be dropped too."""
         self._recordings.clear()
 

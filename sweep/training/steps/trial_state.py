@@ -1,4 +1,4 @@
-"""What is known of a trial so far, and so what its ending can tell, whatever the outcome."""
+"""What is known of a trial so far: what its ending reports, whatever the outcome."""
 
 import math
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from sweep.measurement.clock import PHASES, Ledger
 from sweep.measurement.quality import Timing, flags_of
 from sweep.records.messages import Evaluation
 from sweep.training.outcomes import DivergedError
-from sweep.training.steps.budget import Mark
+from sweep.training.steps.budget import TrainingPoint
 from sweep.training.world import SOLO, World
 
-_BEGINNING = Mark(0, 0, 0.0)
+_START = TrainingPoint(0, 0, 0.0)
 
 
 @final
 class LossMeter:
-    """Sums the training loss on the device; the host looks at it at window edges only.
+    """Sums the training loss on the device; the host reads it at window edges only.
 
     The sum runs from evaluation to evaluation, so that it does not depend on where the windows end.
     """
@@ -33,17 +33,17 @@ class LossMeter:
         self.window_steps = 0
 
     def add(self, loss: Tensor, samples: int) -> None:
-        """A step's mean loss over its ``samples``, or what a rank tells of it."""
+        """Adds a step's mean ``loss``, a scalar, over its ``samples``; with several ranks each adds its own."""
         self._loss += loss * samples
         self._samples += samples
         self._window_samples += samples
         self.window_steps += 1
 
     def close_window(self, ledger: Ledger, is_full: bool) -> None:
-        """Books the window.
+        """Adds the window to ``ledger`` and checks the loss.
 
         Raises:
-            DivergedError: when the loss of a step was no finite number.
+            DivergedError: the loss of a step was not a finite number.
         """
         ledger.close_window(self.window_steps, self._window_samples, is_full)
         self._window_samples, self.window_steps = 0, 0
@@ -59,11 +59,11 @@ class LossMeter:
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """The sum since the last evaluation; taken where no window is open."""
+        """The sum since the last evaluation. No window may be open."""
         return {"loss": self._world.mean(self._loss), "samples": self._samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with that sum."""
+        """Continues with that sum."""
         self._loss.copy_(state["loss"])
         self._samples = state["samples"]
 
@@ -71,42 +71,39 @@ class LossMeter:
         return float(self._world.mean(self._loss)) / self._samples
 
 
-def _own_clock(seconds: float) -> float:
-    return seconds
-
-
 @final
-@dataclass
+@dataclass(kw_only=True)
 class TrialState:
     """The ledger, the counters and the figures of one trial."""
 
     ledger: Ledger = field(default_factory=Ledger)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    facts: dict[str, float] = field(default_factory=dict)  # by name of the metric table
+    facts: dict[str, float] = field(default_factory=dict)  # by name of sweep.config.metrics
     flags: tuple[str, ...] = ()
     bottleneck: str = ""
     num_steps: int = 0
     samples: int = 0
     num_train: int = 0
-    mark: Mark = _BEGINNING  # where the training stood when the clock was last looked at
+    point: TrainingPoint = _START  # at the last reading of the clock
+    retries_before: int = 0  # of the memory allocator, before the training
     evaluations: list[Evaluation] = field(default_factory=list)
-    agree: Callable[[float], float] = _own_clock  # the time that all ranks go by
+    agree: Callable[[float], float] = float  # the time that counts for all ranks
 
     @property
     def epoch(self) -> float:
-        """Passes over the training split, with their fraction."""
+        """Passes over the training split, with fractions."""
         return self.samples / self.num_train if self.num_train else 0.0
 
-    def look_at_clock(self) -> Mark:
-        """Where the training stands now; where it is timed, for all ranks the same, which must ask together.
+    def read_clock(self) -> TrainingPoint:
+        """Sets ``point`` to the present and returns it; all ranks must call this together where they agree on the time.
 
-        What is decided before the next look goes by ``mark``: a clock that is read twice may give two answers.
+        Decisions until the next call use ``point``, because two readings of a clock may lead to different decisions.
         """
-        self.mark = Mark(self.num_steps, self.samples, self.agree(self.ledger.running_seconds))
-        return self.mark
+        self.point = TrainingPoint(self.num_steps, self.samples, self.agree(self.ledger.running_seconds))
+        return self.point
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was found out and spent."""
+        """Everything measured and spent so far."""
         return {
             "ledger": self.ledger.state_dict(),
             "facts": dict(self.facts),
@@ -117,7 +114,7 @@ class TrialState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where an earlier attempt was; what this one has spent already stays spent."""
+        """Continues from the state of an earlier attempt; what this attempt has already spent is added."""
         self.ledger.load_state_dict(state["ledger"])
         self.facts |= state["facts"]
         self.flags = tuple(dict.fromkeys((*state["flags"], *self.flags)))
@@ -125,7 +122,7 @@ class TrialState:
         self.evaluations = [Evaluation(**evaluation) for evaluation in state["evaluations"]]
 
     def quality_flags(self) -> tuple[str, ...]:
-        """Every doubt about what was measured."""
+        """The flags of all measurements so far."""
         steps = self.ledger.even_step_seconds()
         if not steps:
             return self.flags
@@ -134,7 +131,7 @@ class TrialState:
         return tuple(dict.fromkeys((*self.flags, *flags_of(timing))))
 
     def measurements(self) -> dict[str, float | int]:
-        """By name of the metric table; what is unknown or no finite number is left out."""
+        """By name of :mod:`sweep.config.metrics`; without values that are unknown or not finite."""
         ledger = self.ledger
         known = dict(self.facts)
         known |= {f"{name}_seconds": ledger.seconds[name] for name in PHASES if name not in ("data_wait", "step")}

@@ -1,6 +1,6 @@
-"""The noisy quadratic model as a model that trials train, so that what they measure can be held against theory.
+"""A plug-in: the noisy quadratic model as a model that trials train, so that what they measure is compared with theory.
 
-The theory is :mod:`sweep.analysis.quadratic`. A trial needs no word about it: the model answers with two logits whose
+The theory is in ``quadratic_theory.py``. A trial treats it as any other model: its output is two logits whose
 cross entropy at class 0 *is* the quadratic loss, its data set has no other class, and an image counts as classified
 when the loss is below ln 2. So ``val_loss`` is the exact loss, and ``budget.target_accuracy = 1`` asks for the steps
 until it falls to ln 2.
@@ -10,14 +10,15 @@ from typing import final
 
 import numpy as np
 import torch
+from quadratic_theory import curvatures, noise_variances, start
 from torch import Tensor, nn
 
-from sweep.analysis.quadratic import curvatures, noise_variances, start
-from sweep.config.sections import ModelSection
-from sweep.config.trial_config import DataSection
+from sweep.config.data_sections import DataSection
+from sweep.config.datasets import DATASETS, DatasetEntry, ImageShape
+from sweep.config.models import MODELS, ModelEntry
+from sweep.config.recipe_sections import ModelSection
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
-from sweep.training.models.image_shape import ImageShape
 
 _SIDE = 16
 _NUM_TRAIN = 8192
@@ -37,7 +38,7 @@ class NoisyQuadratic(nn.Module):
         self.place = nn.Parameter(torch.from_numpy(start(dimensions)).float())
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, ...) -> (n, 2); what the images show does not matter."""
+        """(n, ...) -> (n, 2); the content of the images is not used."""
         losses = (0.5 * self.curvature * self.place.square()).sum().expand(len(images))
         if self.training:
             noise = self.deviation * torch.randn(len(images), len(self.place), device=self.place.device)
@@ -47,12 +48,12 @@ class NoisyQuadratic(nn.Module):
         return torch.stack([torch.zeros_like(losses), losses + torch.log(-torch.expm1(-losses))], dim=1)
 
 
-def noisy_quadratic(_section: ModelSection, shape: ImageShape) -> nn.Module:
+def build_noisy_quadratic(_section: ModelSection, shape: ImageShape) -> nn.Module:
     """One direction for each pixel."""
     return NoisyQuadratic(shape.side**2)
 
 
-def blank_images(section: DataSection) -> Source:
+def make_blank_images(section: DataSection) -> Source:
     """``data.subset`` (8,192 when absent) black images of ``data.image_size`` pixels (16), all of one class.
 
     One more is for validation and one for the test: the loss is the same at each.
@@ -64,3 +65,7 @@ def blank_images(section: DataSection) -> Source:
 
     train = blank(section.subset or _NUM_TRAIN)
     return Source(train, num_classes=1, validation=blank(1), read_test=lambda: blank(1))
+
+
+MODELS["noisy_quadratic"] = ModelEntry(build=build_noisy_quadratic, has_batch_statistics=False)
+DATASETS["noisy_quadratic"] = DatasetEntry(load=make_blank_images, digest=lambda _section: "", depends_on_root=False)

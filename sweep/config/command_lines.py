@@ -1,0 +1,136 @@
+"""Command lines of ``sweep`` as texts for a POSIX shell. What reports and answers recommend to run is composed here."""
+
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from studies import shipped_studies
+from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
+from sweep.config.trial_config import Scalar, TrialConfig, flatten
+
+_USUAL_ROOT = Path("runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyCommands:
+    """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, and
+    ``options`` lead to its records."""
+
+    name: str
+    argument: str
+    changes: Mapping[str, object]
+    options: tuple[str, ...] = ()
+
+    def run_more(self, trials: int) -> str:
+        """The same study, up to ``trials`` search trials."""
+        return f"{self._run({})} --trials {trials}"
+
+    def confirm_more(self, configurations: int, seeds: int) -> str:
+        """The same study with this many configurations of the front confirmed, each with ``seeds`` seeds."""
+        return self._run({"confirm.max_configurations": configurations, "confirm.seeds": seeds})
+
+    def run_variant(self, suffix: str, fixed: Mapping[str, object]) -> str:
+        """The study under a new name with the keys ``fixed``."""
+        return self._run({"name": f"{self.name}_{suffix}", **fixed})
+
+    def train_and_save(self, path: str, fixed: Mapping[str, object]) -> str:
+        """One training of the study's base configuration with the keys ``fixed``; its weights are saved."""
+        changes = {key: value for key, value in {**self.changes, **fixed}.items() if key != "name"}
+        return " ".join([f"sweep train {self.argument}", *_set_options(changes), f"--save {path}"])
+
+    def probe_shapes(self) -> str:
+        """Probes of the study's micro batches."""
+        changes = {key: value for key, value in self.changes.items() if key != "name"}
+        options = self.options if "--root" in self.options else ()
+        return " ".join([f"sweep probe {self.argument}", *_set_options(changes), *map(shlex.quote, options)])
+
+    def extend_space(self, key: str, form: str) -> str:
+        """What to add to the study's file, in words: no command line adds a key to a space."""
+        return f'a copy of {self.argument} under a new name, with "{key}" = {{ {form} }} in [space]'
+
+    def _run(self, more: Mapping[str, object]) -> str:
+        changes = _set_options({**self.changes, **more})
+        return " ".join([f"sweep run {self.argument}", *changes, *map(shlex.quote, self.options)])
+
+
+def find_study_commands(name: str, spec: StudySpec | None, place: str = "") -> StudyCommands:
+    """Commands about the study ``name``, whose records were read from ``place``.
+
+    A shipped study is given by its name with what was changed; ``quickstart_noise`` is taken for ``quickstart`` with
+    changes where ``--set`` can make the one of the other. Any other study is given by a file that has its name.
+    """
+    options = _record_options(name, place)
+    shipped = shipped_studies()
+    near = [each for each in shipped if name == each or name.startswith(f"{each}_")]
+    if near and spec is not None:
+        origin = max(near, key=len)
+        changes = _find_changes(load_study(shipped[origin]), spec)
+        if changes is not None:
+            return StudyCommands(name=name, argument=origin, changes=changes, options=options)
+    argument = name if name in near else f"{name}.toml"
+    return StudyCommands(name=name, argument=argument, changes={}, options=options)
+
+
+def _record_options(name: str, place: str) -> tuple[str, ...]:
+    if "://" in place:
+        return ("--store", place)
+    path = Path(place)
+    folder = path.parent if path.suffix == ".sqlite" else path
+    # records that are not in a folder of the study's name were moved or exported: no study can be resumed there
+    is_usual = folder.name != name or folder.parent == _USUAL_ROOT
+    return () if is_usual else ("--root", str(folder.parent))
+
+
+def _find_changes(shipped: StudySpec, spec: StudySpec) -> dict[str, object] | None:
+    # None where --set cannot make one of the other: it fixes swept keys and adds none
+    if any(shipped.space.get(path) != parameter for path, parameter in spec.space.items()):
+        return None
+    found: dict[str, object] = {} if spec.name == shipped.name else {"name": spec.name}
+    for key in ("seed", "objectives", "sampler", "pruner"):
+        if getattr(spec, key) != getattr(shipped, key):
+            found[key] = getattr(spec, key)
+    return found | {key: value for key, value in spec.base.items() if shipped.base.get(key) != value}
+
+
+def train_command(settings: Mapping[str, object], seed: int) -> str:
+    """``sweep train --set key=value ... --set seed=N`` for the configuration ``settings`` by dotted key.
+
+    Only what differs from the defaults is named, so the line stays short and complete. None is never named: such a key
+    was replaced by another, which replaces it again.
+    """
+    defaults = default_settings()
+    given = {key: settings[key] for key in defaults if key != "seed" and settings.get(key) is not None}
+    named = {key: value for key, value in given.items() if value != defaults[key]}
+    return " ".join(["sweep train", *_set_options({**named, "seed": seed})])
+
+
+@cache
+def default_settings() -> dict[str, Scalar]:
+    """The default of every configuration key."""
+    return flatten(TrialConfig())
+
+
+def _set_options(changes: Mapping[str, object]) -> list[str]:
+    return [f"--set {shlex.quote(f'{key}={_toml_value(value)}')}" for key, value in changes.items()]
+
+
+def _toml_value(value: object) -> str:
+    """``value`` as ``--set`` reads it: TOML, with quotes only around text that would be read as another value."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, str) and not _needs_quotes(value):
+        return value
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _needs_quotes(text: str) -> bool:
+    try:
+        tomllib.loads(f"value = {text.strip()}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text != text.strip()
+    return True

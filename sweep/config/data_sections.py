@@ -1,0 +1,150 @@
+"""The sections of a configuration on what a model is trained on and how much of it: data, batch, budget, ranks."""
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sweep.config.datasets import DatasetName
+from sweep.config.fields import Fraction, PositiveInt, Section, key
+
+
+class DataSection(Section):
+    name: DatasetName = key("digits", "the data set; a plug-in may add more", cost="step")
+    root: str = key("data", "folder that holds the data; for imagefolder the folder of class folders", cost="derived")
+    # A micro batch is no larger than the data, and small sets are fed in another way.
+    subset: PositiveInt | None = key(None, "train on this many images; all when absent", unit="images", cost="step")
+    image_size: Annotated[int, Field(ge=1, le=2**14)] | None = key(
+        None, "side in pixels that imagefolder images are brought to", unit="pixels", cost="step"
+    )
+    augment: Literal["none", "flip", "crop_flip", "alternating_flip", "crop_alternating_flip", "randaugment"] = key(
+        "none", "drawn for each sample of each epoch", cost="step"
+    )
+    augment_ops: Annotated[int, Field(ge=0, le=16)] = key(
+        2, "operations per image of randaugment", unit="operations", cost="derived"
+    )
+    augment_magnitude: Annotated[int, Field(ge=0, le=30)] = key(9, "strength of randaugment's operations", cost="trial")
+    placement: Literal["device", "host"] = key(
+        "device",
+        "`device`: all images are kept on the device where there is room; `host`: they are streamed",
+        cost="step",
+    )
+    workers: Annotated[int, Field(ge=0, le=256)] = key(
+        0, "that read images which are streamed", unit="processes", cost="step"
+    )
+
+
+class BatchSection(Section):
+    micro: PositiveInt | Literal["auto"] = key(
+        64,
+        "samples of one forward and backward pass, at most; auto: the largest that fits; requires batch.global",
+        unit="samples",
+        cost="derived",
+    )
+    accumulation: PositiveInt | None = key(1, "micro batches per optimizer step", unit="micro batches", cost="derived")
+    global_: Annotated[PositiveInt | None, Field(alias="global")] = key(
+        None, "replaces `batch.accumulation`; samples per optimizer step", unit="samples", cost="derived"
+    )
+    memory_low: Fraction = key(
+        0.6, "share of the device's memory below which an auto micro batch grows", unit="fraction", cost="trial"
+    )
+    memory_high: Fraction = key(
+        0.8, "share of the device's memory above which it shrinks", unit="fraction", cost="trial"
+    )
+    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale"] = key(
+        "constant", "how the global batch grows over the budget", cost="derived"
+    )
+    schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
+        8.0, "last global batch over the first; for noise_scale the most", cost="derived"
+    )
+    schedule_milestones: str = key(
+        "0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", unit="fraction", cost="trial"
+    )
+    schedule_lr: Literal["keep", "rule"] = key("keep", "rule: optimizer.lr_rule follows the growth", cost="trial")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _global_replaces_accumulation(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("global") is not None and "accumulation" not in data:
+            return data | {"accumulation": None}
+        return data
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.accumulation is None) == (self.global_ is None):
+            raise ValueError("give either batch.accumulation or batch.global")
+        if self.micro == "auto" and self.global_ is None:
+            raise ValueError("micro = 'auto' requires batch.global: the samples per optimizer step")
+        if self.memory_low >= self.memory_high:
+            raise ValueError("memory_low must lie below memory_high")
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_is_possible(self) -> Self:
+        shares = self.milestones
+        if not shares or any(not low < high for low, high in pairwise((0.0, *shares, 1.0))):
+            raise ValueError("schedule_milestones requires growing shares between 0 and 1, such as '0.3, 0.6, 0.8'")
+        is_split = (
+            self.accumulation != 1 if self.global_ is None else self.micro != "auto" and self.micro < self.global_
+        )
+        if self.schedule == "noise_scale" and not is_split:
+            raise ValueError(
+                "schedule = 'noise_scale' compares micro batches with their sum: give batch.micro as a number and "
+                "two micro batches or more per optimizer step"
+            )
+        return self
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the micro batch is found by trying."""
+        return self.micro == "auto"
+
+    @property
+    def milestones(self) -> tuple[float, ...]:
+        """``schedule_milestones`` as numbers; empty where they are none."""
+        try:
+            return tuple(float(share) for share in self.schedule_milestones.replace(",", " ").split())
+        except ValueError:
+            return ()
+
+
+BUDGETS = ("epochs", "steps", "samples", "seconds", "target_accuracy")
+
+
+class BudgetSection(Section):
+    epochs: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
+        None, "passes over the training split; a part of one is rounded up to a step", unit="passes", cost="trial"
+    )
+    steps: PositiveInt | None = key(None, "replaces the other budgets", unit="optimizer steps", cost="trial")
+    samples: PositiveInt | None = key(None, "replaces the other budgets", unit="samples", cost="trial")
+    seconds: Annotated[float, Field(gt=0.0)] | None = key(
+        None, "of train_seconds; replaces the other budgets", unit="seconds", cost="trial"
+    )
+    target_accuracy: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
+        None,
+        "train until an evaluation reaches this val_accuracy, for max_epochs at most; replaces the other budgets",
+        unit="fraction",
+        cost="trial",
+    )
+    max_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
+        100.0, "cap of a target_accuracy; else unused", unit="passes", cost="trial"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_budget(cls, data: Any) -> Any:
+        empty = isinstance(data, dict) and all(data.get(name) is None for name in BUDGETS)
+        return data | {"epochs": 10.0} if empty else data
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in BUDGETS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one budget, not {' and '.join(given)}")
+        return self
+
+
+class DistributedSection(Section):
+    world_size: Annotated[int, Field(ge=1, le=1024)] = key(
+        1, "each on a GPU of its own; they train one trial together on one machine", unit="ranks", cost="step"
+    )

@@ -1,0 +1,176 @@
+"""The sections of a configuration on how a model is trained and evaluated: model, optimizer, schedule, precision,
+regularization, evaluation, diagnostics."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from sweep.config.durations import Unit, parse_durations
+from sweep.config.fields import Fraction, PositiveInt, Section, key
+from sweep.config.models import ModelName
+from sweep.config.recipes import OptimizerName, ScheduleName
+
+Rule = Literal["none", "linear", "sqrt"]
+
+
+class ModelSection(Section):
+    name: ModelName = key("resnet8", "the model that is trained; a plug-in may add more", cost="step")
+    norm: Literal["batch", "ghost", "group", "layer", "sync"] = key(
+        "batch", "normalization of a ResNet (a ViT has layer); sync is batch where there is one rank", cost="step"
+    )
+    ghost_batch: PositiveInt = key(
+        32, "samples that share their statistics with norm = ghost", unit="samples", cost="derived"
+    )
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.0,
+        "share of activations that are dropped: before a ResNet's head, inside a ViT",
+        unit="fraction",
+        cost="switch",
+    )
+    stochastic_depth: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.0,
+        "probability that a sample skips the last residual branch; less for those before it",
+        unit="fraction",
+        cost="switch",
+    )
+    weights: str | None = key(None, "file to start from: safetensors, or a torch file of tensors alone", cost="trial")
+    freeze_stages: Annotated[int, Field(ge=0)] = key(
+        0,
+        "the stem and this many stages (of a ViT: blocks) are not trained; 0: everything is trained",
+        unit="stages",
+        cost="step",
+    )
+
+
+class OptimizerSection(Section):
+    name: OptimizerName = key("momentum", "optimizer", cost="step")
+    lr: Annotated[float, Field(gt=0.0, le=1e4)] = key(
+        0.1, "learning rate at the top of the schedule, before `optimizer.lr_rule`", cost="none"
+    )
+    lr_rule: Rule | Literal["auto"] = key(
+        "none",
+        "how lr grows with the global batch; auto: linear for SGD and LARS, sqrt for the others",
+        cost="none",
+    )
+    reference_batch: PositiveInt = key(
+        256, "global batch at which all values hold as they are written", unit="samples", cost="none"
+    )
+    weight_decay: Annotated[float, Field(ge=0.0, le=1e3)] = key(
+        0.0, "applied to weights; norm parameters and biases are excluded", cost="none"
+    )
+    weight_decay_rule: Rule = key("none", "how weight_decay grows with the global batch", cost="none")
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.9, "momentum of the SGD family; beta1 of the Adam family", cost="switch"
+    )
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] | None = key(
+        None, "decay of the second moment; absent: the optimizer's own (0.999, RMSprop 0.99)", cost="none"
+    )
+    eps: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
+        None, "added to the denominator; absent: the optimizer's own (1e-8, LAMB 1e-6)", cost="none"
+    )
+    betas_rule: Literal["none", "sqrt"] = key(
+        "none",
+        "sqrt: betas and eps of the Adam family follow the global batch, as square-root scaling requires",
+        cost="none",
+    )
+    trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")
+
+
+class ScheduleSection(Section):
+    name: ScheduleName = key("cosine", "learning-rate schedule after the warm-up", cost="none")
+    warmup: Annotated[float, Field(ge=0.0)] = key(
+        0.05,
+        "over which the learning rate rises, in warmup_unit; a text like '5 epochs' sets both",
+        unit="`schedule.warmup_unit`",
+        cost="none",
+    )
+    warmup_unit: Unit = key("fraction", "what `schedule.warmup` counts; a fraction is one of the budget", cost="none")
+    milestones: str = key(
+        "0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs' (steps, samples)", cost="none"
+    )
+    gamma: Annotated[float, Field(gt=0.0, le=1.0)] = key(0.1, "factor of step at each milestone", cost="none")
+    peak: Fraction = key(
+        0.2, "fraction of the budget at which triangular is highest; its warm-up", unit="fraction", cost="none"
+    )
+    final: Fraction = key(
+        0.0, "of the highest rate, where cosine, linear and triangular end", unit="fraction", cost="none"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _warmup_as_text(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("warmup"), str):
+            return data
+        values, unit = parse_durations(data["warmup"])
+        if len(values) > 1:
+            raise ValueError(f"warmup = {data['warmup']!r}: give one duration")
+        if data.get("warmup_unit", unit) != unit:
+            raise ValueError(f"warmup = {data['warmup']!r} and warmup_unit = {data['warmup_unit']!r}; give one unit")
+        return data | {"warmup": values[0], "warmup_unit": unit}
+
+    @field_validator("milestones")
+    @classmethod
+    def _milestones_are_durations(cls, text: str) -> str:
+        parse_durations(text)
+        return text
+
+    @model_validator(mode="after")
+    def _warmup_is_a_duration(self) -> Self:
+        try:
+            parse_durations(f"{self.warmup!r} {self.warmup_unit}")
+        except ValueError as error:
+            raise ValueError(f"warmup: {error}") from None
+        return self
+
+
+class PrecisionSection(Section):
+    dtype: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = key(
+        "fp32",
+        "number format of a step; `bf16`, `fp16` keep the weights in 32 bits; `tf32` requires a GPU",
+        cost="step",
+    )
+    channels_last: bool = key(False, "memory layout of images and convolutions", cost="step")
+    compile: bool = key(False, "`torch.compile`", cost="step")
+    checkpointing: bool = key(False, "compute each block's activations again instead of keeping them", cost="step")
+    cuda_graphs: bool = key(False, "replay forward and backward as one CUDA graph; requires a GPU", cost="step")
+
+
+class RegularizationSection(Section):
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
+        0.0, "share of the target that is spread over all classes", unit="fraction", cost="switch"
+    )
+    grad_clip: Annotated[float, Field(gt=0.0)] | None = key(
+        None, "largest norm of the gradient of a step; absent: no limit", cost="switch"
+    )
+    ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
+        None, "evaluate, and save, the moving average of the weights", cost="switch"
+    )
+    ema_rule: Literal["none", "power"] = key(
+        "none",
+        "power: ema_decay is for optimizer.reference_batch samples; larger steps forget as much",
+        cost="none",
+    )
+    mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")
+    cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of cutmix; 0 is off", cost="switch")
+
+
+class EvaluationSection(Section):
+    tta: Literal["none", "flip"] = key(
+        "none",
+        "flip: the logits of an image and of its mirror image are averaged, in every evaluation",
+        cost="step",
+    )
+
+
+class DiagnosticsSection(Section):
+    ledger: Literal["phases", "full"] = key(
+        "phases", "full: the time of steps is split into forward, backward and optimizer", cost="step"
+    )
+    noise_scale: bool = key(
+        False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
+    )
+    sharpness: bool = key(
+        False,
+        "measure how sharp the minimum is that was found; inside a study for confirming trials",
+        cost="trial",
+    )

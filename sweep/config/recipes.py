@@ -1,0 +1,61 @@
+"""Every optimizer and every learning-rate schedule that a configuration may name."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from sweep.config.entries import Reference, known_name
+
+_OPTIMIZERS, _SCHEDULES = "sweep.training.recipe.optimizers", "sweep.training.recipe.schedules"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerEntry:
+    """An optimizer, as far as it is known before it is built.
+
+    ``groups`` is by what its parameters are grouped: by weight decay alone; ``layers``: norms and biases are marked
+    ``adapt = False``; ``matrices``: the matrices of hidden layers are marked ``matrix = True``.
+    """
+
+    build: Reference  # (Groups, OptimizerSection, learning rate, AdamConstants) -> torch.optim.Optimizer
+    lr_rule: Literal["linear", "sqrt"] = "sqrt"  # what optimizer.lr_rule = "auto" means
+    beta2: float = 0.999  # where optimizer.beta2 is absent
+    eps: float = 1e-8  # where optimizer.eps is absent
+    groups: Literal["decay", "layers", "matrices"] = "decay"
+    averages_weights: bool = False  # is evaluated at an average of its weights, for which it measures norms anew
+
+
+OPTIMIZERS: dict[str, OptimizerEntry] = {
+    "sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear"),
+    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:momentum", lr_rule="linear"),
+    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:nesterov", lr_rule="linear"),
+    "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:rmsprop", beta2=0.99),
+    "adam": OptimizerEntry(build=f"{_OPTIMIZERS}:adam"),
+    "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adamw"),
+    "lars": OptimizerEntry(build=f"{_OPTIMIZERS}:lars", lr_rule="linear", groups="layers"),
+    "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:lamb", eps=1e-6, groups="layers"),
+    "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:muon", groups="matrices"),
+    "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:schedule_free", averages_weights=True),
+    "schedule_free_sgd": OptimizerEntry(
+        build=f"{_OPTIMIZERS}:schedule_free_sgd", lr_rule="linear", averages_weights=True
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleEntry:
+    """A schedule of the learning rate."""
+
+    factor: Reference  # (share of the budget after the warm-up in [0, 1), final factor) -> factor of the highest rate
+    has_peak: bool = False  # its warm-up lasts until schedule.peak, not schedule.warmup
+    has_milestones: bool = False  # schedule.gamma at each of schedule.milestones
+
+
+SCHEDULES: dict[str, ScheduleEntry] = {
+    "constant": ScheduleEntry(factor=f"{_SCHEDULES}:constant"),
+    "cosine": ScheduleEntry(factor=f"{_SCHEDULES}:cosine"),
+    "linear": ScheduleEntry(factor=f"{_SCHEDULES}:linear"),
+    "triangular": ScheduleEntry(factor=f"{_SCHEDULES}:linear", has_peak=True),
+    "step": ScheduleEntry(factor=f"{_SCHEDULES}:constant", has_milestones=True),
+}
+OptimizerName = Annotated[str, known_name("optimizer", OPTIMIZERS)]
+ScheduleName = Annotated[str, known_name("schedule", SCHEDULES)]

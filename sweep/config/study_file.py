@@ -1,0 +1,120 @@
+"""Reads a study: from its TOML file, with changes of the command line over it, and from a record."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sweep.config.datasets import DATASETS, DatasetEntry
+from sweep.config.errors import InputError, explain
+from sweep.config.models import MODELS, ModelEntry
+from sweep.config.space import flatten_space
+from sweep.config.study import Confirm, StudySpec
+from sweep.config.trial_config import config_keys, flatten_table, replace, rivals
+
+_MAX_FILE_BYTES = 100_000
+_MAX_DOTS = 100  # in one key, or in a line of prose
+_MAX_NAME = 200  # characters of a recorded name
+_PLAIN_KEYS = StudySpec.model_fields.keys() - {"base", "space", "confirm"}
+
+
+def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> StudySpec:
+    """The study in the TOML file ``path``, with ``changes`` (dotted keys of the study or its base) over it.
+
+    Raises:
+        InputError: naming the file, the key, the value, the rule and the remedy.
+    """
+    path = Path(path)
+    try:
+        return build_study(read_toml(path), str(path), changes)
+    except RecursionError:
+        raise InputError(f"{path}: its tables or lists are nested too deep; a study has three levels.") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a user's file of at most a page or two.
+
+    Raises:
+        InputError: it cannot be read, is too large, or no TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise InputError(f"{path}: larger than {_MAX_FILE_BYTES} bytes; it should be a page of text.")
+    try:
+        text = content.decode("utf-8-sig")
+        # Python's parser takes minutes for a key of thousands of parts
+        if max(part.count(".") for part in re.split("[=\n]", text)) > _MAX_DOTS:
+            raise RecursionError
+        return tomllib.loads(text)
+    except ValueError as error:  # also bytes that are no text, and numbers of thousands of digits
+        raise InputError(f"{path}: not valid TOML: {error}.") from None
+
+
+def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | None = None) -> StudySpec:
+    """A study from a parsed table; errors as :func:`load_study`."""
+    for key in ("base", "space"):
+        if not isinstance(table.get(key, {}), dict):
+            raise InputError(f"{where}: {key}: give a table: {{ key = value }}")
+    table = apply_changes(table, changes or {})
+    try:
+        return StudySpec.model_validate(table)
+    except ValidationError as error:
+        raise InputError(explain(error, where, _known_keys())) from None
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _known_keys() -> set[str]:
+    confirm = (f"confirm.{key}" for key in Confirm.model_fields)
+    return {*StudySpec.model_fields, *confirm, *config_keys()}
+
+
+def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """``--set`` pairs over a study's table: a key of the study changes it, any other the base configuration.
+
+    A key of the base that the space sweeps is fixed: it leaves the space.
+    """
+    table = dict(table)
+    base, space = flatten_table(table.get("base", {})), flatten_space(table.get("space", {}))
+    for path, value in changes.items():
+        head, _, rest = path.partition(".")
+        if rest and head in _PLAIN_KEYS:
+            raise InputError(f"--set {path}: {head} is one value of the study; write --set {head}=VALUE.")
+        if head == "space":
+            raise InputError(
+                f"--set {path}: the space is changed in the study file; --set KEY=VALUE fixes a swept key."
+            )
+        if head in StudySpec.model_fields and head != "base":
+            table[head] = {**table.get(head, {}), rest: value} if rest else value
+            continue
+        base = replace(base, {path: value})
+        for fixed in (path, *rivals(path)):
+            space.pop(fixed, None)
+    return table | {"base": base, "space": space}
+
+
+def admit_recorded(study: dict[str, Any]) -> None:
+    """Adds the models and data sets that a recorded study names, without their functions, so that its records can be
+    read where its plug-in is not loaded."""
+    base, space = _table(study, "base"), _table(study, "space")
+    tables: tuple[tuple[str, dict[str, Any], Any], ...] = (
+        ("model.name", MODELS, ModelEntry(build=None)),
+        ("data.name", DATASETS, DatasetEntry(load=None)),
+    )
+    for path, table, entry in tables:
+        choices = _table(space, path).get("choice")
+        for name in (base.get(path), *(choices if isinstance(choices, list) else ())):
+            if isinstance(name, str) and len(name) <= _MAX_NAME:
+                table.setdefault(name, entry)
+
+
+def _table(content: Any, name: str) -> dict[str, Any]:
+    # a record from elsewhere may hold anything there
+    part = content.get(name) if isinstance(content, dict) else None
+    return part if isinstance(part, dict) else {}

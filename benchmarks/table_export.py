@@ -14,7 +14,7 @@ from benchmarks.table_design import all_jobs, open_records
 from benchmarks.table_times import TIMES_FILE, num_rounds, read_times, shape_of, spreads
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation
 from sweep.records.store.store import Store, open_store

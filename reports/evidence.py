@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.pareto import front_rank
 from sweep.analysis.summary import objective_signs, objective_table, summarize_configurations
 from sweep.config.study import StudySpec
+from sweep.records.frames.study_frames import FrameSet
 
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000
@@ -21,25 +21,6 @@ MAX_DETAILED = 2_000
 MAX_UNFINISHED = 400
 MAX_CONFIRMING = 400
 _USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
-
-
-class FrameSet(Protocol):
-    """What a report reads of the loaded frames."""
-
-    @property
-    def place(self) -> str: ...
-    @property
-    def spec(self) -> StudySpec | None: ...
-    @property
-    def trials(self) -> pd.DataFrame: ...
-    @property
-    def attempts(self) -> pd.DataFrame: ...
-    @property
-    def probes(self) -> pd.DataFrame: ...
-    @property
-    def evaluations(self) -> pd.DataFrame | None: ...
-    @property
-    def environments(self) -> pd.DataFrame: ...
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from reports.print.painter import Painter
 from sweep.config.errors import InputError, shown, unknown_name
 
 if TYPE_CHECKING:
-    from reports.evidence import FrameSet
+    from sweep.records.frames.study_frames import FrameSet
 
 
 def write_report(

@@ -11,7 +11,7 @@ from sweep.config.space import grid_point, grid_size
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig
-from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation
 from sweep.records.store.store import open_store

@@ -13,7 +13,7 @@ import pytest
 
 from sweep import load_frames
 from sweep.cli.app import COMMANDS, load_command, run_app
-from sweep.records.frames.framing import TRIAL_COLUMNS
+from sweep.records.frames.frame_columns import TRIAL_COLUMNS
 
 TINY = """
 name = "tiny"

@@ -14,7 +14,7 @@ from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.executors.table import ExecutorSettings
-from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.store import StoreError, open_store
 from sweep.records.trial_record import TrialRecord

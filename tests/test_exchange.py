@@ -10,9 +10,9 @@ from records_factory import add_trials, make_ending, make_evaluation, make_spec,
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
-from sweep.records.exchange.exchange import export_frames, exported_study, import_records
+from sweep.records.frames.exchange import export_frames, exported_study, import_records
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.frameset import Frames
+from sweep.records.frames.study_frames import Frames
 from sweep.records.store.store import Store, open_store
 
 ODD_TEXTS = [

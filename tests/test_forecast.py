@@ -14,7 +14,7 @@ from records_factory import add_trials, make_spec, make_store
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.shape import largest_accumulation, probed_config, shape_key, shape_of
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.records.probe_records import ProbeRecord
+from sweep.records.store.probe_records import ProbeRecord
 from sweep.search.forecast.memory_gate import MemoryGate
 from sweep.search.forecast.remaining_work import PlannedTrials, RemainingWork, estimate_remaining_work
 from sweep.search.forecast.study_forecast import Forecast, make_forecast

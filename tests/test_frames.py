@@ -16,8 +16,8 @@ from records_factory import ENVIRONMENT, add_trials, make_config, make_ending, m
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import build_config, config_keys, flatten
+from sweep.records.frames.frame_columns import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.framing import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
 from sweep.records.store import reading
 
 CONTRACT = [

@@ -26,7 +26,7 @@ from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.estimate import estimate_memory
 from sweep.probing.shape import Shape, shape_of
 from sweep.records.messages import Ending
-from sweep.records.probe_records import ProbeBook, probe_record
+from sweep.records.store.probe_records import ProbeBook, probe_record
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast import memory_breakdown as asked
 from sweep.search.forecast.forecaster import Forecaster

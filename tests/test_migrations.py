@@ -15,9 +15,9 @@ from records_factory import add_trials, make_config, make_ending, make_spec, mak
 from sqlalchemy import MetaData, inspect, text
 
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.frameset import Frames
-from sweep.records.probe_records import ProbeBook
+from sweep.records.frames.study_frames import Frames
 from sweep.records.store.migrating import known_versions
+from sweep.records.store.probe_records import ProbeBook
 from sweep.records.store.schema import KNOWN_VERSIONS, VERSION
 from sweep.records.store.store import Store, open_store
 from sweep.search.mirror.optuna_mirror import open_read_only

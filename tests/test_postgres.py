@@ -17,7 +17,7 @@ from records_factory import add_trials, make_config, make_ending, make_spec, mak
 from sqlalchemy import text
 
 from sweep.config.errors import InputError
-from sweep.records.exchange.exchange import export_frames, import_records
+from sweep.records.frames.exchange import export_frames, import_records
 from sweep.records.frames.frames import load_frames
 from sweep.records.store import reading
 from sweep.records.store.lock import database_lock

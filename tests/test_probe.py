@@ -28,7 +28,7 @@ from sweep.probing.shape import (
 )
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, ProbeTask, TrialTask
-from sweep.records.probe_records import ProbeBook, ProbeRecord, open_book
+from sweep.records.store.probe_records import ProbeBook, ProbeRecord, open_book
 from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.training.loop.trial import run_trial
 

@@ -24,9 +24,9 @@ from sweep.cli.arguments import parse_sets, study_place
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
-from sweep.records.exchange.exchange import export_frames, import_records
+from sweep.records.frames.exchange import export_frames, import_records
+from sweep.records.frames.frame_columns import TRIAL_COLUMNS
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.framing import TRIAL_COLUMNS
 from sweep.records.messages import Ending, Evaluation, Message, Progress, decode_message, encode_message
 from sweep.records.store.lock import study_lock
 from sweep.records.store.store import StoreError, open_store

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from records_factory import add_trials, make_store
+from sweep.records.exchange import limits, parquet
 
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.executors.helper_process import OutputFile
 from sweep.executors.process.forkserver import Child
-from sweep.records.exchange import limits, parquet
-from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
 from sweep.training.data import folder

@@ -9,9 +9,9 @@ import pytest
 from records_factory import add_trials, make_store
 
 from sweep.config.errors import InputError
-from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.frameset import Frames
+from sweep.records.frames.study_frames import Frames
 from sweep.records.store.store import StoreError, open_store
 
 _NUM_TRIALS = 40

@@ -15,7 +15,7 @@ from test_tuner import run
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.records.exchange.exchange import export_frames
+from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Outcome
 from sweep.records.store.store import Store, open_store

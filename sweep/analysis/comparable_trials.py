@@ -1,54 +1,56 @@
-"""The trials that one answer may compare: of one data set, on one device."""
+"""The trials whose times, memory and accuracy may be compared: those of one data set, on one device."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer.commands import Called, called
-from sweep.analysis.statistics.frame_columns import format_count, read_numbers, read_text
+from sweep.analysis.statistics.frame_columns import format_count, most_common, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
+from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.study import StudySpec
+from sweep.records.frames.study_frames import FrameSet
+
+ACCURACY, SECONDS, MEMORY = "val_accuracy", "train_seconds", "peak_memory_bytes"
 
 
-class Records(Protocol):
-    """What the answer and the findings read of loaded frames."""
-
-    @property
-    def place(self) -> str: ...
-    @property
-    def spec(self) -> StudySpec | None: ...
-    @property
-    def trials(self) -> pd.DataFrame: ...
-    @property
-    def probes(self) -> pd.DataFrame: ...
-    @property
-    def evaluations(self) -> pd.DataFrame | None: ...
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparableTrials:
-    """``trials`` are all trials of the commonest data set and device, ``done`` the complete ones among them; ``notes``
-    say what was left out."""
+    """``trials`` are all trials of the most common data set and device, ``done`` the complete ones among them;
+    ``notes`` describe what was left out."""
 
-    called: Called
-    spec: StudySpec | None
+    frames: FrameSet
+    study: str
     trials: pd.DataFrame
     done: pd.DataFrame
     grouping: Grouping
     notes: tuple[str, ...]
-    _beliefs: dict[str, Posterior]
+    _posteriors: dict[str, Posterior] = field(default_factory=dict, init=False)
 
-    def belief(self, name: str) -> Posterior:
-        """The belief about a metric, worked out once."""
-        if name not in self._beliefs:
-            self._beliefs[name] = fit_posterior(name, self.done, self.grouping)
-        return self._beliefs[name]
+    @property
+    def spec(self) -> StudySpec | None:
+        """The study's specification where it is on record."""
+        return self.frames.spec
+
+    @cached_property
+    def commands(self) -> StudyCommands:
+        """Commands that would add to the records."""
+        return find_study_commands(self.study, self.spec, self.frames.place)
+
+    @property
+    def planned_trials(self) -> int:
+        """Search trials that the study asked for; at least 10 where that is not on record."""
+        return self.spec.trials if self.spec else max(10, len(self.trials))
+
+    def posterior(self, name: str) -> Posterior:
+        """The posterior of the metric ``name``, fitted once."""
+        if name not in self._posteriors:
+            self._posteriors[name] = fit_posterior(name, self.done, self.grouping)
+        return self._posteriors[name]
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -56,7 +58,7 @@ class ComparableTrials:
         return self.done.iloc[self.grouping.first].reset_index(drop=True)
 
     def basis_of(self, configuration: int) -> Numbers:
-        """The rows of ``done`` that a configuration's values rest on."""
+        """The rows of ``done`` that a configuration's values rest on; shape ``[seeds]``."""
         return np.flatnonzero(self.grouping.is_basis & (self.grouping.members == configuration))
 
     @cached_property
@@ -68,33 +70,29 @@ class ComparableTrials:
         return tuple(name.removeprefix("config.") for name in names if self.done[name].nunique(dropna=False) > 1)
 
 
-def select_comparable(records: Records) -> ComparableTrials:
+def select_comparable(frames: FrameSet) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared."""
-    trials = records.trials
+    trials = frames.trials
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []
     for name, what in (("config.data.name", "data set"), ("device", "device")):
-        chosen, note = _commonest(trials, kept & complete, name, what)
-        # a trial that ended badly may not know its device
+        chosen, note = _select_most_common(trials, kept & complete, name, what)
+        # a trial that ended early may not have recorded its device
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
     done = trials if (kept & complete).all() else trials[kept & complete]
-    notes += _doubts(done)
-    grouping = group_configurations(done, configuration_groups(done))
     names = read_text(trials, "study")
-    study = records.spec.name if records.spec else str(names[0]) if len(names) else "study"
     return ComparableTrials(
-        called(study, records.spec, records.place),
-        records.spec,
-        trials if kept.all() else trials[kept],
-        done,
-        grouping,
-        tuple(notes),
-        {},
+        frames=frames,
+        study=frames.spec.name if frames.spec else str(names[0]) if len(names) else "study",
+        trials=trials if kept.all() else trials[kept],
+        done=done,
+        grouping=group_configurations(done, configuration_groups(done)),
+        notes=(*notes, *_note_flags(done)),
     )
 
 
-def _doubts(done: pd.DataFrame) -> list[str]:
+def _note_flags(done: pd.DataFrame) -> list[str]:
     flags = [str(each).split(",") for each in read_text(done, "quality_flags") if each]
     if not flags:
         return []
@@ -103,19 +101,18 @@ def _doubts(done: pd.DataFrame) -> list[str]:
     return [f"The measurement itself raised doubts in {len(flags):,} of {format_count(len(done), 'trial')}: {parts}."]
 
 
-def _commonest(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple[Mask, list[str]]:
+def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple[Mask, list[str]]:
     values = read_text(trials, name)
-    names, counts = np.unique([str(value) for value in values[among]], return_counts=True)
-    if len(names) < 2:
-        return np.asarray(np.isin(values, list(names)) if len(names) else values == values, dtype=np.bool_), []
-    chosen = names[int(np.argmax(counts))]
-    others = int(counts.sum() - counts.max())
-    left_out = format_count(others, "complete trial")
+    if not among.any():
+        return np.ones(len(trials), dtype=np.bool_), []
+    chosen, num_others = most_common(values[among])
+    left_out = format_count(num_others, "complete trial")
     note = f"Only trials of the {what} {chosen!r} are compared; {left_out} of others left out."
-    return np.asarray(values == chosen, dtype=np.bool_), [note]
+    return np.asarray(values == chosen, dtype=np.bool_), [note] if num_others else []
 
 
-def positions(ground: ComparableTrials, key: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-    """The key's value of each configuration as a number; ``global_batch_size`` is one of the keys."""
-    name = key if key in ground.frame.columns else f"config.{key}"
-    return read_numbers(ground.frame, name)
+def is_main_model(frame: pd.DataFrame) -> Mask:
+    """Which rows are of the model that most rows have, shape ``[len(frame)]``: models differ in accuracy, so batches
+    are compared within one."""
+    names = read_text(frame, "config.model.name")
+    return np.asarray(names == most_common(names)[0], dtype=np.bool_)

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.changes import UNCHANGING, find_changes
 from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
-from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread
+from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread, t_quantile
 from sweep.analysis.statistics.pareto import Values, hypervolume, non_dominated, reference_point
 from sweep.analysis.statistics.scales import LOG, Scale, scale_of
-from sweep.analysis.statistics.student import t_quantile
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys
-from sweep.records.frames.frameset import Frames
+from sweep.records.frames.study_frames import Frames
 
 METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")
 _OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+# Keys that do not change what is trained.
+_NOT_TRAINED = frozenset({"data.root", "seed"})
 _MIN_PAIRS = 3  # fewer say too little of how pairs scatter
 
 
@@ -96,7 +96,7 @@ def _align(a: pd.DataFrame, b: pd.DataFrame) -> tuple[tuple[_Side, _Side], list[
     both = pd.concat([a.assign(side="a"), b.assign(side="b")], ignore_index=True)
     complete = both[np.asarray(read_text(both, "outcome") == "complete", dtype=np.bool_)]
     in_a = np.asarray(complete["side"] == "a", dtype=np.bool_)
-    groups = configuration_groups(complete, UNCHANGING | _recipe_keys(complete[in_a], complete[~in_a]))
+    groups = configuration_groups(complete, _NOT_TRAINED | _recipe_keys(complete[in_a], complete[~in_a]))
     names, sides = [], []
     for chosen in (in_a, ~in_a):
         done = complete[chosen]
@@ -222,5 +222,34 @@ def _fronts(sides: tuple[_Side, _Side]) -> tuple[Front, Front]:
 
 def _settings(sides: tuple[_Side, _Side]) -> tuple[str, ...]:
     # the keys that vary in either study
-    keys = [key for key in config_keys() if key not in UNCHANGING]
+    keys = [key for key in config_keys() if key not in _NOT_TRAINED]
     return tuple(key for key in keys if any(side.done[f"config.{key}"].nunique(dropna=False) > 1 for side in sides))
+
+
+def find_changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
+    """Facts of the environment, and settings that all trials of a study share, by name, as (in A, in B); those that
+    are equal are left out."""
+    facts = [_facts(frames) for frames in (a, b)]
+    names = dict.fromkeys((*facts[0], *facts[1]))
+    return {
+        name: (facts[0].get(name, "-"), facts[1].get(name, "-"))
+        for name in names
+        if facts[0].get(name) != facts[1].get(name)
+    }
+
+
+def _facts(frames: Frames) -> dict[str, str]:
+    # every fact of the environments and every setting that all trials share, several values joined
+    found: dict[str, str] = {}
+    devices = sorted({str(device) for device in read_text(frames.trials, "device") if device})
+    if devices:
+        found["device"] = ", ".join(devices)
+    table = frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")
+    for name in table.columns:
+        values = sorted({str(value) for value in table[name].dropna()})
+        found[str(name)] = ", ".join(values)
+    for key in config_keys():
+        name = f"config.{key}"
+        if key not in _NOT_TRAINED and name in frames.trials.columns and frames.trials[name].nunique(dropna=False) == 1:
+            found[key] = str(plain_value(frames.trials[name].iloc[0]))
+    return found

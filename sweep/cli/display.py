@@ -33,7 +33,7 @@ from sweep.search.loop.events import (
     TrialReused,
     TrialStarted,
 )
-from sweep.search.seed_allocation.confirmation import front
+from sweep.search.seed_allocation.confirmation import find_front
 
 _REDRAW_SECONDS = 0.5
 _FRONT_ROWS = 8
@@ -162,7 +162,7 @@ class Display:
         return lines
 
     def _front_table(self) -> Table:
-        rows = front(list(self._records.values()), self._spec.objectives)
+        rows = find_front(list(self._records.values()), self._spec.objectives)
         first = METRICS[self._spec.objectives[0]]
         rows.sort(key=lambda record: first.sign * record.measurements[first.name])
         table = Table(title=f"front so far: {len(rows)} configurations", title_justify="left", box=None)

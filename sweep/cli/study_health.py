@@ -9,7 +9,7 @@ from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_reme
 from sweep.cli.health import Check
 from sweep.measurement.quality import MEANINGS as WARNING_MEANINGS
 from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.frames.frameset import Frames
+from sweep.records.frames.study_frames import Frames
 
 _AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {

@@ -13,10 +13,10 @@ from records_factory import add_trials, make_config, make_ending, make_evaluatio
 from tally import Tally, rounds
 
 from sweep.config.errors import InputError
-from sweep.records.exchange.exchange import export_frames, import_records, read_export
+from sweep.records.frames.exchange import export_frames, import_records, read_export
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.frameset import Frames
-from sweep.records.probe_records import PROBES_FILE, ProbeRecord, open_book
+from sweep.records.frames.study_frames import Frames
+from sweep.records.store.probe_records import PROBES_FILE, ProbeRecord, open_book
 from sweep.records.store.store import Store, StoreError, open_store
 from sweep.search.forecast.prober import open_shared_book
 from sweep.training.checkpoints.checkpoint import CheckpointFolder

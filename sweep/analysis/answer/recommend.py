@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation
-from sweep.analysis.answer.candidates import ACCURACY, Candidates, select_candidates
+from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
-from sweep.analysis.answer.commands import run_more
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
-from sweep.analysis.comparable_trials import Records, select_comparable
+from sweep.analysis.comparable_trials import ACCURACY, select_comparable
 from sweep.analysis.statistics.frame_columns import read_text
 from sweep.config.errors import InputError, unknown_name
 from sweep.records.frames.frames import load_frames
+from sweep.records.frames.study_frames import FrameSet
 
 _METHOD = (
     "Intervals are 95 % intervals of the median by Student's t distribution, with the spread between seeds pooled over "
@@ -26,7 +26,7 @@ _METHOD = (
 
 
 def recommend(
-    records: Records | str | Path,
+    records: FrameSet | str | Path,
     *,
     max_memory_bytes: float | None = None,
     max_seconds: float | None = None,
@@ -46,19 +46,19 @@ def recommend(
     """
     limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
     _check(limits, uses)
-    loaded: Records = load_frames(records) if isinstance(records, str | Path) else records
-    ground = select_comparable(loaded)
-    contest = select_candidates(ground, limits)
-    if contest is None:
-        trials = ground.spec.trials if ground.spec else max(10, len(ground.trials))
-        command = run_more(ground.called, trials + len(ground.trials))
-        nothing = {use: Recommendation(use, missing=command) for use in uses}
-        return Answer(ground.called.name, limits, nothing, unknown_facts(ground.called, trials), ground.notes, _METHOD)
-    chosen = {use: choose_configuration(contest, use) for use in uses}
-    notes = (*ground.notes, *_assumptions(contest))
-    return Answer(
-        ground.called.name, limits, chosen, measure_facts(contest, loaded.probes, _model(contest)), notes, _METHOD
-    )
+    loaded: FrameSet = load_frames(records) if isinstance(records, str | Path) else records
+    comparable = select_comparable(loaded)
+    candidates = select_candidates(comparable, limits)
+    if candidates is None:
+        planned, commands = comparable.planned_trials, comparable.commands
+        missing = commands.run_more(planned + len(comparable.trials))
+        chosen = {use: Recommendation(use=use, missing=missing) for use in uses}
+        facts, notes = unknown_facts(commands.run_more(planned)), comparable.notes
+    else:
+        chosen = {use: choose_configuration(candidates, use) for use in uses}
+        facts = measure_facts(candidates, _model(candidates))
+        notes = (*comparable.notes, *_list_assumptions(candidates))
+    return Answer(study=comparable.study, limits=limits, uses=chosen, facts=facts, notes=notes, method=_METHOD)
 
 
 def _check(limits: Limits, uses: Sequence[str]) -> None:
@@ -72,14 +72,14 @@ def _check(limits: Limits, uses: Sequence[str]) -> None:
         raise InputError(f"min_accuracy = {limits.min_accuracy}: accuracies are fractions; give 0.93 for 93 %.")
 
 
-def _model(contest: Candidates) -> str:
-    # the facts are about one model: that of the most accurate contender
-    best = int(np.nanargmax(contest.values(ACCURACY)))
-    return str(read_text(contest.ground.frame, "config.model.name")[contest.rows[best]])
+def _model(candidates: Candidates) -> str:
+    # the facts are about one model: that of the most accurate candidate
+    best = int(np.nanargmax(candidates.values(ACCURACY)))
+    return str(read_text(candidates.records.frame, "config.model.name")[candidates.rows[best]])
 
 
-def _assumptions(contest: Candidates) -> list[str]:
-    assumed = [name for name in contest.names if contest.belief(name).is_assumed]
+def _list_assumptions(candidates: Candidates) -> list[str]:
+    assumed = [name for name in candidates.names if candidates.posterior(name).is_assumed]
     if not assumed:
         return []
     return [f"No seed was repeated: the spread of {', '.join(assumed)} between seeds is assumed, not measured."]

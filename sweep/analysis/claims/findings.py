@@ -15,7 +15,7 @@ from sweep.analysis.statistics.estimates import (
     confidence_interval,
     correct_holm,
 )  # fmt: skip
-from sweep.records.frames.frameset import FrameSet
+from sweep.records.frames.study_frames import FrameSet
 
 CLAIMS = (*learning_rates.CLAIMS, *accuracy.CLAIMS, *accumulation.CLAIMS, *step_costs.CLAIMS, *learning.CLAIMS)
 

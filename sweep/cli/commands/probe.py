@@ -11,7 +11,7 @@ from sweep.cli.options import RUNS, AsJson, BaseStudy, Device, Plugin, Root, Set
 from sweep.cli.output import print_answer, print_lines, print_table
 
 if TYPE_CHECKING:
-    from sweep.records.probe_records import ProbeRecord
+    from sweep.records.store.probe_records import ProbeRecord
     from sweep.search.loop.probe_report import ProbeReport, SplitStep
 
 _SPLIT_COLUMNS = ("accumulation", "micro batch", "time per effective batch", "peak memory")

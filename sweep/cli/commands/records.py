@@ -40,7 +40,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export the records of a study as Parquet or CSV. `sweep import` restores them losslessly."""
-    from sweep.records.exchange.exchange import export_frames
+    from sweep.records.frames.exchange import export_frames
     from sweep.records.frames.frames import load_frames
 
     frames = load_frames(study_place(study, root), evaluations=True)
@@ -55,7 +55,7 @@ def import_folder(
     as_json: AsJson = False,
 ) -> None:
     """Import exported records as a study. It is created under the root."""
-    from sweep.records.exchange.exchange import exported_study, import_records
+    from sweep.records.frames.exchange import exported_study, import_records
     from sweep.records.store.store import open_store
 
     name = exported_study(folder)

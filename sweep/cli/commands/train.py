@@ -58,7 +58,7 @@ def _leave() -> None:
 
 def _headline(config: TrialConfig) -> str:
     parts = f"= {config.num_accumulation} x micro batch of at most {config.batch.micro}"
-    if config.batch.micro == "auto":
+    if config.batch.is_auto:
         parts = "in the largest micro batches that fit"
     return f"{config.model.name} on {config.data.name}: global batch {config.global_batch_size} {parts}"
 
@@ -86,7 +86,7 @@ def _record_rows(ending: "Ending") -> list[tuple[str, str]]:
 def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | None) -> dict[str, Any]:
     """The trial under the names of the ``trials`` frame, every one of them."""
     from sweep.records.content_key import environment_digest
-    from sweep.records.frames.framing import TRIAL_COLUMNS
+    from sweep.records.frames.frame_columns import TRIAL_COLUMNS
     from sweep.search.loop.content_keys import KeyMaker
 
     known = {

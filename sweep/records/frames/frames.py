@@ -11,10 +11,8 @@ from sqlalchemy import Connection, Table
 from sweep.config.errors import InputError, shown, unknown_name
 from sweep.records.address import split_study
 from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.exchange.exchange import is_export, read_export
-from sweep.records.exchange.validation import check_frames
-from sweep.records.frames.frameset import Frames
-from sweep.records.frames.framing import (
+from sweep.records.frames.exchange import is_export, read_export
+from sweep.records.frames.frame_columns import (
     ATTEMPT_COLUMNS,
     ENVIRONMENT_COLUMNS,
     EVALUATION_COLUMNS,
@@ -24,6 +22,8 @@ from sweep.records.frames.framing import (
     FrameColumn,
     build_frame,
 )
+from sweep.records.frames.study_frames import Frames
+from sweep.records.frames.validation import check_frames
 from sweep.records.store.database import STORE_FILE, Database, open_database
 from sweep.records.store.reading import Columns, config_cells, read_columns
 from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS

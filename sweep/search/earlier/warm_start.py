@@ -18,10 +18,10 @@ from sweep.config.errors import InputError, shown, unknown_name
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.columns import CONFIG_PREFIX
-from sweep.records.exchange.exchange import is_export
-from sweep.records.exchange.frame_files import cells_of
+from sweep.records.frames.exchange import is_export
+from sweep.records.frames.frame_files import cells_of
+from sweep.records.frames.frame_records import records_of_frame
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.recall import records_of_frame
 from sweep.records.messages import OUTCOMES
 from sweep.records.store.database import store_path
 from sweep.records.store.schema import VERSIONS

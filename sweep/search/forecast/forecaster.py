@@ -8,7 +8,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.shape import Shape, shape_of
-from sweep.records.probe_records import ProbeBook
+from sweep.records.store.probe_records import ProbeBook
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.memory_gate import MemoryGate, compute_memory_limit, find_largest_micro
@@ -73,7 +73,7 @@ class Forecaster:
         records = store.trial_records(self._spec.name)
         until = time.monotonic() + _report_seconds(records)
         # where the micro batch was found while training, the shape is not that of the configuration
-        trained = [each.config for each in records if each.outcome == "complete" and each.config.batch.micro != "auto"]
+        trained = [each.config for each in records if each.outcome == "complete" and not each.config.batch.is_auto]
         for config in select_shapes(trained)[:_MAX_REPORT_SHAPES]:
             if time.monotonic() + _ESTIMATE_SECONDS > until:
                 break

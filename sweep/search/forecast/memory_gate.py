@@ -51,7 +51,7 @@ class MemoryGate:
     def check(self, config: TrialConfig, *, may_predict: bool = True) -> Refusal | None:
         """None where ``config`` fits, finds its own micro batch, or cannot be predicted; without ``may_predict`` also
         where its shape was not predicted yet."""
-        if config.batch.micro == "auto":
+        if config.batch.is_auto:
             return None
         kind = _kind_of(config)
         micro, is_new = config.micro_batch, kind not in self._fitting
@@ -75,7 +75,7 @@ class MemoryGate:
         if ending.outcome != "complete" or peak is None or peak > self.limit_bytes or kind not in self._fitting:
             return
         micro, predicted = config.micro_batch, self.predicted(config)
-        if config.batch.micro != "auto" and micro > self._fitting[kind]:
+        if not config.batch.is_auto and micro > self._fitting[kind]:
             self._fitting[kind] = micro
             _log.warning(
                 "micro batch %d was predicted to need %s and took %s; up to this size trials are launched from now on",

@@ -13,7 +13,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, probed_config, shape_key, shape_of
 from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
-from sweep.records.probe_records import ProbeBook, ProbeRecord, forecast_record, open_book, probe_record
+from sweep.records.store.probe_records import ProbeBook, ProbeRecord, forecast_record, open_book, probe_record
 from sweep.records.store.store import StoreError
 
 _log = logging.getLogger(__name__)

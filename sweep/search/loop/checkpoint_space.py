@@ -7,8 +7,8 @@ from typing import final
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.records.disk_space import free_bytes, lacking, records_bytes
-from sweep.records.probe_records import ProbeRecord
 from sweep.records.store.database_errors import StoreError
+from sweep.records.store.probe_records import ProbeRecord
 from sweep.search.forecast.prober import Prober
 
 _NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written

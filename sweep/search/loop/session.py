@@ -17,7 +17,7 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import device_type, make_executor
 from sweep.measurement.monitor import Monitor
-from sweep.records.probe_records import ProbeBook
+from sweep.records.store.probe_records import ProbeBook
 from sweep.records.store.store import Store
 from sweep.records.trial_record import ReusableTrial
 from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records

@@ -16,10 +16,11 @@ from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_domi
 from sweep.config.errors import InputError, shown
 from sweep.config.metrics import metric
 from sweep.config.space import Parameter, Space
-from sweep.config.study import StudySpec, build_study
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
 from sweep.config.trial_config import Scalar, TrialConfig, flatten
+from sweep.records.frames.frame_records import curves_of_frame, records_of_frame
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.recall import curves_of_frame, records_of_frame
 from sweep.records.messages import Ending
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 

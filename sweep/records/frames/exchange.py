@@ -1,0 +1,191 @@
+"""``sweep export`` and ``sweep import``: the frames as files in a folder, and back into a store without loss."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from sqlalchemy import Connection, Table
+
+from sweep.config.errors import InputError, unknown_name
+from sweep.config.trial_config import build_config
+from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
+from sweep.records.frames.frame_columns import (
+    ATTEMPT_COLUMNS,
+    ENVIRONMENT_COLUMNS,
+    EVALUATION_COLUMNS,
+    PROBE_COLUMNS,
+    STUDY_COLUMNS,
+    TRIAL_COLUMNS,
+    FrameColumn,
+)
+from sweep.records.frames.frame_files import cells_of, column_names, read_table, write_table
+from sweep.records.frames.study_frames import Frames
+from sweep.records.frames.validation import check_frames
+from sweep.records.store.database import StoreError
+from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
+from sweep.records.store.store import Store
+
+_MANIFEST = "export.json"
+_KIND = "batch-sweep export"
+_VERSION = 1
+_FORMATS = ("parquet", "csv")
+_MAX_MANIFEST_BYTES = 100_000
+
+# file name, field of Frames, columns, table; in the order in which rows can be put in
+_PARTS: tuple[tuple[str, str, tuple[FrameColumn, ...], Table], ...] = (
+    ("studies", "studies", STUDY_COLUMNS, STUDIES),
+    ("environments", "environment_rows", ENVIRONMENT_COLUMNS, ENVIRONMENTS),
+    ("trials", "trials", TRIAL_COLUMNS, TRIALS),
+    ("attempts", "attempts", ATTEMPT_COLUMNS, ATTEMPTS),
+    ("evaluations", "evaluations", EVALUATION_COLUMNS, EVALUATIONS),
+    ("probes", "probes", PROBE_COLUMNS, PROBES),
+)
+
+
+def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"] | str = "parquet") -> None:
+    """Writes every frame of ``frames`` into ``folder``; an earlier export there is replaced.
+
+    Raises:
+        InputError: unknown format, evaluations not loaded, or the folder holds other files or cannot be written.
+    """
+    if format not in _FORMATS:
+        raise InputError(unknown_name("format", format, _FORMATS))
+    if frames.evaluations is None:
+        raise InputError("the evaluations were not loaded; use load_frames(place, evaluations=True).")
+    try:
+        _make_room(folder)
+        for name, field, declared, _ in _PARTS:
+            write_table(getattr(frames, field), declared, folder / f"{name}.{format}")
+        num_rows = {name: len(getattr(frames, field)) for name, field, *_ in _PARTS}
+        manifest = {"kind": _KIND, "version": _VERSION, "format": format, "num_rows": num_rows}
+        manifest["studies"] = list(frames.studies["study"])
+        # last, so that an export that was cut short is none
+        (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}.") from None
+
+
+def _make_room(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    ours = {_MANIFEST, *(f"{name}.{ending}" for name, *_ in _PARTS for ending in _FORMATS)}
+    found = {path.name for path in folder.iterdir()}
+    if found - ours:
+        raise InputError(f"{folder}: it holds other files ({min(found - ours)}); give a new or empty folder.")
+    for name in sorted(found, key=lambda name: name != _MANIFEST):
+        (folder / name).unlink()
+
+
+def is_export(folder: Path) -> bool:
+    """Whether ``sweep export`` wrote ``folder``."""
+    return (folder / _MANIFEST).is_file()
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    if not path.is_file():
+        raise InputError(f"{folder}: no export of this program ({_MANIFEST} is missing); `sweep export` writes one.")
+    try:
+        with path.open("rb") as file:
+            manifest = json.loads(file.read(_MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    if not isinstance(manifest, dict) or manifest.get("kind") != _KIND or manifest.get("format") not in _FORMATS:
+        raise InputError(f"{path}: it does not describe an export of this program.")
+    if manifest.get("version") != _VERSION:
+        raise InputError(
+            f"{path}: version {manifest.get('version')!r}, this program reads {_VERSION}; "
+            "use the version of batch-sweep that wrote it."
+        )
+    return manifest
+
+
+def exported_study(folder: Path) -> str:
+    """The name of the one study in an export. Raises ``InputError`` when it holds none or several."""
+    names = list(read_export(folder, evaluations=False).specs)
+    if len(names) != 1:
+        raise InputError(f"{folder}: it holds {len(names)} studies ({', '.join(names)}); export one alone.")
+    return names[0]
+
+
+def read_export(folder: Path, evaluations: bool) -> Frames:
+    """The frames that ``sweep export`` wrote. Raises ``InputError`` on anything else."""
+    manifest = _read_manifest(folder)
+    ending = manifest["format"]
+    _refuse_unknown_keys(folder / f"trials.{ending}")
+    defaults = {column.name: column.default for column in CONFIG_COLUMNS}  # of keys that an older export lacks
+    frames: dict[str, pd.DataFrame] = {
+        field: read_table(folder / f"{name}.{ending}", declared, defaults if field == "trials" else {})
+        for name, field, declared, _ in _PARTS
+        if evaluations or field != "evaluations"
+    }
+    _check_num_rows(frames, manifest.get("num_rows"), folder)
+    parts: dict[str, Any] = {**frames}
+    return Frames(**parts)
+
+
+def _check_num_rows(frames: dict[str, pd.DataFrame], num_rows: Any, folder: Path) -> None:
+    # a table that was cut between two rows looks whole; an older export does not say how many there were
+    counts = num_rows if isinstance(num_rows, dict) else {}
+    for name, field, *_ in _PARTS:
+        if field in frames and counts.get(name, len(frames[field])) != len(frames[field]):
+            raise InputError(
+                f"{folder}: {name} has {len(frames[field])} of {counts[name]} rows, a file is torn; export again."
+            )
+
+
+def _refuse_unknown_keys(path: Path) -> None:
+    known = {column.name for column in CONFIG_COLUMNS}
+    unknown = [name for name in column_names(path) if name.startswith(CONFIG_PREFIX) and name not in known]
+    if unknown:
+        raise InputError(f"{path}: {unknown_name('key', unknown[0].removeprefix(CONFIG_PREFIX), [])}")
+
+
+def import_records(folder: Path, store: Store) -> int:
+    """Puts an export into ``store``, all of it or nothing; returns the number of trials.
+
+    Raises:
+        InputError: not an export, damaged, a value that the rules of a configuration refuse, or a study of that name
+            is in the store already.
+    """
+    frames = read_export(folder, evaluations=True)
+    taken = set(frames.specs) & set(store.study_names())
+    if taken:
+        raise InputError(f"{folder}: the store already holds a study {min(taken)!r}; import into a new folder.")
+    _check(frames, folder)
+
+    def put(connection: Connection) -> None:
+        for _, field, declared, table in _PARTS:
+            if rows := list(_rows(getattr(frames, field), declared, table)):
+                connection.execute(table.insert(), rows)
+
+    try:
+        store.database.write(put)
+    except StoreError as error:
+        raise InputError(f"{folder}: cannot be imported: {error}") from None
+    return len(frames.trials)
+
+
+def _rows(frame: pd.DataFrame, declared: Iterable[FrameColumn], table: Table) -> Iterable[dict[str, Any]]:
+    cells = {column.name: cells_of(frame[column.name]) for column in declared if column.name in table.c}
+    for column in CONFIG_COLUMNS:
+        if column.name in cells:
+            cells[column.name] = [column.to_cell(cell) for cell in cells[column.name]]
+    return (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
+
+
+def _check(frames: Frames, folder: Path) -> None:
+    for name, spec in frames.specs.items():
+        if spec.name != name:
+            raise InputError(f"{folder}: study {name!r} has the specification of {spec.name!r}.")
+    check_frames(frames, str(folder))
+    _check_configurations(frames.trials, folder)
+
+
+def _check_configurations(trials: pd.DataFrame, folder: Path) -> None:
+    unique = trials[[column.name for column in CONFIG_COLUMNS]].drop_duplicates()
+    cells = [cells_of(unique[column.name]) for column in CONFIG_COLUMNS]
+    for row in zip(*cells, strict=True):
+        values = {column.path: column.from_cell(cell) for column, cell in zip(CONFIG_COLUMNS, row, strict=True)}
+        build_config(values, f"{folder}: trials")

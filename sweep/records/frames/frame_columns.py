@@ -1,0 +1,118 @@
+"""The declared columns of every frame, and the one function that builds a frame from them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sweep.records.columns import (
+    CONFIG_COLUMNS,
+    EVALUATION_KINDS,
+    METRIC_KINDS,
+    OPTIONAL_OF_EVALUATION,
+    PROBE_KINDS,
+    Kind,
+)
+from sweep.records.store.reading import Repeated
+from sweep.records.store.schema import PROBES
+
+
+@dataclass(frozen=True)
+class FrameColumn:
+    """A column of a frame. ``nullable``: a cell may be missing; a float's missing cell is NaN in any case."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """The pandas dtype, the same for an empty frame and a full one."""
+        if self.kind in {"int", "bool"}:
+            return _NULLABLE[self.kind] if self.nullable else _PLAIN[self.kind]
+        return _PLAIN[self.kind]
+
+
+_PLAIN: dict[str, str] = {
+    "int": "int64",
+    "float": "float64",
+    "bool": "bool",
+    "text": "str",
+    "time": "datetime64[us, UTC]",
+}
+_NULLABLE: dict[str, str] = {"int": "Int64", "bool": "boolean"}
+
+_OF_TRIAL = (FrameColumn("study", "text"), FrameColumn("number", "int"))
+
+TRIAL_COLUMNS = (
+    *_OF_TRIAL,
+    FrameColumn("phase", "text"),
+    FrameColumn("outcome", "text", nullable=True),  # missing while the trial runs
+    FrameColumn("seed", "int"),
+    *(FrameColumn(column.name, column.kind, not column.always_set) for column in CONFIG_COLUMNS),
+    FrameColumn("global_batch_size", "int"),
+    *(FrameColumn(name, kind, nullable=True) for name, kind in METRIC_KINDS.items()),
+    FrameColumn("device", "text"),
+    FrameColumn("environment_digest", "text", nullable=True),
+    FrameColumn("trial_key", "text"),
+    FrameColumn("reused_from", "text"),
+    FrameColumn("quality_flags", "text"),
+    FrameColumn("bottleneck", "text", nullable=True),
+    FrameColumn("error", "text"),
+)
+ATTEMPT_COLUMNS = (
+    *_OF_TRIAL,
+    FrameColumn("attempt", "int"),
+    FrameColumn("cause", "text", nullable=True),  # missing while the attempt runs, empty when it ended by itself
+    FrameColumn("started_at", "time"),
+    FrameColumn("busy_seconds", "float", nullable=True),
+)
+EVALUATION_COLUMNS = (
+    *_OF_TRIAL,
+    *(FrameColumn(name, kind, name in OPTIONAL_OF_EVALUATION) for name, kind in EVALUATION_KINDS.items()),
+    FrameColumn("attempt", "int"),
+)
+PROBE_COLUMNS = (
+    *(FrameColumn(name, "text") for name in ("study", "shape_key", "device", "shape")),
+    *(FrameColumn(name, kind, nullable=True) for name, kind in PROBE_KINDS.items()),
+    *(FrameColumn(name, "text") for name in ("outcome", "quality_flags")),
+)
+ENVIRONMENT_COLUMNS = tuple(FrameColumn(name, "text") for name in ("study", "environment_digest", "environment"))
+STUDY_COLUMNS = (FrameColumn("study", "text"), FrameColumn("created_at", "time"), FrameColumn("spec", "text"))
+
+assert {column.name for column in PROBE_COLUMNS} == set(PROBES.c.keys())
+
+
+def build_frame(declared: Sequence[FrameColumn], cells: Mapping[str, Sequence[Any]], num_rows: int) -> pd.DataFrame:
+    """A frame of the declared columns and dtypes from ``cells`` by column name; None and a column that is not there
+    are missing cells.
+
+    Raises:
+        ValueError, TypeError: a cell that its column cannot hold.
+    """
+    arrays = {column.name: _array(column, cells.get(column.name), num_rows) for column in declared}
+    return pd.DataFrame(arrays, columns=[column.name for column in declared], copy=False)
+
+
+def _array(column: FrameColumn, given: Sequence[Any] | None, num_rows: int) -> Any:
+    # an array of numpy's or of pandas'
+    if given is None or isinstance(given, Repeated):
+        value = None if given is None else given.value
+        return _array(column, (value,), 1).repeat(num_rows)
+    cells: Any = given
+    dtype: Any = column.dtype
+    if column.kind == "float":
+        return np.array(cells, dtype=np.float64)
+    if column.kind == "int" and None in cells:
+        return pd.array(cells, dtype="Int64")
+    if column.kind == "int":
+        return pd.array(np.array(cells, dtype=np.int64), dtype=dtype)
+    if column.kind == "time":
+        if any(isinstance(cell, int | float) for cell in cells):
+            raise ValueError(f"column {column.name} holds a number where a time belongs")
+        return pd.to_datetime(pd.Series(cells, dtype="object"), utc=True, format="ISO8601").astype(dtype).array
+    if column.kind == "bool":
+        return pd.array([None if cell is None else bool(cell) for cell in cells], dtype=dtype)
+    return pd.array(cells, dtype=dtype)

@@ -1,0 +1,165 @@
+"""Frames as files and back: Parquet for programs, CSV for spreadsheets. Nothing in a file is executed or trusted."""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import pandas as pd
+
+from sweep.config.errors import InputError
+from sweep.records.columns import Kind
+from sweep.records.frames.frame_columns import FrameColumn, build_frame
+from sweep.records.frames.limits import MAX_CELL_CHARACTERS, refuse_oversized, refuse_too_many
+from sweep.records.frames.parquet import open_parquet, read_parquet
+
+# A spreadsheet runs a cell that starts so; the prefix shows the text as it is and is taken off on the way back in.
+_DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")
+_PREFIX = "'"
+_MAX_LINE_CHARACTERS = 2**24
+
+
+def write_table(frame: pd.DataFrame, declared: Sequence[FrameColumn], path: Path) -> None:
+    """Writes ``frame`` to ``path``; the name's ending, .parquet or .csv, says how."""
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+        return
+    columns = [[_to_text(column, cell) for cell in cells_of(frame[column.name])] for column in declared]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([column.name for column in declared])
+        writer.writerows(zip(*columns, strict=True))
+
+
+def read_table(path: Path, declared: Sequence[FrameColumn], defaults: Mapping[str, Any]) -> pd.DataFrame:
+    """The frame in ``path``. A column that is not there has its default or is missing cells; others are left out.
+
+    Raises:
+        InputError: naming the file, and the column where one is wrong.
+    """
+    try:
+        cells = read_parquet(path, declared) if path.suffix == ".parquet" else _read_csv(path, declared)
+    except FileNotFoundError:
+        raise InputError(f"{path}: the file is missing; export the study again.") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+    num_rows = max(map(len, cells.values()), default=0)
+    cells |= {name: [value] * num_rows for name, value in defaults.items() if name not in cells}
+    for column in declared:
+        _check_complete(path, column, cells)
+    try:
+        return build_frame(declared, cells, num_rows)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{path}: {error}.") from None
+
+
+def _check_complete(path: Path, column: FrameColumn, cells: Mapping[str, Sequence[Any]]) -> None:
+    if column.nullable or (column.kind == "float" and column.name in cells):
+        return
+    if column.name not in cells:
+        raise InputError(f"{path}: column {column.name} is missing; export the study again.")
+    if column.kind != "float" and None in cells[column.name]:
+        raise InputError(f"{path}: column {column.name}: a cell is missing; every row needs a value.")
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns in ``path``; errors as :func:`read_table`."""
+    try:
+        if path.suffix == ".parquet":
+            return list(map(str, open_parquet(path).schema_arrow.names))
+        with _open_text(path) as file:
+            return next(csv.reader(_lines(file, path)), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read: {error}.") from None
+
+
+def cells_of(series: "pd.Series[Any]") -> list[Any]:
+    """The cells as Python's own types, None where one is missing."""
+    return series.astype(object).where(series.notna(), None).tolist()
+
+
+# ---------------------------------------------------------------------- CSV
+
+
+def _to_text(column: FrameColumn, cell: Any) -> str:
+    if cell is None:
+        return ""
+    if column.kind == "text":
+        # a lone prefix is an empty text, where an empty cell would be a missing one
+        needs_prefix = cell.startswith(_DANGEROUS) or (not cell and column.nullable)
+        return _PREFIX + cell if needs_prefix else str(cell)
+    return cell.isoformat() if column.kind == "time" else repr(cell)
+
+
+def _from_text(column: FrameColumn, text: str) -> Any:
+    if column.kind == "text":
+        if not text and column.nullable:
+            return None
+        return text.removeprefix(_PREFIX)
+    if not text:
+        return None
+    return _PARSERS[column.kind](text)
+
+
+def _parse_bool(text: str) -> bool:
+    if text not in {"True", "False"}:
+        raise ValueError(f"{text[:50]!r} is neither True nor False")
+    return text == "True"
+
+
+_PARSERS: dict[Kind, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": _parse_bool,
+    "time": datetime.fromisoformat,
+}
+
+
+def _read_csv(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any]]:
+    with _open_text(path) as file, _wide_cells():
+        reader = csv.reader(_lines(file, path), strict=True)
+        header = next(reader, [])
+        if len(set(header)) < len(header):
+            raise InputError(f"{path}: a column stands there twice.")
+        rows = []
+        for row in reader:
+            if len(row) != len(header):
+                raise InputError(f"{path}:{reader.line_num}: {len(row)} cells, the header has {len(header)}.")
+            rows.append(row)
+            refuse_too_many(path, len(rows), len(header))
+    texts = dict(zip(header, zip(*rows, strict=True) if rows else ((),) * len(header), strict=True))
+    return {column.name: _parse_column(path, column, texts[column.name]) for column in declared if column.name in texts}
+
+
+def _open_text(path: Path) -> TextIO:
+    refuse_oversized(path)
+    return path.open(encoding="utf-8", newline="")
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    last = "\n"
+    while line := file.readline(_MAX_LINE_CHARACTERS):
+        if len(line) == _MAX_LINE_CHARACTERS:
+            raise InputError(f"{path}: a line of more than {_MAX_LINE_CHARACTERS} characters; it is no table.")
+        yield line
+        last = line
+    if not last.endswith("\n"):  # a number that is cut off is another number
+        raise InputError(f"{path}: the file is torn, its last line has no end; export the study again.")
+
+
+def _parse_column(path: Path, column: FrameColumn, texts: Sequence[str]) -> list[Any]:
+    try:
+        return [_from_text(column, text) for text in texts]
+    except ValueError as error:
+        raise InputError(f"{path}: column {column.name}: {error}.") from None
+
+
+@contextmanager
+def _wide_cells() -> Iterator[None]:
+    before = csv.field_size_limit(MAX_CELL_CHARACTERS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)

@@ -1,0 +1,71 @@
+"""The frames of a study, held together."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import pandas as pd
+
+from sweep.config.study import StudySpec
+from sweep.records.store.reading import spec_from_json
+
+
+class FrameSet(Protocol):
+    """What an analysis or a report reads of one study's frames; :class:`Frames` has it."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def spec(self) -> StudySpec | None: ...
+    @property
+    def trials(self) -> pd.DataFrame: ...
+    @property
+    def attempts(self) -> pd.DataFrame: ...
+    @property
+    def probes(self) -> pd.DataFrame: ...
+    @property
+    def evaluations(self) -> pd.DataFrame | None: ...
+    @property
+    def environments(self) -> pd.DataFrame: ...
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The records of one study or several. Columns are declared in
+    :mod:`sweep.records.frames.frame_columns`."""
+
+    trials: pd.DataFrame
+    attempts: pd.DataFrame
+    probes: pd.DataFrame
+    studies: pd.DataFrame  # study, created_at, spec as JSON
+    environment_rows: pd.DataFrame  # study, environment_digest, environment as JSON
+    evaluations: pd.DataFrame | None = None  # None unless asked for
+    place: str = ""  # where they were read from, without a password
+
+    @cached_property
+    def specs(self) -> dict[str, StudySpec]:
+        """The recorded specification of each study. Raises ``InputError`` when this version cannot read one."""
+        rows = zip(self.studies["study"], self.studies["spec"], strict=True)
+        return {name: spec_from_json(spec, f"study {name}") for name, spec in rows}
+
+    @property
+    def spec(self) -> StudySpec | None:
+        """The specification where there is exactly one study."""
+        return next(iter(self.specs.values())) if len(self.specs) == 1 else None
+
+    @cached_property
+    def environments(self) -> pd.DataFrame:
+        """``study``, ``environment_digest`` and a column of text for every fact recorded, by dotted name."""
+        contents = [_flatten(json.loads(content)) for content in self.environment_rows["environment"]]
+        facts = pd.DataFrame(contents, columns=sorted(set().union(*contents)), dtype="str")
+        facts = facts.set_index(self.environment_rows.index)
+        return pd.concat([self.environment_rows.drop(columns="environment"), facts], axis=1)
+
+
+def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in facts.items():
+        inner = _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": str(value)}
+        flat.update(inner)
+    return flat

@@ -1,0 +1,44 @@
+"""What every reader of records relies on, checked once where they come in: anybody may have written the file."""
+
+import json
+from typing import Any, get_args
+
+import pandas as pd
+
+from sweep.config.errors import InputError, shorten, unknown_name
+from sweep.records.frames.study_frames import Frames
+from sweep.records.messages import OUTCOMES, Phase
+
+_MAX_DEPTH = 10  # of an environment; ours has two levels
+
+
+def check_frames(frames: Frames, where: str) -> None:
+    """Raises ``InputError`` for an outcome or phase that is none, a fraction that is none, or an environment that is no
+    JSON object."""
+    _check_names(frames.trials, "outcome", OUTCOMES, where)
+    _check_names(frames.trials, "phase", get_args(Phase), where)
+    for frame in (frames.trials, frames.evaluations):
+        if frame is not None and not frame["val_accuracy"].dropna().between(0.0, 1.0).all():
+            raise InputError(f"{where}: a val_accuracy is no fraction; the records are damaged.")
+    for content in frames.environment_rows["environment"]:
+        _check_environment(content, where)
+
+
+def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], where: str) -> None:
+    unknown = set(trials[column].dropna().unique()) - set(known)
+    if unknown:
+        raise InputError(f"{where}: {unknown_name(column, shorten(min(unknown)), known)}")
+
+
+def _check_environment(content: str, where: str) -> None:
+    try:
+        environment = json.loads(content)
+    except (ValueError, RecursionError):
+        environment = None
+    if not isinstance(environment, dict) or not _is_shallow(environment, _MAX_DEPTH):
+        raise InputError(f"{where}: an environment is no JSON object of a few levels.")
+
+
+def _is_shallow(content: dict[str, Any], levels: int) -> bool:
+    inner = (part for part in content.values() if isinstance(part, dict))
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in inner)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from executor_contract import run, task
+from executor_contract import program, run, task
 from frames_factory import make_frames
 
 from reports.evidence import gather
@@ -100,7 +100,7 @@ def test_the_executor_keeps_the_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str, reason: str
 ) -> None:
     module = load(example("fresh.py", tmp_path), monkeypatch)
-    with module.FreshExecutor(f"executor_runners:{runner}", "executor_runners:describe") as executor:
+    with module.FreshExecutor(program(runner)) as executor:
         *before, ending = run(executor, task())
         assert before
         assert isinstance(ending, Ending)
@@ -110,7 +110,7 @@ def test_the_executor_keeps_the_contract(
 
 def test_the_executor_lets_a_trial_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load(example("fresh.py", tmp_path), monkeypatch)
-    with module.FreshExecutor("executor_runners:leaves", "executor_runners:describe") as executor:
+    with module.FreshExecutor(program("leaves")) as executor:
         executor.start(task())
         heard: list[Message] = []
         while not heard:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.cli.arguments import parse_sets, study_place
+from sweep.cli.arguments import parse_sets, find_records
 from sweep.cli.options import RUNS, AsJson, Root, Sets
 from sweep.cli.output import print_answer
 
@@ -33,7 +33,7 @@ def replay(
     from sweep.search.replay.replays import searches, summarise
 
     began = time.monotonic()
-    recorded = read_table(study_place(table, root))
+    recorded = read_table(find_records(table, root))
     num_seeds = max(len(found) for found in recorded.curves.values())
     changes: dict[str, Any] = {
         "trials": len(recorded.points) if trials is None else trials,

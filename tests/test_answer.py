@@ -17,10 +17,10 @@ from studies import shipped_studies
 from sweep.analysis import recommend
 from sweep.analysis.answer.answer import USES
 from sweep.analysis.answer.choice import config_of
-from sweep.analysis.answer.commands import called, run_more, run_variant
 from sweep.analysis.answer.recommend import as_document
 from sweep.analysis.claims.findings import evaluate_claims, findings_document
 from sweep.cli.arguments import parse_sets
+from sweep.config.command_lines import find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config, flatten
@@ -343,7 +343,7 @@ def test_largest_batch_without_a_significant_loss() -> None:
 def test_commands_carry_what_was_changed() -> None:
     changes = {"name": "quickstart_noise", "budget.epochs": 1, "batch.micro": 64, "sampler": "random"}
     spec = load_study(shipped_studies()["quickstart"], changes)
-    command = run_more(called(spec.name, spec), 9)
+    command = find_study_commands(spec.name, spec).run_more(9)
     assert command == (
         "sweep run quickstart --set name=quickstart_noise --set sampler=random --set budget.epochs=1 "
         "--set batch.micro=64 --trials 9"
@@ -351,12 +351,12 @@ def test_commands_carry_what_was_changed() -> None:
     # what the command line makes of it is the study that was recorded
     pairs = shlex.split(command)[4:-2:2]
     assert load_study(shipped_studies()["quickstart"], parse_sets(pairs)) == spec
-    variant = run_variant(called(spec.name, spec), "tuned", {"model.weights": "my weights.safetensors"})
+    variant = find_study_commands(spec.name, spec).run_variant("tuned", {"model.weights": "my weights.safetensors"})
     assert "--set name=quickstart_noise_tuned" in variant
     assert variant.count("--set name=") == 1
-    assert shlex.split(variant)[-1] == 'model.weights="my weights.safetensors"'
+    assert parse_sets(shlex.split(variant)[-1:]) == {"model.weights": "my weights.safetensors"}
     own = make_spec(name="quickstart_of_mine")  # another space, so no command makes it of the shipped one
-    assert called(own.name, own).argument == "quickstart_of_mine.toml"
+    assert find_study_commands(own.name, own).argument == "quickstart_of_mine.toml"
 
 
 @pytest.mark.parametrize(
@@ -371,4 +371,4 @@ def test_commands_carry_what_was_changed() -> None:
     ],
 )
 def test_commands_lead_to_where_the_records_are(place: str, command: str) -> None:
-    assert run_more(called("s", None, place), 9) == command
+    assert find_study_commands("s", None, place).run_more(9) == command

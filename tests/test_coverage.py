@@ -9,9 +9,9 @@ from frames_factory import frames_of, make_spec
 from simulated_studies import Simulated, simulate, simulate_scattered
 
 from sweep.analysis import recommend
-from sweep.analysis.statistics.estimates import confidence_interval, slope_estimate
-from sweep.analysis.claims.learning_rates import rate_power
+from sweep.analysis.claims.learning_rates import fit_rate_power
 from sweep.analysis.claims.regimes import fit_regimes
+from sweep.analysis.statistics.estimates import confidence_interval, slope_estimate
 from sweep.analysis.statistics.intervals import median_interval, pooled_spread, seed_interval
 from sweep.analysis.summary import summarize_configurations
 
@@ -90,7 +90,9 @@ def test_intervals_of_the_power_of_the_best_rate() -> None:
     step = np.log(rates) - 0.75 * np.log(batches) + 5.5
     hits = []
     for _ in range(NUM_DRAWS):
-        _, low, high = confidence_interval(rate_power(batches, rates, 0.9 - 0.005 * step**2 + 0.004 * rng.normal(size=40)))
+        _, low, high = confidence_interval(
+            fit_rate_power(batches, rates, 0.9 - 0.005 * step**2 + 0.004 * rng.normal(size=40))
+        )
         hits.append(low <= 0.75 <= high)
     assert LOW <= np.mean(hits) <= HIGH
 

@@ -12,7 +12,7 @@ from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 from scipy import stats
 
 from sweep.analysis.claims.findings import Finding, evaluate_claims, findings_document
-from sweep.analysis.claims.learning_rates import rate_power
+from sweep.analysis.claims.learning_rates import fit_rate_power
 from sweep.analysis.claims.regimes import fewest_steps, fit_regimes
 from sweep.analysis.comparable_trials import select_comparable
 from sweep.analysis.statistics.estimates import (
@@ -86,17 +86,22 @@ def test_a_scaling_rule_counts_into_the_rate() -> None:
 
 
 def test_where_the_linear_rule_breaks() -> None:
-    assert "it holds up to a global batch of 512" in found(surface(1.0, "momentum", 0.0), "lr_rule_linear").detail
-    assert "it breaks beyond a global batch of 64" in found(surface(0.0, "momentum", 0.0), "lr_rule_linear").detail
+    assert (
+        "it holds up to an effective batch size of 512" in found(surface(1.0, "momentum", 0.0), "lr_rule_linear").detail
+    )
+    assert (
+        "it breaks beyond an effective batch size of 64"
+        in found(surface(0.0, "momentum", 0.0), "lr_rule_linear").detail
+    )
 
 
 def test_rate_power_wants_a_peak() -> None:
     rng = np.random.default_rng(0)
     batches, rates = np.repeat([16.0, 32.0, 64.0, 128.0], 6), np.tile(np.geomspace(0.01, 1.0, 6), 4)
-    assert not rate_power(batches, rates, rng.normal(size=24)).degrees > 0
+    assert not fit_rate_power(batches, rates, rng.normal(size=24)).degrees > 0
     peak = 0.9 - 0.1 * (np.log(rates) - np.log(batches) / 2) ** 2
-    assert rate_power(batches, rates, peak).value == pytest.approx(0.5)
-    assert rate_power(batches[:8], rates[:8], peak[:8]).n == 0
+    assert fit_rate_power(batches, rates, peak).value == pytest.approx(0.5)
+    assert fit_rate_power(batches[:8], rates[:8], peak[:8]).n == 0
 
 
 def test_warm_up_in_pairs_of_equal_seed() -> None:
@@ -298,7 +303,7 @@ def test_steps_to_a_target_from_learning_curves() -> None:
     made = frames_of(make_spec(), rows)
     frames = MadeFrames(made.spec, made.trials, made.attempts, made.probes, pd.DataFrame(points), made.environments)
     ground = select_comparable(frames)
-    batches, steps, target = fewest_steps(ground, frames.evaluations, np.ones(5, dtype=np.bool_))
+    batches, steps, target = fewest_steps(ground, np.ones(5, dtype=np.bool_))
     assert target == 0.95
     assert batches.tolist() == [32, 64, 128, 256, 512]
     assert steps == pytest.approx(100 * (1 + 128 / batches), abs=5)

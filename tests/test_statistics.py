@@ -7,12 +7,12 @@ import pytest
 
 from sweep.analysis.statistics.intervals import (
     Spread,
-    front_probabilities,
     median_errors,
     median_interval,
     pooled_spread,
     seed_interval,
 )
+from sweep.analysis.statistics.pareto import front_probabilities
 
 
 def test_one_value_has_no_interval():

@@ -14,12 +14,12 @@ from reports.labels import (
     key_label,
     metric_label,
 )
-from reports.page.train_command import train_command
 from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommendation
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.intervals import Interval
+from sweep.config.command_lines import train_command
 from sweep.config.metrics import METRICS
 
 _TITLES = {

@@ -112,7 +112,7 @@ def _setting(value: object) -> Cell:
 
 
 def _certainty(row: pd.Series) -> Cell:
-    share = measured(row, "p_front")
+    share = measured(row, "p_front_confirmed")
     if math.isnan(share):
         return Cell("in the search" if row["on_search_front"] else "no", -1.0)
     return Cell("yes" if row["on_front"] else "no", share, f"{share:.0%} sure")

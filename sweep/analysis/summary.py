@@ -8,8 +8,8 @@ import pandas as pd
 
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
-from sweep.analysis.statistics.intervals import front_probabilities, half_width, median_errors, pooled_spread
-from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
+from sweep.analysis.statistics.intervals import half_width, median_errors
+from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
 from sweep.analysis.statistics.posterior import draw_all, fit_posterior
 from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
@@ -28,12 +28,12 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     of the trials that the values rest on, ``confirmed`` (has a complete confirming trial), ``num_seeds``,
     ``num_failed_seeds`` (confirming trials with another outcome), every ``config.*`` column and ``global_batch_size``;
     for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the search trial),
-    ``<metric>_low``, ``<metric>_high`` (95 % interval of that median by the spread between seeds, pooled over all
-    confirmed configurations; NaN for what is not confirmed and where no configuration has two seeds) and
+    ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between seeds, pooled
+    over all confirmed configurations; NaN for what is not confirmed and where no configuration has two seeds) and
     ``<metric>_search``; ``on_search_front`` (among the search values of all), ``on_front`` (among the confirmed
-    medians, or among the search values while nothing is confirmed) and ``p_front`` (probability of being on the front
-    of the confirmed ones, by draws of plausible true values; NaN for what is not confirmed). The search seed takes no
-    part in a confirmed median: it was picked for being good.
+    medians, or among the search values while nothing is confirmed) and ``p_front_confirmed`` (probability of being on
+    the Pareto front among the confirmed ones, by draws of plausible true values; NaN for what is not confirmed). The
+    search seed takes no part in a confirmed median: it was picked for being good.
     """
     every_group = configuration_groups(trials)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
@@ -95,13 +95,12 @@ def _failed_seeds(trials: pd.DataFrame, every_group: Numbers, kept: Numbers) -> 
 def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values]:
     scale = scale_of(name)
     even = scale.forward(values)
-    spread = pooled_spread(np.where(grouping.is_confirm, even, np.nan), grouping.members)
-    centres, counts = grouping.medians(even)
-    halves = np.where(grouping.confirmed, half_width(spread, 1.0) * median_errors(counts), np.nan)
+    centers, counts = grouping.medians(even)
+    halves = np.where(grouping.confirmed, half_width(grouping.seed_spread(even), 1.0) * median_errors(counts), np.nan)
     return {
         name: grouping.medians(values)[0],
-        f"{name}_low": scale.backward(centres - halves),
-        f"{name}_high": scale.backward(centres + halves),
+        f"{name}_low": scale.backward(centers - halves),
+        f"{name}_high": scale.backward(centers + halves),
         f"{name}_search": _first_search(values, grouping),
     }
 
@@ -111,7 +110,7 @@ def _with_fronts(
 ) -> pd.DataFrame:
     direction = objective_signs(objectives)
     on_search_front = non_dominated(objective_table(frame, objectives, "_search"), direction)
-    on_front, p_front = on_search_front, np.full(len(frame), np.nan)
+    on_front, p_front_confirmed = on_search_front, np.full(len(frame), np.nan)
     table = objective_table(frame, objectives)
     known: Mask = grouping.confirmed & np.isfinite(table).all(axis=1)
     if grouping.confirmed.any():
@@ -119,5 +118,5 @@ def _with_fronts(
     if known.any():
         rows = np.flatnonzero(known)
         draws = draw_all([fit_posterior(name, done, grouping) for name in objectives], rows, _NUM_DRAWS)
-        p_front[rows] = front_probabilities(draws, direction)
-    return frame.assign(on_search_front=on_search_front, on_front=on_front, p_front=p_front)
+        p_front_confirmed[rows] = front_probabilities(draws, direction)
+    return frame.assign(on_search_front=on_search_front, on_front=on_front, p_front_confirmed=p_front_confirmed)

@@ -34,10 +34,12 @@ def ran_micro_batches(trials: pd.DataFrame) -> Values:
     return np.where(np.isfinite(ran), ran, read_numbers(trials, f"config.{_MICRO}"))
 
 
-def num_accumulation(trials: pd.DataFrame) -> Values:
-    """Micro batches of a step."""
+def num_accumulation(trials: pd.DataFrame, micro: Values | None = None) -> Values:
+    """Micro batches per optimizer step on each rank, with micro batches of ``micro`` samples, by default those that
+    ran; both of shape ``[trials]``."""
     ranks = np.nan_to_num(read_numbers(trials, "config.distributed.world_size"), nan=1.0)
-    return np.ceil(read_numbers(trials, "global_batch_size") / (ran_micro_batches(trials) * np.maximum(ranks, 1.0)))
+    samples = (ran_micro_batches(trials) if micro is None else micro) * np.maximum(ranks, 1.0)
+    return np.ceil(read_numbers(trials, "global_batch_size") / samples)
 
 
 def match_probes(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:

@@ -26,7 +26,7 @@ class Limits:
     min_accuracy: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NextBest:
     """The second choice, and what taking the first gains or gives up against it. ``differences`` by metric: for
     accuracies first - second in the metric's unit, for seconds and bytes the ratio first / second (see ``units``)."""
@@ -37,7 +37,7 @@ class NextBest:
     units: dict[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recommendation:
     """The choice for one use. Without one ``number`` is None, ``config`` and ``values`` are empty, and ``missing`` is
     the command that would make one possible.
@@ -62,7 +62,7 @@ class Recommendation:
     missing: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fact:
     """One figure beside the answer. ``statement`` says what it is, ``detail`` what it holds for; ``value`` is NaN where
     the records do not tell, and ``missing`` the command that would."""
@@ -78,7 +78,7 @@ class Fact:
     missing: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """What the records of one study say. ``notes`` hold what was left out and what was assumed; ``method`` how the
     intervals were made."""

@@ -1,31 +1,31 @@
-"""The contest of configurations: estimates and plausible true values of those that could win a use."""
+"""The configurations that could win a use: their estimates and draws of their plausible true values."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from sweep.analysis.answer.answer import Limits
-from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.intervals import front_probabilities
-from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
-from sweep.analysis.statistics.posterior import Numbers, Posterior, draw_all
+from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS, ComparableTrials
+from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.grouping import Numbers
+from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
+from sweep.analysis.statistics.posterior import Posterior, draw_all
 from sweep.config.metrics import METRICS
 
-ACCURACY, SECONDS, MEMORY = "val_accuracy", "train_seconds", "peak_memory_bytes"
-# A use that is not about accuracy still wants a useful one: this close to the best, unless a limit says otherwise.
+# A use that is not about accuracy still requires a useful one: this close to the best, unless a limit is given.
 ACCURACY_MARGIN = 0.02
-NUM_DRAWS = 1000
-# More contenders than this cannot be told apart anyway; those left out are behind several fronts.
-_MAX_CONTENDERS = 300
+_NUM_DRAWS = 1000
+# More candidates than this cannot be told apart anyway; those left out are behind several fronts.
+_MAX_CANDIDATES = 300
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """``rows`` are the contenders' places among the configurations (shape ``[k]``); ``draws`` plausible true values of
+    """``rows`` are the candidates' places among the configurations (shape ``[k]``); ``draws`` plausible true values of
     ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
-    probability of being on the front of the study's objectives."""
+    probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``."""
 
-    ground: ComparableTrials
+    records: ComparableTrials
     limits: Limits
     names: tuple[str, ...]
     rows: Numbers
@@ -41,9 +41,17 @@ class Candidates:
             return np.full(whole.shape[:-1], np.nan)
         return np.asarray(whole[..., self.names.index(name)])
 
-    def belief(self, name: str) -> Posterior:
-        """The belief about a metric of all configurations."""
-        return self.ground.belief(name)
+    def posterior(self, name: str) -> Posterior:
+        """The posterior of a metric of all configurations."""
+        return self.records.posterior(name)
+
+    def number(self, place: int) -> int:
+        """The number of a candidate's first trial."""
+        return int(read_numbers(self.records.frame, "number")[self.rows[place]])
+
+    def basis_of(self, place: int) -> Numbers:
+        """The rows of complete trials that a candidate's values rest on; shape ``[seeds]``."""
+        return self.records.basis_of(int(self.rows[place]))
 
     def least_useful(self, accuracies: Values) -> Values:
         """The accuracy from which on a configuration is useful when ``accuracies`` (shape ``[..., k]``) are true; shape
@@ -58,7 +66,7 @@ class Candidates:
         return float(self.least_useful(self.values(ACCURACY))[0])
 
     def within_limits(self, table: Values | None = None) -> Mask:
-        """Which contenders keep to the limits; shape ``[..., k]``."""
+        """Which candidates keep to the limits; shape ``[..., k]``."""
         inside = np.ones((self.estimates if table is None else table).shape[:-1], dtype=np.bool_)
         if self.limits.min_accuracy is not None:
             inside &= self.values(ACCURACY, table) >= self.limits.min_accuracy
@@ -69,39 +77,44 @@ class Candidates:
         return inside
 
 
-def select_candidates(ground: ComparableTrials, limits: Limits) -> Candidates | None:
-    """The contest on ``ground``; None where no complete trial has an accuracy."""
-    objectives = ground.spec.objectives if ground.spec else (ACCURACY, SECONDS, MEMORY)
-    wanted = dict.fromkeys((*objectives, ACCURACY, SECONDS, MEMORY))
-    beliefs = {name: ground.belief(name) for name in wanted}
-    known = {name: belief for name, belief in beliefs.items() if np.isfinite(belief.centres).any()}
-    if ACCURACY not in known:
+def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates | None:
+    """The candidates of ``records``; None where no complete trial has an accuracy."""
+    objectives = records.spec.objectives if records.spec else (ACCURACY, SECONDS, MEMORY)
+    posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, ACCURACY, SECONDS, MEMORY))]
+    known = [posterior for posterior in posteriors if np.isfinite(posterior.centers).any()]
+    names = tuple(posterior.name for posterior in known)
+    if ACCURACY not in names:
         return None
-    names = tuple(known)
-    table = np.stack([belief.estimates for belief in known.values()], axis=1)
-    signs = [METRICS[name].sign for name in names]
-    is_objective = [name in objectives for name in names]
-    rows = _contenders(table * signs, is_objective, names.index(ACCURACY), ground.grouping.confirmed)
-    draws = draw_all(list(known.values()), rows, NUM_DRAWS)
-    confirmed = ground.grouping.confirmed[rows]
-    p_front = front_probabilities(
-        draws[..., is_objective], [sign for sign, is_one in zip(signs, is_objective, strict=True) if is_one]
+    estimates = np.stack([posterior.estimates for posterior in known], axis=1)
+    signs = np.array([METRICS[name].sign for name in names])
+    is_objective = np.isin(names, objectives)
+    costs, confirmed = estimates * signs, records.grouping.confirmed
+    rows = _select_rows(costs[:, is_objective], costs[:, names.index(ACCURACY)], confirmed)
+    draws = draw_all(known, rows, _NUM_DRAWS)
+    return Candidates(
+        records=records,
+        limits=limits,
+        names=names,
+        rows=rows,
+        draws=draws,
+        estimates=estimates[rows],
+        confirmed=confirmed[rows],
+        p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
     )
-    return Candidates(ground, limits, names, rows, draws, table[rows], confirmed, p_front)
 
 
-def _contenders(costs: Values, is_objective: list[bool], accuracy: int, confirmed: Mask) -> Numbers:
-    # fronts behind fronts until there are enough, the most accurate, and all that were confirmed
-    usable = np.isfinite(costs[:, accuracy])
+def _select_rows(costs: Values, misses: Values, confirmed: Mask) -> Numbers:
+    # all that were confirmed, the most accurate, and fronts behind fronts until there are enough
+    usable = np.isfinite(misses)
     chosen = confirmed & usable
-    best = np.argsort(np.where(usable, costs[:, accuracy], np.inf), kind="stable")[: _MAX_CONTENDERS // 3]
+    best = np.argsort(np.where(usable, misses, np.inf), kind="stable")[: _MAX_CANDIDATES // 3]
     chosen[best[usable[best]]] = True
-    rest = np.where((usable & ~chosen)[:, None], costs[:, is_objective], np.nan)
-    while chosen.sum() < _MAX_CONTENDERS:
+    rest = np.where((usable & ~chosen)[:, None], costs, np.nan)
+    while chosen.sum() < _MAX_CANDIDATES:
         layer = np.flatnonzero(non_dominated(rest))
         if not len(layer):
             break
-        layer = layer[np.linspace(0, len(layer) - 1, min(len(layer), _MAX_CONTENDERS)).astype(np.int64)]
+        layer = layer[np.linspace(0, len(layer) - 1, min(len(layer), _MAX_CANDIDATES)).astype(np.int64)]
         chosen[layer] = True
         rest[chosen] = np.nan
     return np.flatnonzero(chosen)

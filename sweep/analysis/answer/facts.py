@@ -1,144 +1,163 @@
-"""The figures beside the answer: what fits, where throughput saturates, what a minute buys, how large is too large."""
+"""Figures beside the answer: what fits, where throughput saturates, what a minute buys, how large is too large."""
 
-import json
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sweep.analysis.answer.answer import Fact
-from sweep.analysis.answer.candidates import ACCURACY, SECONDS, Candidates
-from sweep.analysis.answer.commands import Called, confirm_more, probe, run_more, run_variant
-from sweep.analysis.batch_curve import build_batch_curve
+from sweep.analysis.answer.candidates import Candidates
+from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
+from sweep.analysis.comparable_trials import ACCURACY, SECONDS, ComparableTrials
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
-from sweep.analysis.statistics.intervals import median_interval
+from sweep.analysis.statistics.intervals import median_interval, t_upper_tail
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.student import t_upper_tail
+from sweep.analysis.trial_shapes import parse_shapes
 
 # The knee is the smallest micro batch this close to the best throughput.
 KNEE_SHARE = 0.95
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
-
-
-def measure_facts(contest: Candidates, probes: pd.DataFrame, model: str) -> dict[str, Fact]:
-    """Every fact by its name, for one model; NaN and a command where the records do not tell."""
-    every = (
-        largest_micro_batch(contest, probes, model),
-        throughput_knee(contest, model),
-        accuracy_per_minute(contest, model),
-        critical_batch(contest, model),
-        largest_batch_without_loss(contest, model),
-    )
-    return {fact.name: fact for fact in every}
-
-
-def unknown_facts(study: Called, trials: int) -> dict[str, Fact]:
-    """The facts of a study without a complete trial."""
-    return {name: _unknown(name, run_more(study, trials)) for name in _STATEMENTS}
-
-
 _READ = (
     "outcome", "config.batch.micro", "micro_batch_size", "images_per_second", "noise_scale", "val_accuracy",
 )  # fmt: skip
-_STATEMENTS = {
-    "largest_micro_batch": ("Largest micro batch that ran", "samples"),
-    "throughput_knee": ("Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"),
-    "accuracy_per_minute": ("Best accuracy per minute of training, among configurations of a useful accuracy",
-                            "fraction/minute"),
-    "critical_batch": ("Critical batch from the gradient noise scale: beyond it a larger batch saves few steps",
-                       "samples"),
-    "largest_batch_without_loss": ("Largest global batch without a significant loss of accuracy", "samples"),
-}  # fmt: skip
 
 
-def largest_micro_batch(contest: Candidates, probes: pd.DataFrame, model: str) -> Fact:
-    """The largest that a trial or a probe ran, and the smallest that did not fit."""
-    trials = _of_model(contest.ground.trials, model)
-    sizes, outcomes = _micro(trials), read_text(trials, "outcome")
-    probes = probes[_probes_of(probes, model, set(read_text(contest.ground.done, "device")))]
+class _Measured(NamedTuple):
+    value: float
+    n: int
+    detail: str
+    low: float = np.nan
+    high: float = np.nan
+
+
+class _Question(NamedTuple):
+    """``measure`` gives None where the records do not tell, and ``missing`` the command that would."""
+
+    name: str
+    statement: str
+    unit: str
+    measure: Callable[[Candidates, str], _Measured | None]
+    missing: Callable[[ComparableTrials, str], str]
+
+
+def measure_facts(candidates: Candidates, model: str) -> dict[str, Fact]:
+    """Every fact about the model ``model`` by its name; NaN and a command where the records do not tell."""
+    facts = (_measure(question, candidates, model) for question in _QUESTIONS)
+    return {fact.name: fact for fact in facts}
+
+
+def unknown_facts(missing: str) -> dict[str, Fact]:
+    """The facts of a study without a complete trial, for which the command ``missing`` is to be run."""
+    return {question.name: _fact(question, _NOT_KNOWN, missing) for question in _QUESTIONS}
+
+
+def _measure(question: _Question, candidates: Candidates, model: str) -> Fact:
+    measured = question.measure(candidates, model)
+    if measured is None:
+        return _fact(question, _NOT_KNOWN, question.missing(candidates.records, model))
+    return _fact(question, measured._replace(detail=f"{model}; {measured.detail}"), None)
+
+
+def _fact(question: _Question, measured: _Measured, missing: str | None) -> Fact:
+    return Fact(
+        name=question.name, statement=question.statement, unit=question.unit, missing=missing, **measured._asdict()
+    )
+
+
+_NOT_KNOWN = _Measured(np.nan, 0, "")
+
+
+def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured | None:
+    # the largest that a trial or a probe ran, and the smallest that did not fit
+    records = candidates.records
+    trials = _of_model(records.trials, model)
+    sizes, outcomes = _micro_batches(trials), read_text(trials, "outcome")
+    probes = records.frames.probes
+    probes = probes[_probes_of(probes, model, set(read_text(records.done, "device")))]
     probed, probe_outcomes = read_numbers(probes, "micro_batch"), read_text(probes, "outcome")
     ran = np.concatenate([sizes[outcomes == "complete"], probed[probe_outcomes == "complete"]])
     failed = np.concatenate([sizes[np.isin(outcomes, _DID_NOT_FIT)], probed[np.isin(probe_outcomes, _DID_NOT_FIT)]])
     ran, failed = ran[np.isfinite(ran)], failed[np.isfinite(failed)]
     if not len(ran):
-        return _unknown("largest_micro_batch", probe(contest.ground.called))
+        return None
     largest = float(ran.max())
     beyond = failed[failed > largest]
-    detail = f"{model}; {int(beyond.min())} did not fit" if len(beyond) else f"{model}; nothing larger was tried"
-    return _fact("largest_micro_batch", largest, np.nan, np.nan, int(np.sum(ran == largest)), detail)
+    detail = f"{int(beyond.min())} did not fit" if len(beyond) else "nothing larger was tried"
+    return _Measured(largest, int(np.sum(ran == largest)), detail)
 
 
-def throughput_knee(contest: Candidates, model: str) -> Fact:
-    """By the median throughput at each micro batch."""
-    trials = _of_model(contest.ground.done, model)
-    sizes, rates = _micro(trials), read_numbers(trials, "images_per_second")
+def _throughput_knee(candidates: Candidates, model: str) -> _Measured | None:
+    # by the median throughput at each micro batch
+    trials = _of_model(candidates.records.done, model)
+    sizes, rates = _micro_batches(trials), read_numbers(trials, "images_per_second")
     known = np.isfinite(sizes) & np.isfinite(rates)
     levels = np.unique(sizes[known])
     if len(levels) < 2:
-        return _unknown("throughput_knee", run_more(contest.ground.called, _more(contest)))
+        return None
     medians = np.array([np.median(rates[known & (sizes == level)]) for level in levels])
-    near = levels[medians >= KNEE_SHARE * medians.max()]
-    knee = float(near.min())
-    best = levels[int(np.argmax(medians))]
-    detail = f"{model}; the best throughput was at {int(best)}"
+    knee = float(levels[medians >= KNEE_SHARE * medians.max()].min())
+    detail = f"the best throughput was at {int(levels[np.argmax(medians)])}"
     if knee == levels[-1]:
-        detail += ", the largest that ran: the knee may lie beyond"
-    return _fact("throughput_knee", knee, np.nan, np.nan, int(np.sum(known)), detail)
+        detail += ", the largest that ran: the knee may be beyond"
+    return _Measured(knee, int(np.sum(known)), detail)
 
 
-def accuracy_per_minute(contest: Candidates, model: str) -> Fact:
-    """Accuracy over minutes of training, its interval by the plausible true values of the best configuration."""
-    useful = contest.values(ACCURACY) >= contest.floor
-    useful &= read_text(contest.ground.frame, "config.model.name")[contest.rows] == model
-    minutes = contest.values(SECONDS) / 60
-    rates = np.where(useful & (minutes > 0), contest.values(ACCURACY) / minutes, -np.inf)
+def _accuracy_per_minute(candidates: Candidates, model: str) -> _Measured | None:
+    # the interval by the plausible true values of the best configuration
+    useful = candidates.values(ACCURACY) >= candidates.floor
+    useful &= read_text(candidates.records.frame, "config.model.name")[candidates.rows] == model
+    minutes = candidates.values(SECONDS) / 60
+    rates = np.where(useful & (minutes > 0), candidates.values(ACCURACY) / minutes, -np.inf)
     if not np.isfinite(rates).any():
-        return _unknown("accuracy_per_minute", run_more(contest.ground.called, _more(contest)))
+        return None
     best = int(np.argmax(rates))
-    drawn = contest.values(ACCURACY, contest.draws)[:, best] / contest.values(SECONDS, contest.draws)[:, best] * 60
-    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
-    number = int(read_numbers(contest.ground.frame, "number")[contest.rows[best]])
-    n = len(contest.ground.basis_of(int(contest.rows[best])))
-    return _fact("accuracy_per_minute", float(rates[best]), low, high, n, f"{model}; trial {number}")
+    accuracies, seconds = (candidates.values(name, candidates.draws)[:, best] for name in (ACCURACY, SECONDS))
+    low, high = np.quantile(accuracies / seconds * 60, [0.025, 0.975]).tolist()
+    detail = f"trial {candidates.number(best)}"
+    return _Measured(float(rates[best]), len(candidates.basis_of(best)), detail, low, high)
 
 
-def critical_batch(contest: Candidates, model: str) -> Fact:
-    """The median of the noise scale at the end of trials (McCandlish et al. 2018, arXiv:1812.06162)."""
-    trials = _of_model(contest.ground.done, model)
-    accurate = read_numbers(trials, ACCURACY) >= contest.floor
-    scales = read_numbers(trials, "noise_scale")[accurate]
+def _critical_batch(candidates: Candidates, model: str) -> _Measured | None:
+    # the median of the noise scale at the end of trials (McCandlish et al. 2018, arXiv:1812.06162)
+    trials = _of_model(candidates.records.done, model)
+    scales = read_numbers(trials, "noise_scale")[read_numbers(trials, ACCURACY) >= candidates.floor]
     scales = scales[np.isfinite(scales) & (scales > 0)]
     if not len(scales):
-        return _unknown(
-            "critical_batch", run_variant(contest.ground.called, "noise", {"diagnostics.noise_scale": True})
-        )
+        return None
     median, low, high, n = median_interval(scales)
-    return _fact("critical_batch", median, low, high, n, f"{model}; median over trials of a useful accuracy")
+    return _Measured(median, n, "median over trials of a useful accuracy", low, high)
 
 
-def largest_batch_without_loss(contest: Candidates, model: str) -> Fact:
-    """The best configuration of each global batch against the best of all: one-sided tests by the spread between
-    seeds, corrected for their number (Holm 1979)."""
-    ground, belief = contest.ground, contest.belief(ACCURACY)
-    name = "largest_batch_without_loss"
-    best = build_batch_curve(ground, np.asarray(read_text(ground.frame, "config.model.name") == model, dtype=np.bool_))
-    if len(best.batches) < 2:
-        return _unknown(name, run_more(ground.called, _more(contest)))
-    if belief.is_assumed:
-        return _unknown(name, confirm_more(ground.called, len(best.batches), 3))
-    top = int(np.argmax(best.centres))
-    others = np.arange(len(best.batches)) != top
-    gaps, widths = best.centres[top] - best.centres, np.hypot(best.errors[top], best.errors)
+def _largest_batch_without_loss(candidates: Candidates, model: str) -> _Measured | None:
+    # the best configuration of each batch size against the best of all: one-sided tests by the spread between seeds
+    curve, posterior = _curve_of_model(candidates.records, model), candidates.posterior(ACCURACY)
+    if len(curve.batches) < 2 or posterior.is_assumed:
+        return None
+    top = int(np.argmax(curve.centers))
+    others = np.arange(len(curve.batches)) != top
+    gaps, widths = curve.centers[top] - curve.centers, np.hypot(curve.errors[top], curve.errors)
     p_values = np.ones(len(gaps))
-    p_values[others] = correct_holm(
-        t_upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), belief.spread.degrees)
-    )
+    tails = t_upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), posterior.spread.degrees)
+    p_values[others] = correct_holm(tails)
     largest = int(np.flatnonzero(p_values > SIGNIFICANT)[-1])
-    loss = best.accuracies[top] - best.accuracies[largest]
-    detail = f"{model}; the best accuracy of all batches"
+    loss = 100 * (curve.accuracies[top] - curve.accuracies[largest])
+    detail = "the best accuracy of all batches"
     if largest != top:
-        detail = f"{model}; the best accuracy was at {int(best.batches[top])}, {100 * loss:.2f} points above this one's"
-    return _fact(name, float(best.batches[largest]), np.nan, np.nan, len(best.batches), detail)
+        detail = f"the best accuracy was at {int(curve.batches[top])}, {loss:.2f} points above this one's"
+    return _Measured(float(curve.batches[largest]), len(curve.batches), detail)
+
+
+def _command_for_loss(records: ComparableTrials, model: str) -> str:
+    curve = _curve_of_model(records, model)
+    if len(curve.batches) < 2:
+        return _more_trials(records, model)
+    return records.commands.confirm_more(len(curve.batches), 3)
+
+
+def _curve_of_model(records: ComparableTrials, model: str) -> BatchCurve:
+    return fit_batch_curve(records, np.asarray(read_text(records.frame, "config.model.name") == model, dtype=np.bool_))
 
 
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -147,28 +166,41 @@ def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
 
 
 def _probes_of(probes: pd.DataFrame, model: str, devices: set[str]) -> Mask:
-    # a probe's shape is JSON
-    models = [json.loads(shape or "{}").get("model.name", model) for shape in read_text(probes, "shape")]
+    models = [shape.get("model.name", model) for shape in parse_shapes(probes)]
     here = [not device or device in devices for device in read_text(probes, "device")]
     return np.array([name == model for name in models], dtype=np.bool_) & np.array(here, dtype=np.bool_)
 
 
-def _micro(trials: pd.DataFrame) -> Values:
-    # what batch.micro = "auto" chose last stands in the measured column
+def _micro_batches(trials: pd.DataFrame) -> Values:
+    # the measured column holds what batch.micro = "auto" chose last
     chosen = read_numbers(trials, "config.batch.micro")
     return np.where(np.isfinite(chosen), chosen, read_numbers(trials, "micro_batch_size"))
 
 
-def _more(contest: Candidates) -> int:
-    spec = contest.ground.spec
-    return 2 * (spec.trials if spec else max(10, len(contest.ground.trials)))
+def _more_trials(records: ComparableTrials, _model: str) -> str:
+    return records.commands.run_more(2 * records.planned_trials)
 
 
-def _fact(name: str, value: float, low: float, high: float, n: int, detail: str) -> Fact:
-    statement, unit = _STATEMENTS[name]
-    return Fact(name, statement, value, low, high, unit, n, detail)
-
-
-def _unknown(name: str, command: str) -> Fact:
-    statement, unit = _STATEMENTS[name]
-    return Fact(name, statement, np.nan, np.nan, np.nan, unit, 0, missing=command)
+_QUESTIONS = (
+    _Question(
+        "largest_micro_batch", "Largest micro batch that ran", "samples",
+        _largest_micro_batch, lambda records, _: records.commands.probe_shapes(),
+    ),
+    _Question(
+        "throughput_knee", "Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples",
+        _throughput_knee, _more_trials,
+    ),
+    _Question(
+        "accuracy_per_minute", "Best accuracy per minute of training, among configurations of a useful accuracy",
+        "fraction/minute", _accuracy_per_minute, _more_trials,
+    ),
+    _Question(
+        "critical_batch", "Critical batch from the gradient noise scale: beyond it a larger batch saves few steps",
+        "samples", _critical_batch,
+        lambda records, _: records.commands.run_variant("noise", {"diagnostics.noise_scale": True}),
+    ),
+    _Question(
+        "largest_batch_without_loss", "Largest effective batch size without a significant loss of accuracy", "samples",
+        _largest_batch_without_loss, _command_for_loss,
+    ),
+)  # fmt: skip

@@ -10,7 +10,7 @@ from sweep.analysis.statistics.estimates import Region, log_ratio, mean_estimate
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.trial_shapes import num_accumulation
-from sweep.config.models import has_batch_statistics
+from sweep.config.tables.models import has_batch_statistics
 
 _PAIRS = "of equal cost and effective batch size, but for the micro batch"
 

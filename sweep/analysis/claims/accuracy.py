@@ -9,7 +9,7 @@ from sweep.analysis.claims.claim import Claim, Measurement, extend_space
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, slope_estimate
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
-from sweep.config.models import model_family
+from sweep.config.tables.models import model_family
 
 _SMALL = 32  # samples
 _MATERIAL = 0.001  # smaller losses of accuracy per doubling do not count

@@ -85,7 +85,7 @@ def fewest_steps(records: ComparableTrials, chosen: Mask) -> tuple[Values, Value
 
 def _fewest(batches: Values, steps: Values) -> tuple[Values, Values]:
     fewest = pd.Series(steps).groupby(batches).min().dropna()
-    return fewest.index.to_numpy(dtype=np.float64), fewest.to_numpy()
+    return np.asarray(fewest.index, dtype=np.float64), np.asarray(fewest, dtype=np.float64)
 
 
 def _first_steps(trials: pd.DataFrame, evaluations: pd.DataFrame, target: float) -> Values:

@@ -18,7 +18,8 @@ from sweep.analysis.statistics.estimates import (
     slope_estimate,
 )  # fmt: skip
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics.grouping import Numbers
+from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.posterior import equal_cost_groups
 
 
@@ -27,7 +28,7 @@ def _measure_memory_power(records: ComparableTrials) -> Measurement:
     trials = records.done
     sizes, memory = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "peak_memory_bytes")
     accumulates = (read_numbers(trials, "config.batch.accumulation") > 1).astype(np.int64)
-    settings = 2 * equal_cost_groups(trials, MICRO_KEYS) + accumulates
+    settings: Numbers = 2 * equal_cost_groups(trials, MICRO_KEYS) + accumulates
     fits = [_fit_power(sizes, memory) for sizes, memory in _medians_by_size(sizes, memory, settings)]
     powers = [fit for fit in fits if fit is not None]
     # one fit keeps its own error; the error of several is how they differ
@@ -71,7 +72,7 @@ def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
     return slope_estimate(np.log2(sizes[top]), np.log(rates[top]))._replace(is_ratio=True)
 
 
-def _medians_by_size(sizes: Values, values: Values, groups: Mask) -> Iterator[tuple[Values, Values]]:
+def _medians_by_size(sizes: Values, values: Values, groups: Numbers) -> Iterator[tuple[Values, Values]]:
     # of each group the distinct sizes, and the median of its values at each
     for group in np.unique(groups):
         known = (groups == group) & np.isfinite(sizes) & np.isfinite(values)

@@ -9,7 +9,7 @@ import pandas as pd
 from sqlalchemy import Connection, Table
 
 from sweep.config.errors import InputError, unknown_name
-from sweep.config.trial_config import build_config
+from sweep.config.trial_config import TrialConfig, build_config, flatten
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
 from sweep.records.frames.frame_columns import (
     ATTEMPT_COLUMNS,
@@ -91,7 +91,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             manifest = json.loads(file.read(_MAX_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
-    if not isinstance(manifest, dict) or manifest.get("kind") != _KIND or manifest.get("format") not in _FORMATS:
+    is_ours = isinstance(manifest, dict) and manifest.get("kind") == _KIND and manifest.get("format") in _FORMATS
+    if not is_ours or not isinstance(manifest.get("num_rows"), dict):
         raise InputError(f"{path}: it does not describe an export of this program.")
     if manifest.get("version") != _VERSION:
         raise InputError(
@@ -114,24 +115,23 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
     manifest = _read_manifest(folder)
     ending = manifest["format"]
     _refuse_unknown_keys(folder / f"trials.{ending}")
-    defaults = {column.name: column.default for column in CONFIG_COLUMNS}  # of keys that an older export lacks
+    # an export may be older than a key, as the recorded tables of benchmarks are
+    defaults = {CONFIG_PREFIX + path: value for path, value in flatten(TrialConfig()).items()}
     frames: dict[str, pd.DataFrame] = {
         field: read_table(folder / f"{name}.{ending}", declared, defaults if field == "trials" else {})
         for name, field, declared, _ in _PARTS
         if evaluations or field != "evaluations"
     }
-    _check_num_rows(frames, manifest.get("num_rows"), folder)
-    parts: dict[str, Any] = {**frames}
-    return Frames(**parts)
+    _check_num_rows(frames, manifest["num_rows"], folder)
+    return Frames(**frames)
 
 
-def _check_num_rows(frames: dict[str, pd.DataFrame], num_rows: Any, folder: Path) -> None:
-    # a table that was cut between two rows looks whole; an older export does not say how many there were
-    counts = num_rows if isinstance(num_rows, dict) else {}
+def _check_num_rows(frames: dict[str, pd.DataFrame], counts: dict[str, Any], folder: Path) -> None:
+    # a table that was truncated between two rows looks complete
     for name, field, *_ in _PARTS:
-        if field in frames and counts.get(name, len(frames[field])) != len(frames[field]):
+        if field in frames and counts.get(name) != len(frames[field]):
             raise InputError(
-                f"{folder}: {name} has {len(frames[field])} of {counts[name]} rows, a file is torn; export again."
+                f"{folder}: {name} has {len(frames[field])} of {counts.get(name)} rows, a file is torn; export again."
             )
 
 

@@ -12,8 +12,8 @@ import pandas as pd
 from sweep.config.errors import InputError
 from sweep.records.columns import Kind
 from sweep.records.frames.frame_columns import FrameColumn, build_frame
-from sweep.records.frames.limits import MAX_CELL_CHARACTERS, refuse_oversized, refuse_too_many
 from sweep.records.frames.parquet import open_parquet, read_parquet
+from sweep.records.frames.validation import MAX_CELL_CHARACTERS, refuse_oversized, refuse_too_many
 
 # A spreadsheet runs a cell that starts so; the prefix shows the text as it is and is taken off on the way back in.
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")

@@ -24,7 +24,7 @@ from sweep.records.frames.frame_columns import (
 )
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
-from sweep.records.store.database import STORE_FILE, Database, open_database
+from sweep.records.store.database import STORE_FILE, open_database
 from sweep.records.store.reading import Columns, config_cells, read_columns
 from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
 
@@ -54,7 +54,7 @@ def _load(place: str | Path, study: str | None, evaluations: bool) -> Frames:
         return select_study(read_export(folder, evaluations), study, str(place))
     database = open_database(place, read_only=True)
     try:
-        return database.read(lambda connection: _read(connection, database, study, evaluations))
+        return database.read(lambda connection: _read(connection, database.where, study, evaluations))
     except InputError:
         raise
     except (ValueError, TypeError, OverflowError) as error:  # SQLite takes any value into any column
@@ -87,17 +87,17 @@ def _check_study(study: str, names: Sequence[str], where: str) -> None:
         raise InputError(f"{where}: {unknown_name('study', study, names)}")
 
 
-def _read(connection: Connection, database: Database, study: str | None, evaluations: bool) -> Frames:
+def _read(connection: Connection, where: str, study: str | None, evaluations: bool) -> Frames:
     def frame(table: Table, declared: Sequence[FrameColumn]) -> pd.DataFrame:
-        cells = _cells(connection, database, table, study)
+        cells = _cells(connection, table, study)
         return build_frame(declared, cells, len(cells["study"]))
 
     studies = frame(STUDIES, STUDY_COLUMNS)
     if study is not None and studies.empty:
-        names = read_columns(connection, database, STUDIES)["study"]
-        _check_study(study, names, database.where)
+        names = read_columns(connection, STUDIES)["study"]
+        _check_study(study, names, where)
     return Frames(
-        trials=_trials(_cells(connection, database, TRIALS, study)),
+        trials=_trials(_cells(connection, TRIALS, study)),
         attempts=frame(ATTEMPTS, ATTEMPT_COLUMNS),
         probes=frame(PROBES, PROBE_COLUMNS),
         studies=studies,
@@ -106,8 +106,8 @@ def _read(connection: Connection, database: Database, study: str | None, evaluat
     )
 
 
-def _cells(connection: Connection, database: Database, table: Table, study: str | None) -> Columns:
-    return read_columns(connection, database, table, None if study is None else table.c.study == study)
+def _cells(connection: Connection, table: Table, study: str | None) -> Columns:
+    return read_columns(connection, table, None if study is None else table.c.study == study)
 
 
 def _trials(columns: Columns) -> pd.DataFrame:

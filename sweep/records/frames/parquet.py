@@ -7,7 +7,7 @@ from typing import Any
 from sweep.config.errors import InputError
 from sweep.records.columns import Kind
 from sweep.records.frames.frame_columns import FrameColumn
-from sweep.records.frames.limits import MAX_CELL_CHARACTERS, MAX_FILE_BYTES, refuse_oversized, refuse_too_many
+from sweep.records.frames.validation import MAX_CELL_CHARACTERS, MAX_FILE_BYTES, refuse_oversized, refuse_too_many
 
 
 def open_parquet(path: Path, texts: Sequence[str] = ()) -> Any:

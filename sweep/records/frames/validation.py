@@ -1,6 +1,10 @@
-"""What every reader of records relies on, checked once where they come in: anybody may have written the file."""
+"""Checks of what is read from a file or a database, which anybody may have written: its size and its contents.
+
+The limits are above what any study records, and below what exhausts a machine.
+"""
 
 import json
+from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
@@ -9,6 +13,10 @@ from sweep.config.errors import InputError, shorten, unknown_name
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import OUTCOMES, Phase
 
+MAX_ROWS = 10_000_000
+MAX_CELLS = 150_000_000  # a million trials, or the curves of as many
+MAX_CELL_CHARACTERS = 1_000_000
+MAX_FILE_BYTES = 2**30  # unpacked; 100,000 trials with their curves are a fifth of it
 _MAX_DEPTH = 10  # of an environment; ours has two levels
 
 
@@ -42,3 +50,17 @@ def _check_environment(content: str, where: str) -> None:
 def _is_shallow(content: dict[str, Any], levels: int) -> bool:
     inner = (part for part in content.values() if isinstance(part, dict))
     return levels > 0 and all(_is_shallow(part, levels - 1) for part in inner)
+
+
+def refuse_oversized(path: Path) -> None:
+    """Raises ``InputError`` for what is no file, or too large a one to be a table of trials."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: it is no file.")
+    if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
+        raise InputError(f"{path}: {path.stat().st_size} bytes, at most {MAX_FILE_BYTES} are taken.")
+
+
+def refuse_too_many(path: Path, num_rows: int, num_columns: int) -> None:
+    """Raises ``InputError`` for more rows or cells than are taken."""
+    if num_rows > MAX_ROWS or num_rows * num_columns > MAX_CELLS:
+        raise InputError(f"{path}: more than {MAX_ROWS} rows, or more than {MAX_CELLS} cells.")

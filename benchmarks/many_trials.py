@@ -57,7 +57,7 @@ def fill(path: Path, spec: StudySpec, count: int) -> None:
         for start in range(0, count, _AT_ONCE):
             numbers = range(start, min(start + _AT_ONCE, count))
             rows = [_row(spec, usual | points(number), number) for number in numbers]
-            with store.database.transaction() as connection:
+            with store.database.begin() as connection:
                 connection.execute(TRIALS.insert(), rows)
 
 

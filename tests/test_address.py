@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sweep.cli.app import run_app
-from sweep.cli.arguments import study_place
+from sweep.cli.arguments import find_records
 from sweep.config.errors import InputError
 from sweep.records.address import STORE_VARIABLE, has_password, split_study, store_path
 
@@ -52,8 +52,8 @@ def test_a_password_in_the_command_line_is_warned_of_once(caplog: pytest.LogCapt
 def test_the_variable_stands_for_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STORE_VARIABLE, raising=False)
     with pytest.raises(InputError, match="no such study folder"):
-        study_place(STORE_VARIABLE, tmp_path)
+        find_records(STORE_VARIABLE, tmp_path)
     monkeypatch.setenv(STORE_VARIABLE, "sqlite:////x.sqlite")
-    assert study_place(STORE_VARIABLE, tmp_path) == "sqlite:////x.sqlite"
-    assert study_place(f"{STORE_VARIABLE}#s", tmp_path) == "sqlite:////x.sqlite#s"
+    assert find_records(STORE_VARIABLE, tmp_path) == "sqlite:////x.sqlite"
+    assert find_records(f"{STORE_VARIABLE}#s", tmp_path) == "sqlite:////x.sqlite#s"
     assert store_path("sqlite:////x.sqlite") == Path("/x.sqlite")

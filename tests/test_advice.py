@@ -113,11 +113,11 @@ def test_a_run_says_it_in_a_line_each_before_it_starts(capsys: pytest.CaptureFix
 
 def test_what_the_records_say_stands_beside_the_advice() -> None:
     from sweep.analysis.claims.findings import evaluate_claims
-    from sweep.cli.commands.check import advice_lines
+    from sweep.cli.commands.check import format_advice
 
     measured = {item.name: item for item in evaluate_claims(make_frames(200, confirm=4)) if item.verdict != "undecided"}
     assert measured["lr_rule_linear"].verdict == "supported"
     space = {"batch.micro": {"log2": [4, 7]}}
     unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}
-    lines = advice_lines(advice(build_study(unscaled, "test")), measured)
+    lines = format_advice(advice(build_study(unscaled, "test")), measured)
     assert lines[-1].startswith("    measured here: supported: With SGD the best learning rate grows linearly")

@@ -27,7 +27,7 @@ def test_every_key_has_a_column_of_its_type() -> None:
 
 
 def test_a_literal_beside_a_scalar_is_stored_as_null() -> None:
-    column = config_column("batch.micro", Annotated[int, Field(ge=1)] | Literal["auto"], 64)
+    column = config_column("batch.micro", Annotated[int, Field(ge=1)] | Literal["auto"])
     assert (column.kind, column.null_value) == ("int", "auto")
     assert [column.to_cell("auto"), column.to_cell(5)] == [None, 5]
     assert [column.from_cell(None), column.from_cell(5)] == ["auto", 5]
@@ -36,7 +36,7 @@ def test_a_literal_beside_a_scalar_is_stored_as_null() -> None:
 @pytest.mark.parametrize("annotation", [int | str, int | None | Literal["auto"], list[int], Literal["a", 1], None])
 def test_what_fits_no_column_is_refused_when_it_is_declared(annotation: object) -> None:
     with pytest.raises(TypeError, match=r"model\.x"):
-        config_column("model.x", annotation, None)
+        config_column("model.x", annotation)
 
 
 def test_every_unit_is_declared() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from records_factory import add_trials, make_spec, make_store
 
-from sweep.cli.commands.dashboard import dashboard
+from sweep.cli.commands.dashboard import serve_dashboard
 from sweep.config.errors import InputError
 from sweep.records.store.store import Store
 from sweep.search.mirror.optuna_mirror import Mirror
@@ -115,12 +115,12 @@ def test_it_cannot_write(study: tuple[Path, Store, Mirror], server: tuple[int, i
 
 def test_what_cannot_be_served_is_refused(study: tuple[Path, Store, Mirror], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no study is recorded there"):
-        dashboard(tmp_path / "absent")
+        serve_dashboard(tmp_path / "absent")
     make_store(tmp_path / "new" / "study.sqlite").close()
     with pytest.raises(InputError, match="nothing to browse yet"):
-        dashboard(tmp_path / "new")
+        serve_dashboard(tmp_path / "new")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(InputError, match="--port"):
-            dashboard(study[0], taken.getsockname()[1])
+            serve_dashboard(study[0], taken.getsockname()[1])

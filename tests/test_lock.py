@@ -68,16 +68,16 @@ def test_who_has_just_got_the_lock_is_waited_for_and_named(tmp_path: Path, left_
     path.write_text(left_behind.replace("HERE", socket.gethostname()))  # of a holder that was killed
     with path.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        signing = threading.Timer(0.3, lock._sign, [file.fileno()])
+        signing = threading.Timer(0.3, lock._write_holder, [file.fileno()])
         signing.start()
         with pytest.raises(InputError, match=f"process {os.getpid()} on"), study_lock(tmp_path):
             pass
         signing.join()
 
 
-def test_a_holder_that_never_signs_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_SIGNING_SECONDS", 0.1)
+def test_an_unidentified_holder_is_not_waited_for_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_IDENTITY_SECONDS", 0.1)
     with (tmp_path / "study.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(InputError, match="has not signed yet"), study_lock(tmp_path):
+        with pytest.raises(InputError, match="is not identified yet"), study_lock(tmp_path):
             pass

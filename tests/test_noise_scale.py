@@ -1,6 +1,5 @@
 """The gradient noise scale of whole trials: it is measured, leaves no trace, and is recorded for each evaluation."""
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from sweep.measurement.gradient_noise import NoiseMeter
 from sweep.measurement.noise_scale import NoiseMoments, estimate_moments
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask, decode_message, encode_message
-from sweep.records.store.store import open_store
 from sweep.training.loop.trial import run_trial
 
 
@@ -120,7 +118,9 @@ def test_halves_are_taken_every_48th_step_and_not_of_smaller_batches() -> None:
     taken = []
     for step in range(100):
         calls.clear()
-        meter.measure_halves(*data(6 if step in {24, 25} else 8), gradient)  # its turn comes twice while batches are small
+        meter.measure_halves(
+            *data(6 if step in {24, 25} else 8), gradient
+        )  # its turn comes twice while batches are small
         taken += [step] if calls else []
     assert taken == [26, 74]
     other = NoiseMeter(model.parameters(), model.buffers())
@@ -226,21 +226,3 @@ def test_an_evaluation_keeps_its_noise_scale_on_the_way_into_a_frame(tmp_path: P
     assert frame is not None
     assert frame["noise_scale"].dtype == "float64"
     assert np.array_equal(frame["noise_scale"].to_numpy(), [np.nan, np.nan, 123.5], equal_nan=True)
-
-
-def test_a_store_of_before_is_read_without_it_and_gets_it_when_written(tmp_path: Path) -> None:
-    path = tmp_path / "study.sqlite"
-    store = make_store(path)
-    add_trials(store, ["complete"])
-    store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE sweep_evaluations DROP COLUMN noise_scale")
-    connection.close()
-    reader = open_store(path, read_only=True)
-    assert [each.noise_scale for each in reader.evaluations("s", 0)] == [None, None]
-    assert reader.find_by_keys(["key0"])["key0"].evaluations[1].val_accuracy == 0.2
-    reader.close()
-    writer = open_store(path)
-    writer.add_evaluation("s", 0, 1, make_evaluation(30, noise_scale=7.0))
-    assert [each.noise_scale for each in writer.evaluations("s", 0)] == [None, None, 7.0]
-    writer.close()

@@ -17,8 +17,8 @@ from sweep.config.study import StudySpec
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.frames.frames import load_frames
+from sweep.records.store.database_errors import RetryPolicy
 from sweep.records.store.lock import database_lock
-from sweep.records.store.retry import Patience
 from sweep.records.store.store import Store, StoreError, open_store
 from sweep.search.loop.events import TrialEnded
 from sweep.search.loop.run_plan import RunPlan
@@ -32,7 +32,7 @@ __all__ = ["postgres"]
 
 @pytest.fixture
 def store(postgres: Server) -> Iterator[Store]:
-    with closing(open_store(postgres.url, create=True)) as opened, opened.database.transaction() as connection:
+    with closing(open_store(postgres.url, create=True)) as opened, opened.database.begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))
     with closing(open_store(postgres.url, create=True)) as opened:
@@ -89,8 +89,8 @@ def test_a_study_goes_on_after_restarts_and_its_records_are_those_of_an_undistur
     assert len(starters) == 3
     assert sorted(told) == sorted(set(told))
     _assert_equal_records(store.url, tmp_path / "study.sqlite")
-    lines = [record.message for record in caplog.records if record.name == "sweep.records.store.retry"]
-    assert sum("Waiting for it, at most 300 s" in line for line in lines) == 3
+    lines = [record.message for record in caplog.records if record.name == "sweep.records.store.database_errors"]
+    assert sum("Retrying for at most 300 s" in line for line in lines) == 3
     assert sum("answers again after" in line for line in lines) == 3
     assert "canary" not in caplog.text
 
@@ -124,7 +124,7 @@ def test_a_commit_without_an_answer_is_done_once(postgres: Server, store: Store,
             _lose(store.database.engine, postgres, after=after)
             results.append(write())
         _lose(store.database.engine, postgres, after=after)
-        with store.together():
+        with store.transaction():
             store.add_trial("s", 1, "search", make_config(1), "key1")
             assert store.start_attempt("s", 1) == 1
             assert store.start_attempt("s", 1) == 2
@@ -136,7 +136,7 @@ def test_a_commit_without_an_answer_is_done_once(postgres: Server, store: Store,
 
 
 def test_a_connection_that_is_lost_amid_writes_that_belong_together(postgres: Server, store: Store) -> None:
-    with database_lock(store.database, "s"), store.together():
+    with database_lock(store.database, "s"), store.transaction():
         store.add_trial("s", 0, "search", make_config(0), "key0")
         postgres.restart()
         assert store.start_attempt("s", 0) == 1
@@ -170,7 +170,7 @@ def test_a_lock_whose_connection_alone_was_lost_is_taken_again(postgres: Server,
     del postgres
     held = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted")
     with database_lock(store.database, "s"):
-        with store.database.transaction() as connection:
+        with store.database.begin() as connection:
             connection.execute(text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"))
         while store.database.read(lambda connection: connection.execute(held).scalar()):
             time.sleep(0.01)
@@ -219,27 +219,27 @@ class _Clock:
         self.now += seconds
 
 
-def test_patience_has_an_end_and_an_interruption_ends_it_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_retries_have_an_end_and_an_interruption_ends_it_too(caplog: pytest.LogCaptureFixture) -> None:
     clock = _Clock()
-    patience = Patience("here", 20.0, lambda: clock.now, clock.sleep)
-    with pytest.raises(StoreError, match=r"here: gone\. It was waited for 2\d s; .* same command again"):  # noqa: PT012
+    retries = RetryPolicy("here", 20.0, lambda: clock.now, clock.sleep)
+    with pytest.raises(StoreError, match=r"here: gone\. It was retried for 2\d s; .* same command again"):  # noqa: PT012
         while True:
-            patience.wait("gone")
+            retries.wait("gone")
     assert clock.pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     with pytest.raises(StoreError):
-        patience.wait("gone")  # cleaning up does not wait again
-    patience.calm()
-    patience.wait("gone")
+        retries.wait("gone")  # cleaning up does not wait again
+    retries.reset()
+    retries.wait("gone")
     assert [record.message for record in caplog.records] == [
-        "here: gone. Waiting for it, at most 20 s.",
-        "here: it answers again after 21 s; going on.",
-        "here: gone. Waiting for it, at most 20 s.",
+        "here: gone. Retrying for at most 20 s.",
+        "here: it answers again after 21 s; resuming.",
+        "here: gone. Retrying for at most 20 s.",
     ]
 
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    impatient = Patience("here", 20.0, lambda: clock.now, interrupt)
+    impatient = RetryPolicy("here", 20.0, lambda: clock.now, interrupt)
     with pytest.raises(KeyboardInterrupt):
         impatient.wait("gone")
     with pytest.raises(StoreError):

@@ -33,7 +33,7 @@ __all__ = ["postgres", "postgres_server"]
 def url(postgres_server: str) -> Iterator[str]:
     yield postgres_server
     store = open_store(postgres_server, create=True)
-    with store.database.transaction() as connection:
+    with store.database.begin() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))
     store.close()
@@ -93,21 +93,6 @@ def test_rules_hold_and_readers_cannot_write(url: str) -> None:
     store.close()
 
 
-def test_an_older_store_grows(url: str) -> None:
-    store = open_store(url, create=True)
-    store.create_study(make_spec())
-    add_trials(store, ["complete"])
-    with store.database.transaction() as connection:
-        connection.execute(text('ALTER TABLE sweep_trials DROP COLUMN "config.batch.accumulation"'))
-        connection.execute(text("ALTER TABLE sweep_trials DROP COLUMN reused_from"))
-    store.close()
-    assert load_frames(url).trials["config.batch.accumulation"].tolist() == [1]
-    store = open_store(url)
-    add_trials(store, ["complete"], first=1)
-    assert [record.config for record in store.trial_records("s")] == [make_config(0), make_config(1)]
-    store.close()
-
-
 def test_several_programs_make_the_tables_at_once(url: str) -> None:
     failures: list[BaseException] = []
 
@@ -150,7 +135,7 @@ def test_the_mirror_stands_in_the_same_database(url: str) -> None:
     assert [trial.user_attrs["outcome"] for trial in study.trials] == ["complete", "crashed"]
     storage.remove_session()
     storage.engine.dispose()
-    with store.database.transaction() as connection:
+    with store.database.begin() as connection:
         connection.execute(text("UPDATE version_info SET library_version = '4.9.0'"))
         connection.execute(text("DELETE FROM trial_values"))
     mirror = Mirror(store.url, make_spec())

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from records_factory import add_trials, make_ending, make_evaluation, make_spec, make_store
 
 from studies import shipped_studies
-from sweep.cli.arguments import parse_sets, study_place
+from sweep.cli.arguments import parse_sets, find_records
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
@@ -96,7 +96,7 @@ def test_a_study_name_is_a_folder_of_the_root_or_refused(name: str, tmp_path: Pa
 @EASY
 def test_a_place_that_is_none_is_refused(place: str, tmp_path: Path) -> None:
     with refused_in_words():
-        load_frames(study_place(f"{place} ", tmp_path))
+        load_frames(find_records(f"{place} ", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ import torch
 from sweep.analysis import bottleneck_remedies
 from sweep.cli.app import run_app
 from sweep.cli.health import Check
-from sweep.cli.study_health import study_checks
+from sweep.cli.study_health import check_trials
 from sweep.config.trial_config import build_config, flatten
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.frames.frames import load_frames
@@ -185,7 +185,7 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
         make_ending(3),
     ]
     _study(tmp_path, endings).close()
-    launch, compute, spread, busy = study_checks(load_frames(tmp_path))
+    launch, compute, spread, busy = check_trials(load_frames(tmp_path))
     assert (launch.name, launch.ok, compute.name, compute.ok) == ("launch bound", False, "compute bound", True)
     assert launch.found.startswith("2 of 4 trials: ")
     assert "raise batch.micro" in launch.remedy

@@ -91,7 +91,7 @@ def find_study(name: str, changes: dict[str, Any]) -> StudySpec:
     raise InputError(f"{unknown_name('study', name, shipped)} Or give the path of a .toml file.")
 
 
-def base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
+def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
     """The base configuration of ``study`` (the defaults without one) with ``changes`` over it.
 
     Raises:
@@ -114,7 +114,7 @@ def load_plugin(path: Path | None) -> str | None:
     return str(path.resolve())
 
 
-def study_place(place: str, root: Path) -> str:
+def find_records(place: str, root: Path) -> str:
     """Where the records of ``place`` are: a database URL (or ``SWEEP_STORE``, for that in the variable of this name; a
     ``#`` and a study's name may follow), a path, or the name of a study under ``root``.
 

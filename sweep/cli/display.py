@@ -26,7 +26,7 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
-    Leaving,
+    Stopping,
     Stopped,
     TrialAdvanced,
     TrialEnded,
@@ -75,15 +75,15 @@ class Display:
             self._running[event.number] = (event, None, None)
         elif isinstance(event, TrialAdvanced) and event.number in self._running:
             start, progress, evaluation = self._running[event.number]
-            if isinstance(event.news, Progress):
-                progress = event.news
+            if isinstance(event.message, Progress):
+                progress = event.message
             else:
-                evaluation = event.news
+                evaluation = event.message
             self._running[event.number] = (start, progress, evaluation)
         elif isinstance(event, AttemptEnded):
             self._running.pop(event.number, None)
             self._line(f"trial {event.number:>4} attempt ended: {event.cause}; it goes on from its last checkpoint")
-        elif isinstance(event, Leaving):
+        elif isinstance(event, Stopping):
             whose = "1 running trial" if event.num_trials == 1 else f"{event.num_trials} running trials"
             cause = event.cause.replace("_", " ")
             self._line(f"{cause}: waiting for a step and a checkpoint of {whose}; a second signal stops at once")

@@ -23,7 +23,7 @@ class Check:
     essential: bool = False
 
 
-def checks() -> list[Check]:
+def check_machine() -> list[Check]:
     """All findings on this machine."""
     return [*map(_package, _PACKAGES), *(_guarded(look) for look in (_torch, _vision, _gpu, _disk, _store, _dashboard))]
 

@@ -25,7 +25,7 @@ _REMEDIES = {
 }
 
 
-def study_checks(frames: Frames) -> list[Check]:
+def check_trials(frames: Frames) -> list[Check]:
     """One finding for each verdict and each doubt among the trials that were trained in this study."""
     trials = frames.trials[(frames.trials["reused_from"] == "") & frames.trials["outcome"].notna()]
     processors = pd.to_numeric(frames.environments.get("num_cpus", pd.Series([1.0])))

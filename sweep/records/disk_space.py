@@ -9,19 +9,19 @@ _TRIAL_BYTES = 16 << 10  # a trial's row, a dozen of evaluations, its copy for o
 _MIB = 1 << 20
 
 
-def records_bytes(num_trials: int) -> int:
+def estimate_record_bytes(num_trials: int) -> int:
     """Room for the records of so many further trials, with what is written beside them."""
     return _SMALLEST_BYTES + num_trials * _TRIAL_BYTES
 
 
-def free_bytes(folder: Path) -> int:
+def measure_free_bytes(folder: Path) -> int:
     """What this user can still write where ``folder`` is or will be made."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
-def lacking(folder: Path, needed_bytes: int = _SMALLEST_BYTES) -> str:
+def describe_shortage(folder: Path, needed_bytes: int = _SMALLEST_BYTES) -> str:
     """How much is free and how much is needed, as a sentence with a space behind it."""
-    free = free_bytes(folder) / _MIB
+    free = measure_free_bytes(folder) / _MIB
     return f"{free:.1f} MiB are free in {folder.resolve()}, at least {needed_bytes / _MIB:.1f} MiB are needed. "

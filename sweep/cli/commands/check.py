@@ -24,11 +24,11 @@ def check(
     root add what was measured."""
     spec = find_study(study, parse_sets(sets or []))
     found = advice(spec)
-    measured = measured_findings(spec, root) if found else {}
+    measured = load_settled_findings(spec, root) if found else {}
     document = {"study": spec.name, "advice": [_document(item, measured.get(item.finding)) for item in found]}
     count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
     head = f"{spec.name}: {count} of advice" if found else f"{spec.name}: no known pitfall"
-    print_answer(document, [head, *advice_lines(found, measured)], as_json=as_json)
+    print_answer(document, [head, *format_advice(found, measured)], as_json=as_json)
     return 0
 
 
@@ -40,7 +40,7 @@ def print_advice(spec: StudySpec, study: str) -> None:
         print_lines([f"`sweep check {study}` gives the reasons and the remedies"], err=True)
 
 
-def measured_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
+def load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
     """The settled findings on the study's own records by name; empty where it has none."""
     folder = root / spec.name
     if not (folder / "study.sqlite").exists():
@@ -52,7 +52,7 @@ def measured_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
     return {item.name: item for item in found if item.verdict != "undecided"}
 
 
-def advice_lines(found: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:
+def format_advice(found: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:
     """The advice for people, with what the records say for or against it."""
     lines = []
     for item in found:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.cli.arguments import study_place
+from sweep.cli.arguments import find_records
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
 from sweep.cli.output import print_answer
 
@@ -29,7 +29,7 @@ def compare(
     from sweep.analysis.comparison import compare_studies
     from sweep.records.frames.frames import load_frames
 
-    found = compare_studies(*(load_frames(study_place(place, root)) for place in (run_a, run_b)))
+    found = compare_studies(*(load_frames(find_records(place, root)) for place in (run_a, run_b)))
     print_answer(_document(found), _lines(found), as_json=as_json)
     return 0
 

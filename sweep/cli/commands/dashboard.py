@@ -31,7 +31,7 @@ class _QuietHandler(WSGIRequestHandler):
         """Says nothing: the page asks for news every few seconds."""
 
 
-def dashboard(place: str | Path, port: int = 8080) -> int:
+def serve_dashboard(place: str | Path, port: int = 8080) -> int:
     """Serves the study at ``place`` (folder, SQLite file or URL) until it is interrupted; returns the exit code.
 
     Raises:

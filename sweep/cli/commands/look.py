@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from studies import shipped_studies, template
-from sweep.cli.arguments import study_place
+from sweep.cli.arguments import find_records
 from sweep.cli.options import RUNS, AsJson, Root
 from sweep.cli.output import print_table
 from sweep.config.errors import InputError
@@ -19,12 +19,12 @@ def list_studies(as_json: AsJson = False) -> None:
     """List the shipped studies with their questions and costs."""
     specs = [load_study(path) for path in shipped_studies().values()]
     if as_json:
-        typer.echo(json.dumps([{"name": s.name, "question": s.question, "cost": cost(s)} for s in specs]))
+        typer.echo(json.dumps([{"name": s.name, "question": s.question, "cost": describe_cost(s)} for s in specs]))
         return
-    print_table([(spec.name, spec.question, cost(spec)) for spec in specs], ("study", "question", "cost"))
+    print_table([(spec.name, spec.question, describe_cost(spec)) for spec in specs], ("study", "question", "cost"))
 
 
-def cost(spec: StudySpec) -> str:
+def describe_cost(spec: StudySpec) -> str:
     """How much training a study asks for; how long that takes depends on the device."""
     confirm = spec.confirm.max_configurations * spec.confirm.seeds
     budget = spec.config(next(spec.corners())).budget
@@ -78,16 +78,16 @@ def doctor(
 
 
 def _machine_checks() -> list[Any]:
-    from sweep.cli.health import checks
+    from sweep.cli.health import check_machine
 
-    return checks()
+    return check_machine()
 
 
 def _study_checks(study: str, root: Path) -> list[Any]:
-    from sweep.cli.study_health import study_checks
+    from sweep.cli.study_health import check_trials
     from sweep.records.frames.frames import load_frames
 
-    return study_checks(load_frames(study_place(study, root)))
+    return check_trials(load_frames(find_records(study, root)))
 
 
 def _mark(check: Any) -> str:

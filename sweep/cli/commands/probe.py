@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweep.cli.arguments import base_config, load_plugin, parse_bytes, parse_sets
+from sweep.cli.arguments import build_base_config, load_plugin, parse_bytes, parse_sets
 from sweep.cli.formats import format_bytes, format_seconds
 from sweep.cli.options import RUNS, AsJson, BaseStudy, Device, Plugin, Root, Sets
 from sweep.cli.output import print_answer, print_lines, print_table
@@ -37,7 +37,7 @@ def probe(
     from sweep.search.loop.probe_report import check_probe, open_prober, probe_one, probe_sizes
 
     options = Options(root=root, executor=ExecutorSettings(device=device), plugin=load_plugin(plugin))
-    config, limit = base_config(study, parse_sets(sets or [])), parse_bytes(memory, "--memory")
+    config, limit = build_base_config(study, parse_sets(sets or [])), parse_bytes(memory, "--memory")
     check_probe(config, options)
 
     def print_probe(found: "ProbeRecord") -> None:

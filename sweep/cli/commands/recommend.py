@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweep.cli.arguments import parse_bytes, parse_duration, study_place
+from sweep.cli.arguments import parse_bytes, parse_duration, find_records
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
 from sweep.cli.output import print_answer
 
@@ -38,7 +38,7 @@ def recommend(
 
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
-    frames = load_frames(study_place(study, root), evaluations=True)
+    frames = load_frames(find_records(study, root), evaluations=True)
     answer = answer_for(
         frames,
         max_memory_bytes=max_memory_bytes,

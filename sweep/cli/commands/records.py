@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sweep.cli.arguments import study_place
+from sweep.cli.arguments import find_records
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
 from sweep.cli.output import print_answer
 from sweep.config.errors import InputError
@@ -25,7 +25,7 @@ def report(
     """Write the report of a study: HTML page and figures. Works while the study runs."""
     from reports import write_report
 
-    place = study_place(study, root)
+    place = find_records(study, root)
     if "://" in place and out is None:
         raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
     path = write_report(place, out=out, formats=tuple(formats or ("png",)))
@@ -43,7 +43,7 @@ def export(
     from sweep.records.frames.exchange import export_frames
     from sweep.records.frames.frames import load_frames
 
-    frames = load_frames(study_place(study, root), evaluations=True)
+    frames = load_frames(find_records(study, root), evaluations=True)
     export_frames(frames, folder, format=to)
     document = {"folder": str(folder), "num_trials": len(frames.trials)}
     print_answer(document, [f"exported {len(frames.trials)} trials to {folder}"], as_json=as_json)
@@ -79,6 +79,6 @@ def dashboard(
 ) -> int:
     """Browse a study in optuna-dashboard, read-only. The server listens on this machine only and works while the
     study runs."""
-    from sweep.cli.commands.dashboard import dashboard as serve
+    from sweep.cli.commands.dashboard import serve_dashboard as serve
 
-    return serve(study_place(study, root), port)
+    return serve(find_records(study, root), port)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.cli.arguments import base_config, load_plugin, parse_sets
+from sweep.cli.arguments import build_base_config, load_plugin, parse_sets
 from sweep.cli.formats import format_metric
 from sweep.cli.options import AsJson, BaseStudy, Device, Plugin, Sets
 from sweep.cli.output import print_lines, print_table
@@ -32,7 +32,7 @@ def train(
     from sweep.search.loop.single_trial import train_trial
 
     plugin_path = load_plugin(plugin)
-    config = base_config(study, parse_sets(sets or []))
+    config = build_base_config(study, parse_sets(sets or []))
     print_lines([_headline(config)], err=True)
 
     def print_evaluation(evaluation: "Evaluation") -> None:

@@ -117,7 +117,7 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
     _refuse_unknown_keys(folder / f"trials.{ending}")
     # an export may be older than a key, as the recorded tables of benchmarks are
     defaults = {CONFIG_PREFIX + path: value for path, value in flatten(TrialConfig()).items()}
-    frames: dict[str, pd.DataFrame] = {
+    frames: dict[str, Any] = {
         field: read_table(folder / f"{name}.{ending}", declared, defaults if field == "trials" else {})
         for name, field, declared, _ in _PARTS
         if evaluations or field != "evaluations"
@@ -126,7 +126,7 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
     return Frames(**frames)
 
 
-def _check_num_rows(frames: dict[str, pd.DataFrame], counts: dict[str, Any], folder: Path) -> None:
+def _check_num_rows(frames: dict[str, Any], counts: dict[str, Any], folder: Path) -> None:
     # a table that was truncated between two rows looks complete
     for name, field, *_ in _PARTS:
         if field in frames and counts.get(name) != len(frames[field]):

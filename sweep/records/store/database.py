@@ -11,12 +11,12 @@ from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from sweep.config.errors import InputError, shown
 from sweep.records.address import STORE_FILE, parse_url, store_path
-from sweep.records.disk_space import lacking
-from sweep.records.store.database_errors import StoreError, cause_of, explain, is_full
+from sweep.records.disk_space import describe_shortage
+from sweep.records.store.database_errors import StoreError, cause_of, describe_failure, is_full
 from sweep.records.store.engines import server_engine, sqlite_creator, sqlite_engine
-from sweep.records.store.opening import check_file, prepare
+from sweep.records.store.opening import check_file, prepare_tables
 from sweep.records.store.supervision import Supervision
-from sweep.records.store.transactions import Unit, endure
+from sweep.records.store.transactions import Transaction, with_retries
 
 T = TypeVar("T")
 
@@ -28,63 +28,62 @@ __all__ = ["STORE_FILE", "Database", "StoreError", "open_database", "sqlite_crea
 class Database:
     """An open database of records. ``where`` names it without its password.
 
-    While ``supervision`` is set, reads and writes wait for a server that does not answer. Errors of the database come
-    out as :class:`StoreError`.
+    While ``supervision`` is set, reads and writes are retried when a server does not answer. Errors of the database are
+    raised as :class:`StoreError`.
     """
 
     engine: Engine
     url: str = field(repr=False)  # with its password, never to be printed
     where: str
-    present: dict[str, frozenset[str]]  # columns by table; an older store that is only read lacks some
     file: Path | None = None  # of SQLite
     supervision: Supervision | None = field(default=None, repr=False)
-    _unit: Unit | None = field(default=None, repr=False)
+    _transaction: Transaction | None = field(default=None, repr=False)
 
     def write(self, action: Callable[[Connection], T]) -> T:
-        """What ``action`` returns; what it changed is on the disk. It may be called again when a connection was lost,
-        never after it is on record. Inside :meth:`together` it is part of that."""
-        with self.together():
-            assert self._unit is not None
-            return self._unit.add(action)
+        """The result of ``action``, whose changes are then on the disk. It may be called again after a lost connection,
+        never after its commit. Inside :meth:`transaction` it is part of that transaction."""
+        with self.transaction():
+            assert self._transaction is not None
+            return self._transaction.add(action)
 
     def read(self, action: Callable[[Connection], T]) -> T:
-        """What ``action`` returns, from one consistent picture."""
-        if self._unit is not None:
+        """The result of ``action``, from one consistent snapshot."""
+        if self._transaction is not None:
             with self._translated():
-                return self._unit.add(action)
+                return self._transaction.add(action)
 
         def step() -> T:
             with self.engine.begin() as connection:
                 return action(connection)
 
         with self._translated():
-            return endure(step, self.supervision)
+            return with_retries(step, self.supervision)
 
     @property
-    def is_joined(self) -> bool:
-        """Whether a write would be part of others that are not yet on record."""
-        return self._unit is not None
+    def in_transaction(self) -> bool:
+        """Whether a write would be part of a transaction that is not yet committed."""
+        return self._transaction is not None
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Makes all writes inside one transaction, which is on the disk when this has ended, or none of them."""
+    def transaction(self) -> Iterator[None]:
+        """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""
         with self._translated():
-            if self._unit is not None:
+            if self._transaction is not None:
                 yield
                 return
-            unit = self._unit = Unit(self.engine, self.supervision)
+            transaction = self._transaction = Transaction(self.engine, self.supervision)
             try:
                 yield
-                unit.commit()
+                transaction.commit()
             except BaseException:
-                unit.roll_back()
+                transaction.roll_back()
                 raise
             finally:
-                self._unit = None
+                self._transaction = None
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """One transaction for what is no record of a running study: it is not tried again."""
+    def begin(self) -> Iterator[Connection]:
+        """A transaction that is not retried, for changes that are no record of a running study."""
         with self._translated(), self.engine.begin() as connection:
             yield connection
 
@@ -93,16 +92,15 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, OverflowError) as error:
-            room = lacking(self.file.parent) if self.file is not None and is_full(error) else ""
-            raise StoreError(explain(error, self.where, room)) from error
+            shortage = describe_shortage(self.file.parent) if self.file is not None and is_full(error) else ""
+            raise StoreError(describe_failure(error, self.where, shortage)) from error
 
 
 def open_database(target: str | Path, *, create: bool = False, read_only: bool = False) -> Database:
-    """Opens (or with ``create`` makes) the tables of records at ``target``. Opened for writing, an older store is
-    brought up to this version.
+    """Opens, or with ``create`` makes, the tables of records at ``target``.
 
     Raises:
-        InputError: nothing there, not ours, torn, written by a newer version, or not reachable.
+        InputError: nothing there, not ours, torn, written by another version, or not reachable.
     """
     path = store_path(target)
     if path is None:
@@ -113,14 +111,14 @@ def open_database(target: str | Path, *, create: bool = False, read_only: bool =
         check_file(path, create)
         engine = sqlite_engine(path, read_only)
     try:
-        present = prepare(engine, where, create=create, read_only=read_only)
+        prepare_tables(engine, where, create=create, read_only=read_only)
     except SQLAlchemyError as error:
         engine.dispose()
         raise InputError(_refusal(error, where, path)) from None
     except BaseException:
         engine.dispose()
         raise
-    return Database(engine, url.render_as_string(hide_password=False), where, present, path)
+    return Database(engine, url.render_as_string(hide_password=False), where, path)
 
 
 def _refusal(error: SQLAlchemyError, where: str, path: Path | None) -> str:
@@ -128,7 +126,7 @@ def _refusal(error: SQLAlchemyError, where: str, path: Path | None) -> str:
     if path is None:
         return f"{where}: the database cannot be opened: {cause}. Check that the server runs and the URL is right."
     if is_full(error):
-        return explain(error, where, lacking(path.parent))
+        return describe_failure(error, where, describe_shortage(path.parent))
     if isinstance(error, DatabaseError) and not isinstance(error, OperationalError):
         return f"{where}: it is no store of this program ({cause}); give the folder or study.sqlite of a study."
     return f"{where}: the store cannot be opened: {cause}."

@@ -1,4 +1,4 @@
-"""One supervisor per study: a lock that the kernel (or the database server) frees when its holder dies."""
+"""One supervisor per study: a lock that the kernel (or the database server) releases when its holder dies."""
 
 import fcntl
 import json
@@ -14,19 +14,18 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sweep.config.errors import InputError
 from sweep.records.store.database import Database
-from sweep.records.store.database_errors import StoreError, explain
-from sweep.records.store.retry import OUTAGE_SECONDS
+from sweep.records.store.database_errors import OUTAGE_SECONDS, StoreError, describe_failure
 from sweep.records.store.supervision import Supervision
 
 LOCK_FILE = "study.lock"
-_SIGNING_SECONDS = 2.0
+_IDENTITY_SECONDS = 2.0
 
 
 @contextmanager
 def study_lock(folder: Path) -> Iterator[None]:
     """Holds the study in ``folder`` for this process; the folder is made where it is missing.
 
-    The lock file stays behind: removing it would let two holders lock two files of one name.
+    The lock file is never removed: two holders could then lock two files of one name.
 
     Raises:
         InputError: another process holds it; the message says which, where and since when.
@@ -37,44 +36,44 @@ def study_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{folder}: the study is running already: {_holder(descriptor)}.") from None
-        _sign(descriptor)
+            raise InputError(f"{folder}: the study is running already: {_wait_for_holder(descriptor)}.") from None
+        _write_holder(descriptor)
         yield
     finally:
         os.close(descriptor)
 
 
-def _sign(descriptor: int) -> None:
+def _write_holder(descriptor: int) -> None:
     since = datetime.now(UTC).isoformat(timespec="seconds")
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
-def _holder(descriptor: int) -> str:
-    # one that has just got the lock signs in a moment; until then the file names nobody, or one that was killed
-    deadline = time.monotonic() + _SIGNING_SECONDS
-    told, is_alive = _signature(descriptor)
+def _wait_for_holder(descriptor: int) -> str:
+    # a new holder writes its identity after a moment; until then the file is empty, or names one that was killed
+    deadline = time.monotonic() + _IDENTITY_SECONDS
+    told, is_alive = _read_holder(descriptor)
     while not is_alive and time.monotonic() < deadline:
         time.sleep(0.02)
-        told, is_alive = _signature(descriptor)
+        told, is_alive = _read_holder(descriptor)
     return told
 
 
-def _signature(descriptor: int) -> tuple[str, bool]:
-    """Who says that it holds the lock, and whether it may be so: of another host's processes nothing is known."""
+def _read_holder(descriptor: int) -> tuple[str, bool]:
+    """The holder that the file names, and whether it may be alive; of another host's processes nothing is known."""
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
         told = f"process {holder['pid']} on {holder['host']} since {holder['since']}; wait for it or end it"
         return told, holder["host"] != socket.gethostname() or Path(f"/proc/{holder['pid']}").exists()
     except (ValueError, KeyError, TypeError):
-        return "by a process that has not signed yet; try again", False
+        return "by a process that is not identified yet; try again", False
 
 
 @contextmanager
 def database_lock(database: Database, study: str, limit_seconds: float = OUTAGE_SECONDS) -> Iterator[None]:
     """Holds ``study`` on a PostgreSQL server for this process; nothing to do on SQLite, where :func:`study_lock` guards
-    the file. Meanwhile reads and writes wait, ``limit_seconds`` at most, for a server that does not answer.
+    the file. Inside the block reads and writes are retried for ``limit_seconds`` when the server does not answer.
 
     Raises:
         InputError: another process holds it; the message says which, where and since when.
@@ -85,9 +84,9 @@ def database_lock(database: Database, study: str, limit_seconds: float = OUTAGE_
         return
     supervision = Supervision(database.engine, database.where, study, limit_seconds)
     try:
-        supervision.take()
+        supervision.acquire()
     except SQLAlchemyError as error:
-        raise StoreError(explain(error, database.where)) from error
+        raise StoreError(describe_failure(error, database.where)) from error
     before, database.supervision = database.supervision, supervision
     try:
         yield

@@ -1,19 +1,12 @@
-"""What is looked at before a database is taken for a store: the file's head and length, the tables, their version."""
+"""Checks of a database before it is used as a store: the file's header and length, the version and its tables."""
 
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
 from sweep.config.errors import InputError
-from sweep.records.store.migrating import migrate
-from sweep.records.store.schema import (
-    VERSION,
-    VERSIONS,
-    add_missing_columns,
-    check_version,
-    create_tables,
-    present_columns,
-)
+from sweep.records.store.schema import METADATA, VERSION, VERSIONS
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -56,33 +49,64 @@ def _whole_bytes(head: bytes) -> int:
     return (65_536 if page_bytes == 1 else page_bytes) * int.from_bytes(head[28:32], "big")
 
 
-def prepare(engine: Engine, where: str, *, create: bool, read_only: bool) -> dict[str, frozenset[str]]:
-    """Makes what is missing (with ``create`` all tables), in one transaction; returns the columns of each table.
+def prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool) -> None:
+    """Creates the tables (with ``create``) or migrates those of an older version, in one transaction.
 
     Raises:
-        InputError: there is no study, or a newer version wrote it.
+        InputError: there is no study, or another version wrote it that this one cannot read.
     """
     with engine.begin() as connection:
         if not read_only and connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _TABLES_LOCK})
-        _check_tables(connection, where, create and not read_only)
-        version = check_version(connection, where)
-        present = present_columns(connection, where)
-        if read_only:
-            return present
+        version = _read_version(connection, where)
+        if version is None and not (create and not read_only):
+            raise InputError(f"{where}: no study is recorded there; run one first.")
         if version != VERSION:
             migrate(connection)
-            present = present_columns(connection, where)
-        add_missing_columns(connection, present)
-        return present_columns(connection, where)
+        _check_columns(connection, where)
 
 
-def _check_tables(connection: Connection, where: str, create: bool) -> None:
+def _read_version(connection: Connection, where: str) -> str | None:
+    """The version of the tables; None where there are none."""
     tables = inspect(connection).get_table_names()
-    if VERSIONS.name in tables:
-        return
-    if tables and connection.dialect.name == "sqlite":
-        raise InputError(f"{where}: it holds other tables, but no study; give another file or a new name.")
-    if not create:
-        raise InputError(f"{where}: no study is recorded there; run one first.")
-    create_tables(connection)
+    if VERSIONS.name not in tables:
+        if tables and connection.dialect.name == "sqlite":
+            raise InputError(f"{where}: it holds other tables, but no study; give another file or a new name.")
+        return None
+    found = connection.execute(VERSIONS.select()).scalars().all()
+    if found != [VERSION]:
+        raise InputError(
+            f"{where}: its schema is version {', '.join(map(str, found))[:100] or 'unknown'}, this program requires "
+            f"{VERSION}; use the version of batch-sweep that wrote it."
+        )
+    return VERSION
+
+
+def migrate(connection: Connection) -> None:
+    """Runs the missing scripts of ``migrations`` in the transaction of ``connection``: a kill changes nothing."""
+    from alembic.config import Config  # 0.1 s, and most stores have the tables of today
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(Path(__file__).with_name("migrations")))
+
+    def steps(revision: Any, _context: Any) -> Any:
+        return scripts._upgrade_revs("head", revision)
+
+    with EnvironmentContext(Config(), scripts, fn=steps, destination_rev="head") as environment:
+        # Optuna's tables in the same database have alembic's default name for theirs
+        environment.configure(connection=connection, version_table=VERSIONS.name)
+        environment.run_migrations()
+
+
+def _check_columns(connection: Connection, where: str) -> None:
+    # before the first release the tables change without a new version
+    inspector = inspect(connection)
+    tables = inspector.get_table_names()
+    for table in METADATA.sorted_tables:
+        found = {column["name"] for column in inspector.get_columns(table.name)} if table.name in tables else set()
+        if different := ", ".join(sorted(found ^ set(table.c.keys()))):
+            raise InputError(
+                f"{where}: {table.name} differs from this version's in {different[:200]}; "
+                "use the version of batch-sweep that wrote it, or move the file away."
+            )

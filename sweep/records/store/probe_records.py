@@ -135,10 +135,9 @@ class ProbeBook:
 
     def of_device(self, device: str) -> list[ProbeRecord]:
         """All probes made on a device class."""
-        database = self._store.database
         of_device = self._where(PROBES.c.device == device)
-        columns = database.read(lambda connection: read_columns(connection, database, PROBES, of_device))
-        names = [item.name for item in fields(ProbeRecord) if item.name in columns]
+        columns = self._store.database.read(lambda connection: read_columns(connection, PROBES, of_device))
+        names = [item.name for item in fields(ProbeRecord)]
         rows = zip(*(columns[name] for name in names), strict=True)
         return [_from_row(dict(zip(names, row, strict=True))) for row in rows]
 

@@ -23,7 +23,6 @@ from sweep.records.columns import (
     ConfigColumn,
 )
 from sweep.records.messages import Ending, Evaluation
-from sweep.records.store.database import Database
 from sweep.records.store.schema import ENVIRONMENTS, EVALUATIONS, TRIALS
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
@@ -66,16 +65,11 @@ class Repeated(Sequence[Any]):
         return self._num_rows > 0 and value == self.value
 
 
-def read_columns(
-    connection: Connection, database: Database, table: Table, where: ColumnElement[bool] | None = None
-) -> Columns:
-    """The rows of ``table`` in the order of its key, by column, as the driver hands them out.
-
-    Columns that an older store lacks are left out.
-    """
-    present = [column for column in table.c if column.name in database.present[table.name]]
-    equal = _equal_columns(connection, table, present, where)
-    varying = [column for column in present if column.name not in equal] or present[:1]  # no query of no columns
+def read_columns(connection: Connection, table: Table, where: ColumnElement[bool] | None = None) -> Columns:
+    """The rows of ``table`` in the order of its key, by column, with the driver's types."""
+    columns = list(table.c)
+    equal = _equal_columns(connection, table, columns, where)
+    varying = [column for column in columns if column.name not in equal] or columns[:1]  # no query of no columns
     query = _narrow(select(*varying).order_by(*table.primary_key.columns), where)
     cells: list[list[Any]] = [[] for _ in varying]
     for rows in _fetch(connection, query):
@@ -135,10 +129,8 @@ def _narrow(query: Select[Any], where: ColumnElement[bool] | None) -> Select[Any
 
 
 def config_cells(column: ConfigColumn, columns: Columns, num_rows: int) -> Sequence[Any]:
-    """The values of one configuration key; an older store that lacks the column ran with the default."""
-    cells = columns.get(column.name)
-    if cells is None:
-        return Repeated(column.default, num_rows)
+    """The values of one configuration key."""
+    cells = columns[column.name]
     if isinstance(cells, Repeated):
         return Repeated(column.from_cell(cells.value), num_rows)
     if column.kind == "bool" or (column.null_value is not None and None in cells):
@@ -146,9 +138,9 @@ def config_cells(column: ConfigColumn, columns: Columns, num_rows: int) -> Seque
     return cells
 
 
-def trial_records(connection: Connection, database: Database, where: ColumnElement[bool]) -> list[TrialRecord]:
+def trial_records(connection: Connection, where: ColumnElement[bool]) -> list[TrialRecord]:
     """The trials that ``where`` selects, by study and number."""
-    columns = read_columns(connection, database, TRIALS, where)
+    columns = read_columns(connection, TRIALS, where)
     return _records(columns)
 
 
@@ -156,8 +148,7 @@ def _records(columns: Columns) -> list[TrialRecord]:
     num_rows = len(columns["number"])
     paths = [column.path for column in CONFIG_COLUMNS]
     config_rows = zip(*(config_cells(column, columns, num_rows) for column in CONFIG_COLUMNS), strict=True)
-    metrics = [name for name in METRIC_KINDS if name in columns]
-    metric_rows = zip(*(columns[name] for name in metrics), strict=True)
+    metric_rows = zip(*(columns[name] for name in METRIC_KINDS), strict=True)
     texts = ("number", "phase", "outcome", "trial_key", "reused_from", "device", "quality_flags", "error")
     rows = zip(*(columns[name] for name in texts), strict=True)
     return [
@@ -166,7 +157,7 @@ def _records(columns: Columns) -> list[TrialRecord]:
             phase=phase,
             values=dict(zip(paths, config, strict=True)),
             outcome=outcome,
-            measurements={name: value for name, value in zip(metrics, measured, strict=True) if value is not None},
+            measurements={name: value for name, value in zip(METRIC_KINDS, measured, strict=True) if value is not None},
             trial_key=key,
             reused_from=reused_from,
             device=device,
@@ -179,13 +170,12 @@ def _records(columns: Columns) -> list[TrialRecord]:
     ]
 
 
-def evaluations_of(connection: Connection, database: Database, study: str, number: int) -> list[Evaluation]:
+def evaluations_of(connection: Connection, study: str, number: int) -> list[Evaluation]:
     """The evaluations of a trial by step, of the latest attempt that made any."""
-    present = database.present[EVALUATIONS.name]
     of_trial = (EVALUATIONS.c.study == study, EVALUATIONS.c.number == number)
     latest = select(func.max(EVALUATIONS.c.attempt)).where(*of_trial).scalar_subquery()
     query = (
-        select(*(EVALUATIONS.c[name] for name in EVALUATION_KINDS if name in present))
+        select(*(EVALUATIONS.c[name] for name in EVALUATION_KINDS))
         .where(*of_trial, EVALUATIONS.c.attempt == latest)
         .order_by(EVALUATIONS.c.step)
     )
@@ -197,7 +187,7 @@ def evaluations_of(connection: Connection, database: Database, study: str, numbe
     return found
 
 
-def reusable_trials(connection: Connection, database: Database, keys: Collection[str]) -> dict[str, ReusableTrial]:
+def reusable_trials(connection: Connection, keys: Collection[str]) -> dict[str, ReusableTrial]:
     """Complete trials by content key: one with the fewest quality flags first, then one that was trained, not taken
     over."""
     best: dict[str, tuple[tuple[int, bool], str, int]] = {}
@@ -210,12 +200,10 @@ def reusable_trials(connection: Connection, database: Database, keys: Collection
         for key, study, number, flags, reused in connection.execute(trained.where(TRIALS.c.trial_key.in_(chunk))):
             candidate = ((len(flags.split(",")) if flags else 0, bool(reused)), study, number)
             best[key] = min(best.get(key, candidate), candidate)
-    return _load_reusable(connection, database, {key: (study, number) for key, (_, study, number) in best.items()})
+    return _load_reusable(connection, {key: (study, number) for key, (_, study, number) in best.items()})
 
 
-def _load_reusable(
-    connection: Connection, database: Database, chosen: dict[str, tuple[str, int]]
-) -> dict[str, ReusableTrial]:
+def _load_reusable(connection: Connection, chosen: dict[str, tuple[str, int]]) -> dict[str, ReusableTrial]:
     by_study: dict[str, list[str]] = defaultdict(list)
     for key, (study, _) in chosen.items():
         by_study[study].append(key)
@@ -223,15 +211,15 @@ def _load_reusable(
     for study, keys in by_study.items():
         environments = _environments(connection, study)
         for key in keys:
-            found[key] = _reusable(connection, database, study, chosen[key][1], environments)
+            found[key] = _reusable(connection, study, chosen[key][1], environments)
     return found
 
 
 def _reusable(
-    connection: Connection, database: Database, study: str, number: int, environments: dict[str, dict[str, Any]]
+    connection: Connection, study: str, number: int, environments: dict[str, dict[str, Any]]
 ) -> ReusableTrial:
     where = (TRIALS.c.study == study) & (TRIALS.c.number == number)
-    columns = read_columns(connection, database, TRIALS, where)
+    columns = read_columns(connection, TRIALS, where)
     (record,) = _records(columns)
     ending = Ending(
         outcome="complete",
@@ -240,9 +228,9 @@ def _reusable(
         environment=environments.get(columns["environment_digest"][0] or "", {}),
         quality_flags=record.quality_flags,
         error=record.error,
-        bottleneck=columns["bottleneck"][0] or "" if "bottleneck" in columns else "",
+        bottleneck=columns["bottleneck"][0] or "",
     )
-    evaluations = evaluations_of(connection, database, study, number)
+    evaluations = evaluations_of(connection, study, number)
     return ReusableTrial(record.reused_from or f"{study}/{number}", ending, tuple(evaluations))
 
 

@@ -1,7 +1,7 @@
-"""The tables of a study's records. Optuna's mirror stands in the same database, so every name here has a prefix.
+"""The tables of a study's records. Optuna's mirror is in the same database, so every name here has a prefix.
 
-A column that a newer version added is added to an older store when it is opened for writing; everything else changes
-under a new number in ``sweep_version``, by a script in ``migrations``.
+A change of the tables after the first release gets a new number in ``sweep_version`` and a script in ``migrations``;
+until then the one script there creates the tables of today.
 """
 
 from typing import Any
@@ -10,7 +10,6 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Connection,
     DateTime,
     Double,
     ForeignKeyConstraint,
@@ -19,15 +18,11 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    inspect,
-    text,
 )
 
-from sweep.config.errors import InputError
-from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS, METRIC_KINDS, PROBE_KINDS, Kind
+from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, PROBE_KINDS, Kind
 
-KNOWN_VERSIONS = ("0001", "0002")  # those that can be read; what is written has the last
-VERSION = KNOWN_VERSIONS[-1]
+VERSION = "0001"
 METADATA = MetaData()
 
 _TYPES: dict[Kind, Any] = {
@@ -133,66 +128,3 @@ SUPERVISORS = Table(  # of studies on a server; a file's has its lock beside it
     Column("since", _TYPES["time"], nullable=False),
 )
 VERSIONS = Table("sweep_version", METADATA, Column("version_num", String(32), primary_key=True))
-
-
-def create_tables(connection: Connection) -> None:
-    """All tables, in a database that has none of them."""
-    METADATA.create_all(connection)
-    connection.execute(VERSIONS.insert().values(version_num=VERSION))
-
-
-def check_version(connection: Connection, where: str) -> str:
-    """The version of a store that this program can read.
-
-    Raises:
-        InputError: a newer version wrote it, naming both.
-    """
-    found = connection.execute(VERSIONS.select()).scalars().all()
-    if len(found) != 1 or found[0] not in KNOWN_VERSIONS:
-        raise InputError(
-            f"{where}: its schema is version {', '.join(map(str, found))[:100] or 'unknown'}, this program knows "
-            f"{VERSION}; use the version of batch-sweep that wrote it."
-        )
-    return str(found[0])
-
-
-def present_columns(connection: Connection, where: str) -> dict[str, frozenset[str]]:
-    """The columns that each of our tables has in this database; none where an older version had no such table.
-
-    Raises:
-        InputError: when a configuration key is recorded that this version does not know: what ran could not be said.
-    """
-    inspector = inspect(connection)
-    there = set(inspector.get_table_names())
-    found = {
-        table.name: frozenset(column["name"] for column in inspector.get_columns(table.name))
-        if table.name in there
-        else frozenset[str]()
-        for table in METADATA.sorted_tables
-    }
-    unknown = {name for name in found[TRIALS.name] - set(TRIALS.c.keys()) if name.startswith(CONFIG_PREFIX)}
-    if unknown:
-        raise InputError(
-            f"{where}: it records {', '.join(sorted(unknown))}, which this version does not know; "
-            "use the version of batch-sweep that wrote it."
-        )
-    return found
-
-
-def add_missing_columns(connection: Connection, present: dict[str, frozenset[str]]) -> None:
-    """Brings the tables of an older store up to this version's columns."""
-    for table in METADATA.sorted_tables:
-        for column in table.c:
-            if column.name not in present[table.name]:
-                _add_column(connection, table, column)
-
-
-def _add_column(connection: Connection, table: Table, column: Column[Any]) -> None:
-    quote = connection.dialect.identifier_preparer.quote
-    kind = column.type.compile(connection.dialect)
-    rule = " NOT NULL DEFAULT ''" if not column.nullable else ""
-    connection.execute(text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(column.name)} {kind}{rule}"))
-    for item in CONFIG_COLUMNS:
-        # where NULL has a meaning of its own, older rows get the default in writing
-        if table is TRIALS and item.name == column.name and item.to_cell(item.default) is not None:
-            connection.execute(table.update().values({column: item.default}))

@@ -86,9 +86,9 @@ class Store:
 
     # ------------------------------------------------------------------ trials
 
-    def together(self) -> AbstractContextManager[None]:
-        """Makes the writes inside one transaction: on the disk at its end, all of them or none."""
-        return self._database.together()
+    def transaction(self) -> AbstractContextManager[None]:
+        """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""
+        return self._database.transaction()
 
     def add_trial(
         self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
@@ -180,7 +180,7 @@ class Store:
                 connection.execute(ENVIRONMENTS.insert(), row)
 
         self._database.write(keep)
-        if not self._database.is_joined:  # what is part of more may yet be undone
+        if not self._database.in_transaction:  # its transaction may yet be rolled back
             self._kept.add((study, digest))
         return digest
 
@@ -188,17 +188,15 @@ class Store:
 
     def trial_records(self, study: str) -> list[TrialRecord]:
         """All trials of a study by number."""
-        return self._database.read(
-            lambda connection: trial_records(connection, self._database, TRIALS.c.study == study)
-        )
+        return self._database.read(lambda connection: trial_records(connection, TRIALS.c.study == study))
 
     def evaluations(self, study: str, number: int) -> list[Evaluation]:
         """The evaluations of a trial by step, of the latest attempt that made any."""
-        return self._database.read(lambda connection: evaluations_of(connection, self._database, study, number))
+        return self._database.read(lambda connection: evaluations_of(connection, study, number))
 
     def find_by_keys(self, keys: Collection[str]) -> dict[str, ReusableTrial]:
         """Complete trials of all studies by content key, those without quality flags first."""
-        return self._database.read(lambda connection: reusable_trials(connection, self._database, keys))
+        return self._database.read(lambda connection: reusable_trials(connection, keys))
 
     def close(self) -> None:
         """Closes the connections; the store cannot be used afterwards."""

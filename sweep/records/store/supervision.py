@@ -1,8 +1,8 @@
-"""The place of a study's one supervisor on a server: a lock that dies with its holder, and a signed row.
+"""The one supervisor of a study on a server: an advisory lock that its holder's death releases, and a row of its own.
 
-The lock says who lives. The row says who wrote last and how often: every transaction of a supervisor counts in it, so
-a write of one that was replaced is refused by the database, and whether a commit whose answer was lost took place is
-looked up instead of guessed.
+The lock shows which supervisor is alive. The row holds which one wrote last and the number of its transactions: the
+database refuses a write of a supervisor that was replaced, and after a commit without an answer the number shows
+whether it took place.
 """
 
 import os
@@ -15,13 +15,12 @@ from typing import Any, NoReturn, final
 from sqlalchemy import Connection, Engine, insert, select, text, update
 
 from sweep.config.errors import InputError
-from sweep.records.store.database_errors import StoreError, first_cause, is_outage
-from sweep.records.store.retry import OUTAGE_SECONDS, Patience
+from sweep.records.store.database_errors import OUTAGE_SECONDS, RetryPolicy, StoreError, first_cause, is_outage
 from sweep.records.store.schema import SUPERVISORS
 
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
-# The half of a connection that is still there on the server keeps the lock; it bears this engine's own name.
-_END_OWN_REMAINS = text(
+# After a lost connection its server process still holds the lock; it has this engine's application name.
+_TERMINATE_OWN_SESSION = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid() AND pid IN"
     " (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
@@ -30,7 +29,7 @@ _END_OWN_REMAINS = text(
 
 
 class _TakenError(Exception):
-    """Another connection holds the lock; whose is not known yet."""
+    """Another connection holds the lock."""
 
 
 @final
@@ -42,12 +41,12 @@ class Supervision:
         self._key = {"key": f"batch-sweep/{study}"}
         self._session = uuid.uuid4().hex
         self._connection: Connection | None = None
-        self._patience = Patience(where, limit_seconds)
-        self._lost = ""  # how the place was lost
-        self.num_writes = 0  # transactions of this session that are known to be on record
+        self._retries = RetryPolicy(where, limit_seconds)
+        self._lost = ""  # the message of how the study was lost
+        self.num_writes = 0  # transactions of this session that are known to be committed
 
-    def take(self) -> None:
-        """Takes the place for the first time.
+    def acquire(self) -> None:
+        """Acquires the study for the first time.
 
         Raises:
             InputError: another process has it; the message says which.
@@ -67,15 +66,15 @@ class Supervision:
         self._connection = connection
 
     def release(self) -> None:
-        """Frees the place; also where the server has gone."""
-        self.drop()
+        """Releases the study, also when the server is unreachable."""
+        self.drop_connection()
         self._lost = self._lost or f"{self._where}: the study {self._study!r} is no longer held by this process."
 
     def begin(self) -> Connection:
-        """The connection for the next transaction, which is begun and counted; the lock is held.
+        """A connection in the next transaction, which is begun and counted, while the lock is held.
 
         Raises:
-            StoreError: another process has the place now, or had it meanwhile.
+            StoreError: another process holds the study, or held it in between.
         """
         if self._lost:
             raise StoreError(self._lost)
@@ -88,14 +87,14 @@ class Supervision:
         try:
             is_ours = connection.execute(change).rowcount == 1
         except BaseException:
-            self.drop()
+            self.drop_connection()
             raise
         if not is_ours:
             self._give_up(connection)
         return connection
 
-    def num_on_record(self) -> int:
-        """How many transactions of this session the database has; errors as :meth:`begin`."""
+    def count_committed(self) -> int:
+        """The number of this session's transactions in the database; errors as :meth:`begin`."""
         if self._lost:
             raise StoreError(self._lost)
         connection = self._held()
@@ -106,39 +105,39 @@ class Supervision:
         return int(row["num_writes"])
 
     def wait(self, error: Exception) -> None:
-        """Pauses after a failure that may pass; raises :class:`StoreError` after the last."""
-        self.drop()
+        """Pauses after a transient failure; raises :class:`StoreError` at the time limit."""
+        self.drop_connection()
         taken = "another connection holds the study"
-        self._patience.wait(taken if isinstance(error, _TakenError) else first_cause(error))
+        self._retries.wait(taken if isinstance(error, _TakenError) else first_cause(error))
 
-    def calm(self) -> None:
+    def reset_retries(self) -> None:
         """The database has answered."""
-        self._patience.calm()
+        self._retries.reset()
 
-    def drop(self) -> None:
-        """Gives the connection up, and with it the lock."""
+    def drop_connection(self) -> None:
+        """Closes the connection, which releases the lock."""
         if self._connection is not None:
             _discard(self._connection)
         self._connection = None
 
     def _held(self) -> Connection:
-        # a new connection has to get the lock again, and nobody may have written meanwhile
+        # a new connection must acquire the lock again, and no other supervisor may have written in between
         if self._connection is None:
             connection = self._engine.connect()
             try:
-                self._take_again(connection)
+                self._reacquire(connection)
             except BaseException:
                 _discard(connection)
                 raise
             self._connection = connection
         return self._connection
 
-    def _take_again(self, connection: Connection) -> None:
+    def _reacquire(self, connection: Connection) -> None:
         is_free = connection.execute(_TRY_LOCK, self._key).scalar()
         if self._row(connection).get("session") != self._session:
             self._give_up(connection)
         if not is_free:
-            connection.execute(_END_OWN_REMAINS, self._key)
+            connection.execute(_TERMINATE_OWN_SESSION, self._key)
             connection.commit()
             raise _TakenError
         connection.commit()
@@ -166,23 +165,23 @@ class Supervision:
             f"{self._where}: the study {self._study!r} was taken over while the database did not answer: {holder}. "
             "This process stops; what it had recorded is kept."
         )
-        self.drop()
+        self.drop_connection()
         raise StoreError(self._lost)
 
 
-def may_pass(error: Exception) -> bool:
-    """Whether :meth:`Supervision.wait` is worth it."""
+def is_transient(error: Exception) -> bool:
+    """Whether a retry after :meth:`Supervision.wait` may succeed."""
     return isinstance(error, _TakenError) or is_outage(error)
 
 
 def _describe(row: Mapping[str, Any]) -> str:
     if not row:
-        return "by a process that has not signed yet"
+        return "by a process that is not identified yet"
     since = row["since"].astimezone(UTC).isoformat(timespec="seconds")
     return f"process {row['pid']} on {row['host']} since {since}"
 
 
 def _discard(connection: Connection) -> None:
-    # back in the pool it would keep the lock
+    # in the pool it would keep the lock
     connection.invalidate()
     connection.close()

@@ -1,7 +1,7 @@
-"""The running attempts at trials: they are started, their messages received, their limits enforced, their ends recorded.
+"""The running attempts at trials: their start, their messages, their limits, and the record of their ends.
 
 An attempt that is lost to the machine does not end its trial, which is retried from the last checkpoint a few times.
-An attempt that was asked to leave does not end it either: the trial stays open on record, for the next run of the study.
+A preempted attempt does not end it either: the trial stays open on record, for the next run of the study.
 """
 
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ class Attempt:
     has_advanced: bool = False  # by one step or more
     heard_at: float = 0.0  # in seconds of listening, of all attempts together
     quality_flags: tuple[str, ...] = ()  # of its record, whatever its end
-    leave_cause: str = ""  # why it was asked to leave
-    leave_by: float = _NEVER
+    preempt_cause: str = ""  # empty until it is preempted
+    stop_by: float = _NEVER  # when it is preempted
 
     @property
     def deadline(self) -> float:
@@ -141,17 +141,17 @@ class Attempts:
                 yield number, ending
 
     def preempt(self, cause: str) -> int:
-        """Asks every attempt that was not asked yet and returns their number. An attempt that has not begun to train
-        has nothing to save and gets no time for it."""
+        """Preempts every attempt that is not preempted yet and returns their number. An attempt that has not begun to
+        train has nothing to save and gets no time for it."""
         now = self._plan.clock()
-        unasked = [attempt for attempt in self if not attempt.leave_cause]
-        for attempt in unasked:
-            attempt.leave_cause, attempt.leave_by = cause, now
+        running = [attempt for attempt in self if not attempt.preempt_cause]
+        for attempt in running:
+            attempt.preempt_cause, attempt.stop_by = cause, now
             if attempt.first_step is not None:
-                attempt.leave_by += self._plan.leave_seconds
+                attempt.stop_by += self._plan.grace_seconds
                 self._executor.preempt(attempt.record.number)
             self._schedule_check(attempt)
-        return len(unasked)
+        return len(running)
 
     def stop(self, number: int) -> None:
         """Ends what trains now."""
@@ -161,22 +161,22 @@ class Attempts:
         """Ends everything now; the trials stay open."""
         for number, attempt in list(self._running.items()):
             self._executor.stop(number)
-            self._close(attempt, attempt.leave_cause or cause)
+            self._close(attempt, attempt.preempt_cause or cause)
 
     def end(self, number: int, ending: Ending) -> Ending | None:
         """Closes an attempt on record, and its trial with it; None where the trial stays open for another attempt."""
         attempt = self._running[number]
         is_lost = ending.cause in FAULTS_OF_THE_MACHINE
-        # an attempt that left although it was not asked to got the signal before the supervisor did
-        if ending.cause == LEFT or (is_lost and (attempt.leave_cause or len(attempt.faults) < MAX_RETRIES)):
-            self._close(attempt, attempt.leave_cause or ending.cause)
+        # an attempt that left before it was preempted got the signal before the supervisor did
+        if ending.cause == LEFT or (is_lost and (attempt.preempt_cause or len(attempt.faults) < MAX_RETRIES)):
+            self._close(attempt, attempt.preempt_cause or ending.cause)
             return None
         if is_lost:
             causes = ", ".join((*attempt.faults, ending.cause))
             ending = replace(ending, error=f"{ending.error}\nits attempts ended by {causes}".strip())
         if ending.environment:
             self._store.keep_environment(self._spec.name, ending.environment)
-        with self._store.together():
+        with self._store.transaction():
             self._close(attempt, ending.cause or _summarize_crash(ending))
             self._store.finish_trial(self._spec.name, number, ending)
         return ending
@@ -187,7 +187,7 @@ class Attempts:
         del self._running[attempt.record.number]
 
     def _exceeded_limit(self, attempt: Attempt, now: float) -> Ending | None:
-        if now >= attempt.leave_by:
+        if now >= attempt.stop_by:
             return attempt.make_ending("cancelled", cause=LEFT)
         if now >= attempt.deadline:
             error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
@@ -198,13 +198,13 @@ class Attempts:
         return None
 
     def _schedule_check(self, attempt: Attempt) -> None:
-        self._first_limit = min(self._first_limit, attempt.deadline, attempt.leave_by)
+        self._first_limit = min(self._first_limit, attempt.deadline, attempt.stop_by)
         self._first_stall = min(self._first_stall, attempt.heard_at + self._spec.stall_timeout)
 
     def _wait_seconds(self) -> float:
         now = self._plan.clock()
         moments = [self._first_limit]
-        if now < self._plan.deadline:  # after the deadline each attempt has its own limit to leave by
+        if now < self._plan.deadline:  # after the deadline each attempt has its own time limit
             moments.append(self._plan.deadline)
         return max(0.0, min([_POLL_SECONDS, *(moment - now for moment in moments)]))
 

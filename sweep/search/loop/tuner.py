@@ -23,8 +23,8 @@ from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
-    Leaving,
     Stopped,
+    Stopping,
     TrialAdvanced,
     TrialEnded,
     TrialReused,
@@ -144,7 +144,7 @@ class Tuner:
         memory_gate = None if reusable else self._plan.memory_gate
         refusal = memory_gate.check(config) if memory_gate else None
         is_refused = bool(memory_gate and refusal and not memory_gate.is_launched_to_check(number))
-        with self._store.together():
+        with self._store.transaction():
             record = self._store.add_trial(self._spec.name, number, phase, config, key, origin)
             attempt = 0 if reusable or is_refused else self._store.start_attempt(self._spec.name, number)
         self._trials.put(record)
@@ -184,8 +184,8 @@ class Tuner:
         for number, message in messages:
             if number in self._attempts and not isinstance(message, Heartbeat):
                 yield self._handle(number, message)
-        if (cause := self._plan.stop_cause) and (num_asked := self._attempts.preempt(cause)):
-            yield Leaving(cause, num_asked)
+        if (cause := self._plan.stop_cause) and (num_preempted := self._attempts.preempt(cause)):
+            yield Stopping(cause, num_preempted)
         for number, ending in self._attempts.stop_overdue():
             yield self._end_attempt(number, ending)
         if not messages:
@@ -214,11 +214,11 @@ class Tuner:
         return TrialEnded(self._learn(number, final), final.error)
 
     def _reopen(self, attempt: Attempt, ending: Ending) -> Event:
-        if ending.outcome == "crashed" and not (attempt.leave_cause or attempt.has_advanced):
+        if ending.outcome == "crashed" and not (attempt.preempt_cause or attempt.has_advanced):
             # an attempt that dies at once may do so every time
             self._circuit_breaker.record_ending(attempt.record.config, ending)
         self._open.insert(0, (attempt.record, attempt.memory_limit_bytes))
-        return AttemptEnded(attempt.record.number, attempt.leave_cause or ending.cause, ending.error)
+        return AttemptEnded(attempt.record.number, attempt.preempt_cause or ending.cause, ending.error)
 
     def _finish(self, number: int, ending: Ending) -> TrialRecord:
         self._store.finish_trial(self._spec.name, number, ending)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sweep.config.entries import resolve
 from sweep.config.errors import InputError
-from sweep.config.models import MODELS, ModelEntry
+from sweep.config.tables.entries import resolve
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import build_config
 from sweep.measurement.device_memory import MemoryUse
 from sweep.records.messages import Ending, Evaluation, TrialTask

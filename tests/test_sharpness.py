@@ -13,12 +13,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sweep.config.datasets import ImageShape
 from sweep.config.metrics import SHARPNESS
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.training.diagnostics.loss_landscape import LossLandscape
-from sweep.training.diagnostics.sharpness import find_top_eigenvalue, measure_keskar_sharpness, measure_sharpness
+from sweep.training.diagnostics.sharpness import (
+    LossLandscape,
+    find_top_eigenvalue,
+    measure_keskar_sharpness,
+    measure_sharpness,
+)
 from sweep.training.loop import finish
 from sweep.training.loop.trial import run_trial
 from sweep.training.models.table import build_model
@@ -70,13 +74,13 @@ def small_model() -> nn.Module:
 @pytest.mark.filterwarnings("ignore:.torch.jit.script")  # inside torch.func
 def test_curvature_and_its_largest_eigenvalue_are_those_of_the_exact_hessian() -> None:
     model, data = small_model(), batches()
-    place = landscape(model, data)
-    with place.at_rest():
+    surface = landscape(model, data)
+    with surface.fix_model():
         hessian = exact_hessian(model, data)
-        direction = place.random_direction(seed=3)
-        assert torch.allclose(place.curve(direction), hessian @ direction, rtol=1e-9, atol=1e-12)
-        value, gradient = place.slope()
-        found = find_top_eigenvalue(place)
+        direction = surface.random_direction(seed=3)
+        assert torch.allclose(surface.hessian_product(direction), hessian @ direction, rtol=1e-9, atol=1e-12)
+        value, gradient = surface.loss_and_gradient()
+        found = find_top_eigenvalue(surface)
     assert found == pytest.approx(float(torch.linalg.eigvalsh(hessian)[-1]), rel=0.01)
     images, labels = (torch.cat(parts) for parts in zip(*data, strict=True))
     loss = cross_entropy(model.eval()(images), labels)
@@ -105,17 +109,17 @@ def valley(scale: list[float], start: list[float]) -> LossLandscape:
 
 @pytest.mark.parametrize(("scale", "largest"), [([1.0, 0.5, 0.1], 2.0), ([-3.0, 0.5, 0.1], 1.0), ([-3.0, -1.0], -2.0)])
 def test_the_largest_eigenvalue_is_not_the_one_largest_in_size(scale: list[float], largest: float) -> None:
-    place = valley(scale, [0.1] * len(scale))
-    with place.at_rest():
-        assert find_top_eigenvalue(place) == pytest.approx(largest, rel=0.01)
+    surface = valley(scale, [0.1] * len(scale))
+    with surface.fix_model():
+        assert find_top_eigenvalue(surface) == pytest.approx(largest, rel=0.01)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 5e-4])
 def test_keskars_measure_is_the_rise_to_the_highest_corner_of_the_box(epsilon: float) -> None:
     scale, start = [2.0, 0.5, 0.0, 1.0], [1.0, -0.5, 0.3, -2.0]
-    place = valley(scale, start)
-    with place.at_rest():
-        found = measure_keskar_sharpness(place, epsilon)
+    surface = valley(scale, start)
+    with surface.fix_model():
+        found = measure_keskar_sharpness(surface, epsilon)
     base = sum(weight * x * x for weight, x in zip(scale, start, strict=True)) + 3.0
     corner = [abs(x) + epsilon * (abs(x) + 1) for x in start]
     highest = sum(weight * x * x for weight, x in zip(scale, corner, strict=True)) + 3.0
@@ -128,11 +132,11 @@ def test_asking_leaves_the_model_as_it_was() -> None:
     model[0].requires_grad_(False)  # as a moving average is, and frozen stages
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
     generator = torch.get_rng_state()
-    place = landscape(model, batches(), left_out="0.")
-    with place.at_rest():
-        assert len(place.place()) == sum(value.numel() for value in model.parameters()) - 20
-        find_top_eigenvalue(place)
-        measure_keskar_sharpness(place)
+    surface = landscape(model, batches(), left_out="0.")
+    with surface.fix_model():
+        assert len(surface.weights()) == sum(value.numel() for value in model.parameters()) - 20
+        find_top_eigenvalue(surface)
+        measure_keskar_sharpness(surface)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert modes == [module.training for module in model.modules()]
     assert [value.requires_grad for value in model.parameters()] == [False, False, True, True, True, True]
@@ -153,15 +157,15 @@ def test_every_kind_of_model_can_be_differentiated_twice(values: dict[str, Any])
     torch.manual_seed(0)
     model = build_model(config.model, ImageShape(1, 8, 4))
     model = place_model(model, config.precision, make_precision(config.precision, cpu), cpu)
-    place = landscape(model, batches(16))
-    with place.at_rest():
-        start, direction = place.place(), place.random_direction(1)
-        curved = place.curve(direction).numpy()
+    surface = landscape(model, batches(16))
+    with surface.fix_model():
+        start, direction = surface.weights(), surface.random_direction(1)
+        curved = surface.hessian_product(direction).numpy()
         ahead, behind = (start + sign * 1e-7 * direction.numpy() for sign in (1, -1))  # hardly a ReLU changes sides
         slopes = []
         for point in (ahead, behind):
-            place.move_to(point)
-            slopes.append(place.slope()[1])
+            surface.set_weights(point)
+            slopes.append(surface.loss_and_gradient()[1])
     difference = (slopes[0] - slopes[1]) / 2e-7
     assert np.linalg.norm(curved - difference) < 1e-3 * np.linalg.norm(difference)
 

@@ -12,7 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from sweep.measurement.noise_scale import NoiseScale, estimate
+from sweep.measurement.noise_scale import NoiseScale, estimate_moments
 
 WINDOWS_EVERY = 4  # where the figure is only recorded; looking at every window costs 6 % of a small model's time
 Gradient = Callable[[Tensor, Tensor], list[Tensor]]  # images, labels -> that of their mean loss
@@ -70,7 +70,7 @@ class NoiseMeter:
             self._until_window = (self._until_window or self._windows_every) - 1
         self.drop_window()
 
-    def see_single(self, images: Tensor, labels: Tensor, gradient: Gradient) -> None:
+    def measure_halves(self, images: Tensor, labels: Tensor, gradient: Gradient) -> None:
         """A micro batch that is a step of its own: when it is time, its halves are measured.
 
         Running statistics and random generators are afterwards as they were. A batch smaller than another is passed
@@ -95,7 +95,7 @@ class NoiseMeter:
         """The open window does not count."""
         self._squares, self._sizes = [], []
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Nothing was seen."""
         self.drop_window()
         self._waiting = []
@@ -116,7 +116,7 @@ class NoiseMeter:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on with them."""
-        self.forget()
+        self.reset()
         self._scale.load_state_dict(state)
         self._until_window, self._until_halves = state["until_window"], state["until_halves"]
         self._largest = state["largest"]
@@ -142,7 +142,7 @@ class NoiseMeter:
         for squares, sizes in self._waiting:
             *small, whole = squares.tolist()
             if all(map(math.isfinite, (*small, whole))):  # a step that overflowed is skipped, and says nothing
-                self._scale.add(estimate(small, sizes, whole))
+                self._scale.add(estimate_moments(small, sizes, whole))
         self._waiting = []
 
 

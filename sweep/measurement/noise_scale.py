@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, final
 _DECAY = 0.95  # of the running averages, per step
 
 
-class Moments(NamedTuple):
+class NoiseMoments(NamedTuple):
     """What one step says."""
 
     squared_gradient: float  # |G|^2; an estimate, which may be negative
     noise_trace: float  # tr(S)
 
 
-def estimate(micro_squares: Sequence[float], micro_sizes: Sequence[int], whole_square: float) -> Moments:
+def estimate_moments(micro_squares: Sequence[float], micro_sizes: Sequence[int], whole_square: float) -> NoiseMoments:
     """Both moments from the squared norms of the micro batches' mean gradients and of that of the whole batch.
 
     Micro batches of unequal sizes count with their harmonic mean, for which the mean of their squared norms has the
@@ -38,7 +38,7 @@ def estimate(micro_squares: Sequence[float], micro_sizes: Sequence[int], whole_s
     small_inverse = sum(1 / size for size in micro_sizes) / len(micro_sizes)
     small_square = sum(micro_squares) / len(micro_squares)
     trace = (small_square - whole_square) / (small_inverse - 1 / whole)
-    return Moments(whole_square - trace / whole, trace)
+    return NoiseMoments(whole_square - trace / whole, trace)
 
 
 @final
@@ -51,7 +51,7 @@ class NoiseScale:
         self._squared_gradient = 0.0
         self._noise_trace = 0.0
 
-    def add(self, moments: Moments) -> None:
+    def add(self, moments: NoiseMoments) -> None:
         """One more step."""
         rest = 1.0 - self._decay
         self._weight = self._decay * self._weight + rest
@@ -59,11 +59,11 @@ class NoiseScale:
         self._noise_trace = self._decay * self._noise_trace + rest * moments.noise_trace
 
     @property
-    def averages(self) -> Moments | None:
+    def averages(self) -> NoiseMoments | None:
         """The averages; None before the first step."""
         if not self._weight:
             return None
-        return Moments(self._squared_gradient / self._weight, self._noise_trace / self._weight)
+        return NoiseMoments(self._squared_gradient / self._weight, self._noise_trace / self._weight)
 
     @property
     def value(self) -> float | None:

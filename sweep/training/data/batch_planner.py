@@ -90,11 +90,13 @@ def shard_window(window: Window, world: World) -> Window:
     fewer samples than ranks, some ranks get an empty share.
     """
 
-    def edge(part: slice, rank: int) -> int:
-        return part.start + (part.stop - part.start) * rank // world.size
-
-    shares = tuple(slice(edge(part, world.rank), edge(part, world.rank + 1)) for part in window.slices)
-    return window._replace(slices=shares, samples=sum(part.stop - part.start for part in shares))
+    shares = []
+    for part in window.slices:
+        first, last = (
+            part.start + (part.stop - part.start) * rank // world.size for rank in (world.rank, world.rank + 1)
+        )
+        shares.append(slice(first, last))
+    return window._replace(slices=tuple(shares), samples=sum(share.stop - share.start for share in shares))
 
 
 def check_shards(windows: tuple[Window, ...], world: World) -> None:

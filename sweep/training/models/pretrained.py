@@ -34,7 +34,7 @@ def load_pretrained(model: nn.Module, path: str) -> None:
     other = sorted(name for name in found.keys() & expected.keys() - fresh if not _fits(found[name], expected[name]))
     if unexpected or missing or other:
         raise InputError(
-            f"model.weights = {path!r} are weights of another model. {_list_names('Not in the file', missing)}"
+            f"model.weights = {path!r} are not the weights of this model. {_list_names('Not in the file', missing)}"
             f"{_list_names('Not in the model', unexpected)}{_list_names('Of another shape', other)}"
             "Check model.name, model.norm and the size and channels of the images."
         )

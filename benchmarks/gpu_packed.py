@@ -19,9 +19,9 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
-from sweep.config.datasets import ImageShape
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import build_config
-from sweep.executors.packed.mps import mps
+from sweep.executors.packed.mps import share_gpu
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, TrialTask
 from sweep.training.models.table import build_model
@@ -48,7 +48,7 @@ KINDS = (Kind("resnet8", 128, 10.0), Kind("vit_tiny", 128, 3.0), Kind("resnet18"
 def processes(job: Job) -> Iterator[Row]:
     """Whole trials in processes of their own, from the first start to the last end."""
     device = str(job.setting.device)
-    with mps(device) as environment, ProcessExecutor([device]) as executor:
+    with share_gpu(device) as environment, ProcessExecutor([device]) as executor:
         for kind in KINDS[: job.setting.pick(len(KINDS), 1)]:
             task = _calibrated(executor, kind, job)
             alone = trials_an_hour(executor, task, job.setting.pick(3, 1))
@@ -72,7 +72,7 @@ def pairs(job: Job) -> Iterator[Row]:
     tasks = [
         TrialTask(number=seed, config=build_config({**values, "seed": seed}, "benchmark")) for seed in range(count)
     ]
-    with mps(device) as environment, ProcessExecutor([device]) as executor:
+    with share_gpu(device) as environment, ProcessExecutor([device]) as executor:
         alone = [ending.measurements["val_accuracy"] for ending in _endings(executor, tasks)]
         executor.divide(4, environment)
         packed = [ending.measurements["val_accuracy"] for ending in _endings(executor, tasks)]

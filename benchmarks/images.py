@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.harness import Setting
-from sweep.config.datasets import DATASETS, DatasetEntry
+from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 

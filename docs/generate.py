@@ -16,13 +16,13 @@ from typing import Any
 
 from meanings import MEASURED, STUDY
 
-from sweep.config.datasets import DATASETS
 from sweep.config.metrics import METRICS
-from sweep.config.models import MODELS
-from sweep.config.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.study import StudySpec
+from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.models import MODELS
+from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.trial_config import TrialConfig
-from sweep.records.frames import framing
+from sweep.records.frames import frame_columns
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent
@@ -152,7 +152,7 @@ def frames() -> str:
     """Every frame with its columns, dtypes and units."""
     parts = []
     for name in ("TRIAL", "EVALUATION", "ATTEMPT", "PROBE", "STUDY", "ENVIRONMENT"):
-        columns = getattr(framing, f"{name}_COLUMNS")
+        columns = getattr(frame_columns, f"{name}_COLUMNS")
         rows = [(f"`{item.name}`", item.dtype, _unit(item.name), _missing(item)) for item in columns if _is_own(item)]
         if name == "TRIAL":
             rows.insert(5, ("`config.*`", "by key", "", "a column for each key of [studies.md](studies.md)"))
@@ -161,11 +161,11 @@ def frames() -> str:
     return "\n\n".join(parts)
 
 
-def _is_own(column: framing.FrameColumn) -> bool:
+def _is_own(column: frame_columns.FrameColumn) -> bool:
     return not column.name.startswith("config.")
 
 
-def _missing(column: framing.FrameColumn) -> str:
+def _missing(column: frame_columns.FrameColumn) -> str:
     return "may be" if column.nullable else ""
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from sweep.config.datasets import ImageShape
-from sweep.config.models import MODELS, ModelEntry
+from sweep.config.tables.datasets import ImageShape
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 _STEP = 30  # beyond the rehearsal

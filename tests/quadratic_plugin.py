@@ -14,9 +14,9 @@ from quadratic_theory import curvatures, noise_variances, start
 from torch import Tensor, nn
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DATASETS, DatasetEntry, ImageShape
-from sweep.config.models import MODELS, ModelEntry
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 

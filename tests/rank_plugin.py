@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DATASETS, DatasetEntry, ImageShape
-from sweep.config.models import MODELS, ModelEntry
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.training.data.digits import digits
 from sweep.training.data.images import Images
 from sweep.training.data.splits import Source

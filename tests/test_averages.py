@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from sweep.config.datasets import ImageShape
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.training.data.feeders import Batch
 from sweep.training.loop.trial import run_trial
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import build_model
@@ -20,7 +21,6 @@ from sweep.training.recipe.precision import make_precision, place_model
 from sweep.training.recipe.schedule_free import ScheduleFree
 from sweep.training.steps.evaluation import averaged_model, evaluate_model
 from sweep.training.steps.setup import prepare_training
-from sweep.training.data.feeders import Batch
 from sweep.training.steps.step import Normalize, Step
 from sweep.training.steps.trial_state import TrialState
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import ImageShape
 from sweep.training.models.blocks import add_stochastic_depth, checkpoint_blocks, find_residual_blocks, find_stages
 from sweep.training.models.norms import GhostBatchNorm2d
 from sweep.training.models.table import build_model

@@ -390,7 +390,7 @@ def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
 PLUGIN = """
 from torch import nn
 
-from sweep.config.models import MODELS
+from sweep.config.tables.models import MODELS
 
 
 def perceptron(section, shape):

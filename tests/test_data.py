@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sweep.config.datasets import DATASETS
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.data_checks import check_data, data_digest
 from sweep.training.data.digits import digits

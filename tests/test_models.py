@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
-from sweep.config.models import MODELS
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import ImageShape
+from sweep.config.tables.models import MODELS
 from sweep.training.models.resnets import GlobalPool, PadShortcut
 from sweep.training.models.table import build_model, num_parameters
 from sweep.training.models.vits import choose_patch_size

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.scaling import adam_constants, lr_rule, scaled_ema_decay, scaled_lr, scaled_weight_decay
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import build_config
 from sweep.training.data.data_checks import check_data, data_digest
 from sweep.training.models.table import build_model

@@ -12,9 +12,9 @@ import quadratic_theory as theory
 import torch
 from torch.nn.functional import cross_entropy
 
-from sweep.config.datasets import DATASETS, ImageShape
-from sweep.config.models import MODELS
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import DATASETS, ImageShape
+from sweep.config.tables.models import MODELS
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
@@ -102,7 +102,7 @@ def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_sa
     model = build_model(ModelSection(name="noisy_quadratic"), ImageShape(1, 3, 1))
     place = model.get_parameter("place")
     with torch.no_grad():
-        place += torch.linspace(-3, 3, 9)
+        place.add_(torch.linspace(-3, 3, 9))
     images, labels = torch.zeros(20_000, 3, 3, 1), torch.zeros(20_000, dtype=torch.int64)
     exact = theory.loss(place.detach().double().numpy() ** 2)
     assert float(cross_entropy(model.eval()(images[:4]), labels[:4]).detach()) == pytest.approx(exact, rel=1e-5)

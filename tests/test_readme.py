@@ -45,9 +45,9 @@ def test_the_plug_in_example_adds_a_model(tmp_path: Path) -> None:
     (text,) = (block for block in blocks("python") if "MODELS[" in block)
     ast.parse(text)
     (tmp_path / "mine.py").write_text(text)
-    from sweep.config.datasets import ImageShape
-    from sweep.config.models import MODELS
     from sweep.config.recipe_sections import ModelSection
+    from sweep.config.tables.datasets import ImageShape
+    from sweep.config.tables.models import MODELS
     from sweep.training.models.table import build_model
     from sweep.training.plugins import load_plugin
 

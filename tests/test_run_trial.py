@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
-from sweep.config.models import MODELS
+from sweep.config.tables.datasets import ImageShape
+from sweep.config.tables.models import MODELS
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
 from sweep.training.data.feeders import Batch
@@ -214,7 +214,7 @@ def test_outcomes_by_type_first_and_text_second(error: Exception, outcome: str) 
 
 PLUGIN = """
 import torch
-from sweep.config.models import MODELS
+from sweep.config.tables.models import MODELS
 
 class Greedy(torch.nn.Linear):
     def forward(self, images):

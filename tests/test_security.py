@@ -21,9 +21,9 @@ from records_factory import make_spec, make_store
 
 from sweep import TrialConfig
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DATASETS
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study
+from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import config_keys
 from sweep.executors.table import ExecutorSettings
 from sweep.search.loop.options import Options

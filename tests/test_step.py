@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.windows import cut_epoch
 from sweep.training.models.table import build_model

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sweep.config.errors import InputError
-from sweep.config.models import has_batch_statistics
 from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.recipes import SCHEDULES
 from sweep.config.scaling import lr_rule
 from sweep.config.study import StudySpec
+from sweep.config.tables.models import has_batch_statistics
+from sweep.config.tables.recipes import SCHEDULES
 from sweep.config.trial_config import TrialConfig
 
 _MAX_ACCUMULATION = 16
@@ -112,11 +112,13 @@ def _warmup(config: TrialConfig) -> float:
 
 def _few_samples_to_normalise(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     normed = [
-        config.batch.micro
+        config.micro_batch
         for config in corners
-        if has_batch_statistics(config.model.name, config.model.norm) and config.model.norm == "batch"
+        if config.model.norm == "batch"
+        and has_batch_statistics(config.model.name, "batch")
+        and not config.batch.is_auto
     ]
-    smallest = min((micro for micro in normed if isinstance(micro, int)), default=_FEW_SAMPLES)
+    smallest = min(normed, default=_FEW_SAMPLES)
     if smallest < _FEW_SAMPLES:
         yield Advice(
             "few_samples_to_normalise",

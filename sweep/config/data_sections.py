@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sweep.config.datasets import DatasetName
 from sweep.config.fields import Fraction, PositiveInt, Section, key
+from sweep.config.tables.datasets import DatasetName
 
 
 class DataSection(Section):

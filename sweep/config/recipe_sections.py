@@ -7,8 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from sweep.config.durations import Unit, parse_durations
 from sweep.config.fields import Fraction, PositiveInt, Section, key
-from sweep.config.models import ModelName
-from sweep.config.recipes import OptimizerName, ScheduleName
+from sweep.config.tables.models import ModelName
+from sweep.config.tables.recipes import OptimizerName, ScheduleName
 
 Rule = Literal["none", "linear", "sqrt"]
 

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from sweep.config.recipe_sections import OptimizerSection, RegularizationSection, Rule
-from sweep.config.recipes import OPTIMIZERS
+from sweep.config.tables.recipes import OPTIMIZERS
 
 
 class AdamConstants(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweep.config.datasets import DATASETS, DatasetEntry
 from sweep.config.errors import InputError, explain
-from sweep.config.models import MODELS, ModelEntry
 from sweep.config.space import flatten_space
 from sweep.config.study import Confirm, StudySpec
+from sweep.config.tables.datasets import DATASETS, DatasetEntry
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import config_keys, flatten_table, replace, rivals
 
 _MAX_FILE_BYTES = 100_000

@@ -22,7 +22,7 @@ from sweep.config.recipe_sections import (
     RegularizationSection,
     ScheduleSection,
 )
-from sweep.config.recipes import OPTIMIZERS
+from sweep.config.tables.recipes import OPTIMIZERS
 
 Scalar = str | int | float | bool | None
 

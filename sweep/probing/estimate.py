@@ -1,4 +1,5 @@
-"""The peak memory of a configuration before it is trained: one step of fake tensors, and a fitted term for scratch.
+"""The peak memory of a configuration before it is trained: one step of fake tensors, and on a CPU the scratch memory of
+its operations.
 
 What is forecast is the figure that a trial records as ``peak_memory_bytes``: the most that the allocator holds in a
 step of at most two micro batches, with the optimizer's state already there (``sweep/training/loop/warmup.py``).
@@ -8,18 +9,18 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from sweep.config.datasets import DataFacts
 from sweep.config.errors import InputError, unknown_name
+from sweep.config.tables.datasets import DataFacts
 from sweep.config.trial_config import TrialConfig
-from sweep.probing.fake_step import Trace, is_ready, trace_step
-from sweep.probing.scratch_memory import COEFFICIENTS, Coefficients, scratch_bytes
+from sweep.probing.fake_step import StepPeak, find_step_peak, is_ready
 from sweep.training.data.data_checks import check_precision
 from sweep.training.data.table import find_facts
 
 _LABEL_BYTES = 8
+_DEVICE_TYPES = frozenset({"cpu", "cuda"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
     """Bytes at the moment when most is held, by what they are for."""
 
@@ -28,7 +29,7 @@ class MemoryEstimate:
     optimizer_bytes: int  # its state
     activation_bytes: int  # of the forward pass, the images included
     temporary_bytes: int  # of the backward pass and of the optimizer's step
-    scratch_bytes: int  # inside operations, where no tensor shows it: fitted
+    scratch_bytes: int  # inside operations, where no tensor shows it
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -47,11 +48,11 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryE
         InputError: for an unknown device type; a model, a data set or a precision that cannot be had; a model that
             cannot be followed without computing.
     """
-    if device_type not in COEFFICIENTS:
-        raise InputError(unknown_name("device type", device_type, COEFFICIENTS))
+    if device_type not in _DEVICE_TYPES:
+        raise InputError(unknown_name("device type", device_type, _DEVICE_TYPES))
     check_precision(config.precision, device_type)
     facts = find_facts(config.data)
-    found = at_peak(trace_step(config, facts, device_type), COEFFICIENTS[device_type])
+    found = _divide(find_step_peak(config, facts, device_type))
     if device_type == "cpu":
         return found
     kept = _kept_bytes(config, facts) if is_ready(config, facts) else 0
@@ -62,19 +63,17 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryE
     )
 
 
-def at_peak(trace: Trace, coefficients: Coefficients) -> MemoryEstimate:
-    """The moment of ``trace`` when most is held, scratch included."""
-    moment = max(trace.moments, key=lambda each: each.held.total + scratch_bytes(each.loads, coefficients))
-    held = moment.held
+def _divide(peak: StepPeak) -> MemoryEstimate:
+    held = peak.held
     # while the optimizer steps, what it needs for that is counted with its state
-    passing = max(0, held.optimizer_bytes - trace.state_bytes)
+    passing = max(0, held.optimizer_bytes - peak.state_bytes)
     return MemoryEstimate(
-        held.parameter_bytes + trace.average_bytes,
-        held.gradient_bytes,
-        held.optimizer_bytes - passing,
-        held.activation_bytes,
-        held.temporary_bytes + passing,
-        scratch_bytes(moment.loads, coefficients),
+        parameter_bytes=held.parameter_bytes + peak.average_bytes,
+        gradient_bytes=held.gradient_bytes,
+        optimizer_bytes=held.optimizer_bytes - passing,
+        activation_bytes=held.activation_bytes,
+        temporary_bytes=held.temporary_bytes + passing,
+        scratch_bytes=peak.scratch_bytes,
     )
 
 

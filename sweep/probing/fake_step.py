@@ -10,15 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.data_sections import BatchSection, BudgetSection
-from sweep.config.datasets import DataFacts, ImageShape
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import DataFacts, ImageShape
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.probing.memory_tracker import Moment, StepTracker, fake_tensors, frozen_as_buffers, zero_values
+from sweep.probing.memory_tracker import Held, StepTracker, fake_tensors, frozen_as_buffers, zero_values
+from sweep.probing.scratch_memory import Operation, measure_scratch
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import cut_windows
 from sweep.training.models.norms import has_batch_statistics
 from sweep.training.models.table import build_model
+from sweep.training.protocol import READY_PIXELS
 from sweep.training.recipe.optimizers import build_optimizer
 from sweep.training.recipe.precision import arrange_model, make_precision
 from sweep.training.steps.batch_schedule import BatchSchedule
@@ -26,14 +28,14 @@ from sweep.training.steps.step import Normalize, Step, set_lr
 from sweep.training.world import World
 
 _CPU = torch.device("cpu")  # of all fake tensors: those of a GPU cannot go backward without one
-_READY_PIXELS = 2**22  # as in the feeders: of a set that is kept normalised, at most
 _KEPT = 256  # traces: a study asks for one shape with many learning rates
 
 
-class Trace(NamedTuple):
-    """What one step holds."""
+class StepPeak(NamedTuple):
+    """What one step holds when it holds most."""
 
-    moments: tuple[Moment, ...]
+    held: Held
+    scratch_bytes: int  # inside the operation that ends then
     state_bytes: int  # of the optimizer
     average_bytes: int  # of the weights' moving average; it changes nothing else, so it is not traced
 
@@ -45,20 +47,22 @@ class MicroSizes(NamedTuple):
     with_statistics: tuple[int, ...]  # batch normalisation wants two samples or more
 
 
-def trace_step(config: TrialConfig, facts: DataFacts, device_type: str = "cpu") -> Trace:
-    """What one step of ``config`` holds, moment by moment, on a device of ``device_type``; computes nothing.
+def find_step_peak(config: TrialConfig, facts: DataFacts, device_type: str = "cpu") -> StepPeak:
+    """What one step of ``config`` holds at most on a device of ``device_type``, without taking the step.
+
+    For a CPU each distinct operation is run once on zeros, for its scratch memory; for a GPU that is left out.
 
     Raises:
-        InputError: for a model that cannot be built, or not be followed without computing.
+        InputError: for a model that cannot be built; a model or an optimizer that depends on the values of tensors.
     """
-    sizes, is_wide = micro_sizes(config, facts.num_train), device_type == "cuda"
-    return _trace(_essence(config), facts.shape, sizes, is_ready(config, facts), is_wide)
+    sizes, num_threads = micro_sizes(config, facts.num_train), torch.get_num_threads()
+    return _find_peak(_essence(config), facts.shape, sizes, is_ready(config, facts), device_type, num_threads)
 
 
 def micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
     """The micro batches of the largest step that may come, of which a rehearsal takes two."""
-    ranks, is_auto = config.distributed.world_size, config.batch.micro == "auto"
-    micro = 1 if config.batch.micro == "auto" else config.batch.micro * ranks
+    ranks, is_auto = config.distributed.world_size, config.batch.is_auto
+    micro = 1 if is_auto else config.micro_batch * ranks
     largest = BatchSchedule(config.batch, config.global_batch_size, micro).largest
 
     def of_window(least: int) -> tuple[int, ...]:
@@ -73,7 +77,7 @@ def is_ready(config: TrialConfig, facts: DataFacts) -> bool:
     """Whether the whole split is kept normalised, so that a batch is a view of it."""
     recipe, is_resident = config.regularization, config.data.placement == "device"
     is_fixed = config.data.augment == "none" and not recipe.mixup and not recipe.cutmix
-    return is_resident and is_fixed and facts.num_train * facts.shape.side**2 <= _READY_PIXELS
+    return is_resident and is_fixed and facts.num_train * facts.shape.side**2 <= READY_PIXELS
 
 
 def _essence(config: TrialConfig) -> TrialConfig:
@@ -87,25 +91,40 @@ def _essence(config: TrialConfig) -> TrialConfig:
 
 
 @lru_cache(maxsize=_KEPT)
-def _trace(config: TrialConfig, shape: ImageShape, sizes: MicroSizes, is_ready: bool, has_wide_norms: bool) -> Trace:
+def _find_peak(
+    config: TrialConfig, shape: ImageShape, sizes: MicroSizes, is_ready: bool, device_type: str, num_threads: int
+) -> StepPeak:
+    del num_threads  # scratch memory depends on it
     with fake_tensors():
         step = _make_step(config, shape)
-        if has_wide_norms and step.precision.autocast:
+        if device_type == "cuda" and step.precision.autocast:
             _widen_norms(step.model)
-        state_bytes = _fill_state(step)
-        ready = tuple(_ready_images(config, shape, size) for size in _sizes(step.model, sizes)) if is_ready else ()
+        with _explain_values(f"optimizer {config.optimizer.name}"):
+            state_bytes = _fill_state(step)
+        counts = _sizes(step.model, sizes)
+        ready = tuple(_ready_images(config, shape, size) for size in counts) if is_ready else ()
         tracker = StepTracker(step.model, step.optimizer, ready)
-        batches = _batches(config, shape, _sizes(step.model, sizes), tracker, ready)
-        try:
-            with tracker:
-                step(batches, sum(_sizes(step.model, sizes)))
-        except Exception as error:  # a model of one's own may do anything; where it looks at values there are none
-            reason = str(error).partition("\n")[0]
-            raise InputError(
-                f"the memory of model {config.model.name} cannot be forecast without computing: {reason}"
-            ) from None
-    average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()]) if config.regularization.ema_decay else 0
-    return Trace(tuple(tracker.moments), state_bytes, average_bytes)
+        with _explain_values(f"model {config.model.name}"), tracker:
+            step(_batches(config, shape, counts, tracker, ready), sum(counts))
+        average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()])
+
+    def scratch_bytes(operation: Operation | None) -> int:
+        return measure_scratch(operation) if operation is not None and device_type == "cpu" else 0
+
+    held, scratch = max(
+        ((held, scratch_bytes(operation)) for operation, held in tracker.worst.items()),
+        key=lambda moment: moment[0].total + moment[1],
+    )
+    return StepPeak(held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0)
+
+
+@contextmanager
+def _explain_values(subject: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # code of a plug-in may raise anything; where it reads values there are none
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"the memory of {subject} cannot be forecast without computing: {reason}") from None
 
 
 def _make_step(config: TrialConfig, shape: ImageShape) -> Step:

@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from math import ceil
 
-from sweep.config.datasets import DATASETS
+from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import Scalar, TrialConfig, config_keys, flatten, keys_of_cost
 from sweep.training.steps.batch_schedule import BatchSchedule
 

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sweep.config.datasets import DATASETS, DatasetEntry
 from sweep.config.errors import InputError
-from sweep.config.models import MODELS, ModelEntry
+from sweep.config.tables.datasets import DATASETS, DatasetEntry
+from sweep.config.tables.models import MODELS, ModelEntry
 
 
 def load_plugin(path: str) -> None:

@@ -13,8 +13,8 @@ import torch
 from storm_processes import trial_of
 from torch import nn
 
-from sweep.config.datasets import ImageShape
-from sweep.config.models import MODELS, ModelEntry
+from sweep.config.tables.datasets import ImageShape
+from sweep.config.tables.models import MODELS, ModelEntry
 
 _MAX_STEPS = 12  # of the few that an attempt has
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DATASETS, DatasetEntry, ImageShape
-from sweep.config.models import MODELS, ModelEntry
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 

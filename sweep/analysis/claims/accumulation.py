@@ -49,8 +49,8 @@ def _pair_by_count(trials: pd.DataFrame, values: Values) -> list[tuple[Values, V
     for count in np.unique(counts[np.isfinite(counts) & (counts > 1)]):
         rows = (counts == count) | (counts == 1)
         some = trials[rows]
-        pairs = pair_by_cost(some, MICRO_KEYS, counts[rows] == count, read_numbers(some, "global_batch_size"))
-        found.append((values[rows][pairs.first], values[rows][pairs.second], float(count)))
+        first, second = pair_by_cost(some, MICRO_KEYS, counts[rows] == count, read_numbers(some, "global_batch_size"))
+        found.append((values[rows][first], values[rows][second], float(count)))
     return found
 
 
@@ -68,33 +68,24 @@ def _settle(records: ComparableTrials) -> str:
 
 CLAIMS = (
     Claim(
-        name="accumulation_time",
+        name="accumulation_time", unit="ratio", region=Region(1.5, 2.0),
         statement="Accumulation costs 1.5 to 2 times the time of the same effective batch size in one piece.",
-        region=Region(1.5, 2.0),
-        unit="ratio",
         published="No published figure; on one device it is the same arithmetic.",
-        measure=_measure_time,
-        settle=_settle,
+        measure=_measure_time, settle=_settle,
     ),
     Claim(
-        name="accumulation_memory",
+        name="accumulation_memory", unit="fraction", region=Region(0.9, np.inf),
         statement="Accumulation of k micro batches saves memory in proportion, 1 - 1 / k (85 % at 8): 0.9 or more of "
         "that.",
-        region=Region(0.9, np.inf),
-        unit="fraction",
         published="Only activations shrink; parameters, gradients and optimizer state do not.",
-        measure=_measure_memory,
-        settle=_settle,
+        measure=_measure_memory, settle=_settle,
     ),
     Claim(
-        name="accumulation_batch_norm",
+        name="accumulation_batch_norm", unit="fraction", region=Region(-0.005, 0.005),
         statement="With batch normalization, accumulation still gives the accuracy of the large batch, within half a "
         "point.",
-        region=Region(-0.005, 0.005),
-        unit="fraction",
         published="Exact without batch normalization; with it the statistics are those of the micro batch (ghost batch "
         "normalization, Hoffer et al. 2017).",
-        measure=_measure_batch_norm,
-        settle=_settle,
+        measure=_measure_batch_norm, settle=_settle,
     ),
-)
+)  # fmt: skip

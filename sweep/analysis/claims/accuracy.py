@@ -111,23 +111,17 @@ CLAIMS = (
         "larger batches generalize worse.",
     ),
     Claim(
-        name="small_batches_best",
+        name="small_batches_best", unit="fraction", region=Region(0.0, np.inf),
         statement="Small batches, up to 32 samples, reach the best accuracy.",
-        region=Region(0.0, np.inf),
-        unit="fraction",
         published="Masters & Luschi 2018: best results with batches from 2 to 32; plain SGD without momentum at fixed "
         "epochs.",
-        measure=_measure_small_batches,
-        settle=_settle_small_batches,
+        measure=_measure_small_batches, settle=_settle_small_batches,
     ),
     Claim(
-        name="vit_less_sensitive",
+        name="vit_less_sensitive", unit="fraction/doubling", region=Region(0.0, np.inf),
         statement="A ViT loses less accuracy with each doubling of the batch than a ResNet.",
-        region=Region(0.0, np.inf),
-        unit="fraction/doubling",
         published="Often quoted: ViT 82.0, 81.8, 81.0 % at 512, 1,024, 4,096 against ResNet-50 76.0, 74.8, 72.0 % at "
         "256, 1,024, 4,096; Goyal et al. 2017 contradict the latter.",
-        measure=_measure_vit_sensitivity,
-        settle=extend_space("model.name", 'choice = ["resnet8", "vit_micro"]'),
+        measure=_measure_vit_sensitivity, settle=extend_space("model.name", 'choice = ["resnet8", "vit_micro"]'),
     ),
-)
+)  # fmt: skip

@@ -1,9 +1,9 @@
 """Claims about the learning rate: how the best one follows the batch, and warmup."""
 
 from functools import partial
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from sweep.analysis.batch_curve import fit_batch_curve
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space
@@ -12,8 +12,7 @@ from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.scaling import lr_rule
+from sweep.config.tables.recipes import OPTIMIZERS
 
 _MIN_TRIALS = 12
 _WARMUP_FROM = 8  # times the reference batch
@@ -57,9 +56,10 @@ def scaled_learning_rates(records: ComparableTrials) -> Values:
 
 
 def _rule_power(name: str, rule: str) -> float:
-    values: dict[str, Any] = {"name": name or "momentum", "lr_rule": rule or "none"}
-    # not validated: a plug-in's optimizer may be unknown here
-    return _RULE_POWERS[lr_rule(OptimizerSection.model_construct(**values))]
+    if rule == "auto":
+        # an optimizer of a plug-in may not be in the table
+        rule = OPTIMIZERS[name or "momentum"].lr_rule if (name or "momentum") in OPTIMIZERS else "sqrt"
+    return _RULE_POWERS[rule or "none"]
 
 
 def fit_rate_power(batches: Values, rates: Values, accuracies: Values) -> Estimate:
@@ -88,11 +88,8 @@ def fit_rate_power(batches: Values, rates: Values, accuracies: Values) -> Estima
 
 def _upper_half(batches: Values, accuracies: Values) -> Mask:
     # a quadratic holds near its peak only
-    good = np.zeros(len(batches), dtype=np.bool_)
-    for batch in np.unique(batches[np.isfinite(accuracies)]):
-        rows = np.flatnonzero((batches == batch) & np.isfinite(accuracies))
-        good[rows[accuracies[rows] >= np.median(accuracies[rows])]] = True
-    return good
+    medians = pd.Series(accuracies).groupby(batches).transform("median")
+    return np.asarray(accuracies >= medians, dtype=np.bool_)
 
 
 def _describe_break(records: ComparableTrials, chosen: Mask, power: float) -> str:
@@ -119,35 +116,26 @@ def _measure_warmup(records: ComparableTrials) -> Measurement:
 
 CLAIMS = (
     Claim(
-        name="lr_rule_linear",
+        name="lr_rule_linear", unit="exponent", region=Region(0.75, 1.25),
         statement="With SGD the best learning rate grows linearly with the effective batch size: by its power 0.75 to "
         "1.25.",
-        region=Region(0.75, 1.25),
-        unit="exponent",
         published="Goyal et al. 2017, ResNet-50, error at 8k: linear with warmup 23.74 +- 0.09 %, square root 26.22 %, "
         "unscaled 41.67 %; holds to 8k. Shallue et al. 2018: no rule holds across workloads.",
-        measure=partial(_measure_rate_power, power=1.0),
-        settle=partial(_settle_rate_power, power=1.0),
+        measure=partial(_measure_rate_power, power=1.0), settle=partial(_settle_rate_power, power=1.0),
     ),
     Claim(
-        name="lr_rule_sqrt",
+        name="lr_rule_sqrt", unit="exponent", region=Region(0.25, 0.75),
         statement="With Adam and its variants the best learning rate grows with the square root of the effective batch "
         "size: by its power 0.25 to 0.75.",
-        region=Region(0.25, 0.75),
-        unit="exponent",
         published="Malladi et al. 2022, betas and epsilon scaled too; McCandlish et al. 2018 measured powers between "
         "0.5 and 1.",
-        measure=partial(_measure_rate_power, power=0.5),
-        settle=partial(_settle_rate_power, power=0.5),
+        measure=partial(_measure_rate_power, power=0.5), settle=partial(_settle_rate_power, power=0.5),
     ),
     Claim(
-        name="warmup_needed",
+        name="warmup_needed", unit="fraction", region=Region(0.005, np.inf),
         statement="From 8 times the reference batch on, warmup gains half a point of accuracy or more.",
-        region=Region(0.005, np.inf),
-        unit="fraction",
         published="Goyal et al. 2017, ResNet-50, error at 8k: no warmup 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, "
         "gradual 23.74 +- 0.09 %.",
-        measure=_measure_warmup,
-        settle=extend_space("schedule.warmup", "choice = [0.0, 0.1]"),
+        measure=_measure_warmup, settle=extend_space("schedule.warmup", "choice = [0.0, 0.1]"),
     ),
-)
+)  # fmt: skip

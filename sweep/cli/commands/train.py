@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reports.labels import format_metric
 from sweep.cli.arguments import build_base_config, load_plugin, parse_sets
-from sweep.cli.formats import format_metric
 from sweep.cli.options import AsJson, BaseStudy, Device, Plugin, Sets
 from sweep.cli.output import print_lines, print_table
 from sweep.config.metrics import METRICS

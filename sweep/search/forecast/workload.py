@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sweep.config.models import has_batch_statistics
+from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import TrialConfig
 from sweep.training.data.windows import cut_epoch
 from sweep.training.protocol import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH

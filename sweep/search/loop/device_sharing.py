@@ -54,7 +54,7 @@ def check_device_sharing(spec: StudySpec) -> None:
 def _check_config(config: TrialConfig) -> None:
     if config.budget.seconds is not None:
         raise _refusal("budget.seconds: what a trial trains in them depends on the other trials")
-    if config.batch.micro == "auto":
+    if config.batch.is_auto:
         raise _refusal("batch.micro = 'auto': what fits depends on the other trials")
     if config.batch.schedule != "constant":
         raise _refusal(f"batch.schedule = {config.batch.schedule!r}: a probe is of one batch size")

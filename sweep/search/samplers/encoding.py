@@ -11,9 +11,9 @@ from typing import Any, final
 
 import numpy as np
 
-from sweep.config.models import has_batch_statistics
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
+from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import flatten
 from sweep.probing.shape import NO_SHAPE, SWITCHES
 from sweep.search.samplers.gaussian_process import Floats

@@ -5,10 +5,10 @@ import uuid
 from pathlib import Path
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DATASETS
-from sweep.config.entries import resolve
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import PrecisionSection
+from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.entries import resolve
 from sweep.config.trial_config import TrialConfig
 from sweep.training.data.splits import check_subset
 

@@ -13,8 +13,8 @@ import psutil
 from PIL import Image
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DataFacts, ImageShape
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import DataFacts, ImageShape
 from sweep.training.data.cache import load_or_decode
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.splits import Source, check_subset, count_train

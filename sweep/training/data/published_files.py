@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Thread
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DATASETS, Published
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import DATASETS, Published
 
 _TIMEOUT_SECONDS = 8.0  # for an answer of the server, name look-up included
 

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import ImageShape
 from sweep.training.data.images import Images, Indices
 
 _SPLIT_SEED = 20151210  # of the splits, never the trial's seed

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DataFacts, ImageShape
+from sweep.config.tables.datasets import DataFacts, ImageShape
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 

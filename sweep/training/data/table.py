@@ -1,9 +1,9 @@
-"""Loads the data set that a configuration names in :data:`sweep.config.datasets.DATASETS`, or tells its size before."""
+"""Loads the data set that a configuration names in :data:`sweep.config.tables.datasets.DATASETS`, or tells its size before."""
 
 from sweep.config.data_sections import DataSection
-from sweep.config.datasets import DATASETS, DataFacts
-from sweep.config.entries import find_entry, resolve
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import DATASETS, DataFacts
+from sweep.config.tables.entries import find_entry, resolve
 from sweep.training.data.splits import Splits, split
 
 

@@ -16,7 +16,11 @@ _BLOCKS = (resnet.BasicBlock, resnet.Bottleneck, vision_transformer.EncoderBlock
 
 
 def find_residual_blocks(model: nn.Module) -> list[nn.Module]:
-    """The residual blocks from the input to the output; a custom model may list them as ``blocks``."""
+    """The residual blocks from the input to the output.
+
+    A custom model may list them as ``blocks``, and each block, as ``branch_ends``, the modules whose output is added to
+    the block's input; stochastic depth requires both.
+    """
     own = getattr(model, "blocks", None)
     return list(own) if own is not None else [module for module in model.modules() if isinstance(module, _BLOCKS)]
 
@@ -39,11 +43,14 @@ def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> Non
     no correction.
 
     Raises:
-        InputError: where the model has no residual block.
+        InputError: where the model has no residual block, or the ends of its branches are not known.
     """
     found = [block for block in find_residual_blocks(model) if _branch_ends(block)]
     if not found:
-        raise InputError(f"model {name} has no residual blocks, so model.stochastic_depth must be 0.")
+        raise InputError(
+            f"model {name} has no residual blocks with known branches, so model.stochastic_depth must be 0; a custom "
+            "model lists its blocks as `blocks`, and each block the ends of its branches as `branch_ends`."
+        )
     for index, block in enumerate(found, start=1):
         for end in _branch_ends(block):
             # a hook keeps the names of the weights as they are
@@ -78,6 +85,9 @@ def freeze_stages(model: nn.Module, count: int, name: str) -> None:
 
 def _branch_ends(block: nn.Module) -> list[nn.Module]:
     # the modules whose output is added to the block's input
+    own = getattr(block, "branch_ends", None)
+    if own is not None:
+        return list(own)
     if isinstance(block, vision_transformer.EncoderBlock):
         return [block.get_submodule("dropout"), block.get_submodule("mlp")]
     if isinstance(block, resnet.Bottleneck):

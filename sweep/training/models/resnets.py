@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sweep.config.datasets import ImageShape
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import ImageShape
 from sweep.training.models.norms import NormLayer, choose_norm_layer
 from sweep.training.vision import resnet
 
@@ -135,7 +135,7 @@ def _head(features: int, dropout: float, num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Dropout(dropout), linear) if dropout else linear
 
 
-# by name, as in sweep.config.models
+# by name, as in sweep.config.tables.models
 resnet8 = partial(_cifar_resnet, 1)
 resnet20 = partial(_cifar_resnet, 3)
 resnet56 = partial(_cifar_resnet, 9)

@@ -1,12 +1,12 @@
-"""Builds the model that a configuration names in :data:`sweep.config.models.MODELS`."""
+"""Builds the model that a configuration names in :data:`sweep.config.tables.models.MODELS`."""
 
 from torch import nn
 
-from sweep.config.datasets import ImageShape
-from sweep.config.entries import find_entry, resolve
 from sweep.config.errors import InputError
-from sweep.config.models import MODELS
 from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import ImageShape
+from sweep.config.tables.entries import find_entry, resolve
+from sweep.config.tables.models import MODELS
 from sweep.training.models.blocks import add_stochastic_depth, freeze_stages
 from sweep.training.models.pretrained import load_pretrained
 

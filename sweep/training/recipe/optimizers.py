@@ -1,4 +1,4 @@
-"""What builds each optimizer of :data:`sweep.config.recipes.OPTIMIZERS`.
+"""What builds each optimizer of :data:`sweep.config.tables.recipes.OPTIMIZERS`.
 
 Fused where torch has it: one kernel for all parameters, and with fp16 no synchronization per step to look for
 overflow. The others work on lists of tensors (foreach). ``optimizer.momentum`` is beta1 of Adam.
@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from sweep.config.entries import find_entry, resolve
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.recipes import OPTIMIZERS
 from sweep.config.scaling import AdamConstants, adam_constants, scaled_lr, scaled_weight_decay
+from sweep.config.tables.entries import find_entry, resolve
+from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.trial_config import TrialConfig
 from sweep.training.recipe.layerwise import Lamb, Lars
 from sweep.training.recipe.muon import Muon

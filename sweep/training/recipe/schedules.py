@@ -5,9 +5,9 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from sweep.config.durations import Unit, parse_durations
-from sweep.config.entries import find_entry, resolve
 from sweep.config.recipe_sections import ScheduleSection
-from sweep.config.recipes import SCHEDULES
+from sweep.config.tables.entries import find_entry, resolve
+from sweep.config.tables.recipes import SCHEDULES
 
 
 class Span(NamedTuple):

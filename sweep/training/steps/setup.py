@@ -94,7 +94,7 @@ def prepare_training(config: TrialConfig, device: torch.device, world: World = S
     step = _make_step(config, model, normalize, precision, world, device)
 
     num_samples, global_batch = len(splits.train), config.global_batch_size
-    is_auto, micro = config.batch.micro == "auto", 1 if config.batch.micro == "auto" else config.batch.micro
+    is_auto, micro = config.batch.is_auto, 1 if config.batch.is_auto else config.micro_batch
     schedule = BatchSchedule(config.batch, global_batch, micro * (1 if is_auto else world.size))
     largest_micro = min(schedule.largest, num_samples) if is_auto else micro * world.size
     least = 2 * world.size if has_batch_statistics(model) else 1
@@ -161,7 +161,7 @@ def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:
 def _with_graphs(config: TrialConfig, step: Step) -> Step:
     conflicts = {
         "distributed.world_size above 1": step.world.size > 1,
-        "batch.micro = 'auto'": config.batch.micro == "auto",
+        "batch.micro = 'auto'": config.batch.is_auto,
         "batch.schedule = 'noise_scale'": config.batch.schedule == "noise_scale",
     }
     for setting, is_set in conflicts.items():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sweep.config.entries import Reference, known_name
+from sweep.config.tables.entries import Reference, known_name
 
 _OPTIMIZERS, _SCHEDULES = "sweep.training.recipe.optimizers", "sweep.training.recipe.schedules"
 

@@ -4,7 +4,7 @@ table."""
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from sweep.config.entries import Reference, known_name
+from sweep.config.tables.entries import Reference, known_name
 
 
 class ImageShape(NamedTuple):

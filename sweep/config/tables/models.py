@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from sweep.config.entries import Reference, known_name
+from sweep.config.tables.entries import Reference, known_name
 
 _BATCH_NORMS = frozenset({"batch", "ghost", "sync"})
 

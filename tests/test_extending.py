@@ -1,0 +1,104 @@
+"""What an entry of a table lacks, with the place to add it; every model and optimizer is estimated, probed, trained."""
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from studies import template
+from sweep.config.recipe_sections import ModelSection
+from sweep.config.tables.datasets import DATASETS, ImageShape
+from sweep.config.tables.entries import resolve
+from sweep.config.tables.models import MODELS, has_batch_statistics
+from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
+from sweep.config.trial_config import build_config, config_keys, keys_of_cost
+from sweep.probing.estimate import estimate_memory
+from sweep.probing.probe import run_probe
+from sweep.records.messages import Ending, ProbeTask, TrialTask
+from sweep.training.loop.trial import run_trial
+from sweep.training.models import norms
+from sweep.training.models.blocks import find_residual_blocks, find_stages
+from sweep.training.models.table import build_model
+
+TESTS = Path(__file__).parent
+TABLES: dict[str, dict[str, Any]] = {
+    "model": MODELS,
+    "data": DATASETS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+}
+ENTRIES = [(kind, name) for kind, table in TABLES.items() for name in table]
+SLOW = {"vit_base", "vit_small", "vit_tiny", "resnet50", "resnet56"}
+SHAPE = ImageShape(channels=3, side=32, num_classes=10)
+TINY: dict[str, Any] = {
+    "data.subset": 8, "batch.micro": 4, "batch.accumulation": 2, "budget.steps": 1, "schedule.warmup": 0.0,
+    "optimizer.lr": 1e-3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), ENTRIES)
+def test_an_entry_names_functions_that_exist(kind: str, name: str) -> None:
+    texts = [value for value in vars(TABLES[kind][name]).values() if isinstance(value, str) and ":" in value]
+    assert all(callable(resolve(text)) for text in texts), f"{kind} {name}: a function of its entry is missing: {texts}"
+
+
+@pytest.mark.parametrize(("kind", "name"), ENTRIES)
+def test_an_entry_has_a_test_and_is_offered(kind: str, name: str) -> None:
+    place = TESTS / f"test_{kind if kind == 'data' else kind + 's'}.py"
+    text = place.read_text(encoding="utf-8")
+    is_tested = f'"{name}"' in text or (kind == "data" and DATASETS[name].published)  # these are tested together
+    assert is_tested, f"{kind} {name}: test it in tests/{place.name}"
+    offered = next(line for line in template().splitlines() if re.match(rf"#? ?{kind}\.name =", line))
+    assert name in offered.partition("#")[2].split(), f"{kind} {name}: name it in studies/template.toml"
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("norm", ["batch", "ghost", "group", "layer", "sync"])
+def test_a_model_normalizes_as_its_entry_declares(name: str, norm: str) -> None:
+    with torch.device("meta"):
+        model = build_model(ModelSection.model_validate({"name": name, "norm": norm}), SHAPE)
+    assert has_batch_statistics(name, norm) == norms.has_batch_statistics(model), (
+        f"model {name}: has_batch_statistics of its entry in sweep/config/tables/models.py"
+    )
+    assert MODELS[name].family != "custom", f"model {name}: name its family in sweep/config/tables/models.py"
+    assert find_residual_blocks(model), f"model {name}: list its blocks, see sweep/training/models/blocks.py"
+    assert len(find_stages(model)) > 1, f"model {name}: list its stages, see sweep/training/models/blocks.py"
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_data_set_can_be_told_apart_and_forecast_before_it_is_loaded(name: str) -> None:
+    entry, place = DATASETS[name], "sweep/config/tables/datasets.py"
+    assert entry.digest is not None, f"data {name}: without digest in {place} no trial is reused"
+    assert (entry.facts is None) != (entry.find_facts is None), f"data {name}: give facts or find_facts in {place}"
+    assert entry.check is not None or not entry.depends_on_root, f"data {name}: give a check in {place}"
+
+
+def test_every_key_declares_what_it_changes() -> None:
+    declared = [keys_of_cost(cost) for cost in ("step", "switch", "derived", "trial", "none")]
+    assert sorted(key for keys in declared for key in keys) == sorted(config_keys())
+
+
+def check_all_uses(values: dict[str, Any]) -> None:
+    config = build_config(TINY | values, "test")
+    assert min(asdict(estimate_memory(config)).values()) >= 0
+    for ending in (
+        [*run_probe(ProbeTask(number=0, config=config, device="cpu", timed_seconds=0.01))][-1],
+        [*run_trial(TrialTask(number=0, config=config, device="cpu"))][-1],
+    ):
+        assert isinstance(ending, Ending)
+        assert ending.outcome == "complete", ending.error
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MODELS]
+)
+def test_every_model_is_estimated_probed_and_trained(name: str) -> None:
+    check_all_uses({"model.name": name})
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_is_estimated_probed_and_trained(name: str) -> None:
+    check_all_uses({"optimizer.name": name})

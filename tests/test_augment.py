@@ -10,9 +10,9 @@ from torch import Tensor
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training import vision
+from sweep.training.data.augment import SampleMixer, mix_images
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.mixing import SampleMixer, mix_images
 from sweep.training.data.randaugment import OPERATIONS, apply_operations
 from sweep.training.data.windows import cut_epoch
 from sweep.training.loop.trial import run_trial

@@ -8,8 +8,7 @@ import torch
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.measurement.noise_scale import NoiseMoments, NoiseScale, estimate_moments
+from sweep.measurement.gradient_noise import NoiseMeter, NoiseMoments, NoiseScale, estimate_moments
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.batch_planner import BatchPlanner
 from sweep.training.data.windows import Window

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, pad_images
-from sweep.training.data.crops import make_crops
+from sweep.training.data.augment import crop_flip, crop_flip_on_cpu, make_crops, pad_images
 from sweep.training.data.feeders import Feeder, ResidentFeeder, StreamFeeder, make_feeder, make_plain_batches
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.windows import count_budget_steps, cut_epoch, plan_epoch
@@ -126,7 +125,7 @@ def test_strided_windows_equal_the_gather() -> None:
 def test_crops_equal_the_gather(
     monkeypatch: pytest.MonkeyPatch, limit: int, channels: int, pad: int, channels_last: bool
 ) -> None:
-    monkeypatch.setattr("sweep.training.data.crops._MIRRORED_BYTES", limit)  # 0: mirrored batch by batch
+    monkeypatch.setattr("sweep.training.data.augment._MIRRORED_BYTES", limit)  # 0: mirrored batch by batch
     pixels = numbered_images(40).pixels[..., :channels]
     plan = plan_epoch(config(data__augment="crop_flip"), 40, pad, 0)
     draws = plan.order, plan.top, plan.left, plan.flip

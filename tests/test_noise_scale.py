@@ -14,8 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
-from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.measurement.noise_scale import NoiseMoments, estimate_moments
+from sweep.measurement.gradient_noise import NoiseMeter, NoiseMoments, estimate_moments
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask, decode_message, encode_message
 from sweep.training.loop.trial import run_trial

@@ -20,7 +20,7 @@ from sweep.search.loop.events import AttemptEnded, Event, Stopped
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.training.data.feeders import _handed_over
+from sweep.training.data.feeders import _receive_batches
 from sweep.training.outcomes import PreemptedError, classify_error, find_cause
 
 
@@ -148,7 +148,7 @@ def test_a_data_worker_lost_amid_handing_over_is_the_machines_fault() -> None:
         yield None
         raise ConnectionResetError(104, "Connection reset by peer")
 
-    batches = _handed_over(loader())  # type: ignore[arg-type]
+    batches = _receive_batches(loader())  # type: ignore[arg-type]
     next(batches)
     with pytest.raises(RuntimeError) as caught:
         next(batches)

@@ -1,35 +1,108 @@
-"""Takes the gradient noise scale from the micro batches of an accumulation, while they are accumulated.
+"""The simple gradient noise scale, from the gradients of micro batches and of their mean.
 
-A step of one micro batch shows one batch size only. Every so many such steps the two halves of the micro batch are
-therefore taken apart: two more backward passes, which leave no trace in the training.
+McCandlish, Kaplan, Amodei et al. 2018, "An empirical model of large-batch training" (arXiv:1812.06162), appendix A.1:
+for a gradient estimated from B samples, E|G_B|^2 = |G|^2 + tr(S) / B. Two batch sizes give both unknowns without bias:
+
+    |G|^2 = (B_big |G_big|^2 - B_small |G_small|^2) / (B_big - B_small)
+    tr(S) = (|G_small|^2 - |G_big|^2) / (1 / B_small - 1 / B_big)
+
+and B_simple = tr(S) / |G|^2. Each is averaged over steps before the ratio is taken, because the ratio of two noisy
+numbers is biased. The micro batches are those of an accumulation. A step of a single micro batch has one batch size
+only; at intervals the two halves of such a micro batch are measured by two more backward passes, which do not change
+the training.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
-from sweep.measurement.noise_scale import NoiseScale, estimate_moments
+WINDOWS_EVERY = 4  # where the noise scale is only recorded; every window would cost 6 % of a small model's time
+Gradient = Callable[[Tensor, Tensor], list[Tensor]]  # images, labels -> gradients of their mean loss
 
-WINDOWS_EVERY = 4  # where the figure is only recorded; looking at every window costs 6 % of a small model's time
-Gradient = Callable[[Tensor, Tensor], list[Tensor]]  # images, labels -> that of their mean loss
-
-# Steps of one micro batch. Two halves take as long as 1.4 steps on a CPU, as almost two where a GPU waits for launches.
+# Steps of one micro batch. Two halves take as long as 1.4 steps on a CPU, almost 2 where launches limit a GPU.
 _HALVES_EVERY = {"cpu": 48, "cuda": 96}
-_LEAST_HALVED = 4  # samples: batch statistics want two of each half
-_MAX_WAITING = 1000  # steps whose figures lie on the device
+_LEAST_HALVED = 4  # samples: batch statistics require two in each half
+_MAX_WAITING = 1000  # steps whose squared norms are on the device
+_DECAY = 0.95  # of the running averages, per step
+
+
+class NoiseMoments(NamedTuple):
+    """The estimates of one step."""
+
+    squared_gradient: float  # |G|^2; the estimate may be negative
+    noise_trace: float  # tr(S)
+
+
+def estimate_moments(micro_squares: Sequence[float], micro_sizes: Sequence[int], whole_square: float) -> NoiseMoments:
+    """Both moments from the squared norms of the micro batches' mean gradients and that of the whole batch.
+
+    For micro batches of unequal sizes B_small is the harmonic mean, with which the expectation above holds.
+
+    Raises:
+        ValueError: fewer than two micro batches, so that there is one batch size only.
+    """
+    if len(micro_sizes) < 2:
+        raise ValueError("the noise scale requires at least two micro batches")
+    whole = sum(micro_sizes)
+    small_inverse = sum(1 / size for size in micro_sizes) / len(micro_sizes)
+    small_square = sum(micro_squares) / len(micro_squares)
+    trace = (small_square - whole_square) / (small_inverse - 1 / whole)
+    return NoiseMoments(whole_square - trace / whole, trace)
+
+
+@final
+class NoiseScale:
+    """Bias-corrected running averages of the moments over steps."""
+
+    def __init__(self, decay: float = _DECAY) -> None:
+        self._decay = decay
+        self._weight = 0.0
+        self._squared_gradient = 0.0
+        self._noise_trace = 0.0
+
+    def add(self, moments: NoiseMoments) -> None:
+        """Adds one step."""
+        rest = 1.0 - self._decay
+        self._weight = self._decay * self._weight + rest
+        self._squared_gradient = self._decay * self._squared_gradient + rest * moments.squared_gradient
+        self._noise_trace = self._decay * self._noise_trace + rest * moments.noise_trace
+
+    @property
+    def averages(self) -> NoiseMoments | None:
+        """The averages; None before the first step."""
+        if not self._weight:
+            return None
+        return NoiseMoments(self._squared_gradient / self._weight, self._noise_trace / self._weight)
+
+    @property
+    def value(self) -> float | None:
+        """tr(S) / |G|^2 in samples; None while the averages are not positive."""
+        averages = self.averages
+        if averages is None or not (averages.squared_gradient > 0 and averages.noise_trace > 0):
+            return None
+        return averages.noise_trace / averages.squared_gradient
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averages."""
+        return {"weight": self._weight, "square": self._squared_gradient, "trace": self._noise_trace}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from them."""
+        self._weight, self._squared_gradient = state["weight"], state["square"]
+        self._noise_trace = state["trace"]
 
 
 @final
 class NoiseMeter:
-    """Sees each micro batch's gradient before it is added to the others. Costs the memory of one more gradient.
+    """Measures each micro batch's gradient before it is added to the others; requires the memory of one more gradient.
 
-    The sum is the one that accumulation would have made, bit for bit. With batch norm the micro batches' gradients are
-    those of their own statistics, and so is the answer; so are those of halves. Squared norms stay on the device until
-    they are asked for. Of windows of several micro batches every ``windows_every``-th is looked at.
+    The sum is that of plain accumulation, bit for bit. With batch norm the gradient of a micro batch, or of a half, is
+    that of its own statistics. Squared norms stay on the device until they are read. Of windows of several micro
+    batches every ``windows_every``-th is measured.
     """
 
     def __init__(
@@ -40,15 +113,17 @@ class NoiseMeter:
         self._scale = NoiseScale()
         self._squares: list[Tensor] = []  # of the open window, over the squared share
         self._sizes: list[int] = []
-        self._waiting: list[tuple[Tensor, list[int]]] = []  # of closed windows; the last square is the whole's
+        self._waiting: list[
+            tuple[Tensor, list[int]]
+        ] = []  # of closed windows; the last square is the whole window's
         self._windows_every = windows_every
         self._until_window = 0
         self._halves_every = _HALVES_EVERY[self._parameters[0].device.type]
-        self._until_halves = 0  # at once: the rehearsal takes their first-time costs
-        self._largest = 0  # micro batch that was a step of its own
+        self._until_halves = 0  # at once, so that the one-time costs belong to the warm-up
+        self._largest = 0  # single micro batch so far
 
     def backward(self, loss: Tensor, samples: int, share: Tensor | float) -> None:
-        """Adds the gradient of ``loss``, which is a micro batch's mean loss times ``share`` (a loss scale included)."""
+        """Adds the gradient of ``loss``, which is the mean loss of ``samples``, times ``share`` (with loss scale)."""
         self._sizes.append(samples)
         if self._until_window:
             torch.autograd.backward(loss)
@@ -62,7 +137,7 @@ class NoiseMeter:
         self._add_to(before)
 
     def close_window(self, scale: Tensor | float) -> None:
-        """The window's gradient, ``scale`` times too large, is complete; one of a single micro batch says nothing."""
+        """Ends a window, whose gradient is multiplied by ``scale``; a single micro batch gives no estimate."""
         if len(self._squares) > 1:
             gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
             self._keep([*self._squares, _square(gradients) / scale**2], self._sizes)
@@ -71,10 +146,10 @@ class NoiseMeter:
         self.drop_window()
 
     def measure_halves(self, images: Tensor, labels: Tensor, gradient: Gradient) -> None:
-        """A micro batch that is a step of its own: when it is time, its halves are measured.
+        """Measures, at intervals, the halves of a micro batch (both tensors (b, ...)) that is a step.
 
-        Running statistics and random generators are afterwards as they were. A batch smaller than another is passed
-        over, because its halves would be shapes of their own.
+        Running statistics and random generators are unchanged. A batch smaller than an earlier one is skipped, because
+        its halves would have shapes of their own.
         """
         count = len(labels)
         self._largest = max(self._largest, count)
@@ -83,7 +158,7 @@ class NoiseMeter:
             return
         self._until_halves = self._halves_every - 1
         sizes = [count - count // 2, count // 2]
-        with _leaving_no_trace(self._buffers, images.device):
+        with _preserved_state(self._buffers, images.device):
             parts = zip(torch.split(images, sizes), torch.split(labels, sizes), strict=True)
             first, second = (gradient(*part) for part in parts)
         squares = [_square(first), _square(second)]
@@ -92,37 +167,37 @@ class NoiseMeter:
         self._keep([*squares, _square(whole)], sizes)
 
     def drop_window(self) -> None:
-        """The open window does not count."""
+        """Drops what was measured of the open window."""
         self._squares, self._sizes = [], []
 
     def reset(self) -> None:
-        """Nothing was seen."""
+        """Drops all measurements."""
         self.drop_window()
         self._waiting = []
         self._scale = NoiseScale()
-        # not the first step, which no later one is like
+        # begins later than at the first step, which is not typical
         self._until_window, self._until_halves, self._largest = self._windows_every // 2, self._halves_every // 2, 0
 
     def value(self) -> float | None:
-        """The noise scale in samples, averaged over the last steps; None where they show none. Waits for the device."""
+        """The noise scale in samples, averaged over the last steps, or None. Waits for the device."""
         self._take()
         return self._scale.value
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages, and what is due when."""
+        """The averages, and the positions in the intervals."""
         self._take()
         due = {"until_window": self._until_window, "until_halves": self._until_halves, "largest": self._largest}
         return {**self._scale.state_dict(), **due}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with them."""
+        """Continues from them."""
         self.reset()
         self._scale.load_state_dict(state)
         self._until_window, self._until_halves = state["until_window"], state["until_halves"]
         self._largest = state["largest"]
 
     def _add_to(self, before: Sequence[Tensor | None]) -> None:
-        # the sums so far become the parameters' gradients again, with the present ones added
+        # restores the sums as the parameters' gradients and adds the present gradients
         sums, present = [], []
         for parameter, gradient in zip(self._parameters, before, strict=True):
             if gradient is not None:
@@ -141,7 +216,7 @@ class NoiseMeter:
     def _take(self) -> None:
         for squares, sizes in self._waiting:
             *small, whole = squares.tolist()
-            if all(map(math.isfinite, (*small, whole))):  # a step that overflowed is skipped, and says nothing
+            if all(map(math.isfinite, (*small, whole))):  # else the step has overflowed and is skipped
                 self._scale.add(estimate_moments(small, sizes, whole))
         self._waiting = []
 
@@ -151,8 +226,8 @@ def _square(gradients: Iterable[Tensor]) -> Tensor:
 
 
 @contextmanager
-def _leaving_no_trace(buffers: Sequence[Tensor], device: torch.device) -> Iterator[None]:
-    # what a forward pass in training mode changes: running statistics, and the generators that dropout draws from
+def _preserved_state(buffers: Sequence[Tensor], device: torch.device) -> Iterator[None]:
+    # restores what a forward pass in training mode changes: running statistics and random generators
     before = [buffer.clone() for buffer in buffers]
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -13,20 +13,19 @@ from sweep.measurement.device import device_class
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.quality import MIN_WINDOWS, Timing, flags_of, is_worth_repeating
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
+from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
-from sweep.training.loop.trial import choose_device
+from sweep.training.loop.trial import choose_device, count_window_steps
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import classify_error, explain_error
-from sweep.training.steps.setup import TrainingSetup, prepare_training
-from sweep.training.data.feeders import Batch
+from sweep.training.protocol import WINDOW_SECONDS
 from sweep.training.steps.evaluation import evaluate_model
+from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import LossMeter, TrialState
 
 _NUM_WINDOWS = 12  # of the timed steps, about
-_LONGEST_WINDOW_SECONDS = 0.1
-_MAX_WINDOW_STEPS = 100
 _SLOW_STEP_SECONDS = 10.0  # of such a step a single window is timed
 _MAX_REPEATS = 3  # of a timing that something disturbed
 _SIDE_SECONDS = 0.1  # for each of: the update alone, the images alone, the evaluation
@@ -102,8 +101,7 @@ def _measure(task: ProbeTask, state: TrialState) -> None:
 
 def _time_steps(setup: TrainingSetup, state: TrialState, seconds: float, step_seconds: float) -> None:
     # as a trial takes them: several steps between two synchronisations, smaller last steps of an epoch apart
-    window_seconds = min(_LONGEST_WINDOW_SECONDS, seconds / _NUM_WINDOWS)
-    window_steps = max(1, min(_MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
+    window_steps = count_window_steps(step_seconds, min(WINDOW_SECONDS, seconds / _NUM_WINDOWS))
     meter, began = LossMeter(state.device), time.perf_counter()
     while not _is_enough(state.ledger, time.perf_counter() - began, seconds):
         state.ledger.open_window()
@@ -148,7 +146,7 @@ def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> 
         synchronize()
         return (time.perf_counter() - began) / calls
 
-    calls = max(1, min(_MAX_WINDOW_STEPS, int(_SIDE_SECONDS / 3 / max(window(1), 1e-6))))
+    calls = count_window_steps(window(1), _SIDE_SECONDS / 3)
     return median(window(calls) for _ in range(3))
 
 

@@ -11,3 +11,9 @@ TRAIN_ACCURACY_IMAGES = 10_000  # of the train split that train_accuracy is meas
 BOTTLENECK_STEPS = 20
 BOTTLENECK_SECONDS = 1.0
 BOTTLENECK_SHARE = 0.1  # of the training time
+
+READY_PIXELS = 2**22  # of a set that is kept normalized on the device, at most
+
+# Timed windows of several optimizer steps.
+WINDOW_SECONDS = 0.1
+MAX_WINDOW_STEPS = 100

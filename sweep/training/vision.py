@@ -1,8 +1,8 @@
-"""The one door to torchvision: everything that needs torchvision imports it from here.
+"""The import of torchvision: everything that requires torchvision imports it from here.
 
-A CPU build of torch beside the registry's torchvision wheel fails on ``import torchvision`` with ``operator
-torchvision::nms does not exist`` (pytorch/vision#8985), because the compiled operators of the wheel need CUDA
-libraries. Image classification needs none of them, so their schemas are declared, and only when they cannot load.
+A CPU build of torch with the torchvision wheel of PyPI fails on ``import torchvision`` with ``operator
+torchvision::nms does not exist`` (pytorch/vision#8985), because the compiled operators of the wheel require CUDA
+libraries. Image classification uses none of them, so their schemas are declared when they cannot be loaded.
 """
 
 import importlib
@@ -37,7 +37,7 @@ def _declare_missing_operators() -> Any:
     return library
 
 
-# The declaration lives as long as the library object, hence the module-level reference.
+# The declaration exists as long as the library object, therefore the module-level reference.
 _DECLARED = None if _compiled_operators_load() else _declare_missing_operators()
 
 # Imported by name, because the declaration above must come first.

@@ -1,4 +1,4 @@
-"""Decoded image folders, kept on disk so that every trial of a study need not decode them again. No torch here."""
+"""Decoded image folders on disk, so that not every trial decodes them again. Imports no torch."""
 
 import os
 import uuid
@@ -9,7 +9,7 @@ import numpy as np
 
 from sweep.training.data.images import Pixels
 
-_MIN_BYTES = 8 * 2**20  # smaller folders decode faster than anyone notices
+_MIN_BYTES = 8 * 2**20  # smaller folders are decoded fast enough
 _MAX_BYTES = 2 * 2**30
 _KEPT_FILES = 8
 
@@ -21,9 +21,9 @@ def find_cache_folder() -> Path:
 
 
 def load_or_decode(key: str, decode: Callable[[], Pixels]) -> Pixels:
-    """What ``decode`` returns, from the cache when it was decoded before under the same ``key``.
+    """The images (n, s, s, c) of ``decode``, from the cache if they have been decoded under the same ``key`` before.
 
-    A cache that cannot be read or written is no error: the images are decoded again.
+    Where the cache cannot be read or written, they are decoded again.
     """
     path = find_cache_folder() / f"{key}.npy"
     try:
@@ -44,12 +44,12 @@ def _write(path: Path, pixels: Pixels) -> None:
         with temporary.open("wb") as file:
             np.save(file, pixels, allow_pickle=False)
         temporary.replace(path)
-        _forget_oldest(path.parent)
+        _delete_oldest(path.parent)
     except OSError:
         temporary.unlink(missing_ok=True)
 
 
-def _forget_oldest(folder: Path) -> None:
+def _delete_oldest(folder: Path) -> None:
     files = sorted(folder.glob("*.npy"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in files[_KEPT_FILES:]:
         file.unlink(missing_ok=True)

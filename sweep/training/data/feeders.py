@@ -1,4 +1,4 @@
-"""The way of the images to the device: resident there as one uint8 tensor, or streamed from the host."""
+"""The transfer of images to the device: resident there as one tensor, or streamed from the host."""
 
 import os
 import signal
@@ -11,26 +11,24 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sweep.config.trial_config import TrialConfig
-from sweep.training.data.augment import crop_flip, pad_images
-from sweep.training.data.crops import make_crops
+from sweep.training.data.augment import SampleMixer, crop_flip, make_crops, pad_images
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
-from sweep.training.data.mixing import SampleMixer
 from sweep.training.data.randaugment import RandAugment
 from sweep.training.data.windows import Window, choose_crop_pad, plan_epoch
+from sweep.training.protocol import READY_PIXELS
 from sweep.training.subprocesses import die_with_parent
 
-# uint8 (b, s, s, c), or float (b, c, s, s) where normalised already, and int64 (b,), both on the device; of mixed
-# images float (b, classes), the weights of the classes
+# images uint8 (b, s, s, c), or float (b, c, s, s) where already normalized, and labels int64 (b,), or for mixed images
+# class weights (b, classes); both on the device
 Batch = tuple[Tensor, Tensor]
-_READY_PIXELS = 2**22  # of a set that is kept normalised, at most
 _RESIDENT_SHARE = 0.25  # of the free device memory; a larger set stays on the host
 
 
 class Feeder(Protocol):
-    """Hands out the training split epoch by epoch, window by window, in the plan's order."""
+    """Hands out the micro batches of the train split, epoch by epoch and window by window."""
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
-        """Orders the whole split for ``epoch``; ``windows`` are what will be asked for, maybe a part of it."""
+        """Orders the whole split for ``epoch``; ``windows``, maybe a part of the epoch, are those that will be used."""
         ...
 
     def micro_batches(self, window: Window) -> Iterator[Batch]: ...
@@ -43,10 +41,10 @@ def make_feeder(
     num_classes: int = 0,
     normalize: Callable[[Tensor], Tensor] | None = None,
 ) -> Feeder:
-    """A feeder of the training split: resident where it was asked for and there is room, else streamed.
+    """A feeder of the train split ``images``: resident where it is configured and the images fit, else streamed.
 
-    ``num_classes`` is for mixup and cutmix, whose labels are weights of all classes. With ``normalise``, images that
-    nothing will change may come normalised.
+    ``num_classes`` is required for mixup and cutmix. With ``normalize``, a feeder of images that are not augmented may
+    return them normalized.
     """
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
         if normalize and _is_small_and_fixed(config, images):
@@ -65,14 +63,14 @@ def _fits(images: ArrayImages, device: torch.device) -> bool:
 def _is_small_and_fixed(config: TrialConfig, images: ArrayImages) -> bool:
     is_mixed = config.regularization.mixup or config.regularization.cutmix
     is_changed = config.data.augment != "none" or is_mixed
-    return not is_changed and len(images) * images.side**2 <= _READY_PIXELS
+    return not is_changed and len(images) * images.side**2 <= READY_PIXELS
 
 
 @final
 class ReadyFeeder:
-    """A small set that nothing changes: normalised once, put in order once an epoch; a batch is a part of that.
+    """A small set without augmentation: normalized once, ordered once per epoch; a batch is a slice.
 
-    It is for models so small that fetching and normalising a batch would be felt.
+    It serves models so small that fetching and normalizing a batch would take a noticeable share of a step.
     """
 
     def __init__(
@@ -83,10 +81,10 @@ class ReadyFeeder:
         self._all_labels = torch.tensor(images.labels, device=device)
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
-        del windows  # any can be asked for
+        del windows  # all are available
         plan = plan_epoch(self._config, len(self._all_labels), 0, epoch)
         order = torch.from_numpy(plan.order).to(self._all_labels.device)
-        # by an index in brackets, which keeps channels_last
+        # by indexing, which keeps channels_last
         self._images, self._labels = self._all_images[order], self._all_labels[order]
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
@@ -96,10 +94,10 @@ class ReadyFeeder:
 
 @final
 class ResidentFeeder:
-    """All images on the device; a batch is one gather there."""
+    """All images on the device; a batch is one gather."""
 
     def __init__(self, config: TrialConfig, images: ArrayImages, device: torch.device, num_classes: int = 0) -> None:
-        self._extras = _Extras(config, images, num_classes)
+        self._transforms = _SampleTransforms(config, images, num_classes)
         self._config = config
         self._side = images.side
         self._pad = choose_crop_pad(config, images.side)
@@ -107,12 +105,12 @@ class ResidentFeeder:
         if device.type == "cpu" and config.data.augment != "none":
             self._crops = make_crops(images.pixels, self._pad, channels_last=config.precision.channels_last)
         else:
-            # a copy, because a decoded folder may be a read-only map of a file
+            # a copy, because a decoded folder may be a read-only memory map
             self._images = pad_images(torch.tensor(images.pixels, device=device), self._pad)
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
-        del windows  # any can be asked for
-        self._extras.begin_epoch(epoch)
+        del windows  # all are available
+        self._transforms.begin_epoch(epoch)
         self._plan = plan = plan_epoch(self._config, len(self._labels), self._pad, epoch)
         self._order = torch.from_numpy(plan.order).to(self._labels.device)
         if self._labels.device.type != "cpu" and self._config.data.augment != "none":
@@ -121,10 +119,12 @@ class ResidentFeeder:
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
         for part in window.slices:
-            where = self._extras.positions(part)
+            where = self._transforms.positions(part)
             on_device = where if isinstance(where, slice) else torch.from_numpy(where).to(self._order.device)
             rows = self._order[on_device]
-            yield self._extras.finish(self._gather(rows, where, on_device), self._labels.index_select(0, rows), part)
+            yield self._transforms.finish(
+                self._gather(rows, where, on_device), self._labels.index_select(0, rows), part
+            )
 
     def _gather(self, rows: Tensor, where: slice | Indices, on_device: slice | Tensor) -> Tensor:
         if self._config.data.augment == "none":
@@ -138,30 +138,30 @@ class ResidentFeeder:
 
 @final
 class StreamFeeder:
-    """Images on the host or in files, read by DataLoader workers; augmentation is done on the device."""
+    """Images on the host or in files, read by data loader workers; augmented on the device."""
 
     def __init__(self, config: TrialConfig, images: Images, device: torch.device, num_classes: int = 0) -> None:
-        self._extras = _Extras(config, images, num_classes)
+        self._transforms = _SampleTransforms(config, images, num_classes)
         self._config = config
         self._side = images.side
         self._pad = choose_crop_pad(config, images.side)
         self._device = device
         self._num_samples = len(images)
-        self._order = _Order()
+        self._order: list[Indices] = []  # of the present epoch, a batch each; the loader and its workers outlive it
         self._loader = _loader(images, self._order, config.data.workers, device, keep_workers=True)
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
-        self._extras.begin_epoch(epoch)
+        self._transforms.begin_epoch(epoch)
         self._plan = plan_epoch(self._config, self._num_samples, self._pad, epoch)
         parts = [part for window in windows for part in window.slices]
-        self._order.parts = [self._plan.order[self._extras.positions(part)] for part in parts]
-        self._batches = _handed_over(self._loader)
+        self._order[:] = [self._plan.order[self._transforms.positions(part)] for part in parts]
+        self._batches = _receive_batches(self._loader)
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
         for part in window.slices:
             pixels, labels = next(self._batches)
-            images = self._augment(pixels.to(self._device, non_blocking=True), self._extras.positions(part))
-            yield self._extras.finish(images, labels.to(self._device, non_blocking=True), part)
+            images = self._augment(pixels.to(self._device, non_blocking=True), self._transforms.positions(part))
+            yield self._transforms.finish(images, labels.to(self._device, non_blocking=True), part)
 
     def _augment(self, images: Tensor, where: slice | Indices) -> Tensor:
         if self._config.data.augment == "none":
@@ -173,8 +173,8 @@ class StreamFeeder:
 
 
 @final
-class _Extras:
-    """What some trainings do with cropped and flipped images: more operations on each, and mixing two."""
+class _SampleTransforms:
+    """RandAugment and mixing, where configured, after crop and flip."""
 
     def __init__(self, config: TrialConfig, images: Images, num_classes: int) -> None:
         is_mixed = config.regularization.mixup or config.regularization.cutmix
@@ -188,11 +188,11 @@ class _Extras:
                 each.begin_epoch(epoch)
 
     def positions(self, part: slice) -> slice | Indices:
-        """What must be fetched for ``part``."""
+        """Positions of the images that are required for ``part``."""
         return self._mixing.positions(part) if self._mixing else part
 
     def finish(self, images: Tensor, labels: Tensor, part: slice) -> Batch:
-        """The batch of ``part`` from what was fetched for it."""
+        """The batch of ``part`` from the ``images`` (n, s, s, c) and ``labels`` (n,) at its positions."""
         if self._operations:
             images = self._operations(images, self.positions(part))
         return self._mixing(images, labels, part) if self._mixing else (images, labels)
@@ -201,15 +201,13 @@ class _Extras:
 def make_plain_batches(
     config: TrialConfig, images: Images, size: int, device: torch.device
 ) -> Callable[[], Iterable[Batch]]:
-    """A function that goes through all ``images`` in their order, without augmentation, ``size`` at a time."""
+    """A function that iterates over all ``images`` in their order, without augmentation, in batches of ``size``."""
     parts = [np.arange(start, min(start + size, len(images))) for start in range(0, len(images), size)]
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
         resident = [_to_device(images, part, device) for part in parts]
         return lambda: resident
-    order = _Order()
-    order.parts = parts
-    loader = _loader(images, order, config.data.workers, device, keep_workers=False)
-    return lambda: ((pixels.to(device), labels.to(device)) for pixels, labels in _handed_over(loader))
+    loader = _loader(images, parts, config.data.workers, device, keep_workers=False)
+    return lambda: ((pixels.to(device), labels.to(device)) for pixels, labels in _receive_batches(loader))
 
 
 def _to_device(images: ArrayImages, part: Indices, device: torch.device) -> Batch:
@@ -217,22 +215,8 @@ def _to_device(images: ArrayImages, part: Indices, device: torch.device) -> Batc
 
 
 @final
-class _Order:
-    """A sampler whose batches are set anew each epoch, while the workers live on."""
-
-    def __init__(self) -> None:
-        self.parts: list[Indices] = []
-
-    def __iter__(self) -> Iterator[Indices]:
-        return iter(self.parts)
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-
-@final
-class _Batches(Dataset[Batch]):
-    """Reads a whole batch at once: its index is an array."""
+class _BatchDataset(Dataset[Batch]):
+    """Reads a whole batch at once, because its index is an array."""
 
     def __init__(self, images: Images) -> None:
         self.images = images
@@ -243,34 +227,34 @@ class _Batches(Dataset[Batch]):
 
 
 def _loader(
-    images: Images, order: _Order, workers: int, device: torch.device, *, keep_workers: bool
+    images: Images, order: list[Indices], workers: int, device: torch.device, *, keep_workers: bool
 ) -> DataLoader[Batch]:
     return DataLoader(
-        _Batches(images),
+        _BatchDataset(images),
         sampler=order,
         batch_size=None,
         num_workers=workers,
         pin_memory=device.type == "cuda",
-        generator=torch.Generator(),  # a pass must draw nothing from the one that dropout draws from
+        generator=torch.Generator(),  # so that a pass does not draw from torch's own, which dropout uses
         multiprocessing_context="fork" if workers else None,
         worker_init_fn=_die_with_parent if workers else None,
         persistent_workers=keep_workers and workers > 0,
     )
 
 
-def _handed_over(loader: DataLoader[Batch]) -> Iterator[Batch]:
-    """What the workers read. One that dies amid handing over breaks a connection before its death is noticed.
+def _receive_batches(loader: DataLoader[Batch]) -> Iterator[Batch]:
+    """The batches that the workers read. A worker that dies while it transfers one breaks a connection first.
 
     Raises:
-        RuntimeError: as torch says it of a worker that died between two batches.
+        RuntimeError: with the text of torch for a worker that died between two batches.
     """
     try:
         yield from loader
     except (ConnectionError, EOFError) as error:
-        raise RuntimeError(f"DataLoader worker (pid unknown) was lost amid handing over images: {error!r}") from error
+        raise RuntimeError(f"DataLoader worker (pid unknown) died while it transferred images: {error!r}") from error
 
 
 def _die_with_parent(_worker: int) -> None:
-    die_with_parent(os.getppid())  # a killed trial must leave no worker behind
-    for number in (signal.SIGINT, signal.SIGUSR1):  # the trial's to decide, which may want more images before it leaves
+    die_with_parent(os.getppid())  # no worker survives a killed trial
+    for number in (signal.SIGINT, signal.SIGUSR1):  # the trial may require more images before it ends
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Labelled images, in memory or still in files; no torch here."""
+"""Labeled images, in memory or in files. Imports no torch."""
 
 from typing import Protocol, final
 
@@ -10,7 +10,7 @@ Indices = NDArray[np.int64]
 
 
 class Images(Protocol):
-    """Square labelled images. ``labels`` are (n,) int64."""
+    """Square labeled images. ``labels`` are (n,) int64."""
 
     labels: Indices
 
@@ -27,7 +27,7 @@ class Images(Protocol):
         ...
 
     def pick(self, indices: Indices) -> "Images":
-        """Only the images at ``indices``, in that order."""
+        """The images at ``indices``, in that order."""
         ...
 
 

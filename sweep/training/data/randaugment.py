@@ -17,15 +17,15 @@ from sweep.config.trial_config import TrialConfig
 from sweep.training.data.images import Indices
 
 _LEVELS = 30  # magnitudes go from 0 to this
-_STREAM = 1  # of the random numbers of an epoch, beside those of the plan
-_GREY = (0.2989, 0.587, 0.114)
+_STREAM = 1  # of an epoch's random numbers; 0 is the plan's
+_GRAY = (0.2989, 0.587, 0.114)
 
 Operation = Callable[[Tensor, Tensor, float], Tensor]  # uint8 (b, s, s, c), sign (b,), strength in [0, 1] -> uint8
 
 
 @final
 class RandAugment:
-    """``data.augment_ops`` operations one after another, drawn for each sample of an epoch by its position."""
+    """``data.augment_ops`` operations in succession, drawn for each sample of an epoch by its position."""
 
     def __init__(self, config: TrialConfig, num_samples: int) -> None:
         self._config = config
@@ -40,15 +40,17 @@ class RandAugment:
         self._signs = generator.integers(0, 2, shape).astype(np.float32) * 2 - 1
 
     def __call__(self, images: Tensor, where: slice | Indices) -> Tensor:
-        """The samples at the positions ``where``: (b, s, s, c) uint8."""
+        """Transforms the ``images`` (b, s, s, c) uint8 of the positions ``where``."""
         for chosen, signs in zip(self._operations[:, where], self._signs[:, where], strict=True):
             images = apply_operations(images, chosen, signs, self._strength)
         return images
 
 
 def apply_operations(images: Tensor, chosen: Indices, signs: NDArray[np.float32], strength: float) -> Tensor:
-    """One operation for each image: numbers of the table and signs, both (b,). What was chosen is known to the host,
-    so that each operation sees its images alone and nothing waits for a GPU."""
+    """Applies to each of ``images`` (b, s, s, c) an operation: its number in the table and sign, both (b,).
+
+    The host has the choices, so that each operation gets its own images only and the host does not wait for a GPU.
+    """
     out = images.clone()
     operations = list(OPERATIONS.values())
     for number in np.unique(chosen):
@@ -59,8 +61,8 @@ def apply_operations(images: Tensor, chosen: Indices, signs: NDArray[np.float32]
     return out
 
 
-def _moved(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    # the pixels at (x, y), each (b, s, s) in pixels from the first one's middle; black outside
+def _sample_pixels(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    # the pixels at (x, y), each (b, s, s), in pixels from the center of the first one; black outside
     side = images.shape[1]
     columns, lines = x.round().long(), y.round().long()
     is_inside = (columns >= 0) & (columns < side) & (lines >= 0) & (lines < side)
@@ -68,44 +70,46 @@ def _moved(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return images[batch, lines.clamp(0, side - 1), columns.clamp(0, side - 1)] * is_inside[..., None]
 
 
-def _places(images: Tensor) -> tuple[Tensor, Tensor]:
+def _coordinates(images: Tensor) -> tuple[Tensor, Tensor]:
     steps = torch.arange(images.shape[1], device=images.device, dtype=torch.float32)
     return steps[None, None, :], steps[None, :, None]
 
 
 def _shear_x(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    x, y = _places(images)
-    return _moved(images, x + 0.3 * strength * sign[:, None, None] * (y + 0.5), y.expand(len(images), -1, x.shape[2]))
+    x, y = _coordinates(images)
+    return _sample_pixels(
+        images, x + 0.3 * strength * sign[:, None, None] * (y + 0.5), y.expand(len(images), -1, x.shape[2])
+    )
 
 
 def _shear_y(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return _turned(_shear_x(_turned(images), sign, strength))
+    return _transpose(_shear_x(_transpose(images), sign, strength))
 
 
 def _translate_x(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    x, y = _places(images)
+    x, y = _coordinates(images)
     shift = math.floor(150 / 331 * images.shape[1] * strength) * sign[:, None, None]
-    return _moved(images, x - shift + 0 * y, y.expand(len(images), -1, x.shape[2]))
+    return _sample_pixels(images, x - shift + 0 * y, y.expand(len(images), -1, x.shape[2]))
 
 
 def _translate_y(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return _turned(_translate_x(_turned(images), sign, strength))
+    return _transpose(_translate_x(_transpose(images), sign, strength))
 
 
-def _turned(images: Tensor) -> Tensor:
+def _transpose(images: Tensor) -> Tensor:
     return images.transpose(1, 2)
 
 
 def _rotate(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    x, y = _places(images)
-    middle = (images.shape[1] - 1) / 2
+    x, y = _coordinates(images)
+    center = (images.shape[1] - 1) / 2
     angle = math.radians(30 * strength) * sign[:, None, None]
-    x, y, cosine, sine = x - middle, y - middle, angle.cos(), angle.sin()
-    return _moved(images, cosine * x - sine * y + middle, sine * x + cosine * y + middle)
+    x, y, cosine, sine = x - center, y - center, angle.cos(), angle.sin()
+    return _sample_pixels(images, cosine * x - sine * y + center, sine * x + cosine * y + center)
 
 
 def _blend(images: Tensor, other: Tensor | float, sign: Tensor, strength: float) -> Tensor:
-    # towards ``other`` with a negative sign, away from it with a positive one
+    # toward ``other`` with a negative sign, away from it with a positive one
     factor = (1 + 0.9 * strength * sign)[:, None, None, None]
     return (factor * images + (1 - factor) * other).clamp_(0, 255).to(torch.uint8)
 
@@ -114,19 +118,19 @@ def _brightness(images: Tensor, sign: Tensor, strength: float) -> Tensor:
     return _blend(images, 0.0, sign, strength)
 
 
-def _grey(images: Tensor) -> Tensor:
+def _gray(images: Tensor) -> Tensor:
     if images.shape[3] != 3:
         return images[..., :1]
-    weights = torch.tensor(_GREY, device=images.device)
+    weights = torch.tensor(_GRAY, device=images.device)
     return (images * weights).sum(3, keepdim=True).to(torch.uint8)
 
 
 def _color(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return images if images.shape[3] != 3 else _blend(images, _grey(images), sign, strength)
+    return images if images.shape[3] != 3 else _blend(images, _gray(images), sign, strength)
 
 
 def _contrast(images: Tensor, sign: Tensor, strength: float) -> Tensor:
-    return _blend(images, _grey(images).float().mean((1, 2, 3), keepdim=True), sign, strength)
+    return _blend(images, _gray(images).float().mean((1, 2, 3), keepdim=True), sign, strength)
 
 
 def _sharpness(images: Tensor, sign: Tensor, strength: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which images each optimizer step takes: global batch windows, micro batches, and the order of an epoch."""
+"""The images of each optimizer step: windows of a global batch, their micro batches, and the order of an epoch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Window(NamedTuple):
 
     slices: tuple[slice, ...]
     samples: int
-    wanted: int = 0  # the global batch that was asked for
+    wanted: int = 0  # the planned global batch
     is_whole: bool = True  # not cut short by the end of the epoch
 
 
@@ -31,11 +31,10 @@ def cut_epoch(num_samples: int, global_batch: int, micro_batch: int, least: int 
 
 
 def cut_windows(start: int, stop: int, size_at: SizeAt, micro_batch: int, least: int = 1) -> tuple[Window, ...]:
-    """The samples from ``start`` to ``stop`` of an epoch's order, cut into windows of the sizes of that moment.
+    """Cuts the samples from ``start`` to ``stop`` of an epoch's order into windows of the sizes that ``size_at`` gives.
 
-    Fewer than ``least`` samples at the end join the micro batch, or the window, before them. Batch norm has no
-    statistics of one sample (of a 1 x 1 map it divides by zero); it must not end a training that ran for hours. So it
-    wants two, on each rank.
+    Fewer than ``least`` samples at the end join the micro batch, or the window, before them. Batch norm requires two
+    samples on each rank: of one sample with a 1 x 1 map it raises an error, which would end a long training.
     """
     windows: list[Window] = []
     at = start
@@ -60,9 +59,9 @@ def _slices(start: int, stop: int, micro_batch: int, least: int) -> tuple[slice,
 def count_budget_steps(
     budget: BudgetSection, num_samples: int, global_batch: int, steps_per_epoch: int | None = None
 ) -> int:
-    """Optimizer steps of the whole training, of one global batch; a fraction of a step is one more.
+    """Optimizer steps of the whole training with a constant global batch, rounded up.
 
-    A budget of seconds has no such number; that of a target accuracy is its cap.
+    A budget of seconds has no such number; for a target accuracy it is the limit.
     """
     steps_per_epoch = steps_per_epoch or ceil(num_samples / global_batch)
     if budget.steps is not None:
@@ -74,7 +73,7 @@ def count_budget_steps(
 
 
 def count_budget_epochs(budget: BudgetSection) -> float:
-    """The epochs of a budget that is counted in them; those of a target accuracy are its cap."""
+    """The epochs of a budget in epochs, or the limit of a target accuracy."""
     epochs = budget.max_epochs if budget.target_accuracy is not None else budget.epochs
     assert epochs is not None
     return epochs
@@ -82,9 +81,9 @@ def count_budget_epochs(budget: BudgetSection) -> float:
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The order of an epoch and what augmentation draws for each of its samples, by position in the order.
+    """The order of an epoch and the augmentation draws of each sample, all (n,), by position in the order.
 
-    The draws belong to the sample, not to the batch: they are the same whatever the micro batch.
+    The draws belong to the sample and not to a batch, so that they do not depend on the micro batch.
     """
 
     order: Indices
@@ -94,10 +93,10 @@ class EpochPlan:
 
 
 def plan_epoch(config: TrialConfig, num_samples: int, pad: int, epoch: int) -> EpochPlan:
-    """A fresh permutation with offsets in [0, 2 * pad] and fair coins, from the trial's seed and the epoch alone."""
+    """A permutation with offsets in [0, 2 * pad] and mirrorings, from the trial's seed and the epoch alone."""
     generator = np.random.default_rng((config.seed, epoch))
     order = generator.permutation(num_samples)
-    if config.data.augment == "none":  # nothing is drawn: the draws of a small set take as long as a step
+    if config.data.augment == "none":  # without draws, which take as long as a step for a small set
         nothing = np.zeros(num_samples, dtype=np.int64)
         return EpochPlan(order, nothing, nothing, nothing.astype(bool))
     offsets = generator.integers(0, 2 * pad + 1, (2, num_samples))
@@ -108,12 +107,12 @@ def plan_epoch(config: TrialConfig, num_samples: int, pad: int, epoch: int) -> E
 
 
 def _alternating(config: TrialConfig, order: Indices, epoch: int) -> NDArray[np.bool_]:
-    # Jordan 2024 (arXiv:2404.00498): a coin for each image, once; then every image changes its side each epoch
+    # Jordan 2024 (arXiv:2404.00498): one random draw per image; then every image is mirrored in every second epoch
     coins = np.random.default_rng((config.seed, 0, 3)).random(len(order)) < 0.5
     return coins[order] ^ bool(epoch % 2)
 
 
 def choose_crop_pad(config: TrialConfig, side: int) -> int:
-    """Black pixels around an image before a crop: an eighth of its side (4 at 32, as in He et al. 2015)."""
+    """Width of the black border before a crop: an eighth of the ``side`` (4 at 32, as in He et al. 2015)."""
     is_cropped = config.data.augment in {"crop_flip", "crop_alternating_flip", "randaugment"}
     return max(1, side // 8) if is_cropped else 0

@@ -1,7 +1,7 @@
-"""What held a training up: the data, the launching of operations, the computing itself, or memory that was too full.
+"""What limited the speed of a training: the data, kernel launches, computation, or a lack of memory.
 
-Told by timing a few more steps after the training, off its clock, on a batch that lies ready. What such steps save is
-what the data costs; what a smaller micro batch does not save is what launching costs.
+Found by timing a few more steps on a cached batch after the training. The time that they save is the cost of the data;
+the time that a smaller micro batch does not save is the cost of launches.
 """
 
 import logging
@@ -23,26 +23,26 @@ Bottleneck = Literal["", "data_bound", "launch_bound", "compute_bound", "thrashi
 
 _log = logging.getLogger(__name__)
 _LEAST_STEPS = 2
-_NUM_GROUPS = 4  # of steps between two synchronisations
-_DATA_SHARE = 0.2  # of a step, from which the data is what holds it up
-_LONG_SECONDS = 0.1  # of a micro batch, from which launching it is nothing
-_LEAST_HALVED = 4  # samples: batch statistics want two of each half
+_NUM_GROUPS = 4  # of steps between two synchronizations
+_DATA_SHARE = 0.2  # of a step, from which the training is data-bound
+_LONG_SECONDS = 0.1  # of a micro batch, from which launches are negligible
+_LEAST_HALVED = 4  # samples: batch statistics require two in each half
 _FIXED_SHARE = 0.5  # of a step that does not depend on the size of the micro batch
 
 
 class CachedSteps(NamedTuple):
-    """Steps on a batch that lies ready."""
+    """Steps on a cached batch."""
 
     step_seconds: float
-    fixed_share: float | None  # of the step, whatever the size of the micro batch; None where that was not tried
+    fixed_share: float | None  # of the step, for any size of the micro batch; None where it was not measured
 
 
 def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
-    """The verdict on a finished training, and the fact ``cached_step_seconds``. Steps with a learning rate of 0, but
-    spoils what the optimizer and the norms have gathered: the last that is done with ``setup``.
+    """The bottleneck of a finished training; also sets the fact ``cached_step_seconds``.
 
-    "" where nothing can be said: several ranks, or a training so short that looking would cost more than a tenth of it
-    and that did not wait for data either.
+    It takes steps with a learning rate of 0, which change the state of optimizer and norms, so that ``setup`` cannot be
+    used afterwards. "" means unknown: several ranks, or a training so short that the measurement would take more than a
+    tenth of its time and that did not wait for data either.
     """
     if setup.step.world.size > 1 or not state.ledger.windows:
         return ""
@@ -52,7 +52,7 @@ def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
     is_long = statistics.median(state.ledger.even_step_seconds()) >= _LONG_SECONDS * len(window.slices)
     try:
         cached = _time_cached_steps(setup, state.ledger, window, is_long=is_long)
-    except Exception as error:  # the training itself is done and must not suffer
+    except Exception as error:  # the training itself is complete
         _log.warning("no steps on a cached batch: %s", error)
         cached = None
     if cached is not None:
@@ -61,8 +61,7 @@ def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
 
 
 def classify_bottleneck(ledger: Ledger, cached: CachedSteps | None, *, is_long: bool = False) -> Bottleneck:
-    """The verdict from what was measured; without ``cached`` only a host that waits for data can be seen. ``is_long``:
-    a micro batch takes so long that launching it is nothing."""
+    """The bottleneck from the measurements; ``is_long``: a micro batch takes so long that launches are negligible."""
     if ledger.seconds["data_wait"] >= _DATA_SHARE * ledger.train_seconds and cached is None:
         return "data_bound"
     if cached is None:
@@ -96,14 +95,14 @@ def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window, *, 
     scale = window.samples / (len(batch[1]) * count)  # the last micro batch of a window may be smaller
     if other is None:
         return CachedSteps(statistics.median(times[0]) * scale, None)
-    # of what others on the machine disturb, the least disturbed compares best
+    # minima, because other processes on the machine can only add time
     share = find_fixed_share(min(times[1]) / min(times[0]), len(other[1]) / len(batch[1]))
     return CachedSteps(statistics.median(times[0]) * scale, share)
 
 
 def _resized(setup: TrainingSetup, batch: Batch) -> Batch | None:
-    # half the micro batch, or twice where a half would be too small for batch statistics; another shape must not make
-    # torch.compile or a graph begin anew
+    # half the micro batch, or twice where a half is too small for batch statistics; None where another shape would
+    # be compiled or captured again
     if setup.step.forward is not setup.step.model or setup.step.graphs:
         return None
     images, labels = batch
@@ -118,11 +117,11 @@ def _time_in_turn(
     """Seconds of a step of ``count`` times each batch, as the mean of each group of steps; ``num_steps`` in all."""
     num_groups = min(_NUM_GROUPS, num_steps)
     seconds: list[list[float]] = [[] for _ in batches]
-    for group in range(-1, num_groups):  # the first is for what a new shape costs once
+    for group in range(-1, num_groups):  # the first one takes the one-time costs of a new shape
         for batch, measured in zip(batches, seconds, strict=True):
-            found = _time_steps(setup, ledger, batch, count, 1 if group < 0 else num_steps // num_groups)
+            seconds_per_step = _time_steps(setup, ledger, batch, count, 1 if group < 0 else num_steps // num_groups)
             if group >= 0:
-                measured.append(found)
+                measured.append(seconds_per_step)
     return seconds
 
 

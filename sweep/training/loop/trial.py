@@ -20,6 +20,7 @@ from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.plugins import load_plugin
+from sweep.training.protocol import MAX_WINDOW_STEPS, WINDOW_SECONDS
 from sweep.training.recipe.schedules import lr_factor
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training
@@ -28,8 +29,6 @@ from sweep.training.steps.trial_state import LossMeter, TrialState
 from sweep.training.supervisor_link import PROGRESS_SECONDS
 from sweep.training.world import SOLO, World
 
-WINDOW_SECONDS = 0.1  # of a timed window, about
-MAX_WINDOW_STEPS = 100
 _NOISE_STEPS = 10  # between two readings of the noise scale, for each of which the host waits for the device
 
 

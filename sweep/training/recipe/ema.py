@@ -12,21 +12,22 @@ class Ema:
     """The exponential moving average of a model, in a model of its own that is never trained.
 
     After update n (from 0): average <- d average + (1 - d) value with d = min(decay, (1 + n) / (10 + n)), so that the
-    start is soon forgotten. Running statistics of batch norm are averaged like weights; counters are copied.
+    initial weights soon have no influence. Running statistics of batch norm are averaged like weights; counters are
+    copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False)
         self.num_updates = 0
         self._decay = decay
-        # load_state_dict writes into the same tensors, so the pairs hold for good
+        # load_state_dict writes into the same tensors, so the pairs remain valid
         self._pairs = list(zip(_tensors(self.model), _tensors(model), strict=True))
         self._averages = [average for average, _ in self._pairs if average.is_floating_point()]
         self._values = [value for _, value in self._pairs if value.is_floating_point()]
 
     @torch.no_grad()
     def update(self) -> None:
-        """Takes the weights of this moment in; to be called once after each optimizer step."""
+        """Includes the present weights; must be called once after each optimizer step."""
         decay = min(self._decay, (1 + self.num_updates) / (10 + self.num_updates))
         self.num_updates += 1
         torch._foreach_lerp_(self._averages, self._values, 1 - decay)
@@ -36,22 +37,22 @@ class Ema:
 
     @torch.no_grad()
     def reset(self) -> None:
-        """As if it were made now."""
+        """Starts again from the present weights."""
         self.num_updates = 0
         for average, value in self._pairs:
             average.copy_(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages and how often they were updated."""
+        """The averages and the number of updates."""
         return {"model": self.model.state_dict(), "num_updates": self.num_updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Continues from them."""
         self.model.load_state_dict(state["model"])
         self.num_updates = state["num_updates"]
 
     def tensors(self) -> list[Tensor]:
-        """What it holds on the device."""
+        """All averages, on the device."""
         return _tensors(self.model)
 
 

@@ -1,4 +1,4 @@
-"""Number formats: what the weights are held in, and what a step computes in."""
+"""Number formats of the weights and of the operations of a step."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,34 +15,22 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @final
-class LossScaler:
+class LossScaler(torch.amp.GradScaler):
     """Loss scaling for fp16 (Micikevicius et al. 2017, arXiv:1710.03740), which counts the steps that it skips.
 
     The count stays on the device, so that no step waits for it.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._scaler = torch.amp.GradScaler(device.type)
+        super().__init__(device.type)
         self._one = torch.ones((), device=device)
         self._skipped = torch.zeros((), dtype=torch.int64, device=device)
 
-    def scale(self, loss: Tensor) -> Tensor:
-        """``loss`` times the scale."""
-        return self._scaler.scale(loss)
-
-    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divides the gradients by the scale, for clipping."""
-        self._scaler.unscale_(optimizer)
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes the step, unless a gradient is no finite number."""
-        self._scaler.step(optimizer)
-
-    def update(self) -> None:
-        """Halves the scale after a skipped step, doubles it after many good ones."""
-        before = self._scaler.scale(self._one)
-        self._scaler.update()
-        self._skipped += self._scaler.scale(self._one) < before
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Halves the scale after a skipped step, doubles it after many successful ones."""
+        before = self.scale(self._one)
+        super().update(new_scale)
+        self._skipped += self.scale(self._one) < before
 
     @property
     def num_skipped(self) -> int:
@@ -51,17 +39,17 @@ class LossScaler:
 
     def state_dict(self) -> dict[str, Any]:
         """The scale, its history and the count."""
-        return {"scaler": self._scaler.state_dict(), "num_skipped": self.num_skipped}
+        return {"scaler": super().state_dict(), "num_skipped": self.num_skipped}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there."""
-        self._scaler.load_state_dict(state["scaler"])
-        self._skipped.fill_(state["num_skipped"])
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues from them."""
+        super().load_state_dict(state_dict["scaler"])
+        self._skipped.fill_(state_dict["num_skipped"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Precision:
-    """How to compute: ``weights`` is the dtype of parameters and inputs, ``autocast`` that of the heavy operations."""
+    """``weights`` is the dtype of parameters and inputs, ``autocast`` that of matrix products and convolutions."""
 
     device_type: str
     weights: torch.dtype
@@ -79,7 +67,7 @@ class Precision:
 
 
 def make_precision(section: PrecisionSection, device: torch.device) -> Precision:
-    """The precision that ``section`` names; sets whether matrix products and convolutions may use TF32.
+    """The precision of ``section``; sets whether matrix products and convolutions may use TF32.
 
     Weights stay in 32 bits for bf16 and fp16 (autocast), fp16 with a loss scaler.
 
@@ -88,23 +76,23 @@ def make_precision(section: PrecisionSection, device: torch.device) -> Precision
     """
     check_precision(section, device.type)
     if device.type == "cuda":
-        # torch allows TF32 in convolutions by default, which would make fp32 a misnomer
+        # torch allows TF32 in convolutions by default, also with fp32
         allowed = "tf32" if section.dtype == "tf32" else "ieee"
         backends: Any = torch.backends  # torch leaves these attributes untyped
         backends.cuda.matmul.fp32_precision = allowed
         backends.cudnn.conv.fp32_precision = allowed
     weights = torch.float64 if section.dtype == "fp64" else torch.float32
     scaler = LossScaler(device) if section.dtype == "fp16" else None
-    return Precision(device.type, weights, _AUTOCAST.get(section.dtype), scaler)
+    return Precision(device_type=device.type, weights=weights, autocast=_AUTOCAST.get(section.dtype), scaler=scaler)
 
 
 def place_model(model: nn.Module, section: PrecisionSection, precision: Precision, device: torch.device) -> nn.Module:
-    """``model`` on the device, in the precision's dtype and memory format, checkpointed where that was asked for."""
+    """``model`` on the device, in the precision's dtype and memory format, with checkpointing if configured."""
     return arrange_model(model.to(device=device, dtype=precision.weights), section)
 
 
 def arrange_model(model: nn.Module, section: PrecisionSection) -> nn.Module:
-    """``model`` in the precision's memory format, checkpointed where that was asked for."""
+    """``model`` in the precision's memory format, with checkpointing if configured."""
     if section.channels_last:
         for parameter in model.parameters():
             if parameter.ndim == 4:

@@ -1,4 +1,4 @@
-"""Finds the micro batch by trying: the largest that fits, for a global batch that stays as it was asked for."""
+"""The automatic micro batch: the largest that fits is found by trying; the global batch does not change."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,17 +15,17 @@ from sweep.training.outcomes import classify_error
 from sweep.training.steps.step import Step
 
 Result = TypeVar("Result")
-_MULTIPLE = 8  # a larger micro batch is a multiple of it: what matrix units like
-_THRASHING_WINDOWS = 2  # timed windows in a row in which the allocator had to try again: it fits, but slowly
+_MULTIPLE = 8  # a larger micro batch is a multiple of it, for tensor cores
+_THRASHING_WINDOWS = 2  # successive timed windows with allocator retries: the micro batch fits, but is slow
 
 
 @final
 class AutoMicro:
     """The size of the micro batch, at most ``most``.
 
-    Halves when one does not fit, or when the allocator keeps trying again; at the end of an epoch goes to the middle
-    of the band between ``batch.memory_low`` and ``batch.memory_high`` where the peak lay outside. A size that did not
-    fit is not tried again. On a CPU nobody counts, so there it only halves.
+    Halved when it does not fit, or when the allocator repeatedly retries. At the end of an epoch it is set to the
+    middle between ``batch.memory_low`` and ``batch.memory_high`` if the peak was outside. A size that did not fit is
+    not tried again. A CPU has no memory counters, so the size is only halved there.
     """
 
     def __init__(
@@ -35,33 +35,33 @@ class AutoMicro:
         self.device = device
         self._band = (section.memory_low, section.memory_high)
         self._read = read or (lambda: read_memory(device))
-        self._largest_known = 0  # that fitted
+        self._largest_known = 0  # that has fitted
         self._too_large = most + 1
         self._peak_bytes = 0  # of this epoch's steps
         self._num_retries = 0
         self._windows_with_retries = 0
 
     def shrink(self, why: str) -> int:
-        """The micro batch after one that did not fit: the largest that did, else half.
+        """Reduces a micro batch that did not fit to the largest that did, or to half; returns it.
 
         Raises:
-            torch.OutOfMemoryError: not even one sample fits; ``why`` is said.
+            torch.OutOfMemoryError: not even one sample fits; the message contains ``why``.
         """
         if self.micro == 1:
             raise torch.OutOfMemoryError(f"not even a micro batch of one sample fits: {why}")
         self._too_large = min(self._too_large, self.micro)
         if self._largest_known >= self.micro:
-            self._largest_known = 0  # it did, when there was more room
+            self._largest_known = 0  # it has fitted when more memory was free
         self.micro = self._largest_known or _rounded(self.micro // 2)
         self._peak_bytes = 0
         return self.micro
 
     def begin(self) -> None:
-        """From here on what is allocated is a training step's."""
+        """Resets the peak at the beginning of a timed window."""
         reset_peak(self.device)
 
     def update(self, *, at_epoch_end: bool) -> bool:
-        """Looks at the memory after some steps; whether another micro batch is wanted from now on."""
+        """Reads the memory counters after a timed window; returns whether the micro batch has changed."""
         self._largest_known = max(self._largest_known, self.micro)
         use = self._read()
         if use is None:
@@ -69,16 +69,16 @@ class AutoMicro:
         self._peak_bytes = max(self._peak_bytes, use.peak_bytes)
         if self._is_thrashing(use) and self.micro > 1:
             self._largest_known = 0
-            self.shrink("the allocator keeps trying again")
+            self.shrink("the allocator repeatedly retries")
             return True
         return at_epoch_end and self._adapt(use)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was found out."""
+        """The sizes found so far."""
         return {"micro": self.micro, "largest_known": self._largest_known, "too_large": self._too_large}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with it."""
+        """Continues with them."""
         self.micro, self._largest_known = state["micro"], state["largest_known"]
         self._too_large = state["too_large"]
 
@@ -98,11 +98,11 @@ class AutoMicro:
             return False
         sample_bytes = max(peak - use.held_bytes, 1) / self.micro
         fitting = int(((low + high) / 2 * use.total_bytes - use.held_bytes) / sample_bytes)
-        wanted = max(1, min(_rounded(fitting), self._most, self._too_large - 1))
-        # with less than the band: grow or stay; with more: shrink or stay
-        if (wanted > self.micro) != (peak / use.total_bytes < low) or wanted == self.micro:
+        micro = max(1, min(_rounded(fitting), self._most, self._too_large - 1))
+        # below the band the size may only grow, above it only shrink
+        if (micro > self.micro) != (peak / use.total_bytes < low) or micro == self.micro:
             return False
-        self.micro = wanted
+        self.micro = micro
         return True
 
 
@@ -117,12 +117,12 @@ def step_within_memory(
     auto_micro: AutoMicro,
     cut_again: Callable[[Window, int], Window],
 ) -> Tensor:
-    """One optimizer step over ``window``, whatever micro batch that takes; returns the mean loss before it.
+    """Takes one optimizer step over ``window`` with a micro batch that fits; returns the mean loss before it, a scalar.
 
-    When memory runs out, everything of the attempt is given back, generators and running statistics are put where they
-    were, and ``cut_again`` hands out the same samples in smaller micro batches.
+    When memory runs out, the memory of the attempt is released, random generators and running statistics are restored,
+    and ``cut_again`` returns the same samples in smaller micro batches.
     """
-    undo = _undo(step.model, auto_micro.device)
+    restore = _snapshot(step.model, auto_micro.device)
     while True:
         step.clear_gradients()
         found = catch_out_of_memory(partial(step.accumulate, batches_of(window), window.samples))
@@ -131,34 +131,35 @@ def step_within_memory(
             return found
         step.clear_gradients()
         release_memory(auto_micro.device)
-        undo()
+        restore()
         window = cut_again(window, auto_micro.shrink(found))
 
 
-def catch_out_of_memory(setup: Callable[[], Result]) -> Result | str:
-    """What ``setup`` returns, or why its memory ran out. Other errors go through.
+def catch_out_of_memory(call: Callable[[], Result]) -> Result | str:
+    """What ``call`` returns, or the message of an out-of-memory error. Other errors are raised.
 
-    A function of its own: with its frame goes the traceback, which holds on to every tensor of the failed attempt.
+    A function of its own, because its frame must end for the traceback, which refers to every tensor of the failed
+    attempt, to be freed.
     """
     try:
-        return setup()
+        return call()
     except Exception as error:
         if classify_error(error) != "out_of_memory":
             raise
         return str(error)
 
 
-def _undo(model: nn.Module, device: torch.device) -> Callable[[], None]:
-    # an attempt draws for dropout, and moves the running statistics of batch norm
-    drawn = torch.get_rng_state()
-    drawn_there = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+def _snapshot(model: nn.Module, device: torch.device) -> Callable[[], None]:
+    # of what a forward pass changes: random generators, and the running statistics of batch norm
+    rng_state = torch.get_rng_state()
+    device_rng_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     buffers = [buffer.clone() for buffer in model.buffers()]
 
-    def undo() -> None:
-        torch.set_rng_state(drawn)
-        if drawn_there is not None:
-            torch.cuda.set_rng_state(drawn_there, device)
+    def restore() -> None:
+        torch.set_rng_state(rng_state)
+        if device_rng_state is not None:
+            torch.cuda.set_rng_state(device_rng_state, device)
         for buffer, before in zip(model.buffers(), buffers, strict=True):
             buffer.copy_(before)
 
-    return undo
+    return restore

@@ -1,8 +1,8 @@
-"""The global batch over the budget: "increase the batch instead of decaying the rate".
+"""The global batch over the budget: "increase the batch instead of decaying the learning rate".
 
 Smith, Kindermans, Ying and Le 2017, "Don't decay the learning rate, increase the batch size" (arXiv:1711.00489): the
-scale of the gradient noise is about lr * N / B, so growing B by a factor cools the training as dividing the rate does,
-in fewer updates.
+scale of the gradient noise is about lr * N / B, so multiplying B has the effect of dividing the rate,
+with fewer updates.
 """
 
 from bisect import bisect_right
@@ -37,11 +37,11 @@ GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
 
 @final
 class BatchSchedule:
-    """The global batch at any share of the budget: ``first`` times the growth, in whole micro batches.
+    """The global batch at any share of the budget: ``first`` times the growth, in multiples of ``quantum``.
 
-    ``quantum`` is what it grows by: the samples of a micro batch on every rank, or 1 where the micro batch may change.
-    ``noise_scale``: twice the batch whenever the gradient noise scale is as large as that or larger; McCandlish et al.
-    2018 (arXiv:1812.06162) find the best trade of time for samples at a batch of about the noise scale.
+    ``quantum`` is the number of samples of a micro batch on all ranks, or 1 where the micro batch may change. The
+    schedule ``noise_scale`` doubles the batch whenever the gradient noise scale is at least as large as the doubled
+    batch: McCandlish et al. 2018 (arXiv:1812.06162) find the best trade-off of time and samples at the noise scale.
     """
 
     def __init__(self, section: BatchSection, first: int, quantum: int) -> None:
@@ -54,12 +54,12 @@ class BatchSchedule:
 
     @property
     def is_growing(self) -> bool:
-        """Not the same global batch from the first step to the last."""
+        """Whether the global batch is not constant."""
         return self._section.schedule != "constant" and self._section.schedule_factor > 1.0
 
     @property
     def largest(self) -> int:
-        """The largest global batch that may come."""
+        """The largest possible global batch."""
         return self._whole(self.first * self._section.schedule_factor) if self.is_growing else self.first
 
     def size(self, share: float) -> int:
@@ -69,23 +69,23 @@ class BatchSchedule:
         return self._whole(self.first * self._growth(self._section, share) * 2**self._doublings)
 
     def average(self) -> float:
-        """The mean global batch over the budget, as far as it is known beforehand."""
+        """The mean global batch over the budget, as far as it is known in advance."""
         return sum(self.size((index + 0.5) / 256) for index in range(256)) / 256
 
     def update_noise_scale(self, noise_scale: float) -> None:
-        """Grows where ``noise_scale`` asks for it and the most is not reached."""
+        """Doubles the batch where ``noise_scale`` is large enough and the limit is not reached."""
         following = self.first * 2 ** (self._doublings + 1)
         if self.follows_noise and noise_scale >= following and following <= self.first * self._section.schedule_factor:
             self._doublings += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """How far it grew with the noise."""
+        """The number of doublings."""
         return {"doublings": self._doublings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Continues from it."""
         self._doublings = state["doublings"]
 
     def _whole(self, size: float) -> int:
-        # the first size stays as it was asked for, with its smaller last micro batch
+        # the first size is the configured one, which need not be a multiple
         return max(self.first, round(size / self._quantum) * self._quantum)

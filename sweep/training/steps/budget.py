@@ -1,4 +1,4 @@
-"""How long to train, how much of that is spent, and when to evaluate."""
+"""How long to train, which share of that is spent, and when to evaluate."""
 
 from bisect import bisect_right
 from math import ceil
@@ -11,24 +11,24 @@ from sweep.training.recipe.schedules import Span
 
 
 class TrainingPoint(NamedTuple):
-    """A place in a training: what it has taken so far."""
+    """A point in a training: what it has taken so far."""
 
     steps: int
     samples: int
     seconds: float  # of training
 
     def ahead(self, steps: int, samples: int) -> "TrainingPoint":
-        """The place so many steps and samples further on, at the same time."""
+        """The point after so many more ``steps`` and ``samples``, at the same time."""
         return TrainingPoint(self.steps + steps, self.samples + samples, self.seconds)
 
 
 @final
 class Budget:
-    """What a training may take.
+    """The length of a training.
 
-    Counted in optimizer steps where their number is known beforehand; a budget of samples or epochs with a growing
-    batch is counted in samples, one of seconds in train seconds. ``num_steps`` is then nominal: the steps of the first
-    global batch's size that it would buy, so that a schedule has its shape over samples, or over time.
+    Counted in optimizer steps where their number is known in advance; a budget of samples or epochs with a growing
+    batch is counted in samples, one of seconds in seconds of training. ``num_steps`` is then nominal: the number of
+    steps with the first global batch, so that a schedule of the learning rate has its shape over samples or time.
     """
 
     def __init__(
@@ -47,42 +47,38 @@ class Budget:
             self._unit, self._total = "samples", float(max(samples, 1))
 
     def expect_step_seconds(self, seconds: float) -> None:
-        """How long a step takes: what a budget of seconds buys."""
+        """Sets the nominal number of steps of a budget of seconds."""
         if self._unit == "seconds":
             self.num_steps = max(1, ceil(self._total / max(seconds, 1e-9)))
 
-    def share(self, mark: TrainingPoint) -> float:
+    def share(self, point: TrainingPoint) -> float:
         """The spent share, from 0 to 1."""
-        return min(self._spent(mark) / self._total, 1.0)
+        return min(self._spent(point) / self._total, 1.0)
 
-    def is_spent(self, mark: TrainingPoint) -> bool:
-        """Nothing is left."""
-        return self._spent(mark) >= self._total
+    def is_spent(self, point: TrainingPoint) -> bool:
+        """Whether the whole budget is spent."""
+        return self._spent(point) >= self._total
 
-    def position(self, mark: TrainingPoint) -> float:
-        """The place in nominal steps, from 0 to below ``num_steps``."""
+    def position(self, point: TrainingPoint) -> float:
+        """The position in nominal steps, at least 0 and less than ``num_steps``."""
         if self._unit == "steps":
-            return mark.steps
-        return min(self.share(mark) * self.num_steps, self.num_steps - 1e-6)
+            return point.steps
+        return min(self.share(point) * self.num_steps, self.num_steps - 1e-6)
 
     @property
     def span(self) -> Span:
-        """The length of the training as a schedule of the learning rate takes it, for :meth:`position`."""
+        """The length of the training in the units of :meth:`position`."""
         return Span(self.num_steps, self._steps_per_epoch, self._num_samples)
 
-    def seconds_left(self, mark: TrainingPoint) -> float:
-        """Of a budget of seconds; infinite for any other."""
-        return self._total - mark.seconds if self._unit == "seconds" else float("inf")
-
-    def expected_steps(self, mark: TrainingPoint) -> int:
-        """How many steps it will have been, as far as is known."""
-        share = self.share(mark)
+    def expected_steps(self, point: TrainingPoint) -> int:
+        """The expected number of steps of the whole training."""
+        share = self.share(point)
         if self._unit == "steps" or share == 0:
             return self.num_steps
-        return max(mark.steps, round(mark.steps / share))
+        return max(point.steps, round(point.steps / share))
 
     def expected_epochs(self, samples_per_step: float | None) -> int:
-        """Passes over the training split, rounded up; ``samples_per_step`` on average where the batch grows."""
+        """Epochs, rounded up; ``samples_per_step`` is the average where the batch grows, else None."""
         if self._unit == "samples":
             return ceil(self._total / self._num_samples)
         if samples_per_step is None:
@@ -90,22 +86,23 @@ class Budget:
         return ceil(self.num_steps * samples_per_step / self._num_samples)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was found out about the step's time."""
+        """The nominal number of steps, which may follow from the measured time of a step."""
         return {"num_steps": self.num_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with the same schedule."""
+        """Continues with that number."""
         self.num_steps = state["num_steps"]
 
-    def _spent(self, mark: TrainingPoint) -> float:
-        return {"steps": mark.steps, "samples": mark.samples, "seconds": mark.seconds}[self._unit]
+    def _spent(self, point: TrainingPoint) -> float:
+        return {"steps": point.steps, "samples": point.samples, "seconds": point.seconds}[self._unit]
 
 
 @final
 class EvaluationSchedule:
-    """The numbers of samples after which to evaluate; the end of the training is one more.
+    """The numbers of samples after which to evaluate, besides the end of the training.
 
-    At the end of each epoch, or of every few where there would be more than 50; more often until a target accuracy.
+    The end of each epoch, or of every few epochs where there would be more than 50; with a target accuracy more often.
+    In samples, so that trainings with different batch sizes are evaluated at the same points.
     """
 
     def __init__(self, num_samples: int, num_epochs: int, *, until_target: bool) -> None:
@@ -113,7 +110,7 @@ class EvaluationSchedule:
         self._points = _target_points(num_samples, num_epochs) if until_target else []
 
     def is_passed(self, before: int, after: int) -> bool:
-        """A point lies after ``before`` samples and not after ``after``."""
+        """Whether an evaluation is due after more than ``before`` and at most ``after`` samples."""
         if self._points:
             return bisect_right(self._points, after) > bisect_right(self._points, before)
         return after // self._every > before // self._every

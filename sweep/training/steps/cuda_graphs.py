@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 _CUDA: Any = torch.cuda  # torch leaves streams untyped
-_WARM_UP_CALLS = 3  # libraries choose their algorithms and workspaces before a capture
+_WARM_UP_CALLS = 3  # in which libraries choose algorithms and allocate workspaces
 MicroStep = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class _Recording(NamedTuple):
+class _Capture(NamedTuple):
     graph: torch.cuda.CUDAGraph
     inputs: tuple[Tensor, Tensor, Tensor]
     loss: Tensor
@@ -19,32 +19,32 @@ class _Recording(NamedTuple):
 
 @final
 class GraphedMicroStep:
-    """``call`` (images, labels, share of the window) -> loss, which adds to the gradients; recorded once per shape.
+    """``call`` (images, labels, share of the window) -> loss, which adds to the gradients; captured once per shape.
 
-    A graph replays with the memory it was recorded with: gradients must be set to zero, never dropped. The returned
-    loss is overwritten by the next call.
+    A graph uses the memory that it was captured with: gradients must be set to zero, never dropped. The returned loss,
+    a scalar, is overwritten by the next call.
     """
 
     def __init__(self, call: MicroStep, model: nn.Module) -> None:
         self._call = call
         self._model = model
-        self._recordings: dict[tuple[object, ...], _Recording] = {}
+        self._captures: dict[tuple[object, ...], _Capture] = {}
 
     def __call__(self, images: Tensor, labels: Tensor, share: Tensor) -> Tensor:
         key = (images.shape, labels.shape, labels.dtype)
-        if key not in self._recordings:
-            self._recordings[key] = self._record((images, labels, share))
-        recording = self._recordings[key]
-        for place, value in zip(recording.inputs, (images, labels, share), strict=True):
-            place.copy_(value, non_blocking=True)
-        recording.graph.replay()
-        return recording.loss
+        if key not in self._captures:
+            self._captures[key] = self._capture((images, labels, share))
+        capture = self._captures[key]
+        for target, value in zip(capture.inputs, (images, labels, share), strict=True):
+            target.copy_(value, non_blocking=True)
+        capture.graph.replay()
+        return capture.loss
 
     def clear(self) -> None:
-        """Drops the recordings and their memory; after this gradients may be dropped too."""
-        self._recordings.clear()
+        """Frees the graphs and their memory; afterwards gradients may be dropped too."""
+        self._captures.clear()
 
-    def _record(self, inputs: tuple[Tensor, Tensor, Tensor]) -> _Recording:
+    def _capture(self, inputs: tuple[Tensor, Tensor, Tensor]) -> _Capture:
         images, labels, share = (tensor.clone() for tensor in inputs)
         restore = self._snapshot()
         side = _CUDA.Stream()
@@ -57,10 +57,10 @@ class GraphedMicroStep:
         with torch.cuda.graph(graph):
             loss = self._call(images, labels, share)
         restore()
-        return _Recording(graph, (images, labels, share), loss)
+        return _Capture(graph, (images, labels, share), loss)
 
     def _snapshot(self) -> Callable[[], None]:
-        # the calls before a recording leave no trace: gradients, running statistics, random numbers
+        # of what the calls before a capture change: gradients, running statistics, random generator
         trained = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         for parameter in trained:
             if parameter.grad is None:

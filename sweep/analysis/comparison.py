@@ -9,7 +9,7 @@ from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, r
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread, t_quantile
 from sweep.analysis.statistics.pareto import Values, hypervolume, non_dominated, reference_point
-from sweep.analysis.statistics.scales import LOG, Scale, scale_of
+from sweep.analysis.statistics.scales import LOG, Scale, difference_unit, scale_of
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys
 from sweep.records.frames.study_frames import Frames
@@ -21,7 +21,7 @@ _NOT_TRAINED = frozenset({"data.root", "seed"})
 _MIN_PAIRS = 3  # fewer say too little of how pairs scatter
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Aligned:
     """One configuration that both studies trained. ``differences`` by metric, with 95 % intervals: B over A for
     seconds, bytes and rates, B - A for accuracies. Several seeds that both have, ``num_paired``, are compared one by
@@ -43,7 +43,7 @@ class Front:
     volume: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """``overall`` by metric: the mean difference over the aligned configurations; ``changed`` facts of the environment
     and the study by name, as (in A, in B)."""
@@ -66,24 +66,24 @@ class _Side:
 
 
 def compare_studies(a: Frames, b: Frames) -> Comparison:
-    """B against A. Configurations are equal when every key is, but for the seed, the data's place, and what one study
-    keeps at one value and the other at another: that is what is compared, and stands in ``changed``."""
+    """B against A. Configurations are equal when every key is, except the seed, the data's path, and keys that have one
+    value throughout one study and another throughout the other: those are what is compared, and are in ``changed``."""
     sides, pairs = _align(a.trials, b.trials)
     names = [name for name in METRIC_NAMES if all(np.isfinite(read_numbers(side.done, name)).any() for side in sides)]
     spreads = {name: _spread(sides, name) for name in names}
     settings = _settings(sides)
-    aligned = tuple(_compare(sides, pair, names, spreads, settings) for pair in pairs)
+    aligned = tuple(_compare(sides, pair, spreads, settings) for pair in pairs)
     front_a, front_b = _fronts(sides)
     return Comparison(
-        _name(a),
-        _name(b),
-        aligned,
-        {name: found for name in names if (found := _overall(aligned, name)).n},
-        {name: "ratio" if scale_of(name).is_ratio else METRICS[name].unit for name in names},
-        front_a,
-        front_b,
-        find_changes(a, b),
-        settings,
+        study_a=_name(a),
+        study_b=_name(b),
+        aligned=aligned,
+        overall={name: found for name in names if (found := _overall(aligned, name)).n},
+        units={name: difference_unit(name) for name in names},
+        front_a=front_a,
+        front_b=front_b,
+        changed=_find_changes(a, b),
+        settings=settings,
     )
 
 
@@ -128,33 +128,24 @@ def _spread(sides: tuple[_Side, _Side], name: str) -> Spread:
 
 
 def _compare(
-    sides: tuple[_Side, _Side],
-    pair: tuple[int, int],
-    names: list[str],
-    spreads: dict[str, Spread],
-    keys: tuple[str, ...],
+    sides: tuple[_Side, _Side], pair: tuple[int, int], spreads: dict[str, Spread], keys: tuple[str, ...]
 ) -> Aligned:
     rows = [np.flatnonzero(side.grouping.members == place) for side, place in zip(sides, pair, strict=True)]
     seeds = [read_numbers(side.done, "seed")[some] for side, some in zip(sides, rows, strict=True)]
     shared = sorted(set(seeds[0].tolist()) & set(seeds[1].tolist()))
-    differences = {name: _difference(sides, rows, seeds, shared, name, spreads[name]) for name in names}
+    differences = {name: _difference(sides, rows, seeds, shared, name, spread) for name, spread in spreads.items()}
     first = sides[0].done.iloc[int(rows[0][0])]
     return Aligned(
-        int(first["number"]),
-        int(sides[1].done["number"].iloc[int(rows[1][0])]),
-        {key: plain_value(first[f"config.{key}"]) for key in keys},
-        len(shared),
-        {name: found for name, found in differences.items() if found.n},
+        number_a=int(first["number"]),
+        number_b=int(sides[1].done["number"].iloc[int(rows[1][0])]),
+        config={key: plain_value(first[f"config.{key}"]) for key in keys},
+        num_paired=len(shared),
+        differences={name: found for name, found in differences.items() if found.n},
     )
 
 
 def _difference(
-    sides: tuple[_Side, _Side],
-    rows: list[Numbers],
-    seeds: list[Values],
-    shared: list[float],
-    name: str,
-    spread: Spread,
+    sides: tuple[_Side, _Side], rows: list[Numbers], seeds: list[Values], shared: list[float], name: str, spread: Spread
 ) -> Interval:
     scale = scale_of(name)
     values = [scale.forward(read_numbers(side.done, name)[some]) for side, some in zip(sides, rows, strict=True)]
@@ -226,30 +217,22 @@ def _settings(sides: tuple[_Side, _Side]) -> tuple[str, ...]:
     return tuple(key for key in keys if any(side.done[f"config.{key}"].nunique(dropna=False) > 1 for side in sides))
 
 
-def find_changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
-    """Facts of the environment, and settings that all trials of a study share, by name, as (in A, in B); those that
-    are equal are left out."""
-    facts = [_facts(frames) for frames in (a, b)]
+def _find_changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
+    # facts that differ, as (in A, in B)
+    facts = [_collect_facts(frames) for frames in (a, b)]
     names = dict.fromkeys((*facts[0], *facts[1]))
-    return {
-        name: (facts[0].get(name, "-"), facts[1].get(name, "-"))
-        for name in names
-        if facts[0].get(name) != facts[1].get(name)
-    }
+    values = {name: (facts[0].get(name, "-"), facts[1].get(name, "-")) for name in names}
+    return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
-def _facts(frames: Frames) -> dict[str, str]:
-    # every fact of the environments and every setting that all trials share, several values joined
-    found: dict[str, str] = {}
-    devices = sorted({str(device) for device in read_text(frames.trials, "device") if device})
-    if devices:
-        found["device"] = ", ".join(devices)
-    table = frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")
-    for name in table.columns:
-        values = sorted({str(value) for value in table[name].dropna()})
-        found[str(name)] = ", ".join(values)
+def _collect_facts(frames: Frames) -> dict[str, str]:
+    # every fact of the environments, several values joined, and every setting that all trials share
+    trials, table = frames.trials, frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")
+    devices = ", ".join(sorted({str(device) for device in read_text(trials, "device") if device}))
+    found = {"device": devices} if devices else {}
+    found |= {str(name): ", ".join(sorted({str(value) for value in table[name].dropna()})) for name in table.columns}
     for key in config_keys():
         name = f"config.{key}"
-        if key not in _NOT_TRAINED and name in frames.trials.columns and frames.trials[name].nunique(dropna=False) == 1:
-            found[key] = str(plain_value(frames.trials[name].iloc[0]))
+        if key not in _NOT_TRAINED and name in trials.columns and trials[name].nunique(dropna=False) == 1:
+            found[key] = str(plain_value(trials[name].iloc[0]))
     return found

@@ -12,6 +12,7 @@ from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
 from sweep.analysis.comparable_trials import ACCURACY, select_comparable
+from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.frame_columns import read_text
 from sweep.config.errors import InputError, unknown_name
 from sweep.records.frames.frames import load_frames
@@ -87,47 +88,10 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
 
 def as_document(answer: Answer) -> dict[str, Any]:
     """The answer as the JSON document of ``sweep recommend --json``; what is not known is null."""
-    return {
-        "study": answer.study,
-        "limits": vars(answer.limits),
-        "uses": {name: _use(item) for name, item in answer.uses.items()},
-        "facts": {
-            name: {key: _number(value) for key, value in vars(fact).items() if key != "name"}
-            for name, fact in answer.facts.items()
-        },
-        "notes": list(answer.notes),
-        "method": answer.method,
-    }
-
-
-def _use(item: Recommendation) -> dict[str, Any]:
-    following = item.next_best
-    return {
-        "number": item.number,
-        "config": item.config,
-        "global_batch_size": item.global_batch_size,
-        **{name: _interval(value) for name, value in item.values.items()},
-        "confirmed": item.is_confirmed,
-        "certainty": item.certainty,
-        "front_probability": item.on_front,
-        "regret": item.regret,
-        "regret_metric": item.regret_metric,
-        "next_best": following
-        and {
-            "number": following.number,
-            "changes": following.changes,
-            "differences": {name: _interval(value) for name, value in following.differences.items()},
-            "units": following.units,
-        },
-        "evidence": list(item.evidence),
-        "missing": item.missing,
-    }
-
-
-def _interval(value: tuple[float, float, float, int]) -> dict[str, float | int | None]:
-    median, low, high, n = value
-    return {"median": _number(median), "low": _number(low), "high": _number(high), "n": n}
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    document: dict[str, Any] = to_document(answer)
+    for fact in document["facts"].values():
+        del fact["name"]
+    for use in document["uses"].values():
+        del use["use"], use["settings"]
+        use.update(use.pop("values"), confirmed=use.pop("is_confirmed"), front_probability=use.pop("on_front"))
+    return document

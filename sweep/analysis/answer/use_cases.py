@@ -1,7 +1,7 @@
-"""What each use makes of the candidates: which may take part, and which of two is the better."""
+"""What each use requires of the candidates: which are eligible, and which of two is the better."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,27 +9,29 @@ from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
+from sweep.analysis.statistics.scales import LOG
 from sweep.config.metrics import METRICS
 
 Score = Callable[[Candidates, Values], Values]
 
 
-class Use(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Use:
     """``score`` of a table of values, shape ``[..., k, m] -> [..., k]``, smaller is better; ``takes_part`` by the
-    settings alone, shape ``[k]``; ``metric`` the one that is made good, None for a compromise; ``is_floored`` where a
-    useful accuracy is asked for; ``negligible`` a difference of scores that is not worth a thought, as a share of the
-    score where ``is_relative``."""
+    settings alone, shape ``[k]``; ``metric`` the one that is optimized, None for a compromise; ``is_floored`` where a
+    useful accuracy is required; ``negligible`` a difference of scores that does not matter, as a share of the score
+    where ``is_relative``."""
 
     score: Score
     takes_part: Callable[[Candidates], Mask]
     metric: str | None
     is_floored: bool
     negligible: float
-    is_relative: bool = False
+    is_relative: bool
 
     def is_close(self, candidates: Candidates, score: Values, best: int) -> Mask:
-        """Whose score is negligibly worse than that of ``best``; shape ``[k]``. Of accuracies, which are what a use is
-        for, within a standard error of the difference too."""
+        """Whose ``score`` is negligibly worse than that of ``best``; both of shape ``[k]``. Of accuracies, which are
+        what a use is for, within a standard error of the difference too."""
         close = np.asarray(score - score[best] <= self.negligible * (score[best] if self.is_relative else 1.0))
         if self.metric != ACCURACY:
             return close
@@ -38,16 +40,37 @@ class Use(NamedTuple):
         return np.asarray(close & (np.abs(centers - centers[best]) <= np.hypot(errors, errors[best])))
 
 
-def _score_of(name: str) -> Score:
-    return lambda candidates, table: METRICS[name].sign * candidates.values(name, table)
+def score_candidates(candidates: Candidates, use: Use, table: Values) -> Values:
+    """The use's scores when ``table`` (shape ``[..., k, m]``) is true, infinite for those that may not win; shape
+    ``[..., k]``."""
+    score, part = use.score(candidates, table), use.takes_part(candidates)
+    inside = _are_useful(candidates, table, part) if use.is_floored else candidates.within_limits(table) & part
+    return np.where(inside & np.isfinite(score), score, np.inf)
+
+
+def _are_useful(candidates: Candidates, table: Values, part: Mask) -> Mask:
+    # within the limits, and accurate enough compared with the best of those that are, among ``part``
+    accuracies, inside = candidates.values(ACCURACY, table), candidates.within_limits(table) & part
+    return np.asarray(inside & (accuracies >= candidates.least_useful(np.where(inside, accuracies, -np.inf))))
+
+
+def _optimize(name: str, takes_part: Callable[[Candidates], Mask]) -> Use:
+    is_cost = name != ACCURACY
+    return Use(
+        score=lambda candidates, table: METRICS[name].sign * candidates.values(name, table),
+        takes_part=takes_part,
+        metric=name,
+        is_floored=is_cost,
+        negligible=0.05 if is_cost else 0.005,
+        is_relative=is_cost,
+    )
 
 
 def _compromise(candidates: Candidates, table: Values) -> Values:
-    """Distance to the ideal point, each metric over its range on the useful front; time and memory by their
-    logarithm."""
+    # distance to the ideal point, each metric over its range on the useful front; time and memory by their logarithm
     names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names]
-    front = find_useful(candidates, candidates.estimates, _everyone(candidates))
     costs = _costs(candidates, candidates.estimates, names)
+    front = _are_useful(candidates, candidates.estimates, _everyone(candidates))
     front &= non_dominated(np.where(front[:, None], costs, np.nan))
     if not front.any():
         return np.full(table.shape[:-1], np.nan)
@@ -57,18 +80,8 @@ def _compromise(candidates: Candidates, table: Values) -> Values:
 
 
 def _costs(candidates: Candidates, table: Values, names: list[str]) -> Values:
-    columns = []
-    for name in names:
-        values = candidates.values(name, table)
-        columns.append(-values if name == ACCURACY else np.log(np.where(values > 0, values, np.nan)))
-    return np.stack(columns, axis=-1)
-
-
-def find_useful(candidates: Candidates, table: Values, part: Mask) -> Mask:
-    """Within the limits, and accurate enough beside the best of those that are, among ``part`` (shape ``[k]``); shape
-    ``[..., k]``."""
-    accuracies, inside = candidates.values(ACCURACY, table), candidates.within_limits(table) & part
-    return np.asarray(inside & (accuracies >= candidates.least_useful(np.where(inside, accuracies, -np.inf))))
+    values = {name: candidates.values(name, table) for name in names}
+    return np.stack([-each if name == ACCURACY else LOG.forward(each) for name, each in values.items()], axis=-1)
 
 
 def _everyone(candidates: Candidates) -> Mask:
@@ -76,35 +89,22 @@ def _everyone(candidates: Candidates) -> Mask:
 
 
 def _from_weights(candidates: Candidates) -> Mask:
-    return np.asarray(
-        read_text(candidates.records.frame, "config.model.weights")[candidates.rows] != "", dtype=np.bool_
-    )
+    weights = read_text(candidates.records.frame, "config.model.weights")
+    return np.asarray(weights[candidates.rows] != "", dtype=np.bool_)
 
 
 def _on_ranks(candidates: Candidates) -> Mask:
-    return np.asarray(
-        read_numbers(candidates.records.frame, "config.distributed.world_size")[candidates.rows] > 1, dtype=np.bool_
-    )
+    return read_numbers(candidates.records.frame, "config.distributed.world_size")[candidates.rows] > 1
 
 
 USE_TABLE = {
-    "accuracy": Use(_score_of(ACCURACY), _everyone, ACCURACY, False, 0.005),
-    "speed": Use(_score_of(SECONDS), _everyone, SECONDS, True, 0.05, True),
-    "memory": Use(_score_of(MEMORY), _everyone, MEMORY, True, 0.05, True),
-    # which compromise is the best is a matter of taste, so that one surely on the front may be a little further out
-    "balanced": Use(_compromise, _everyone, None, True, 0.2),
-    "fine_tune": Use(_score_of(ACCURACY), _from_weights, ACCURACY, False, 0.005),
-    "distributed": Use(_score_of(SECONDS), _on_ranks, SECONDS, True, 0.05, True),
+    "accuracy": _optimize(ACCURACY, _everyone),
+    "speed": _optimize(SECONDS, _everyone),
+    "memory": _optimize(MEMORY, _everyone),
+    # which compromise is the best is a matter of taste, so one surely on the front may be a little farther out
+    "balanced": Use(
+        score=_compromise, takes_part=_everyone, metric=None, is_floored=True, negligible=0.2, is_relative=False
+    ),
+    "fine_tune": _optimize(ACCURACY, _from_weights),
+    "distributed": _optimize(SECONDS, _on_ranks),
 }
-
-
-def find_eligible(candidates: Candidates, use: Use, table: Values) -> Mask:
-    """Which candidates may win the use when ``table`` is true; shape ``[..., k]``."""
-    part = use.takes_part(candidates)
-    inside = find_useful(candidates, table, part) if use.is_floored else candidates.within_limits(table) & part
-    return np.asarray(inside & np.isfinite(use.score(candidates, table)))
-
-
-def score_candidates(candidates: Candidates, use: Use, table: Values) -> Values:
-    """The use's scores when ``table`` is true, infinite for those that may not win; shape ``[..., k]``."""
-    return np.where(find_eligible(candidates, use, table), use.score(candidates, table), np.inf)

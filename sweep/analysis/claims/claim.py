@@ -23,9 +23,9 @@ class Claim:
     to run where the records leave the claim undecided."""
 
     name: str
-    statement: str
-    region: Region
     unit: str
+    region: Region
+    statement: str
     published: str
     measure: Callable[[ComparableTrials], Measurement]
     settle: Callable[[ComparableTrials], str]

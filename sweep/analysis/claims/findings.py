@@ -8,6 +8,7 @@ import numpy as np
 from sweep.analysis.claims import accumulation, accuracy, learning, learning_rates, step_costs
 from sweep.analysis.claims.claim import Claim, Measurement
 from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
+from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.estimates import (
     SIGNIFICANT,
     Verdict,
@@ -83,10 +84,4 @@ def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, 
 
 def findings_document(found: list[Finding]) -> list[dict[str, Any]]:
     """The findings for a JSON document; what is not known is null."""
-    return [
-        {
-            key: None if isinstance(value, float) and not np.isfinite(value) else value
-            for key, value in vars(item).items()
-        }
-        for item in found
-    ]
+    return [to_document(item) for item in found]

@@ -52,33 +52,25 @@ def _read_medians(records: ComparableTrials, name: str) -> Values:
 
 CLAIMS = (
     Claim(
-        name="three_regimes",
+        name="three_regimes", unit="samples", region=Region(1.0, 2.0),
         statement="Steps to a target fall in proportion to the batch, then less, then no more: the critical batch "
         "between the regimes is among those that were tried.",
-        region=Region(1.0, 2.0),
-        unit="samples",
         published="McCandlish et al. 2018, critical batch: MNIST 200, SVHN 500, CIFAR-10 900, ImageNet 15,000 "
         "(averages over a run). Shallue et al. 2018 see the three regimes in every workload.",
         measure=_measure_critical_batch,
         settle=run_variant("to_target", {"budget.target_accuracy": 0.9}, ", with a target that every batch can reach"),
     ),
     Claim(
-        name="noise_scale_temperature",
+        name="noise_scale_temperature", unit="exponent", region=Region(0.5, 1.5),
         statement="The gradient noise scale grows with batch / learning rate: by its power 0.5 to 1.5.",
-        region=Region(0.5, 1.5),
-        unit="exponent",
         published="McCandlish et al. 2018: inversely proportional to the temperature, learning rate / batch; ten times "
         "and more over one run.",
-        measure=_measure_noise_power,
-        settle=run_variant("noise", {"diagnostics.noise_scale": True}),
+        measure=_measure_noise_power, settle=run_variant("noise", {"diagnostics.noise_scale": True}),
     ),
     Claim(
-        name="large_batches_sharp",
+        name="large_batches_sharp", unit="exponent", region=Region(0.0, np.inf),
         statement="Large batches end in sharper minima: sharpness grows with the effective batch size.",
-        region=Region(0.0, np.inf),
-        unit="exponent",
         published="Keskar et al. 2016, CIFAR-10: 28.6 +- 3.1 at 256 against 707 +- 43 at a tenth of the data.",
-        measure=_measure_sharpness_power,
-        settle=run_variant("sharpness", {"diagnostics.sharpness": True}),
+        measure=_measure_sharpness_power, settle=run_variant("sharpness", {"diagnostics.sharpness": True}),
     ),
-)
+)  # fmt: skip

@@ -1,7 +1,6 @@
 """Pairs of trials that differ in the settings under test and in nothing else, and the differences between them."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,12 +17,7 @@ from sweep.analysis.statistics.posterior import equal_cost_groups
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Rows of the trials, both of shape ``[pairs]``: ``first[i]`` and ``second[i]`` differ in the tested settings."""
-
-    first: Numbers
-    second: Numbers
+Pairs = tuple[Numbers, Numbers]  # rows of the trials, each of shape [pairs]
 
 
 def pair_by_cost(trials: pd.DataFrame, tested: Collection[str], side: Mask, within: Values | None = None) -> Pairs:
@@ -38,8 +32,8 @@ def pair_by_cost(trials: pd.DataFrame, tested: Collection[str], side: Mask, with
 def compare_costs(trials: pd.DataFrame, tested: str, side: Mask, metric: str) -> Measurement:
     """The ratio of ``metric`` between the trials of ``side`` (shape ``[trials]``) and others of equal cost but for the
     key ``tested``."""
-    pairs, values = pair_by_cost(trials, (tested,), side), read_numbers(trials, metric)
-    estimate = mean_estimate(log_ratio(values[pairs.first], values[pairs.second]), is_ratio=True)
+    (first, second), values = pair_by_cost(trials, (tested,), side), read_numbers(trials, metric)
+    estimate = mean_estimate(log_ratio(values[first], values[second]), is_ratio=True)
     return Measurement(estimate, count_pairs(estimate.n, f"of equal cost but for {tested}"))
 
 
@@ -49,8 +43,9 @@ def compare_accuracies(
     """The accuracy of the trials of ``side`` (shape ``[trials]``) less that of others of equal settings and seed,
     apart from the ``tested`` keys."""
     groups = _join(configuration_groups(trials, tested).astype(np.float64), read_numbers(trials, "seed"))
-    pairs, accuracies = _pair(groups, side, within, read_numbers(trials, "number")), read_numbers(trials, ACCURACY)
-    estimate = mean_estimate(accuracies[pairs.first] - accuracies[pairs.second])
+    first, second = _pair(groups, side, within, read_numbers(trials, "number"))
+    accuracies = read_numbers(trials, ACCURACY)
+    estimate = mean_estimate(accuracies[first] - accuracies[second])
     return Measurement(estimate, count_pairs(estimate.n, "of equal settings and seed"))
 
 
@@ -61,21 +56,17 @@ def count_pairs(n: int, kind: str) -> str:
 
 def _pair(groups: Numbers, side: Mask, within: Values | None, order: Values) -> Pairs:
     cells = groups if within is None else _join(groups.astype(np.float64), within)
-    firsts, seconds = _medians(cells, side, order), _medians(cells, ~side, order)
-    shared = [cell for cell in firsts if cell in seconds]
-    return Pairs(
-        np.array([firsts[cell] for cell in shared], dtype=np.int64),
-        np.array([seconds[cell] for cell in shared], dtype=np.int64),
-    )
+    firsts, seconds = (_middle_rows(cells, chosen & np.isfinite(order), order) for chosen in (side, ~side))
+    shared = firsts.index.intersection(seconds.index, sort=False)
+    return np.asarray(firsts[shared], dtype=np.int64), np.asarray(seconds[shared], dtype=np.int64)
 
 
-def _medians(cells: Numbers, chosen: Mask, order: Values) -> dict[int, int]:
-    # the row in the middle of each cell's chosen rows
-    rows = np.flatnonzero(chosen & np.isfinite(order))
+def _middle_rows(cells: Numbers, chosen: Mask, order: Values) -> "pd.Series[int]":
+    # by cell the row in the middle of its chosen rows
+    rows = np.flatnonzero(chosen)
     rows = rows[np.lexsort((order[rows], cells[rows]))]
     names, starts, counts = np.unique(cells[rows], return_index=True, return_counts=True)
-    middle = rows[starts + (counts - 1) // 2]
-    return dict(zip(names.tolist(), middle.tolist(), strict=True))
+    return pd.Series(rows[starts + (counts - 1) // 2], index=names, dtype=np.int64)
 
 
 def _join(first: Values, second: Values) -> Numbers:

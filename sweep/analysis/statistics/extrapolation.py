@@ -44,28 +44,21 @@ class CurveFamily:
     def best_end(self, share: float, cost: float) -> float:
         """The smallest end that is plausible for a curve with ``cost`` at ``share``; -inf where too little is known.
 
-        It is the better of two, less a margin for noise: ``cost`` less the most that any of the nearest curves still
-        gained, and the best end of a curve that was no better at this share.
+        It is the better of two, less a margin for noise: ``cost`` less the largest gain that any of the nearest curves
+        still made, and the best end of a curve that was no better at this share.
         """
-        at = self._at(share)
-        known = np.isfinite(at)
-        if known.sum() < NUM_NEAREST:
+        known = self._known_at(share)
+        if known is None:
             return -np.inf
-        at, ends = at[known], self._costs[known, -1]
-        nearest = np.argsort(np.abs(at - cost), kind="stable")[:NUM_NEAREST]
-        by_gain = cost - np.max(at[nearest] - ends[nearest])
+        at, ends = known
         from_behind = np.min(ends[at >= cost], initial=np.inf)
+        by_gain = cost - np.max(_nearest_gains(at, ends, cost))
         return float(min(by_gain, from_behind, cost) - MARGIN * np.sqrt(2.0) * self.noise())
 
     def likely_end(self, share: float, cost: float) -> float:
         """The median end of a curve with ``cost`` at ``share``; ``cost`` itself where too little is known."""
-        at = self._at(share)
-        known = np.isfinite(at)
-        if known.sum() < NUM_NEAREST:
-            return cost
-        at, ends = at[known], self._costs[known, -1]
-        nearest = np.argsort(np.abs(at - cost), kind="stable")[:NUM_NEAREST]
-        return float(cost - np.median(at[nearest] - ends[nearest]))
+        known = self._known_at(share)
+        return cost if known is None else float(cost - np.median(_nearest_gains(*known, cost)))
 
     def noise(self) -> float:
         """Standard deviation of an end between seeds, as far as single curves show it: what they waver by towards
@@ -80,11 +73,19 @@ class CurveFamily:
         middle = float(np.clip(np.median(np.abs(ends)), 0.0, 1.0))
         return float(np.sqrt(middle * (1.0 - middle) * np.diff(ends).min()))
 
-    def _at(self, share: float) -> Values:
+    def _known_at(self, share: float) -> tuple[Values, Values] | None:
+        # costs at the share and at the end of the curves that reach back to it; None where these are too few
         place = min(max(share, 0.0), 1.0) * (_GRID - 1)
         low = int(place)
         high = min(low + 1, _GRID - 1)
-        return np.asarray(self._costs[:, low] + (place - low) * (self._costs[:, high] - self._costs[:, low]))
+        at = self._costs[:, low] + (place - low) * (self._costs[:, high] - self._costs[:, low])
+        known = np.isfinite(at)
+        return (at[known], self._costs[known, -1]) if known.sum() >= NUM_NEAREST else None
+
+
+def _nearest_gains(at: Values, ends: Values, cost: float) -> Values:
+    nearest = np.argsort(np.abs(at - cost), kind="stable")[:NUM_NEAREST]
+    return np.asarray(at[nearest] - ends[nearest])
 
 
 def _wiggle(shares: Values, costs: Values) -> float:

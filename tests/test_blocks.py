@@ -109,6 +109,26 @@ def test_stochastic_depth_wants_residual_blocks() -> None:
         add_stochastic_depth(nn.Sequential(nn.Linear(2, 2)), 0.1, "mine")
 
 
+class CustomBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = nn.Linear(3, 3, dtype=torch.float64)
+        self.branch_ends = [self.branch]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + torch.as_tensor(self.branch(inputs))
+
+
+def test_a_custom_model_lists_its_blocks_and_the_ends_of_their_branches() -> None:
+    network = nn.Sequential(CustomBlock(), CustomBlock())
+    network.blocks = nn.ModuleList(network)
+    add_stochastic_depth(network, 0.999, "mine")
+    batch = torch.randn(64, 3, dtype=torch.float64)
+    skipped = (network[1].train()(batch) == batch).all(1)
+    assert skipped.sum() > 48
+    assert not (network[1].eval()(batch) == batch).all(1).any()
+
+
 @pytest.mark.parametrize(
     ("name", "norm", "dropout"), [("resnet8", "batch", 0.0), ("resnet8", "ghost", 0.3), ("vit_micro", "batch", 0.3)]
 )

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from sweep.config.errors import InputError
-from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.data_checks import check_data, data_digest
 from sweep.training.data.digits import digits
@@ -169,6 +169,13 @@ def test_digests_tell_sets_and_sizes_apart() -> None:
     settings = [config(name="digits"), config(name="digits", subset=9), config(name="cifar10"), config(name="mnist")]
     assert len({data_digest(each) for each in settings}) == 4
     assert data_digest(config(name="digits")) == data_digest(config(name="digits", augment="flip"))
+
+
+def test_data_without_a_digest_may_have_changed_and_is_never_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits))
+    assert data_digest(config(name="mine")) != data_digest(config(name="mine"))
+    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits, digest=lambda _section: "v1"))
+    assert data_digest(config(name="mine")) == data_digest(config(name="mine"))
 
 
 @pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.published])

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.tables.datasets import ImageShape
-from sweep.config.tables.models import MODELS
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
 from sweep.training.data.feeders import Batch
@@ -214,7 +214,7 @@ def test_outcomes_by_type_first_and_text_second(error: Exception, outcome: str) 
 
 PLUGIN = """
 import torch
-from sweep.config.tables.models import MODELS
+from sweep.config.tables.models import MODELS, ModelEntry
 
 class Greedy(torch.nn.Linear):
     def forward(self, images):
@@ -227,7 +227,7 @@ def build(section, shape):
         raise KeyError("a mistake of mine")
     return torch.nn.Sequential(torch.nn.Flatten(), Greedy(shape.channels * shape.side ** 2, shape.num_classes))
 
-MODELS["greedy"] = build
+MODELS["greedy"] = ModelEntry(build=build)
 """
 
 
@@ -251,6 +251,12 @@ def test_plugin_model_is_known_and_its_failures_are_outcomes(plugin: str) -> Non
     assert broken.outcome == "crashed"
     assert "a mistake of mine" in broken.error
     assert "my_models.py" in broken.error
+
+
+def test_a_plugin_may_assign_the_function_alone(plugin: str) -> None:
+    Path(plugin).write_text(PLUGIN.replace("ModelEntry(build=build)", "build"))
+    load_plugin(plugin)
+    assert isinstance(MODELS["greedy"], ModelEntry)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.intervals import (
     Spread,
     median_errors,
@@ -13,6 +15,7 @@ from sweep.analysis.statistics.intervals import (
     seed_interval,
 )
 from sweep.analysis.statistics.pareto import front_probabilities
+from sweep.analysis.statistics.posterior import equal_cost_groups
 
 
 def test_one_value_has_no_interval():
@@ -68,3 +71,19 @@ def test_shares_of_the_front():
     draws = np.array([[[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]])
     assert front_probabilities(draws, [1, 1]).tolist() == [1.0, 0.5, 0.0]
     assert front_probabilities(draws, [-1, -1]).tolist() == [0.0, 0.0, 1.0]
+
+
+def test_trials_cost_the_same_where_a_switch_is_on_in_all_of_them_or_in_none():
+    trials = pd.DataFrame(
+        {
+            "config.optimizer.momentum": [0.0, 0.9, 0.95, 0.9],
+            "config.regularization.grad_clip": [np.nan, 1.0, 2.0, np.nan],
+            "config.diagnostics.noise_scale": [False, False, False, False],
+            "config.optimizer.lr": [0.1, 0.2, 0.3, 0.4],
+            "config.data.root": ["here", "here", "there", "here"],
+            "config.batch.micro": [32, 32, 32, 32],
+        }
+    )
+    assert equal_cost_groups(trials).tolist() == [0, 1, 1, 2]
+    assert equal_cost_groups(trials, ["optimizer.momentum"]).tolist() == [0, 1, 1, 0]
+    assert configuration_groups(trials).tolist() == [0, 1, 2, 3]

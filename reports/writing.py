@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reports.figure import FORMATS, Figure, Format
 from reports.print.painter import Painter
-from sweep.config.errors import InputError, shown, unknown_name
+from sweep.config.errors import InputError, describe_unknown, hide_credentials
 
 if TYPE_CHECKING:
     from sweep.records.frames.study_frames import FrameSet
@@ -34,7 +34,9 @@ def write_report(
         frames = load_frames(path, study=study, evaluations=True)
         names = frames.studies["study"].tolist()
         if len(names) > 1:
-            raise InputError(f"{shown(path)}: a report is about one study; name one of {', '.join(sorted(names))}.")
+            raise InputError(
+                f"{hide_credentials(path)}: a report is about one study; name one of {', '.join(sorted(names))}."
+            )
         return _write_all(frames, _page_path(path, out), forms, painter)
 
 
@@ -94,15 +96,15 @@ def _write_all(frames: "FrameSet", page_path: Path, forms: Sequence[Format], pai
 
 
 def _drawn_here(task: tuple[Figure, Format]) -> bytes:
-    from reports.print.pictures import picture
+    from reports.print.pictures import draw_picture
 
-    return picture(*task)
+    return draw_picture(*task)
 
 
 def _check(formats: Sequence[str]) -> list[Format]:
     for name in formats:
         if name not in FORMATS:
-            raise InputError(unknown_name("format of a picture", name, FORMATS))
+            raise InputError(describe_unknown("format of a picture", name, FORMATS))
     return [form for form in FORMATS if form in formats]
 
 
@@ -112,7 +114,7 @@ def _page_path(path: str | Path, out: str | Path | None) -> Path:
         return given if given.suffix == ".html" else given / "report.html"
     if "://" in str(path):
         raise InputError(
-            f"{shown(path)}: records in a database have no folder; say where the report goes with --out DIR."
+            f"{hide_credentials(path)}: records in a database have no folder; say where the report goes with --out DIR."
         )
     place = Path(path)
     return (place if place.is_dir() else place.parent) / "report.html"

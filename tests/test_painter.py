@@ -3,13 +3,12 @@
 import os
 
 import psutil
-import pytest
 from frames_factory import make_frames
 
 from reports.evidence import gather
 from reports.figures.all_figures import all_figures
 from reports.print.painter import MAX_PROCESSES, Painter, dumps, loads
-from reports.print.pictures import picture
+from reports.print.pictures import draw_picture
 from reports.writing import write_frames_report
 
 
@@ -23,7 +22,7 @@ def test_it_draws_what_would_be_drawn_here():
     with Painter() as painter:
         for figure in figures:
             painter.send((figure, "png"))
-        assert painter.pictures() == [picture(figure) for figure in figures]
+        assert painter.pictures() == [draw_picture(figure) for figure in figures]
 
 
 def test_pictures_are_drawn_here_where_the_process_ends(tmp_path, monkeypatch):
@@ -41,27 +40,28 @@ def test_a_painter_that_is_not_used_leaves_nothing_behind():
     assert process.returncode is not None
 
 
-def test_a_painter_that_is_killed_takes_its_copies_along():
+def test_a_painter_that_is_killed_takes_its_workers_along():
     with Painter() as painter:
-        copies = _copies_of(painter)
-    _, alive = psutil.wait_procs(copies, timeout=30)
-    assert copies
+        workers = _workers_of(painter)
+        painter._process.kill()
+        assert painter.pictures() is None
+        _, alive = psutil.wait_procs(workers, timeout=30)
+    assert workers
     assert not alive
 
 
-@pytest.mark.parametrize("killed", [1, MAX_PROCESSES])
-def test_copies_that_are_killed_spoil_no_picture(killed):
+def test_a_worker_that_is_killed_spoils_no_picture():
     with Painter() as painter:
-        for copy in _copies_of(painter)[:killed]:
-            copy.kill()
+        _workers_of(painter)[0].kill()
         for figure in all_figures(gather(make_frames(3))):
             painter.send((figure, "png"))
         assert painter.pictures() is None
 
 
-def _copies_of(painter: Painter) -> list[psutil.Process]:
+def _workers_of(painter: Painter) -> list[psutil.Process]:
+    painter.send((all_figures(gather(make_frames(3)))[0], "png"))
     found: list[psutil.Process] = []
-    while len(found) < min(MAX_PROCESSES, len(os.sched_getaffinity(0))):  # it divides itself once it has matplotlib
+    while len(found) < min(MAX_PROCESSES, len(os.sched_getaffinity(0))):  # they are forked at the first task
         assert painter._process.poll() is None
         found = psutil.Process(painter._process.pid).children()
     return found

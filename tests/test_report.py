@@ -33,14 +33,14 @@ from reports.page.answer_texts import answers
 from reports.page.html import page
 from reports.page.reading_checks import warnings
 from reports.page.report_texts import basis, front_table, reuse
-from reports.print.pictures import picture
+from reports.print.pictures import draw_picture
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.claims.findings import evaluate_claims
 from sweep.cli.arguments import parse_sets
 from sweep.config.command_lines import train_command
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config, flatten
+from sweep.config.trial_config import build_config, flatten_config
 
 SHADE = "all search trials, darker is more"
 
@@ -69,7 +69,7 @@ def test_equal_records_give_equal_bytes():
     assert page_of(first) == page_of(second)
     figure, again = (all_figures(gather(frames))[0] for frames in (first, second))
     for form in ("png", "svg", "pdf"):
-        assert picture(figure, form) == picture(again, form)
+        assert draw_picture(figure, form) == draw_picture(again, form)
 
 
 @pytest.mark.parametrize("num_search", [0, 1, 8])
@@ -99,7 +99,7 @@ def test_a_card_for_each_use_that_the_records_answer():
     assert ("Training time", format_value("seconds", seconds.median)) in [(v.label, v.text) for v in card.values]
     assert f"{chosen.certainty:.0%} sure" in card.sure
     assert dict(card.settings)["Global batch"] == str(chosen.global_batch_size)
-    config = flatten(build_config(parse_sets(shlex.split(card.command)[3::2]), "test"))
+    config = flatten_config(build_config(parse_sets(shlex.split(card.command)[3::2]), "test"))
     assert {key: config[key] for key in chosen.settings} == {key: chosen.config[key] for key in chosen.settings}
     assert "3 configurations of the front trained again with 3 fresh seeds" in basis(evidence)
 
@@ -139,7 +139,7 @@ def test_the_command_rebuilds_the_configuration():
     for row in table.rows:
         words = shlex.split(row.command)
         assert words[:2] == ["sweep", "train"]
-        config = flatten(build_config(parse_sets(words[3::2]), "test"))
+        config = flatten_config(build_config(parse_sets(words[3::2]), "test"))
         numbers = evidence.configurations.set_index("number").loc[int(row.cells[0].text), "numbers"]
         recorded = trials.loc[numbers[0]]
         for key, value in config.items():
@@ -150,17 +150,17 @@ def test_the_command_rebuilds_the_configuration():
 @pytest.mark.parametrize("text", [*HOSTILE, "true", "12", "1e3", " padded ", 'say "hi"', "it's", "[1]", "a\\b", ""])
 def test_command_survives_any_text(text):
     text = text.replace("\x00", "")  # no argument can hold it
-    settings = flatten(build_config({"data.name": "imagefolder"}, "test")) | {"data.root": text, "data.subset": 5}
+    settings = flatten_config(build_config({"data.name": "imagefolder"}, "test")) | {"data.root": text, "data.subset": 5}
     words = shlex.split(train_command(settings, 3))
     assert parse_sets(words[3::2]) == {"data.name": "imagefolder", "data.root": text, "data.subset": 5, "seed": 3}
 
 
 def test_command_names_only_what_differs():
-    assert train_command(flatten(build_config({}, "test")), 0) == "sweep train --set seed=0"
+    assert train_command(flatten_config(build_config({}, "test")), 0) == "sweep train --set seed=0"
     changed = build_config(
         {"batch.global": 96, "budget.steps": 7, "optimizer.lr": 0.05, "precision.compile": True}, "t"
     )
-    assert train_command(flatten(changed), 1) == (
+    assert train_command(flatten_config(changed), 1) == (
         "sweep train --set batch.global=96 --set optimizer.lr=0.05 --set budget.steps=7 "
         "--set precision.compile=true --set seed=1"
     )

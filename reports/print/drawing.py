@@ -2,29 +2,35 @@
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis as Line
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
 from reports.page.plot_layout import axis_ticks, axis_title, depths, extents, shown_units
 from reports.palette import HEAT_COLOURS, Look, look
-from reports.print.font import printable
-from reports.print.ticks import clear_ticks, draw_ticks, usual_ticks
 from sweep.config.units import DisplayUnit
 
 MAX_TICK = 32  # characters of a tick's text
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
+def printable(text: str) -> str:
+    """``text`` in one line, with a mark in place of what cannot be drawn."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text.replace("\n", " "))
+
+
 def draw_panel(area: Axes, panel: Panel) -> None:
     """Draws ``panel`` into ``area``, which has three axes where the panel has."""
-    area.set_title(printable(panel.title), fontsize=9, color="#5b6675", loc="left")
+    area.set_title(printable(panel.title))
     if panel.z is not None:
         _space(area, panel, panel.z)
         return
@@ -34,25 +40,25 @@ def draw_panel(area: Axes, panel: Panel) -> None:
     for layer in panel.layers:
         _layer(area, layer, x_shown, y_shown)
     area.set(xscale=panel.x.scale, yscale=panel.y.scale)
-    clear_ticks(area)
     area.autoscale_view()
+    if any(isinstance(layer, Heat) for layer in panel.layers):
+        area.grid(visible=False)
+    for line, axis, unit, values in zip(
+        (area.xaxis, area.yaxis), (panel.x, panel.y), (x_shown, y_shown), extents(panel), strict=True
+    ):
+        _draw_axis(line, axis, unit, values)
 
 
-def draw_axes(area: Axes, panel: Panel, has_y_texts: bool = True) -> None:
-    """Draws the axes of ``panel`` where its layers have set their limits; without ``has_y_texts`` the panel beside it
-    says what the y axis is."""
-    if panel.z is not None:
-        return
-    has_grid = not any(isinstance(layer, Heat) for layer in panel.layers)
-    shown, values = shown_units(panel), extents(panel)
-    for which, axis, unit, known in zip("xy", (panel.x, panel.y), shown, values, strict=True):
-        ticks = [(at, _short(text)) for at, text in axis_ticks(axis, unit, known)]
-        if not ticks:
-            low, high = area.get_xlim() if which == "x" else area.get_ylim()
-            is_whole = not axis.unit and all(map(float.is_integer, map(float, known)))
-            ticks = usual_ticks(low, high, 5 if which == "x" else 6, is_whole)
-        label = printable(axis_title(axis, unit)) if which == "x" or has_y_texts else None
-        draw_ticks(area, which, ticks, label, has_grid)
+def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float]) -> None:
+    line.set_label_text(printable(axis_title(axis, unit)))
+    low, high = sorted(line.get_view_interval())
+    ticks = [(at, _short(text)) for at, text in axis_ticks(axis, unit, values) if low <= at <= high]
+    if ticks:
+        line.set_ticks([at for at, _ in ticks], [text for _, text in ticks])
+        line.set_minor_locator(NullLocator())
+    elif axis.scale == "linear":
+        is_whole = not axis.unit and all(float(value).is_integer() for value in values)
+        line.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_whole))
 
 
 def _layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:

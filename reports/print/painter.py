@@ -1,89 +1,78 @@
-"""Draws pictures in processes of their own, while this one makes the page: matplotlib takes longer than all the rest.
+"""Draws pictures in other processes while this one makes the page: matplotlib takes longer than all the rest.
 
-What is sent there are figures, which are data, one by one as they are made; what comes back are the bytes of the
-pictures. The process that is started has matplotlib by then and divides itself, one for each processor.
+Figures are data, sent one by one as JSON as they are made; the bytes of the pictures come back. One process imports
+matplotlib while the records are read, and forks its workers afterwards.
 """
 
 import gc
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import is_dataclass
 from multiprocessing.connection import Connection, Pipe
-from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NoReturn, Self, final
+from typing import Any, Self, final
 
 from reports import figure as figures
-from reports.figure import Figure
+from reports.figure import Figure, Format
 
-Task = tuple[Figure, str]  # a figure, and the format of its picture
+Task = tuple[Figure, Format]  # a figure, and the format of its picture
 MAX_PROCESSES = 4
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from reports.print.painter import main; main()"
-_SIZE = 8  # bytes that tell how long a picture is
 
 
 @final
 class Painter:
-    """Processes that are ready to draw when the figures are; they are gone when the context is left."""
+    """Processes that draw figures; they end with the context."""
 
     def __init__(self) -> None:
-        # with the path of this process, so that it finds this package wherever it lies
-        command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path)]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # whoever has threads cannot divide
-        )
-        self._texts: SimpleQueue[str | None] = SimpleQueue()
-        self._answer = b""
-        self._thread = Thread(target=self._talk, daemon=True)
-        self._thread.start()
+        self._line, theirs = Pipe()
+        self._num_tasks = 0
+        with theirs:
+            # with the path of this process, so that it finds this package wherever it is installed
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # a process with threads cannot be forked safely
+            )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._process.kill()
-        self._texts.put(None)
-        self._thread.join()
+        self._line.close()  # by which the other process ends
         self._process.wait()
 
     def send(self, task: Task) -> None:
-        """Has a picture drawn; returns at once."""
-        self._texts.put(dumps(task))
-
-    def _talk(self) -> None:
-        pipe, answer = self._process.stdin, self._process.stdout
-        assert pipe is not None
-        assert answer is not None
-        with answer:
-            with suppress(BrokenPipeError), pipe:  # its end shows in what it answers
-                for text in iter(self._texts.get, None):
-                    pipe.write(text.encode() + b"\n")
-            self._answer = answer.read()
+        """Orders a picture; returns before it is drawn."""
+        self._num_tasks += 1
+        with suppress(OSError):  # pictures() returns None then
+            self._line.send_bytes(dumps(task).encode())
 
     def pictures(self) -> list[bytes] | None:
-        """The picture of each task, when all are drawn; None where the processes could not."""
-        self._texts.put(None)
-        self._thread.join()
-        return list(_parts(self._answer)) if self._process.wait() == 0 else None
+        """The picture of each task, when all are drawn; None where the processes failed."""
+        try:
+            self._line.send_bytes(b"")
+            return [self._line.recv_bytes() for _ in range(self._num_tasks)]
+        except (OSError, EOFError):
+            return None
 
 
 def dumps(task: Task) -> str:
-    """A task as one line of JSON; a layer, a panel or a figure is an object with its class as ``kind``."""
+    """A task as JSON; a layer, a panel or a figure is an object with its class as ``kind``."""
     return json.dumps(task, default=_fields)
 
 
 def loads(text: str | bytes) -> Task:
     """The inverse of :func:`dumps`."""
-    figure, form = json.loads(text, object_hook=_built)
+    figure, form = json.loads(text, object_hook=_build)
     return figure, form
 
 
@@ -93,7 +82,7 @@ def _fields(value: object) -> dict[str, Any]:
     return {"kind": type(value).__name__, **vars(value)}
 
 
-def _built(fields: dict[str, Any]) -> Any:
+def _build(fields: dict[str, Any]) -> Any:
     return getattr(figures, fields.pop("kind"))(**{name: _tuples(value) for name, value in fields.items()})
 
 
@@ -104,61 +93,38 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if any(isinstance(each, list) for each in value[:1]) else tuple(value)
 
 
-def _parts(answer: bytes) -> list[bytes]:
-    parts, at = [], 0
-    while at < len(answer):
-        end = at + _SIZE + int.from_bytes(answer[at : at + _SIZE])
-        parts.append(answer[at + _SIZE : end])
-        at = end
-    return parts
-
-
 def main() -> None:
-    """What the process runs: tasks from standard input, line by line, pictures to standard output."""
-    hands = _divide(min(MAX_PROCESSES, len(os.sched_getaffinity(0))))
-    idle: SimpleQueue[Connection] = SimpleQueue()
-    for hand in hands:
-        idle.put(hand)
+    """The program of the other process: reads tasks until an empty one, then answers with their pictures in order."""
+    from reports.print import pictures  # noqa: F401  imported once for all workers
 
-    def draw(text: bytes) -> bytes:
-        hand = idle.get()
-        try:
-            hand.send_bytes(text)
-            return hand.recv_bytes()
-        finally:
-            idle.put(hand)  # of a copy that is gone too: whoever takes it next hears so, and nobody waits
-
-    with ThreadPoolExecutor(len(hands)) as pool:
-        for drawn in pool.map(draw, sys.stdin.buffer):
-            sys.stdout.buffer.write(len(drawn).to_bytes(_SIZE) + drawn)
-    for hand in hands:
-        hand.close()
-        os.wait()
+    gc.disable()  # figures are few, and a collection in a worker would copy the pages that it shares
+    line = Connection(int(sys.argv[2]))
+    with ProcessPoolExecutor(
+        min(MAX_PROCESSES, len(os.sched_getaffinity(0))),
+        multiprocessing.get_context("fork"),
+        initializer=_end_with_parent,
+        initargs=(line,),
+    ) as pool:
+        with suppress(EOFError, OSError):  # the process that wants the pictures has ended or needs them no more
+            drawn = [pool.submit(_draw, text) for text in iter(line.recv_bytes, b"")]
+            for each in drawn:
+                line.send_bytes(each.result())
+        pool.shutdown(cancel_futures=True)
 
 
-def _divide(number: int) -> list[Connection]:
-    """Lines to so many copies of this process that draw."""
-    from reports.print import pictures  # noqa: F401  imported once for all of them
-
-    gc.freeze()  # they share these pages: their collector must not touch every object
-    hands: list[Connection] = []
-    for _ in range(number):
-        here, there = Pipe()
-        if os.fork() == 0:
-            _serve(there, [*hands, here])
-        there.close()
-        hands.append(here)
-    return hands
+def _end_with_parent(line: Connection) -> None:
+    line.close()  # else the other end would not see that the parent has ended
+    Thread(target=_wait_for_parent, daemon=True).start()
 
 
-def _serve(line: Connection, others: Iterable[Connection]) -> NoReturn:
-    from reports.print.pictures import picture
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
-    try:
-        for other in others:
-            other.close()  # else the lines of a process that was killed would never end
-        while True:
-            figure, name = loads(line.recv_bytes())
-            line.send_bytes(picture(figure, next(form for form in figures.FORMATS if form == name)))
-    finally:
-        os._exit(0)
+
+def _draw(text: bytes) -> bytes:
+    from reports.print.pictures import draw_picture
+
+    return draw_picture(*loads(text))

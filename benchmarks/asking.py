@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from benchmarks.many_trials import fill, many_spec, measured
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.executors.base import Executor
 from sweep.records.messages import Ending, Message, Task
 from sweep.records.store.store import open_store
@@ -53,7 +53,7 @@ class InstantExecutor(Executor):
             return []
         ending = Ending(
             outcome="complete",
-            measurements=measured(flatten(task.config), task.number),
+            measurements=measured(flatten_config(task.config), task.number),
             device="cpu",
             environment={"device": "cpu"},
         )

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.gpu_part import MODULES, measures_of
 from benchmarks.gpu_sheet import Row, Sheet, as_text, is_met
 from benchmarks.results import FOLDER
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 from sweep.measurement.device import resolve_device
 
 TOTAL_SECONDS = 1_440  # of all parts; starting and describing takes some as well
@@ -75,9 +75,9 @@ def choose(only: str | None) -> dict[str, list[str]]:
     for name in only.split(",") if only else MODULES:
         part, _, measure = name.strip().partition(".")
         if part not in MODULES:
-            raise InputError(unknown_name("part", part, MODULES))
+            raise InputError(describe_unknown("part", part, MODULES))
         if measure and measure not in measures_of(part):
-            raise InputError(unknown_name(f"measure of {part}", measure, measures_of(part)))
+            raise InputError(describe_unknown(f"measure of {part}", measure, measures_of(part)))
         chosen.setdefault(part, [])
         chosen[part] += [measure] if measure else []
     return {part: chosen[part] for part in MODULES if part in chosen}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.store.schema import TRIALS
 from sweep.records.store.store import open_store
@@ -51,7 +51,7 @@ def measured(values: dict[str, Any], number: int) -> dict[str, float | int]:
 def fill(path: Path, spec: StudySpec, count: int) -> None:
     """A store at ``path`` with ``count`` complete search trials, whose keys are ``key0``, ``key1`` ..."""
     points = SobolPoints(spec.space, spec.seed)
-    usual = flatten(spec.config(points(0)))  # a configuration is not validated for each of 100,000
+    usual = flatten_config(spec.config(points(0)))  # a configuration is not validated for each of 100,000
     with closing(open_store(path, create=True)) as store:
         store.create_study(spec)
         for start in range(0, count, _AT_ONCE):

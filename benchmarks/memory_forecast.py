@@ -1,14 +1,12 @@
 """How near the forecast of memory comes to what trials record: ``python -m benchmarks.memory_forecast``.
 
-A trial's record is the allocator's own count (on a CPU the allocation events of ``torch.profiler``). The coefficients
-of the scratch term were fitted to ``FITTED``; the forecast is judged by ``JUDGED``, none of which is among them.
-``--fit`` trains the first and prints the coefficients; ``--save`` keeps the result beside the others, with a table.
+A trial's record is the allocator's own count (on a CPU the allocation events of ``torch.profiler``). ``--save`` keeps
+the result with those of other benchmarks, with a table.
 """
 
 import argparse
 import datetime as dt
 import json
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,12 +19,9 @@ from benchmarks.results import FOLDER, slug
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.measurement.device import resolve_device
 from sweep.measurement.environment import describe_environment
-from sweep.probing.estimate import at_peak, estimate_memory
-from sweep.probing.fake_step import Trace, trace_step
-from sweep.probing.scratch_memory import COEFFICIENTS, Coefficients
+from sweep.probing.estimate import estimate_memory
 from sweep.records.content_key import environment_digest
 from sweep.search.loop.single_trial import train_trial
-from sweep.training.data.table import find_facts
 
 MEDIAN_TARGET = 0.05
 WORST_TARGET = 0.12
@@ -68,21 +63,6 @@ JUDGED: tuple[dict[str, Any], ...] = (
     {"model.name": "vit_micro", "batch.micro": 256, **_DIGITS},
 )
 
-FITTED: tuple[dict[str, Any], ...] = (
-    *({"model.name": "resnet8", "batch.micro": micro, "data.image_size": 24} for micro in (12, 96)),
-    {"model.name": "resnet8", "batch.micro": 1, "data.image_size": 24},
-    {"model.name": "resnet8", "batch.micro": 24, "data.image_size": 24, "precision.dtype": "fp64"},
-    {"model.name": "resnet8", "batch.micro": 48, "data.image_size": 24, "precision.dtype": "bf16"},
-    {"model.name": "resnet8", "batch.micro": 48, "data.image_size": 24, "precision.channels_last": True},
-    {"model.name": "resnet56", "batch.micro": 12, "data.image_size": 24},
-    {"model.name": "resnet56", "batch.micro": 12, "data.image_size": 24, "precision.checkpointing": True},
-    {"model.name": "resnet18", "batch.micro": 2, "data.image_size": 24},
-    {"model.name": "resnet18", "batch.micro": 12, "data.image_size": 24},
-    {"model.name": "resnet18", "batch.micro": 12, "data.image_size": 24, "precision.channels_last": True},
-    {"model.name": "resnet18", "batch.micro": 12, "data.image_size": 24, "precision.dtype": "bf16"},
-    {"model.name": "vit_tiny", "batch.micro": 6, "data.image_size": 24, "optimizer.name": "adamw"},
-)
-
 
 class Judged(NamedTuple):
     """One configuration's record beside its forecast."""
@@ -90,7 +70,7 @@ class Judged(NamedTuple):
     values: dict[str, Any]
     recorded_bytes: int
     forecast_bytes: int
-    scratch_bytes: int  # the fitted part of the forecast
+    scratch_bytes: int  # the part of the forecast that was measured, operation by operation
 
     @property
     def error(self) -> float:
@@ -101,9 +81,6 @@ class Judged(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table and, last, one line with the verdict; exit code 0 when both targets are met."""
     options = _parser().parse_args(arguments)
-    if options.fit:
-        print(fit([(record(config(each)), _trace(config(each))) for each in FITTED]))
-        return 0
     device = resolve_device(options.device)
     found = [judge(each, device) for each in JUDGED[:: 9 if options.tiny else 1]]
     print(table(found), end="")
@@ -141,24 +118,10 @@ def judge(values: dict[str, Any], device: torch.device) -> Judged:
     return Judged(shown, record(trial, device), forecast.peak_memory_bytes, forecast.scratch_bytes)
 
 
-def fit(known: Sequence[tuple[int, Trace]]) -> Coefficients:
-    """The coefficients with the least mean squared logarithm of forecast over record, from all at 1."""
-    from scipy.optimize import minimize
-
-    def loss(values: Sequence[float]) -> float:
-        found = Coefficients(*values)
-        ratios = (at_peak(trace, found).peak_memory_bytes / recorded for recorded, trace in known)
-        return sum(math.log(ratio) ** 2 for ratio in ratios)
-
-    start = Coefficients(*(1.0 for _ in Coefficients._fields))
-    best = minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-12, "maxiter": 2000})
-    return Coefficients(*(round(float(value), 3) for value in best.x))
-
-
 def table(found: Sequence[Judged]) -> str:
     """A Markdown table, a line each."""
     rows = [
-        "| configuration | recorded, bytes | forecast, bytes | fitted part | error |",
+        "| configuration | recorded, bytes | forecast, bytes | scratch | error |",
         "| --- | --: | --: | --: | --: |",
     ]
     for each in found:
@@ -190,7 +153,6 @@ def save(found: Sequence[Judged], device: torch.device, folder: Path = FOLDER) -
         "line": line(found),
         "is_met": is_met(found),
         "date": date,
-        "coefficients": COEFFICIENTS[device.type]._asdict(),
         "base": _BASE,
         "configurations": [each._asdict() | {"error": each.error} for each in found],
         "environment": environment,
@@ -209,15 +171,10 @@ def _errors(found: Sequence[Judged]) -> tuple[float, float]:
     return median(errors), max(errors)
 
 
-def _trace(trial: TrialConfig) -> Trace:
-    return trace_step(trial, find_facts(trial.data))
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.memory_forecast", description="Forecast of memory against records."
     )
-    parser.add_argument("--fit", action="store_true", help="fit the scratch term to other configurations and stop")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (cpu)")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     parser.add_argument("--tiny", action="store_true", help="a few configurations only: shows that it runs")

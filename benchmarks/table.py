@@ -4,7 +4,7 @@ import importlib
 from typing import cast
 
 from benchmarks.harness import Benchmark
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 
 # Each module holds its ``BENCHMARK``.
 MODULES = {
@@ -44,7 +44,7 @@ def find(name: str) -> Benchmark:
     """
     known = MODULES | PEERS
     if name not in known:
-        raise InputError(unknown_name("benchmark", name, known))
+        raise InputError(describe_unknown("benchmark", name, known))
     try:
         return cast("Benchmark", importlib.import_module(known[name]).BENCHMARK)
     except ModuleNotFoundError as error:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweep.config.errors import InputError
-from sweep.config.space import grid_point, grid_size
-from sweep.config.study import StudySpec, differences
+from sweep.config.space import count_grid_points, pick_grid_point
+from sweep.config.study import StudySpec, find_differences
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Message, TrialTask
 from sweep.records.store.store import Store, open_store
@@ -23,12 +23,12 @@ class Job:
 
 def all_jobs(spec: StudySpec, num_seeds: int) -> Iterator[Job]:
     """Every training: all points with the study's seed, then all with the next."""
-    size = grid_size(spec.space)
+    size = count_grid_points(spec.space)
     if size is None:
         raise InputError(f"{spec.name}: a table wants a grid; give choice, int or log2 for every key of its space.")
     for number in range(size * num_seeds):
         turn, index = divmod(number, size)
-        yield Job(number, spec.config(grid_point(spec.space, index), spec.seed + turn))
+        yield Job(number, spec.config(pick_grid_point(spec.space, index), spec.seed + turn))
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def open_records(spec: StudySpec, root: Path) -> Iterator[Store]:
         known = store.load_spec(spec.name)
         if known is None:
             store.create_study(spec)
-        elif changed := differences(known, spec):
+        elif changed := find_differences(known, spec):
             raise InputError(f"{root / spec.name}: recorded with another design: {'; '.join(changed)}. Move it away.")
         yield store
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.table_design import Job, all_jobs, train
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, build_config, flatten, replace
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config, replace_keys
 from sweep.records.messages import Ending, Evaluation
 
 NUM_REPEATS = 5
@@ -28,7 +28,7 @@ _TIMELESS = frozenset(
 
 def shape_of(spec: StudySpec, config: TrialConfig) -> str:
     """What the time of a training depends on, of the keys that the design sweeps."""
-    flat = flatten(config)
+    flat = flatten_config(config)
     return ", ".join(f"{path}={flat[path]}" for path in spec.space if path not in _TIMELESS)
 
 
@@ -49,7 +49,7 @@ def measure_times(spec: StudySpec, root: Path) -> Path:
 
 
 def _costs(config: TrialConfig) -> dict[str, float]:
-    short = build_config(replace(flatten(config), {"budget.steps": _STEPS}), "times")
+    short = build_config(replace_keys(flatten_config(config), {"budget.steps": _STEPS}), "times")
     messages = train(Job(0, short))
     ending = messages[-1]
     assert isinstance(ending, Ending)

@@ -22,7 +22,7 @@ from sqlalchemy import text
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import Scalar, TrialConfig, flatten
+from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.executors.base import ExecutorWrapper
 from sweep.records.content_key import trial_key
 from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message
@@ -250,7 +250,7 @@ def _make_player(
     axes = [sorted({point[axis] for point in table.points}, key=str) for axis in range(len(spec.space))]
 
     def play(config: TrialConfig) -> Iterator[Told]:
-        flat = flatten(config)
+        flat = flatten_config(config)
         nearest = tuple(_find_nearest(flat[path], axis) for path, axis in zip(spec.space, axes, strict=True))
         return stretch_messages(schedules[rows.get(nearest, 0)], stretch, max(0.0, trial_seconds - clock()))
 

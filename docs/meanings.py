@@ -2,13 +2,13 @@
 
 STUDY: dict[str, str] = {
     "name": "the folder of the records under the root",
-    "question": "what the study is to answer; stands in the report",
+    "question": "what the study is to answer; it heads the report",
     "seed": "search trials use it, confirming trials the seeds after it",
     "trials": "search trials; `cancelled` and `not_fitting` ones do not count",
     "timeout": 'of one invocation, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`',
     "trial_timeout": "of one trial, written likewise; a slower one ends as `timed_out`",
     "stall_timeout": (
-        "of silence, written likewise; a trial that says nothing for so long is stopped and tried again, three times "
+        "of silence, written likewise; a trial that reports nothing for so long is stopped and retried, three times "
         "at most; longer than its longest compile, step or checkpoint"
     ),
     "objectives": "metrics to trade off, from the table below",
@@ -46,7 +46,10 @@ MEASURED: dict[str, str] = {
     "report_many": "seconds of the report of 100,000 trials, from the start of a process, over the 15 it may take",
     "search_nsga2": "searches an hour to 99 % of the hypervolume over Optuna's NSGA-II: 20 seeds a table",
     "search_default": "searches an hour to 99 % of the hypervolume over Optuna's default sampler: 20 seeds a table",
-    "search_confirm": "searches an hour to 99 % of the hypervolume over Optuna's default sampler, our confirming trials counted and none of its",
+    "search_confirm": (
+        "searches an hour to 99 % of the hypervolume over Optuna's default sampler, our confirming trials counted and "
+        "none of its"
+    ),
     "search_front": "share of searches in which no configuration of the true front was stopped",
     "search_moasha": "searches an hour to 99 % of the hypervolume over Syne Tune's MO-ASHA: 20 seeds a table",
 }

@@ -70,9 +70,9 @@ def _painter(forms: Sequence[str]) -> AbstractContextManager[Painter | None]:
 
 def _write_all(frames: "FrameSet", page_path: Path, forms: Sequence[Format], painter: Painter | None) -> Path:
     # imported late, so that the other process starts before pandas and scipy are here
-    from reports.evidence import gather
-    from reports.figures.all_figures import drawn
-    from reports.page.html import page
+    from reports.evidence import gather_evidence
+    from reports.figures.all_figures import make_figures
+    from reports.page.html import render_page
 
     tasks: list[tuple[Figure, Format]] = []
 
@@ -82,11 +82,11 @@ def _write_all(frames: "FrameSet", page_path: Path, forms: Sequence[Format], pai
             if painter is not None:
                 painter.send(tasks[-1])
 
-    evidence = gather(frames)
-    made = drawn(evidence, ready)
+    evidence = gather_evidence(frames)
+    made = make_figures(evidence, ready)
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
-        _write(page_path, page(evidence, made).encode())
+        _write(page_path, render_page(evidence, made).encode())
         pictures = painter.pictures() if painter is not None else []
         for (figure, form), picture in zip(tasks, pictures or map(_drawn_here, tasks), strict=True):
             _write(page_path.with_name(f"{figure.name}.{form}"), picture)

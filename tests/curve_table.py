@@ -7,7 +7,7 @@ import numpy as np
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.records.messages import Evaluation
 from sweep.records.trial_record import TrialRecord
 
@@ -120,7 +120,7 @@ class CurveTable:
 
     def record(self, index: int, number: int, evaluation: Evaluation | None = None, **fields: object) -> TrialRecord:
         """The trial of a point: running without an evaluation, else complete with that as its last."""
-        values = flatten(self.spec.config(self.points[index]))
+        values = flatten_config(self.spec.config(self.points[index]))
         if evaluation is None:
             return TrialRecord(number, "search", values, None, {}, f"k{index}")
         measured = {

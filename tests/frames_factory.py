@@ -10,9 +10,9 @@ import pandas as pd
 from sweep.config.metrics import METRICS as METRIC_TABLE
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import config_keys, flatten
+from sweep.config.trial_config import config_keys, flatten_config
 from sweep.probing.shape import shape_of
-from sweep.records.columns import MEMORY_PARTS
+from sweep.records.probe_record import MEMORY_PARTS
 
 SPACE: dict[str, Any] = {
     "model.name": {"choice": ["resnet8", "vit_micro"]},
@@ -107,7 +107,7 @@ def blank_row() -> dict[str, Any]:
 def _search_row(spec: StudySpec, rng: np.random.Generator, number: int) -> dict[str, Any]:
     values = {path: parameter.at(float(rng.random())) for path, parameter in spec.space.items()}
     config = spec.config(values)
-    row = {f"config.{key}": value for key, value in flatten(config).items()}
+    row = {f"config.{key}": value for key, value in flatten_config(config).items()}
     row |= {"study": spec.name, "number": number, "phase": "search", "seed": config.seed, "trial_key": f"k{number}"}
     row |= {"global_batch_size": config.global_batch_size, "outcome": "complete", "num_parameters": 75_000}
     if number % 8 == 7:

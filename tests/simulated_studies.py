@@ -11,7 +11,7 @@ from frames_factory import MadeFrames, frames_of, make_spec
 
 from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten
+from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.trial_record import TrialRecord
 from sweep.search.seed_allocation.confirmation import list_confirmations
 
@@ -67,13 +67,13 @@ def _trained(
 ) -> Simulated:
     rows = [_row(config, truth[number], rng, noise, number, "search") for number, config in enumerate(configs)]
     records = [
-        TrialRecord(row["number"], "search", flatten(config), "complete", _measured(row))
+        TrialRecord(row["number"], "search", flatten_config(config), "complete", _measured(row))
         for row, config in zip(rows, configs, strict=True)
     ]
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
     while due := list_confirmations(records, study):
         rows.append(_row(due[0], truth[numbers[_without_seed(due[0])]], rng, noise, len(rows), "confirm"))
-        records.append(TrialRecord(len(records), "confirm", flatten(due[0]), "complete", _measured(rows[-1])))
+        records.append(TrialRecord(len(records), "confirm", flatten_config(due[0]), "complete", _measured(rows[-1])))
     return Simulated(frames_of(study, rows), truth)
 
 
@@ -96,7 +96,7 @@ def true_values(config: TrialConfig) -> npt.NDArray[np.float64]:
 def _row(
     config: TrialConfig, truth: npt.NDArray[np.float64], rng: np.random.Generator, noise: float, number: int, phase: str
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {f"config.{key}": value for key, value in flatten(config).items()}
+    row: dict[str, Any] = {f"config.{key}": value for key, value in flatten_config(config).items()}
     row |= {"number": number, "phase": phase, "seed": config.seed, "global_batch_size": config.global_batch_size}
     accuracy, seconds, memory = truth
     row |= {"val_accuracy": float(np.clip(accuracy + noise * rng.normal(), 0.0, 1.0))}

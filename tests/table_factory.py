@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.config.space import grid_point, grid_size
+from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig
@@ -79,11 +79,11 @@ def ending(config: TrialConfig) -> Ending:
 def write_table(folder: Path, spec: StudySpec | None = None, num_seeds: int = 3, num_rows: int | None = None) -> Path:
     """Exports a table of the whole grid (or its first ``num_rows`` trainings) to ``folder / "table"``."""
     spec = spec or table_spec()
-    size = grid_size(spec.space) or 0
+    size = count_grid_points(spec.space) or 0
     with contextlib.closing(open_store(folder / "records" / "study.sqlite", create=True)) as store:
         store.create_study(spec)
         for number in range(num_rows or size * num_seeds):
-            config = spec.config(grid_point(spec.space, number % size), spec.seed + number // size)
+            config = spec.config(pick_grid_point(spec.space, number % size), spec.seed + number // size)
             store.add_trial(spec.name, number, "search", config, f"key{number}")
             for evaluation in curve(config):
                 store.add_evaluation(spec.name, number, 1, evaluation)

@@ -10,7 +10,7 @@ from frames_factory import make_frames
 from studies import shipped_studies
 from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
-from sweep.config.advice import advice
+from sweep.config.advice import find_pitfalls
 from sweep.config.study_file import build_study, load_study
 
 # a study without a fault
@@ -23,7 +23,7 @@ CLEAN: dict[str, Any] = {
 
 def names(base: dict[str, Any] | None = None, space: dict[str, Any] | None = None, **rest: Any) -> list[str]:
     table = CLEAN | rest | {"base": CLEAN["base"] | (base or {}), "space": CLEAN["space"] | (space or {})}
-    return [item.name for item in advice(build_study(table, "test"))]
+    return [item.name for item in find_pitfalls(build_study(table, "test"))]
 
 
 def test_nothing_is_said_against_a_good_study() -> None:
@@ -54,11 +54,11 @@ def test_sixteen_micro_batches_and_sixteen_samples_are_not_too_many_or_too_few()
 def test_a_rate_that_does_not_follow_the_batch() -> None:
     space = {"batch.micro": {"log2": [4, 7]}}
     unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}
-    assert [item.name for item in advice(build_study(unscaled, "test"))] == ["rate_does_not_follow"]
+    assert [item.name for item in find_pitfalls(build_study(unscaled, "test"))] == ["rate_does_not_follow"]
     assert names({"optimizer.lr_rule": "none"}) == []  # the rate is swept
     fixed = unscaled | {"space": {"batch.micro": {"choice": [64, 128]}}}
-    assert advice(build_study(fixed, "test")) == []  # hardly varies
-    found = advice(build_study(unscaled | {"base": unscaled["base"] | {"optimizer.name": "adamw"}}, "test"))
+    assert find_pitfalls(build_study(fixed, "test")) == []  # hardly varies
+    found = find_pitfalls(build_study(unscaled | {"base": unscaled["base"] | {"optimizer.name": "adamw"}}, "test"))
     assert found[0].finding == "lr_rule_sqrt"
 
 
@@ -71,7 +71,7 @@ def test_warm_up_of_a_swept_schedule() -> None:
 
 def test_comparing_at_fixed_epochs_only() -> None:
     epochs = CLEAN | {"base": {"optimizer.lr_rule": "linear", "schedule.warmup": 0.1, "budget.epochs": 10}}
-    found = advice(build_study(epochs, "test"))
+    found = find_pitfalls(build_study(epochs, "test"))
     assert [item.name for item in found] == ["only_fixed_epochs"]
     assert "8 times fewer steps" in found[0].reason
     assert names({"budget.steps": None, "budget.target_accuracy": 0.9}) == []
@@ -79,7 +79,7 @@ def test_comparing_at_fixed_epochs_only() -> None:
 
 @pytest.mark.parametrize("name", sorted(shipped_studies()))
 def test_shipped_studies_walk_into_nothing_but_fixed_epochs(name: str) -> None:
-    found = {item.name for item in advice(load_study(shipped_studies()[name]))}
+    found = {item.name for item in find_pitfalls(load_study(shipped_studies()[name]))}
     assert found <= {"only_fixed_epochs"}
 
 
@@ -119,5 +119,5 @@ def test_what_the_records_say_stands_beside_the_advice() -> None:
     assert measured["lr_rule_linear"].verdict == "supported"
     space = {"batch.micro": {"log2": [4, 7]}}
     unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}
-    lines = format_advice(advice(build_study(unscaled, "test")), measured)
+    lines = format_advice(find_pitfalls(build_study(unscaled, "test")), measured)
     assert lines[-1].startswith("    measured here: supported: With SGD the best learning rate grows linearly")

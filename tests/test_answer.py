@@ -23,7 +23,7 @@ from sweep.cli.arguments import parse_sets
 from sweep.config.command_lines import find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import build_config, flatten
+from sweep.config.trial_config import build_config, flatten_config
 
 MIB = 2.0**20
 
@@ -184,7 +184,9 @@ def test_the_document_keeps_its_contract() -> None:
 def test_the_configuration_can_be_trained_again() -> None:
     simulated = simulate(3)
     item = recommend(simulated.frames).uses["accuracy"]
-    rebuilt = flatten(build_config({key: value for key, value in item.config.items() if value is not None}, "test"))
+    rebuilt = flatten_config(
+        build_config({key: value for key, value in item.config.items() if value is not None}, "test")
+    )
     frame = simulated.frames.trials
     recorded = config_of(frame[frame["number"] == item.number].iloc[0])
     assert {key: rebuilt[key] for key in recorded} == recorded
@@ -234,7 +236,7 @@ def test_devices_and_data_sets_are_not_mixed() -> None:
 
 def test_flags_are_counted() -> None:
     answer = recommend(study(trial(5, 0.93, 50.0, quality_flags="few_steps")))
-    assert "The measurement itself raised doubts in 1 of 6 trials: few_steps (1)." in answer.notes
+    assert "1 of 6 trials have quality flags: few_steps (1)." in answer.notes
 
 
 def test_times_of_one_cost_are_pooled_only_where_they_agree() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config, replace
+from sweep.config.trial_config import build_config, replace_keys
 from sweep.records.messages import INFEASIBLE, Ending, Evaluation, Progress, TrialTask
 from sweep.training.loop.trial import run_trial
 from sweep.training.steps.budget import Budget, EvaluationSchedule, TrainingPoint
@@ -56,9 +56,9 @@ def test_a_target_is_capped_in_epochs() -> None:
 
 
 def test_setting_one_budget_replaces_the_others() -> None:
-    values = replace({"budget.epochs": 3.0}, {"budget.target_accuracy": 0.5})
+    values = replace_keys({"budget.epochs": 3.0}, {"budget.target_accuracy": 0.5})
     assert build_config(values, "test").budget.epochs is None
-    values = replace(values | {"budget.max_epochs": 7.0}, {"budget.seconds": 9.0})
+    values = replace_keys(values | {"budget.max_epochs": 7.0}, {"budget.seconds": 9.0})
     section = build_config(values, "test").budget
     assert (section.seconds, section.target_accuracy, section.max_epochs) == (9.0, None, 7.0)
     assert build_config({"budget.max_epochs": 7.0}, "test").budget.epochs == 10.0

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import TrialConfig, config_keys, flatten
+from sweep.config.trial_config import TrialConfig, config_keys, flatten_config
 from sweep.config.units import UNITS
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS, config_column
 from sweep.records.messages import Outcome
@@ -20,7 +20,7 @@ def test_every_key_has_a_column_of_its_type() -> None:
     assert kinds["budget.epochs"] == ("float", False)
     assert kinds["model.norm"] == ("text", True)
     assert kinds["precision.compile"] == ("bool", True)
-    defaults = flatten(TrialConfig())
+    defaults = flatten_config(TrialConfig())
     for column in CONFIG_COLUMNS:
         cell = column.to_cell(defaults[column.path])
         assert column.from_cell(cell) == defaults[column.path]

@@ -13,7 +13,7 @@ from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, ma
 from sweep.analysis.comparison import Comparison, compare_studies
 from sweep.cli.app import run_app
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, build_config, flatten
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.records.frames.frames import load_frames
 
 
@@ -36,7 +36,7 @@ def study(folder: Path, slower: float = 1.0, better: float = 0.0, seeds: int = 3
 
 
 def _config(index: int, keys: dict[str, Any]) -> TrialConfig:
-    return build_config(flatten(make_config(index)) | keys, "test")
+    return build_config(flatten_config(make_config(index)) | keys, "test")
 
 
 def _trial(

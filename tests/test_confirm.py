@@ -4,7 +4,7 @@ import numpy as np
 from records_factory import make_spec
 
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten
+from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.seed_allocation.confirmation import (
@@ -23,7 +23,7 @@ OBJECTIVES = ["val_accuracy", "train_seconds"]
 def record(spec: StudySpec, number: int, accuracy: float, seconds: float, outcome: Outcome = "complete") -> TrialRecord:
     config = spec.config({"batch.micro": 16, "optimizer.lr": 0.001 * (number + 1)})
     measured = {"val_accuracy": accuracy, "train_seconds": seconds}
-    return TrialRecord(number, "search", flatten(config), outcome, measured)
+    return TrialRecord(number, "search", flatten_config(config), outcome, measured)
 
 
 def spec(**confirm: int) -> StudySpec:
@@ -76,14 +76,14 @@ def test_done_confirmations_are_not_repeated() -> None:
     study = spec(max_configurations=1, seeds=2)
     (first, second) = list_confirmations(five(study), study)
     assert (first.seed, second.seed) == (1, 2)
-    done = TrialRecord(5, "confirm", flatten(first), "complete", {})
+    done = TrialRecord(5, "confirm", flatten_config(first), "complete", {})
     assert list_confirmations([*five(study), done], study) == [second]
 
 
 def trained(config: TrialConfig, number: int, accuracy: float, seconds: float) -> TrialRecord:
     noise = NOISE * np.random.default_rng((config.seed, int(1000 * config.optimizer.lr))).normal(size=2)
     measured = {"val_accuracy": accuracy + noise[0], "train_seconds": seconds * (1 + noise[1])}
-    return TrialRecord(number, "confirm", flatten(config), "complete", measured)
+    return TrialRecord(number, "confirm", flatten_config(config), "complete", measured)
 
 
 def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[list[TrialRecord], dict[float, int]]:
@@ -92,7 +92,7 @@ def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[li
     for number, (lr, point) in enumerate(points.items()):
         config = study.config({"batch.micro": 16, "optimizer.lr": lr})
         measured = {"val_accuracy": point[0], "train_seconds": point[1], "total_seconds": point[1]}
-        records.append(TrialRecord(number, "search", flatten(config), "complete", measured))
+        records.append(TrialRecord(number, "search", flatten_config(config), "complete", measured))
     while left := list_confirmations(records, study):
         records.append(trained(left[0], len(records), *points[left[0].optimizer.lr]))
     seeds = [record.config.optimizer.lr for record in records if record.phase == "confirm"]
@@ -136,5 +136,5 @@ def test_failed_confirmations_count_as_spent() -> None:
     records = five(study)
     for number in range(10, 13):
         (config, *_) = list_confirmations(records, study)
-        records.append(TrialRecord(number, "confirm", flatten(config), "diverged", {}))
+        records.append(TrialRecord(number, "confirm", flatten_config(config), "diverged", {}))
     assert list_confirmations(records, study) == []

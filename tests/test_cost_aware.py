@@ -12,7 +12,7 @@ from scipy.stats import norm
 from sweep.analysis.statistics.pareto import hypervolume, reference_point
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten
+from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.candidate_points import Candidates, point_key
@@ -34,7 +34,7 @@ def search(spec: StudySpec, count: int, judge: Callable[[dict[str, Any]], Measur
         if values is None:
             break
         outcome, measured = judge(values)
-        records.append(TrialRecord(index, "search", flatten(spec.config(values)), outcome, measured))
+        records.append(TrialRecord(index, "search", flatten_config(spec.config(values)), outcome, measured))
         sampler.learn(records[-1])
     return records
 
@@ -227,7 +227,7 @@ def test_what_was_measured_goes_before_what_was_foretold() -> None:
     assert learner.fit([])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([1.0, 5.0], rel=0.05)
     # the machine is slower than the probes said, as a trial of the one shape shows; so the other is as well
-    slower = TrialRecord(0, "search", flatten(spec.config(near)), "complete", {"train_seconds": 2.0})
+    slower = TrialRecord(0, "search", flatten_config(spec.config(near)), "complete", {"train_seconds": 2.0})
     assert learner.fit([slower])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([2.0, 10.0], rel=0.05)
 
@@ -333,7 +333,7 @@ def test_what_another_study_tried_is_known_and_may_be_tried_here() -> None:
     for number, values in enumerate(Candidates(spec).at(0, [], set())):
         accuracy = 0.9 if values["optimizer.lr"] == 0.1 else 0.2
         measured = {"val_accuracy": accuracy, "train_seconds": 5.0, "peak_memory_bytes": 10}
-        prior.append(TrialRecord(-1 - number, "search", flatten(spec.config(values)), "complete", measured))
+        prior.append(TrialRecord(-1 - number, "search", flatten_config(spec.config(values)), "complete", measured))
     sampler = make_sampler(spec, prior)
     points = [sampler.propose(index) for index in range(6)]
     assert len({point_key(item) for item in points if item}) == 6
@@ -356,7 +356,8 @@ def test_it_learns_from_a_bounded_number_of_trials() -> None:
     spec = make_spec(sampler="cost_aware", objectives=["val_accuracy"])
     config = spec.config({"batch.micro": 64, "optimizer.lr": 0.1})
     records = [
-        TrialRecord(number, "search", flatten(config), "complete", {"val_accuracy": 0.5}) for number in range(1500)
+        TrialRecord(number, "search", flatten_config(config), "complete", {"val_accuracy": 0.5})
+        for number in range(1500)
     ]
     sampler = make_sampler(spec, records)
     assert isinstance(sampler, CostAwareSampler)

@@ -20,12 +20,13 @@ from torch.nn.parallel import DistributedDataParallel
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Progress, TrialTask
+from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Outcome, Progress, TrialTask, encode_message
 from sweep.training.data.batch_planner import shard_window
 from sweep.training.data.windows import cut_epoch
 from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
-from sweep.training.ranks.launcher import _Heard, run_ranks
+from sweep.training.ranks.agent import RankDied, RankMessage
+from sweep.training.ranks.launcher import _Reports, run_ranks
 from sweep.training.world import World
 
 PLUGIN = str(Path(__file__).with_name("rank_plugin.py"))
@@ -265,7 +266,7 @@ def test_a_killed_rank_ends_the_trial(executor: ProcessExecutor, victim: int) ->
     os.kill(sorted(rank.pid for rank in ranks)[victim], signal.SIGKILL)
     ending = await_ending(executor)
     assert ending.outcome == "crashed"
-    assert ending.error.startswith(f"rank {victim} was killed by SIGKILL")
+    assert ending.error.startswith(f"rank {victim}: killed by SIGKILL")
     await_childless(executor.forkserver_pid)
 
 
@@ -337,35 +338,24 @@ def test_a_trial_in_this_process_has_ranks_too() -> None:
     gone(list(ranks))
 
 
-def ending(outcome: str = "crashed", error: str = "") -> dict[str, object]:
-    return {"kind": "ending", "outcome": outcome, "error": error}
+def ending(rank: int, outcome: Outcome = "crashed", error: str = "") -> RankMessage:
+    return RankMessage(rank, encode_message(Ending(outcome=outcome, error=error)).decode())
 
 
 @pytest.mark.parametrize(
     ("news", "outcome", "error"),
     [
         ([], "crashed", "the ranks ended without a result"),
-        ([{"rank": 0, "message": ending("complete")}], "complete", ""),
-        ([{"rank": 0, "message": ending("complete")}, {"died": 1, "exit_code": -6}], "complete", ""),
-        # the neighbour of a killed rank loses its connection, and may say so before the agent sees the death
-        (
-            [{"rank": 0, "message": ending(error="connection closed")}, {"died": 1, "exit_code": -11}],
-            "crashed",
-            "rank 1 was killed by SIGSEGV",
-        ),
-        (
-            [
-                {"rank": 1, "message": ending("out_of_memory", "no room")},
-                {"rank": 0, "message": ending(error="connection closed")},
-            ],
-            "out_of_memory",
-            "rank 1: no room",
-        ),
-        ([{"died": 1, "exit_code": 3}], "crashed", "rank 1 ended with exit code 3 and no result"),
+        ([ending(0, "complete")], "complete", ""),
+        ([ending(0, "complete"), RankDied(1, -6)], "complete", ""),
+        # the neighbor of a killed rank loses its connection, and may report that before the agent sees the death
+        ([ending(0, error="connection closed"), RankDied(1, -11)], "crashed", "rank 1: killed by SIGSEGV"),
+        ([ending(1, "out_of_memory", "no room"), ending(0, error="closed")], "out_of_memory", "rank 1: no room"),
+        ([RankDied(1, 3)], "crashed", "rank 1: exit code 3 without a result"),
     ],
 )
-def test_the_cause_is_told_from_its_echo(news: list[dict[str, object]], outcome: str, error: str) -> None:
-    heard = _Heard(2)
+def test_the_cause_is_told_from_its_consequences(news: list[RankMessage | RankDied], outcome: str, error: str) -> None:
+    reports = _Reports(num_ranks=2)
     for each in news:
-        assert heard.take(each) is None
-    assert (heard.ending().outcome, heard.ending().error) == (outcome, error)
+        assert reports.add(each) is None
+    assert (reports.make_ending().outcome, reports.make_ending().error) == (outcome, error)

@@ -24,7 +24,7 @@ from sweep.analysis.statistics.estimates import (
     mean_estimate,
     slope_estimate,
 )
-from sweep.config.trial_config import build_config, flatten
+from sweep.config.trial_config import build_config, flatten_config
 
 MIB = 2.0**20
 
@@ -35,7 +35,7 @@ def row(
     """A complete trial of a real configuration; ``batch__micro`` stands for ``batch.micro``."""
     values = {key.replace("__", "."): value for key, value in keys.items()}
     config = build_config(values | {"seed": seed}, "test")
-    named = {f"config.{key}": value for key, value in flatten(config).items()}
+    named = {f"config.{key}": value for key, value in flatten_config(config).items()}
     base = {"number": number, "seed": seed, "phase": phase, "global_batch_size": config.global_batch_size}
     return named | base | {"val_accuracy": 0.9, "train_seconds": 10.0} | (measured or {})
 

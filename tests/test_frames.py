@@ -15,7 +15,7 @@ from records_factory import ENVIRONMENT, add_trials, make_config, make_ending, m
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import build_config, config_keys, flatten
+from sweep.config.trial_config import build_config, config_keys, flatten_config
 from sweep.records.frames.frame_columns import ATTEMPT_COLUMNS, EVALUATION_COLUMNS, PROBE_COLUMNS, TRIAL_COLUMNS
 from sweep.records.frames.frames import load_frames
 from sweep.records.store import reading
@@ -67,7 +67,7 @@ def test_values_come_back_exactly(tmp_path: Path) -> None:
     trials = frames.trials.set_index("number")
     assert frames.evaluations is None
     for number in (0, 1, 2):
-        for key, value in flatten(make_config(number)).items():
+        for key, value in flatten_config(make_config(number)).items():
             cell = trials.loc[number, f"config.{key}"]
             assert pd.isna(cell) if value is None else cell == value
     assert trials["outcome"].fillna("").tolist() == ["complete", "", "out_of_memory", "diverged"]

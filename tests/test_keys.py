@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sweep.config.trial_config import TrialConfig, build_config, flatten
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.records import content_key
 from sweep.records.content_key import code_digest, trial_key
 
@@ -31,15 +31,15 @@ def test_whatever_changes_the_training_changes_the_key() -> None:
 
 
 def test_defaults_in_writing_and_the_place_of_the_data_do_not() -> None:
-    written = {path: value for path, value in flatten(TrialConfig()).items() if value is not None}
+    written = {path: value for path, value in flatten_config(TrialConfig()).items() if value is not None}
     assert _key(**written) == _key() == _key(**{"data.root": "/somewhere/else"})
 
 
 def test_a_field_that_is_added_with_its_default_leaves_older_keys_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _key(**{"optimizer.lr": 0.3})
-    with_one_more = dict(flatten(TrialConfig())) | {"model.new": "old behaviour"}
+    with_one_more = dict(flatten_config(TrialConfig())) | {"model.new": "old behaviour"}
     monkeypatch.setattr(content_key, "_defaults", lambda: with_one_more)
-    monkeypatch.setattr(content_key, "flatten", lambda config: flatten(config) | {"model.new": "old behaviour"})
+    monkeypatch.setattr(content_key, "flatten", lambda config: flatten_config(config) | {"model.new": "old behaviour"})
     assert _key(**{"optimizer.lr": 0.3}) == before
 
 

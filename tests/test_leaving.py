@@ -18,14 +18,14 @@ from safetensors.torch import load_file
 from test_checkpoint import curve
 from test_retries import causes, run, small, store
 
-from sweep.config.trial_config import build_config, flatten
-from sweep.executors.monitored import _of_all_attempts
+from sweep.config.trial_config import build_config, flatten_config
+from sweep.executors.monitored import _scale_to_all_attempts
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
-from sweep.search.loop.events import AttemptEnded, Leaving, Stopped
+from sweep.search.loop.events import AttemptEnded, Stopped, Stopping
 from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
 from sweep.training.loop.trial import run_trial
 from sweep.training.supervisor_link import SUPERVISOR_LINK
@@ -133,8 +133,8 @@ def test_a_study_that_is_asked_to_leave_ends_with_its_trial_open(store: Store, t
     events = run(store, small(trials=3), "leaving", tmp_path, shutdown=shutdown)
     (record,) = store.trial_records("s")
     assert (record.outcome, causes(store)) == (None, ["terminated"])
-    assert [event for event in events if isinstance(event, Leaving | AttemptEnded | Stopped)] == [
-        Leaving("terminated", 1),
+    assert [event for event in events if isinstance(event, Stopping | AttemptEnded | Stopped)] == [
+        Stopping("terminated", 1),
         AttemptEnded(0, "terminated"),
         Stopped("terminated; run the same command again to resume."),
     ]
@@ -156,7 +156,7 @@ def test_whoever_does_not_leave_is_stopped_and_stays_open(store: Store, tmp_path
     shutdown.cause = ""
     threading.Timer(1.5, shutdown.request, (signal.SIGUSR1,)).start()
     if runner == "stubborn":
-        run(store, small(), runner, tmp_path, shutdown=shutdown, leave_seconds=0.3)
+        run(store, small(), runner, tmp_path, shutdown=shutdown, grace_seconds=0.3)
         assert causes(store) == ["preempted"]
         assert store.trial_records("s")[0].outcome is None
         assert time.monotonic() - began < 60
@@ -219,9 +219,9 @@ from pathlib import Path
 from sweep.search.loop.shutdown import departure_on_signals
 from test_retries import open_store, run, small
 
-folder, runner, leave_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+folder, runner, grace_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 with closing(open_store(folder / "study.sqlite", create=True)) as store, departure_on_signals() as shutdown:
-    run(store, small(), runner, folder, shutdown=shutdown, leave_seconds=leave_seconds)
+    run(store, small(), runner, folder, shutdown=shutdown, grace_seconds=grace_seconds)
 shutdown.raise_if_requested()
 """
 
@@ -230,8 +230,8 @@ shutdown.raise_if_requested()
 def start(tmp_path: Path) -> Iterator[Any]:
     made: list[subprocess.Popen[str]] = []
 
-    def begin(runner: str, leave_seconds: float) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", SUPERVISOR, str(tmp_path), runner, str(leave_seconds)]
+    def begin(runner: str, grace_seconds: float) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SUPERVISOR, str(tmp_path), runner, str(grace_seconds)]
         made.append(subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True))
         deadline = time.monotonic() + 60
         while not (tmp_path / "logs/trial-00000.log").exists():
@@ -272,7 +272,7 @@ def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:
 
 def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
     ending = Ending(outcome="complete", measurements={"train_seconds": 30.0}, training_spans=((0.0, 4.0), (5.0, 11.0)))
-    assert _of_all_attempts({"energy_joules": 100.0, "power_watts": 10.0}, ending) == {
+    assert _scale_to_all_attempts({"energy_joules": 100.0, "power_watts": 10.0}, ending) == {
         "energy_joules": 300.0,
         "power_watts": 10.0,
     }
@@ -280,7 +280,7 @@ def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
 
 def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:
     spec = small(trials=5, sampler="random")
-    values = flatten(spec.config({"batch.micro": 64, "optimizer.lr": 0.01}))
+    values = flatten_config(spec.config({"batch.micro": 64, "optimizer.lr": 0.01}))
     records = [TrialRecord(0, "search", values, "complete"), TrialRecord(1, "search", values)]
     outlook = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
     assert (outlook.num_trials, len(outlook.sample), outlook.is_exact) == (4, 4, True)

@@ -13,20 +13,21 @@ from frames_factory import frames_of, make_spec
 from records_factory import add_trials, make_config, make_store
 from records_factory import make_spec as records_spec
 
-from reports.evidence import Evidence, gather
+from reports.evidence import Evidence, gather_evidence
 from reports.figure import Absent, Bars, Points, Rule
-from reports.figures.all_figures import drawn
-from reports.figures.fronts import fronts
-from reports.figures.memory_parts import memory_parts
-from reports.page.html import page
+from reports.figures.all_figures import make_figures
+from reports.figures.fronts import make_fronts
+from reports.figures.memory_parts import make_memory_breakdown
+from reports.page.html import render_page
 from sweep.analysis.trial_shapes import match_probes
-from sweep.config.trial_config import TrialConfig, build_config, flatten
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.estimate import estimate_memory
 from sweep.probing.shape import Shape, shape_of
 from sweep.records.messages import Ending
-from sweep.records.store.probe_records import ProbeBook, probe_record
+from sweep.records.probe_record import make_probe_record
+from sweep.records.store.probe_book import ProbeBook
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast import memory_breakdown as asked
 from sweep.search.forecast.forecaster import Forecaster
@@ -41,7 +42,7 @@ def config_of(**changes: Any) -> TrialConfig:
 
 
 def trial(number: int, config: TrialConfig, **more: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {f"config.{key}": value for key, value in flatten(config).items()}
+    row: dict[str, Any] = {f"config.{key}": value for key, value in flatten_config(config).items()}
     row |= {"number": number, "global_batch_size": config.global_batch_size, "val_accuracy": 0.9, "train_seconds": 1.0}
     return row | more
 
@@ -53,7 +54,7 @@ def probe(config: TrialConfig, scale: float = 1.0, **more: Any) -> dict[str, Any
 
 
 def evidence_of(rows: list[dict[str, Any]], probes: list[dict[str, Any]]) -> Evidence:
-    return gather(dataclasses.replace(frames_of(make_spec(), rows), probes=pd.DataFrame(probes)))
+    return gather_evidence(dataclasses.replace(frames_of(make_spec(), rows), probes=pd.DataFrame(probes)))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_doubtful_trial_tells_what_an_unhurried_probe_took() -> None:
     assert "Doubts" not in texts[1]
     assert "drift" in texts[2]
     assert not any("probe" in texts[number] for number in (1, 2, 3))
-    caption = fronts(evidence)[0].caption  # type: ignore[index]
+    caption = make_fronts(evidence)[0].caption  # type: ignore[index]
     assert "Of 3 search trials the measurement is in doubt" in caption
 
 
@@ -110,7 +111,7 @@ def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> N
     rows = [trial(0, small, peak_memory_bytes=12.5 * MIB), trial(1, large, peak_memory_bytes=20.0 * MIB)]
     evidence = evidence_of(rows, [probe(large, 2.0), probe(small), probe(config_of(batch__micro=128), 4.0)])
     evidence.environments["device_memory_bytes"] = str(32 * MIB)
-    figure = memory_parts(evidence)[0]  # type: ignore[index]
+    figure = make_memory_breakdown(evidence)[0]  # type: ignore[index]
     (panel,) = figure.panels
     assert [text for _, text in panel.y.ticks] == ["32", "64", "128"]
     bars = [layer for layer in panel.layers if isinstance(layer, Bars)]
@@ -127,7 +128,7 @@ def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> N
 
 
 def test_without_estimates_the_figure_says_how_to_have_them() -> None:
-    found = memory_parts(evidence_of([trial(0, config_of(), peak_memory_bytes=MIB)], []))
+    found = make_memory_breakdown(evidence_of([trial(0, config_of(), peak_memory_bytes=MIB)], []))
     assert isinstance(found, Absent)
     assert "run the study again" in found.remedy
 
@@ -136,11 +137,11 @@ def test_hostile_names_of_a_model_stay_texts() -> None:
     hostile = "<script>alert(1)</script>${x}"
     shape = json.dumps(json.loads(shape_of(config_of()).text) | {"model.name": hostile})
     evidence = evidence_of([trial(0, config_of(), peak_memory_bytes=MIB)], [probe(config_of(), shape=shape)])
-    assert "<script>alert" not in page(evidence, drawn(evidence))
+    assert "<script>alert" not in render_page(evidence, make_figures(evidence))
 
 
 def record(number: int, config: TrialConfig, seconds: float, outcome: Any = "complete") -> TrialRecord:
-    return TrialRecord(number, "search", flatten(config), outcome, {"total_seconds": seconds})
+    return TrialRecord(number, "search", flatten_config(config), outcome, {"total_seconds": seconds})
 
 
 def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +177,7 @@ def test_what_was_trained_is_estimated_and_kept_beside_its_probe(tmp_path: Path)
         measured = {"peak_memory_bytes": 7, "step_seconds_mean": 0.1}
         ending = Ending(outcome="complete", measurements=measured, device=forecaster.device_class)
         again = Forecaster(records_spec(), executor, None, device="cpu")
-        again.prober.used[kept.shape_key] = probe_record(kept.shape_key, shape.text, 16, ending, 0.0)
+        again.prober.used[kept.shape_key] = make_probe_record(kept.shape_key, shape.text, 16, ending, 0.0)
         again.save_probes(store)
         (row,) = [each for each in book.of_device(forecaster.device_class) if each.shape == shape.text]
     assert (row.outcome, row.peak_memory_bytes, row.forecast) == ("complete", 7, kept.forecast)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
-from sweep.config.scaling import adam_constants, lr_rule, scaled_ema_decay, scaled_lr, scaled_weight_decay
+from sweep.config.scaling import resolve_lr_rule, scale_adam_constants, scale_ema_decay, scale_lr, scale_weight_decay
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
@@ -252,9 +252,9 @@ def test_momentum_that_is_needed(name: str) -> None:
 )  # fmt: skip
 def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> None:
     section = config(optimizer__name=name, optimizer__lr=0.3, optimizer__lr_rule="auto").optimizer
-    assert lr_rule(section) == rule
-    assert scaled_lr(section, 256 * 9) == pytest.approx(0.3 * {"linear": 9, "sqrt": 3}[rule])
-    assert scaled_lr(section, 256) == pytest.approx(0.3)
+    assert resolve_lr_rule(section) == rule
+    assert scale_lr(section, 256 * 9) == pytest.approx(0.3 * {"linear": 9, "sqrt": 3}[rule])
+    assert scale_lr(section, 256) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
@@ -266,17 +266,17 @@ def test_weight_decay_follows_its_rule_and_reaches_the_optimizer(rule: str, fact
         batch__micro=256,
         batch__accumulation=4,
     )
-    assert scaled_weight_decay(settings.optimizer, 1024) == pytest.approx(0.05 * factor)
+    assert scale_weight_decay(settings.optimizer, 1024) == pytest.approx(0.05 * factor)
     optimizer = build_optimizer(settings, small_model())
     assert [group["weight_decay"] for group in optimizer.param_groups] == [pytest.approx(0.05 * factor), 0.0]
 
 
 def test_betas_and_epsilon_follow_square_root_scaling() -> None:
     section = config(optimizer__name="adamw", optimizer__betas_rule="sqrt", optimizer__eps=1e-6).optimizer
-    assert adam_constants(section, 256) == pytest.approx((0.9, 0.999, 1e-6))
-    assert adam_constants(section, 1024) == pytest.approx((0.6, 0.996, 5e-7))
-    assert adam_constants(section, 64) == pytest.approx((0.975, 0.99975, 2e-6))
-    assert adam_constants(section, 256 * 16).beta1 == 0.0
+    assert scale_adam_constants(section, 256) == pytest.approx((0.9, 0.999, 1e-6))
+    assert scale_adam_constants(section, 1024) == pytest.approx((0.6, 0.996, 5e-7))
+    assert scale_adam_constants(section, 64) == pytest.approx((0.975, 0.99975, 2e-6))
+    assert scale_adam_constants(section, 256 * 16).beta1 == 0.0
     settings = config(optimizer__name="adamw", optimizer__betas_rule="sqrt", batch__micro=1024)
     group = build_optimizer(settings, small_model()).param_groups[0]
     assert (*group["betas"], group["eps"]) == pytest.approx((0.6, 0.996, 5e-9))
@@ -284,9 +284,9 @@ def test_betas_and_epsilon_follow_square_root_scaling() -> None:
 
 def test_decay_of_the_average_by_its_power() -> None:
     settings = config(regularization__ema_decay=0.99, regularization__ema_rule="power")
-    assert scaled_ema_decay(settings.regularization, settings.optimizer, 256) == pytest.approx(0.99)
-    assert scaled_ema_decay(settings.regularization, settings.optimizer, 1024) == pytest.approx(0.99**4)
-    assert scaled_ema_decay(config().regularization, config().optimizer, 1024) == 0.0
+    assert scale_ema_decay(settings.regularization, settings.optimizer, 256) == pytest.approx(0.99)
+    assert scale_ema_decay(settings.regularization, settings.optimizer, 1024) == pytest.approx(0.99**4)
+    assert scale_ema_decay(config().regularization, config().optimizer, 1024) == 0.0
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))

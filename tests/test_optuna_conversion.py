@@ -8,15 +8,15 @@ from optuna.trial import TrialState
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.records.trial_record import TrialRecord
 from sweep.search.mirror.optuna_conversion import (
+    find_worst_values,
+    from_optuna_params,
     list_directions,
     make_distributions,
-    from_optuna_params,
     make_frozen_trial,
     to_optuna_params,
-    find_worst_values,
 )
 
 
@@ -35,7 +35,7 @@ def _spec() -> StudySpec:
 
 def _record(spec: StudySpec, u: float, number: int = 0, **fields: object) -> TrialRecord:
     values = {path: parameter.at(u) for path, parameter in spec.space.items()}
-    record = {"number": number, "phase": "search", "values": flatten(spec.config(values)), "outcome": "complete"}
+    record = {"number": number, "phase": "search", "values": flatten_config(spec.config(values)), "outcome": "complete"}
     return TrialRecord(**{**record, **fields})
 
 

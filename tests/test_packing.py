@@ -20,7 +20,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.base import WorkerProgram
-from sweep.executors.packed.mps import mps
+from sweep.executors.packed.mps import share_gpu
 from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost, replace_by_probed
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
@@ -287,10 +287,10 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_service_of_the_gpu_ends_with_the_block(control: Path) -> None:
     log = control.with_suffix(".log")
-    with mps("cpu") as environment:
+    with share_gpu("cpu") as environment:
         assert environment == {}
         assert not log.exists()
-    with mps("cuda") as environment:
+    with share_gpu("cuda") as environment:
         folder = environment["CUDA_MPS_PIPE_DIRECTORY"]
         assert Path(folder).is_dir()
         assert log.read_text() == "started\n"
@@ -302,22 +302,22 @@ def test_without_the_service_trials_take_turns(
     control: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     control.with_suffix(".code").write_text("1")
-    with mps("cuda") as environment:
+    with share_gpu("cuda") as environment:
         assert environment == {}
     assert "does not start" in caplog.text
     monkeypatch.setenv("PATH", "/nonexistent")
-    with mps("cuda") as environment:
+    with share_gpu("cuda") as environment:
         assert environment == {}
     assert "not installed" in caplog.text
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/users/own")
-    with mps("cuda") as environment:
+    with share_gpu("cuda") as environment:
         assert environment == {}
 
 
 def test_the_service_ends_when_its_supervisor_is_killed(control: Path) -> None:
     program = (
-        "import time; from sweep.executors.packed.mps import mps\n"
-        "with mps('cuda'): print('on', flush=True); time.sleep(60)"
+        "import time; from sweep.executors.packed.mps import share_gpu\n"
+        "with share_gpu('cuda'): print('on', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as supervisor:
         assert supervisor.stdout is not None

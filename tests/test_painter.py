@@ -5,20 +5,24 @@ import os
 import psutil
 from frames_factory import make_frames
 
-from reports.evidence import gather
-from reports.figures.all_figures import all_figures
-from reports.print.painter import MAX_PROCESSES, Painter, dumps, loads
+from reports.evidence import gather_evidence
+from reports.figures.all_figures import make_figures
+from reports.print.painter import MAX_PROCESSES, Painter, dump_task, load_task
 from reports.print.pictures import draw_picture
 from reports.writing import write_frames_report
 
 
 def test_figures_survive_the_way_there():
-    for figure in all_figures(gather(make_frames(30, confirm=2))):
-        assert loads(dumps((figure, "png"))) == (figure, "png")
+    for figure in make_figures(gather_evidence(make_frames(30, confirm=2))).figures:
+        assert load_task(dump_task((figure, "png"))) == (figure, "png")
 
 
 def test_it_draws_what_would_be_drawn_here():
-    figures = [figure for figure in all_figures(gather(make_frames(12))) if figure.name in {"memory", "outcomes"}]
+    figures = [
+        figure
+        for figure in make_figures(gather_evidence(make_frames(12))).figures
+        if figure.name in {"memory", "outcomes"}
+    ]
     with Painter() as painter:
         for figure in figures:
             painter.send((figure, "png"))
@@ -29,7 +33,7 @@ def test_pictures_are_drawn_here_where_the_process_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("reports.print.painter._PROGRAM", "raise SystemExit(3)")
     frames = make_frames(3, objectives=["val_accuracy"], space={"batch.micro": {"log2": [4, 6]}})
     path = write_frames_report(frames, tmp_path / "report.html")
-    names = {figure.name for figure in all_figures(gather(frames))}
+    names = {figure.name for figure in make_figures(gather_evidence(frames)).figures}
     assert {each.stem for each in path.parent.glob("*.png")} == names
     assert all(each.read_bytes().startswith(b"\x89PNG") for each in path.parent.glob("*.png"))
 
@@ -53,13 +57,13 @@ def test_a_painter_that_is_killed_takes_its_workers_along():
 def test_a_worker_that_is_killed_spoils_no_picture():
     with Painter() as painter:
         _workers_of(painter)[0].kill()
-        for figure in all_figures(gather(make_frames(3))):
+        for figure in make_figures(gather_evidence(make_frames(3))).figures:
             painter.send((figure, "png"))
         assert painter.pictures() is None
 
 
 def _workers_of(painter: Painter) -> list[psutil.Process]:
-    painter.send((all_figures(gather(make_frames(3)))[0], "png"))
+    painter.send((make_figures(gather_evidence(make_frames(3))).figures[0], "png"))
     found: list[psutil.Process] = []
     while len(found) < min(MAX_PROCESSES, len(os.sched_getaffinity(0))):  # they are forked at the first task
         assert painter._process.poll() is None

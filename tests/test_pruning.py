@@ -15,7 +15,7 @@ from records_factory import make_spec
 
 from sweep.analysis.statistics.extrapolation import NUM_NEAREST, CurveFamily
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, flatten
+from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
@@ -132,10 +132,10 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
         record = table.record(number, number, seen)
         slow = record.measurements | {"train_seconds": 1e5, "peak_memory_bytes": 1e12}
         pruner.learn(replace(record, measurements=slow))
-    values = flatten(config) | {"model.name": model}
+    values = flatten_config(config) | {"model.name": model}
     measured = {"val_accuracy": 1.0, "train_seconds": 1.0, "peak_memory_bytes": 10}
     pruner.learn(TrialRecord(40, "search", values, "complete", measured, quality_flags=rival_flags))
-    running = TrialRecord(41, "search", flatten(config))
+    running = TrialRecord(41, "search", flatten_config(config))
     pruner.hear(
         running,
         Progress(
@@ -168,7 +168,7 @@ def shared_table() -> tuple[CurveTable, dict[str, int]]:
 def curves(task: TrialTask) -> Iterator[Message]:
     """A training of a curve table, for the inline executor."""
     table, places = shared_table()
-    flat = flatten(task.config)
+    flat = flatten_config(task.config)
     index = places[point_key({path: flat[path] for path in table.spec.space})]
     seconds, memory = table.costs(index)
     yield Progress(step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(memory))

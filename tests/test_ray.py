@@ -163,13 +163,14 @@ ON_GPUS = """
 import json
 from executor_contract import program, task
 from sweep.executors.ray.ray_executor import RayExecutor
+from sweep.records.messages import Ending
 
 with RayExecutor("auto", world_size=2, program=program("echo_environment")) as executor:
     endings = []
     for number in range(executor.slots):
         executor.start(task(number=number))
     while len(endings) < executor.slots:
-        endings += [message for _, message in executor.poll(60.0)]
+        endings += [message for _, message in executor.poll(60.0) if isinstance(message, Ending)]
 print(json.dumps([[ending.device, ending.environment["CUDA_VISIBLE_DEVICES"]] for ending in endings]))
 """
 

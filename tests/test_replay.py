@@ -8,7 +8,7 @@ from table_factory import EPOCHS, EVALUATION_SECONDS, RESTS, SETUP_SECONDS, accu
 
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
-from sweep.config.space import grid_point
+from sweep.config.space import pick_grid_point
 from sweep.records.messages import Ending, Progress, TrialTask
 from sweep.search.replay.recorded_table import Table, read_table, study_on
 from sweep.search.replay.replay import replay
@@ -48,7 +48,7 @@ def test_reference_front_is_that_of_the_means_over_the_seeds(table: Table) -> No
 
 
 def test_a_training_is_told_when_it_was_told_once(table: Table) -> None:
-    config = table.spec.config(grid_point(table.space, 4))
+    config = table.spec.config(pick_grid_point(table.space, 4))
     said = schedule(table.training(config))
     first, first_told, last = said[0], said[1], said[-1]
     train = ending(config).measurements["train_seconds"]
@@ -64,7 +64,7 @@ def test_a_training_is_told_when_it_was_told_once(table: Table) -> None:
 def test_a_stopped_training_costs_what_passed_until_then(table: Table) -> None:
     clock = SimulatedClock()
     executor = ReplayingExecutor(lambda config: iter(schedule(table.training(config))), clock, "cpu")
-    config = table.spec.config(grid_point(table.space, 0))
+    config = table.spec.config(pick_grid_point(table.space, 0))
     executor.start(TrialTask(number=0, config=config))
     news: list[object] = []
     while len(news) < 2:  # what it knew before the first step, and an evaluation

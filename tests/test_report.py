@@ -19,8 +19,8 @@ from markupsafe import escape
 from matplotlib.image import imread
 from records_factory import add_trials, make_store
 
-from reports.evidence import MAX_DETAILED, gather
-from reports.figures.all_figures import all_figures, drawn
+from reports.evidence import MAX_DETAILED, gather_evidence
+from reports.figures.all_figures import make_figures
 from reports.labels import (
     format_difference,
     format_effect,
@@ -29,10 +29,10 @@ from reports.labels import (
     format_setting,
     format_value,
 )
-from reports.page.answer_texts import answers
-from reports.page.html import page
-from reports.page.reading_checks import warnings
-from reports.page.report_texts import basis, front_table, reuse
+from reports.page.answer_texts import describe_answers
+from reports.page.html import render_page
+from reports.page.reading_checks import find_doubts
+from reports.page.report_texts import describe_basis, describe_reuse, front_table
 from reports.print.pictures import draw_picture
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
@@ -46,14 +46,14 @@ SHADE = "all search trials, darker is more"
 
 
 def page_of(frames):
-    evidence = gather(frames)
-    return page(evidence, drawn(evidence))
+    evidence = gather_evidence(frames)
+    return render_page(evidence, make_figures(evidence))
 
 
 def test_page_and_a_picture_for_each_figure(tmp_path):
     frames = make_frames(20, confirm=1, objectives=["val_accuracy", "train_seconds"])
     path = write_frames_report(frames, tmp_path / "deep" / "report.html")
-    names = {figure.name for figure in all_figures(gather(frames))}
+    names = {figure.name for figure in make_figures(gather_evidence(frames)).figures}
     assert {each.name for each in path.parent.iterdir()} == {"report.html", *(f"{name}.png" for name in names)}
     for name in names:
         pixels = imread(path.with_name(f"{name}.png"))
@@ -67,15 +67,15 @@ def test_page_and_a_picture_for_each_figure(tmp_path):
 def test_equal_records_give_equal_bytes():
     first, second = (make_frames(24, confirm=2) for _ in range(2))
     assert page_of(first) == page_of(second)
-    figure, again = (all_figures(gather(frames))[0] for frames in (first, second))
+    figure, again = (make_figures(gather_evidence(frames)).figures[0] for frames in (first, second))
     for form in ("png", "svg", "pdf"):
         assert draw_picture(figure, form) == draw_picture(again, form)
 
 
 @pytest.mark.parametrize("num_search", [0, 1, 8])
 def test_page_says_what_it_rests_on(num_search):
-    evidence = gather(make_frames(num_search))
-    assert ("no trial has completed" in basis(evidence)) == (num_search == 0)
+    evidence = gather_evidence(make_frames(num_search))
+    assert ("no trial has completed" in describe_basis(evidence)) == (num_search == 0)
     html = page_of(make_frames(num_search))
     assert "How far does a larger batch buy time?" in html
     assert ("from one seed, not confirmed" in html) == (num_search > 0)
@@ -83,8 +83,8 @@ def test_page_says_what_it_rests_on(num_search):
 
 
 def test_a_card_for_each_use_that_the_records_answer():
-    evidence = gather(make_frames(40, confirm=3))
-    answer, shown = recommend(evidence), answers(evidence)
+    evidence = gather_evidence(make_frames(40, confirm=3))
+    answer, shown = recommend(evidence), describe_answers(evidence)
     assert [card.title for card in shown.cards] == [
         "For accuracy",
         "For speed",
@@ -101,12 +101,12 @@ def test_a_card_for_each_use_that_the_records_answer():
     assert dict(card.settings)["Global batch"] == str(chosen.global_batch_size)
     config = flatten_config(build_config(parse_sets(shlex.split(card.command)[3::2]), "test"))
     assert {key: config[key] for key in chosen.settings} == {key: chosen.config[key] for key in chosen.settings}
-    assert "3 configurations of the front trained again with 3 fresh seeds" in basis(evidence)
+    assert "3 configurations of the front trained again with 3 fresh seeds" in describe_basis(evidence)
 
 
 def test_findings_are_told_with_verdict_and_n():
-    evidence = gather(make_frames(60, confirm=3))
-    shown = answers(evidence)
+    evidence = gather_evidence(make_frames(60, confirm=3))
+    shown = describe_answers(evidence)
     by_statement = {item.statement: item for item in evaluate_claims(evidence)}
     assert {line.statement for line in (*shown.tested, *shown.untested)} == set(by_statement)
     assert shown.tested
@@ -131,7 +131,7 @@ def test_differences_in_words():
 
 
 def test_the_command_rebuilds_the_configuration():
-    evidence = gather(make_frames(40, confirm=2))
+    evidence = gather_evidence(make_frames(40, confirm=2))
     table = front_table(evidence)
     assert len(table.rows) >= 2
     assert table.rows[0].confirmed
@@ -150,7 +150,8 @@ def test_the_command_rebuilds_the_configuration():
 @pytest.mark.parametrize("text", [*HOSTILE, "true", "12", "1e3", " padded ", 'say "hi"', "it's", "[1]", "a\\b", ""])
 def test_command_survives_any_text(text):
     text = text.replace("\x00", "")  # no argument can hold it
-    settings = flatten_config(build_config({"data.name": "imagefolder"}, "test")) | {"data.root": text, "data.subset": 5}
+    changed = {"data.root": text, "data.subset": 5}
+    settings = flatten_config(build_config({"data.name": "imagefolder"}, "test")) | changed
     words = shlex.split(train_command(settings, 3))
     assert parse_sets(words[3::2]) == {"data.name": "imagefolder", "data.root": text, "data.subset": 5, "seed": 3}
 
@@ -195,12 +196,12 @@ def test_hostile_study_names_do_nothing():
 
 
 def test_pictures_survive_hostile_texts():
-    figures = all_figures(gather(hostile_frames()))
+    figures = make_figures(gather_evidence(hostile_frames())).figures
     assert len(figures) >= 8
     for figure in figures:
-        assert imread(io.BytesIO(picture(figure, dpi=40))).std() > 0.01
+        assert imread(io.BytesIO(draw_picture(figure, dpi=40))).std() > 0.01
     for form in ("svg", "pdf"):
-        assert len(picture(figures[0], form)) > 10_000
+        assert len(draw_picture(figures[0], form)) > 10_000
 
 
 @pytest.mark.slow
@@ -218,8 +219,8 @@ def test_a_hundred_thousand_trials_are_a_page_of_at_most_12_mb():
     trials["train_seconds"] = trials["train_seconds"] * noise
     trials["config.optimizer.lr"] = trials["config.optimizer.lr"].astype(float) * np.exp(noise)
     whole = {"trials": trials, "evaluations": many(some.evaluations), "attempts": many(some.attempts)}
-    evidence = gather(dataclasses.replace(some, **whole))
-    html = page(evidence, drawn(evidence))
+    evidence = gather_evidence(dataclasses.replace(some, **whole))
+    html = render_page(evidence, make_figures(evidence))
     assert len(html.encode()) <= 12e6
     data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])
     assert len(data["details"]["number"]) <= MAX_DETAILED
@@ -249,7 +250,7 @@ def test_warnings_are_said_when_due():
         {"number": 5, "outcome": None},
         *({"number": n, "outcome": "out_of_memory"} for n in (6, 7, 8, 9)),
     ]
-    said = " ".join(warnings(gather(frames_of(make_spec(), rows))))
+    said = " ".join(find_doubts(gather_evidence(frames_of(make_spec(), rows))))
     for part in (
         "1 trial had not ended", "Only 4 search trials completed", "Nothing is confirmed", "different devices",
         "2 environments", "1 trial crashed", "RuntimeError: last line", "44% of the trials could not complete",
@@ -261,13 +262,13 @@ def test_warnings_are_said_when_due():
 def test_a_sound_study_is_not_doubted_for_nothing():
     frames = make_frames(40, confirm=40)
     kept = frames.trials[frames.trials["outcome"] == "complete"]
-    said = warnings(gather(frames.__class__(**{**vars(frames), "trials": kept})))
+    said = find_doubts(gather_evidence(frames.__class__(**{**vars(frames), "trials": kept})))
     assert said == []
 
 
 def test_reuse_is_told_with_the_time_it_saved():
     rows = [{"number": n, "reused_from": f"older/{n}", "total_seconds": 90.0} for n in range(2)]
-    said = reuse(gather(frames_of(make_spec(), rows)))
+    said = describe_reuse(gather_evidence(frames_of(make_spec(), rows)))
     assert said == "2 trials reused from earlier records (older), which saved 3 min 00 s."
 
 

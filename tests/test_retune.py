@@ -10,8 +10,8 @@ import pytest
 from records_factory import make_spec
 
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, differences
-from sweep.config.trial_config import flatten
+from sweep.config.study import StudySpec, find_differences
+from sweep.config.trial_config import flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.store.store import open_store
@@ -44,7 +44,7 @@ def search(spec: StudySpec, count: int) -> list[TrialRecord]:
         assert values is not None
         accuracy = 0.9 - 0.1 * abs(math.log10(values["optimizer.lr"] / best_rate(values)))
         records.append(
-            TrialRecord(index, "search", flatten(spec.config(values)), "complete", {"val_accuracy": accuracy})
+            TrialRecord(index, "search", flatten_config(spec.config(values)), "complete", {"val_accuracy": accuracy})
         )
         sampler.learn(records[-1])
     return records
@@ -95,7 +95,7 @@ def test_a_continued_search_proposes_what_an_unbroken_one_would(sampler: str) ->
 def test_what_cannot_be_retuned_is_refused_with_the_remedy() -> None:
     with pytest.raises(InputError, match=r"optimizer\.weight_decay is no parameter of the space"):
         retuning(retune=["optimizer.lr", "optimizer.weight_decay"])
-    with pytest.raises(InputError, match=r"batch\.micro is no parameter of the space beside batch"):
+    with pytest.raises(InputError, match=r"batch\.micro is no parameter of the space outside batch"):
         retuning(retune=["batch.micro"])
     with pytest.raises(InputError, match=r"model\.name varies too; name it"):
         retuning(space=SPACE | {"model.name": {"choice": ["resnet8", "vit_micro"]}})
@@ -104,8 +104,8 @@ def test_what_cannot_be_retuned_is_refused_with_the_remedy() -> None:
 
 
 def test_a_study_without_it_is_the_study_that_it_was() -> None:
-    assert differences(make_spec(), make_spec()) == []
-    assert differences(retuning(), retuning(retune=[])) == ["retune: ['optimizer.lr'] -> []"]
+    assert find_differences(make_spec(), make_spec()) == []
+    assert find_differences(retuning(), retuning(retune=[])) == ["retune: ['optimizer.lr'] -> []"]
 
 
 def test_a_study_through_the_tuner_gives_each_batch_size_its_trials(tmp_path: Path) -> None:

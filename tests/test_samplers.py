@@ -7,7 +7,7 @@ import pytest
 from records_factory import make_spec
 
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import WINDOW, window
@@ -19,7 +19,11 @@ Judge = Callable[[dict[str, float]], tuple[Outcome, dict[str, float | int]]]
 def record(spec: StudySpec, number: int, values: dict[str, float], judge: Judge) -> TrialRecord:
     outcome, measured = judge(values)
     return TrialRecord(
-        number=number, phase="search", values=flatten(spec.config(values)), outcome=outcome, measurements=measured
+        number=number,
+        phase="search",
+        values=flatten_config(spec.config(values)),
+        outcome=outcome,
+        measurements=measured,
     )
 
 
@@ -96,7 +100,7 @@ def test_the_window_keeps_the_front_and_the_latest() -> None:
         TrialRecord(
             number=number,
             phase="search",
-            values=flatten(config),
+            values=flatten_config(config),
             outcome="complete",
             measurements={"val_accuracy": 0.9 if number == 7 else 0.1, "train_seconds": 10.0},
         )

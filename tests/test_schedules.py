@@ -8,7 +8,7 @@ import pytest
 from sweep.config.durations import Durations, parse_durations
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ScheduleSection
-from sweep.config.trial_config import build_config, flatten
+from sweep.config.trial_config import build_config, flatten_config
 from sweep.training.recipe.schedules import SCHEDULES, Span, lr_factor
 
 SPAN = Span(steps=50, steps_per_epoch=10, samples_per_epoch=640)
@@ -61,7 +61,7 @@ def test_warm_up_in_any_unit(warmup: object) -> None:
 def test_a_text_and_its_parts_are_one_configuration() -> None:
     text, parts = section(warmup="2 epochs"), section(warmup=2.0, warmup_unit="epochs")
     assert text == parts
-    flat = flatten(build_config({"schedule.warmup": "2 epochs"}, "test"))
+    flat = flatten_config(build_config({"schedule.warmup": "2 epochs"}, "test"))
     assert (flat["schedule.warmup"], flat["schedule.warmup_unit"]) == (2.0, "epochs")
     assert build_config(flat, "again").schedule == text
 

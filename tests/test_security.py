@@ -28,7 +28,7 @@ from sweep.config.trial_config import config_keys
 from sweep.executors.table import ExecutorSettings
 from sweep.search.loop.options import Options
 from sweep.search.loop.session import open_session
-from sweep.training.data.downloads import cifar10
+from sweep.training.data.downloads import load_cifar10
 from sweep.training.models.pretrained import read_weights
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -162,7 +162,7 @@ def test_a_downloaded_set_that_was_tampered_with_is_not_unpickled(tmp_path: Path
     for name in known.files:
         (folder / name).write_bytes(pickle.dumps({"data": Payload(tmp_path / "ran"), "label_names": []}))
     with pytest.raises(InputError, match="cifar10"):
-        cifar10(DataSection(name="cifar10", root=str(tmp_path)))
+        load_cifar10(DataSection(name="cifar10", root=str(tmp_path)))
     assert not (tmp_path / "ran").exists()
 
 

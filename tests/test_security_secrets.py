@@ -13,7 +13,7 @@ import pytest
 from postgres_server import Server, postgres
 
 from sweep.cli.app import run_app
-from sweep.config.errors import shown
+from sweep.config.errors import hide_credentials
 from sweep.search.loop.options import Options
 
 __all__ = ["postgres"]
@@ -64,10 +64,13 @@ def test_no_refusal_repeats_a_password(
 
 
 def test_a_place_is_shown_without_what_may_be_secret() -> None:
-    assert shown("postgresql+psycopg://u:canary@h:5432/x?sslmode=require") == "postgresql+psycopg://u:***@h:5432/x"
-    assert shown("postgresql+psycopg://u@h/x") == "postgresql+psycopg://u@h/x"
-    assert shown("postgresql+psycopg:///x?password=can@ary") == "postgresql+psycopg://***"
-    assert shown("runs/a@b") == "runs/a@b"
+    assert (
+        hide_credentials("postgresql+psycopg://u:canary@h:5432/x?sslmode=require")
+        == "postgresql+psycopg://u:***@h:5432/x"
+    )
+    assert hide_credentials("postgresql+psycopg://u@h/x") == "postgresql+psycopg://u@h/x"
+    assert hide_credentials("postgresql+psycopg:///x?password=can@ary") == "postgresql+psycopg://***"
+    assert hide_credentials("runs/a@b") == "runs/a@b"
     assert "canary" not in repr(Options(store=URLS[0]))
 
 

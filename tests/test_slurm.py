@@ -20,8 +20,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.slurm import jobs
 from sweep.executors.slurm.job import run_job
-from sweep.executors.slurm.job_files import LineReader
-from sweep.executors.slurm.protocol import JOB_REQUESTS, JobRequest
+from sweep.executors.slurm.job_files import JOB_REQUESTS, JobRequest, LineReader
 from sweep.executors.slurm.slurm_cluster import make_cluster
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sweep.config.space import Parameter, grid_point, grid_size, random_point
+from sweep.config.space import Parameter, count_grid_points, draw_point, pick_grid_point
 
 SPACE = {
     "batch.micro": Parameter(log2=(5, 10)),
@@ -61,21 +61,21 @@ def test_bad_forms(form: dict[str, object], message: str) -> None:
 
 def test_grid_visits_every_point_once_and_not_in_rows() -> None:
     space = {"a": Parameter(choice=(1, 2, 3)), "b": Parameter(int_=(0, 4)), "c": Parameter(choice=("x", "y"))}
-    points = [tuple(grid_point(space, index).values()) for index in range(grid_size(space) or 0)]
+    points = [tuple(pick_grid_point(space, index).values()) for index in range(count_grid_points(space) or 0)]
     assert len(points) == len(set(points)) == 30
     assert len({point[0] for point in points[:4]}) > 1
     assert len({point[2] for point in points[:4]}) > 1
     with pytest.raises(IndexError):
-        grid_point(space, 30)
+        pick_grid_point(space, 30)
 
 
 def test_a_continuous_space_has_no_grid() -> None:
-    assert grid_size(SPACE) is None
+    assert count_grid_points(SPACE) is None
 
 
 def test_random_points_depend_on_seed_and_index_only_and_cover_evenly() -> None:
-    assert random_point(SPACE, 3, 17) == random_point(SPACE, 3, 17)
-    assert random_point(SPACE, 3, 17) != random_point(SPACE, 4, 17)
-    counts = Counter(random_point(SPACE, 0, index)["batch.micro"] for index in range(1200))
+    assert draw_point(SPACE, 3, 17) == draw_point(SPACE, 3, 17)
+    assert draw_point(SPACE, 3, 17) != draw_point(SPACE, 4, 17)
+    counts = Counter(draw_point(SPACE, 0, index)["batch.micro"] for index in range(1200))
     assert set(counts) == set(SPACE["batch.micro"].grid_values or ())
     assert min(counts.values()) > 140  # 200 expected, standard deviation 13

@@ -6,7 +6,7 @@ import pytest
 
 from studies import shipped_studies, template
 from sweep.config.errors import InputError
-from sweep.config.study import CHANGEABLE, differences, parse_seconds
+from sweep.config.study import CHANGEABLE, find_differences, parse_seconds
 from sweep.config.study_file import apply_changes, build_study, load_study
 
 EXAMPLE = """
@@ -125,9 +125,9 @@ def test_set_pairs_that_mean_nothing_are_refused(changes: dict[str, object], mes
 def test_differences_name_what_the_records_depend_on(tmp_path: Path) -> None:
     old = load_study(write(tmp_path, EXAMPLE))
     same = load_study(write(tmp_path, EXAMPLE), {"trials": 7, "timeout": 5, "confirm.seeds": 9, "question": "?"})
-    assert differences(old, same) == []
+    assert find_differences(old, same) == []
     new = load_study(write(tmp_path, EXAMPLE), {"budget.epochs": 3, "sampler": "qmc"})
-    assert differences(old, new) == ["sampler: tpe -> qmc", "base.budget.epochs: 10 -> 3"]
+    assert find_differences(old, new) == ["sampler: tpe -> qmc", "base.budget.epochs: 10 -> 3"]
     assert {"trials", "timeout", "trial_timeout", "confirm"} <= CHANGEABLE
 
 

@@ -8,8 +8,8 @@ from test_compare import compared
 
 from sweep.cli.app import run_app
 from sweep.cli.display import Display
-from sweep.cli.formats import visible
-from sweep.config.trial_config import flatten
+from sweep.cli.output import escape_controls
+from sweep.config.trial_config import flatten_config
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import TrialEnded
 
@@ -18,14 +18,14 @@ CLEAR = "\x9b2J\x1b[2J\r"
 
 
 def test_what_a_terminal_obeys_is_shown() -> None:
-    assert visible(TITLE) == r"\x1b]0;taken over\x07"
-    assert visible(CLEAR) == r"\x9b2J\x1b[2J\x0d"
-    assert visible("\u202eturned about\u2066") == r"\u202eturned about\u2066"
-    assert visible("two lines\n\tand a tab, é") == "two lines\n\tand a tab, é"
+    assert escape_controls(TITLE) == r"\x1b]0;taken over\x07"
+    assert escape_controls(CLEAR) == r"\x9b2J\x1b[2J\x0d"
+    assert escape_controls("\u202eturned about\u2066") == r"\u202eturned about\u2066"
+    assert escape_controls("two lines\n\tand a tab, é") == "two lines\n\tand a tab, é"
 
 
 def test_the_error_of_a_trial(capsys: pytest.CaptureFixture[str]) -> None:
-    record = TrialRecord(0, "search", flatten(make_config(0)), "crashed", {}, error=TITLE)
+    record = TrialRecord(0, "search", flatten_config(make_config(0)), "crashed", {}, error=TITLE)
     with Display(make_spec(), []) as display:
         display.show(TrialEnded(record, f"it fell\n{CLEAR}{TITLE}"))
     shown = capsys.readouterr().err

@@ -4,12 +4,19 @@ import pytest
 from pydantic import ValidationError
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, build_config, config_keys, flatten, flatten_table, replace
+from sweep.config.trial_config import (
+    TrialConfig,
+    build_config,
+    config_keys,
+    flatten_config,
+    flatten_table,
+    replace_keys,
+)
 from sweep.records.messages import TrialTask, decode_task, encode_task
 
 
 def test_defaults_are_valid_and_flatten_to_every_key() -> None:
-    flat = flatten(TrialConfig())
+    flat = flatten_config(TrialConfig())
     assert flat["batch.micro"] == 64
     assert flat["batch.global"] is None
     assert tuple(flat) == config_keys()
@@ -32,7 +39,7 @@ def test_global_batch(values: dict[str, int], global_batch: int, accumulation: i
 
 
 def test_one_budget_replaces_the_others() -> None:
-    values = replace({"budget.epochs": 3.0, "batch.accumulation": 2}, {"budget.steps": 7, "batch.global": 48})
+    values = replace_keys({"budget.epochs": 3.0, "batch.accumulation": 2}, {"budget.steps": 7, "batch.global": 48})
     config = build_config(values, "test")
     assert (config.budget.epochs, config.budget.steps) == (None, 7)
     assert (config.batch.accumulation, config.batch.global_) == (None, 48)

@@ -2,14 +2,14 @@
 
 from records_factory import make_config
 
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.records.messages import Outcome, Phase
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.trial_index import TrialIndex
 
 
 def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "search") -> TrialRecord:
-    return TrialRecord(number, phase, flatten(make_config(number)), outcome, trial_key=key or f"key{number}")
+    return TrialRecord(number, phase, flatten_config(make_config(number)), outcome, trial_key=key or f"key{number}")
 
 
 def test_only_what_trained_or_runs_counts() -> None:

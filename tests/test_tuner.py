@@ -16,7 +16,7 @@ from sweep.records.frames.frames import load_frames
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.earlier.reuse_index import ReuseIndex
-from sweep.search.loop.events import AttemptEnded, Event, Leaving, Stopped, TrialEnded, TrialReused, TrialStarted
+from sweep.search.loop.events import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
@@ -124,13 +124,13 @@ def test_an_open_trial_of_a_killed_supervisor_gets_a_second_attempt(
 
 
 def test_the_deadline_holds_inside_a_trial(store: Store, spec: StudySpec) -> None:
-    events = run(store, spec, "endless", deadline=time.monotonic() + 0.3, leave_seconds=0.2)
+    events = run(store, spec, "endless", deadline=time.monotonic() + 0.3, grace_seconds=0.2)
     (record,) = store.trial_records("s")
     assert record.outcome is None
     assert [cause for cause, _ in store.attempts("s", 0)] == ["study_timeout"]
-    told = [event for event in events if isinstance(event, Leaving | AttemptEnded | Stopped)]
+    told = [event for event in events if isinstance(event, Stopping | AttemptEnded | Stopped)]
     assert told == [
-        Leaving("study_timeout", 1),
+        Stopping("study_timeout", 1),
         AttemptEnded(0, "study_timeout"),
         Stopped("the study's timeout has passed; run the same command again to resume."),
     ]

@@ -13,7 +13,7 @@ from sweep.analysis import bottleneck_remedies
 from sweep.cli.app import run_app
 from sweep.cli.health import Check
 from sweep.cli.study_health import check_trials
-from sweep.config.trial_config import build_config, flatten
+from sweep.config.trial_config import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, TrialTask
@@ -82,7 +82,12 @@ def train(**settings: Any) -> Ending:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Looks at short trainings as well, and on however slow a machine."""
-    for name, value in {"BOTTLENECK_SHARE": 10.0, "BOTTLENECK_SECONDS": 60.0, "_LONG_SECONDS": 60.0, "BOTTLENECK_STEPS": 4}.items():
+    for name, value in {
+        "BOTTLENECK_SHARE": 10.0,
+        "BOTTLENECK_SECONDS": 60.0,
+        "_LONG_SECONDS": 60.0,
+        "BOTTLENECK_STEPS": 4,
+    }.items():
         monkeypatch.setattr(bottleneck, name, value)
     return monkeypatch
 
@@ -219,13 +224,13 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
     ],
 )
 def test_remedies_name_the_key_and_its_value(bottleneck: str, settings: dict[str, Any], said: str) -> None:
-    values = flatten(build_config(settings, "test"))
+    values = flatten_config(build_config(settings, "test"))
     assert said in bottleneck_remedies.suggest_remedy(bottleneck, values, 4)
     assert bottleneck in bottleneck_remedies.BOTTLENECK_MEANINGS
 
 
 def test_what_is_set_already_is_no_remedy() -> None:
-    values = flatten(build_config({"precision.compile": True, "precision.channels_last": True}, "test"))
+    values = flatten_config(build_config({"precision.compile": True, "precision.channels_last": True}, "test"))
     assert "precision.compile = true" not in bottleneck_remedies.suggest_remedy("launch_bound", values, 4)
     assert "channels_last" not in bottleneck_remedies.suggest_remedy("compute_bound", values, 4)
     assert bottleneck_remedies.suggest_remedy("of another version", values, 4) == ""

@@ -218,9 +218,9 @@ def known(num: int) -> list[EarlierResult]:
     rates = [10 ** (-3 + 3 * (index + 0.5) / num) for index in range(num)]
     return [
         EarlierResult(
-            {"batch.micro": 64, "optimizer.lr": rate},
-            "complete",
-            {"val_accuracy": 0.9 - 0.05 * math.log10(rate / 0.03) ** 2},
+            values={"batch.micro": 64, "optimizer.lr": rate},
+            outcome="complete",
+            measurements={"val_accuracy": 0.9 - 0.05 * math.log10(rate / 0.03) ** 2},
         )
         for rate in rates
     ]

@@ -8,7 +8,7 @@ from table_factory import EPOCHS, ending, table_spec, write_table
 
 from benchmarks.worker_load import measure_load, stretch_messages
 from sweep.config.errors import InputError
-from sweep.config.space import grid_point, random_point
+from sweep.config.space import draw_point, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.records.messages import Ending, Heartbeat, Progress
 from sweep.records.store.store import open_store
@@ -48,7 +48,7 @@ def test_a_window_goes_on_from_what_is_on_record(tmp_path: Path) -> None:
         with contextlib.closing(open_store(file, create=True)) as store:
             store.create_study(spec)
             for number in range(5):
-                config = spec.config(random_point(spec.space, 7, number))
+                config = spec.config(draw_point(spec.space, 7, number))
                 store.add_trial(spec.name, number, "search", config, f"key{number}")
                 store.finish_trial(
                     spec.name, number, Ending(outcome="complete", measurements=ending(config).measurements, device="d")
@@ -62,7 +62,7 @@ def test_a_window_goes_on_from_what_is_on_record(tmp_path: Path) -> None:
 
 def test_messages_are_stretched_with_heartbeats_between_them(tmp_path: Path) -> None:
     table = read_table(write_table(tmp_path))
-    said = schedule(table.training(table.spec.config(grid_point(table.space, 4))))
+    said = schedule(table.training(table.spec.config(pick_grid_point(table.space, 4))))
     told = list(stretch_messages(said, 10.0))
     assert [seconds for seconds, _ in told] == sorted(seconds for seconds, _ in told)
     own = [(seconds, word) for seconds, word in told if word in [each for _, each in said]]

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from reports.describe import settings
-from reports.evidence import Evidence, known
+from reports.describe import format_column
+from reports.evidence import Evidence, keep_finite
 from reports.figures.curves import moments
 from reports.figures.ledger import PARTS, parts_of
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
 from reports.page.train_command import train_commands
-from reports.palette import look
+from reports.palette import look_of
 from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.summary import USUAL_METRICS
@@ -32,7 +32,7 @@ _CLOCKS = {"algoperf": "AlgoPerf", "airbench": "airbench", "ffcv": "ffcv"}
 _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
 
 
-def details(evidence: Evidence) -> Json:
+def describe_details(evidence: Evidence) -> Json:
     """``{"number", "family", "columns", "filters", "notes", "parts", "ledger", "clocks", "curves", "commands"}``.
 
     Lists are in the order of ``number``; a column has ``label``, ``group``, ``texts`` and, where sorting wants other
@@ -48,7 +48,7 @@ def details(evidence: Evidence) -> Json:
         "columns": columns,
         "filters": [item for index, each in enumerate(columns) if (item := _filter(index, each))],
         "notes": _notes(evidence),
-        "parts": [{"name": name, "colour": look(part).colour} for part, name in PARTS],
+        "parts": [{"name": name, "colour": look_of(part).colour} for part, name in PARTS],
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
         "clocks": _clocks(evidence),
         "curves": _curves(evidence),
@@ -78,8 +78,8 @@ def _settings(evidence: Evidence) -> list[Json]:
 
 def _setting(evidence: Evidence, key: str) -> Json:
     frame, label = evidence.detailed, key_label(key).capitalize()
-    texts, numbers = settings(frame, key), read_numbers(frame, f"config.{key}")
-    if not len(known(numbers)) or frame[f"config.{key}"].dtype == bool:
+    texts, numbers = format_column(frame, key), read_numbers(frame, f"config.{key}")
+    if not len(keep_finite(numbers)) or frame[f"config.{key}"].dtype == bool:
         return {"label": label, "group": "setting", "texts": texts}
     return _numbers(label, "setting", texts, numbers)
 
@@ -90,7 +90,7 @@ def _measurements(evidence: Evidence) -> list[Json]:
     made: list[Json] = []
     for name in names:
         values = read_numbers(frame, name)
-        if len(known(values)):
+        if len(keep_finite(values)):
             texts = [format_metric(name, value) for value in values]
             made.append(_numbers(metric_label(name), "measured", texts, values))
     held_up = [str(cause) for cause in read_text(frame, "bottleneck")]
@@ -170,16 +170,16 @@ def _short(value: float) -> float | None:
 
 def fixed_settings(evidence: Evidence) -> list[tuple[str, str]]:
     """What every trial has in common and a default does not: key and value."""
-    from sweep.config.trial_config import TrialConfig, flatten
+    from sweep.config.trial_config import TrialConfig, flatten_config
 
     frame = evidence.trials
     one = frame.head(1)
     found = []
-    for key, default in flatten(TrialConfig()).items():
+    for key, default in flatten_config(TrialConfig()).items():
         name = f"config.{key}"
         if key == "seed" or key in evidence.swept or name not in frame.columns or not len(frame):
             continue
-        first = settings(one, key)[0]
+        first = format_column(one, key)[0]
         if frame[name].nunique(dropna=False) == 1 and first != format_setting(default):
             found.append((key, first))
     return found

@@ -1,4 +1,7 @@
-"""What records say: fronts, intervals, the answer, the findings. Imports neither torch nor Optuna."""
+"""Statistics of records: Pareto fronts, confidence intervals, the answer, the findings.
+
+Rows from top to bottom: `answer` and `claims`, which do not import each other; the modules of this folder;
+`statistics`. Imports neither torch nor Optuna."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +12,7 @@ __all__ = ["recommend"]
 
 
 def __getattr__(name: str) -> Any:
-    # loaded at first use: the commands that only read records want to answer fast
+    # loaded at first use, because commands that only read records have to answer fast
     if name == "recommend":
         from sweep.analysis.answer.recommend import recommend
 

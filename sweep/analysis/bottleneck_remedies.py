@@ -1,15 +1,15 @@
-"""What to change about a training that was held up, by its configuration."""
+"""What to change about a training with a bottleneck, by its configuration."""
 
 from collections.abc import Mapping
 
 from sweep.config.trial_config import Scalar
 
-# Every verdict on a trial, and what it says.
+# What each bottleneck means.
 BOTTLENECK_MEANINGS = {
-    "data_bound": "steps on a batch that lay ready took much less time: the data holds the training up",
+    "data_bound": "steps on a batch that was ready took much less time: the data loader is the bottleneck",
     "launch_bound": "most of a step takes the same time for a smaller micro batch: launching operations, not computing",
     "compute_bound": "the device is busy with the arithmetic itself",
-    "thrashing": "the device's memory was so full that its allocator gave back its cache again and again",
+    "thrashing": "the device's memory was so full that its allocator freed its cache again and again",
 }
 
 
@@ -34,7 +34,7 @@ def _for_data(values: Mapping[str, Scalar], num_processors: int) -> str:
         return f"a cheaper data.augment than {augment!r}, or data.placement = 'host' with data.workers up to " + str(
             num_processors
         )
-    return f"images were streamed, or others kept the host busy: data.workers up to {num_processors}"
+    return f"images were streamed, or other processes used the host: data.workers up to {num_processors}"
 
 
 def _for_launching(values: Mapping[str, Scalar], _num_processors: int) -> str:
@@ -53,7 +53,7 @@ def _for_computing(values: Mapping[str, Scalar], _num_processors: int) -> str:
     if values.get("precision.dtype") in ("fp32", "fp64"):
         parts.append("precision.dtype = 'bf16' where the device is fast at it")
     parts += [f"{key} = true" for key in ("precision.channels_last", "precision.compile") if not values.get(key)]
-    return "nothing is wrong; faster: " + ", ".join([*parts, "a smaller model"])
+    return "nothing to fix; faster: " + ", ".join([*parts, "a smaller model"])
 
 
 def _for_memory(values: Mapping[str, Scalar], _num_processors: int) -> str:

@@ -1,11 +1,11 @@
-"""One trial by the clocks that others publish their training times by.
+"""The training time of a trial as published benchmarks count it.
 
-A time that is compared with a published one must count what that one counts. From the ledger each is one sum.
+A time that is compared with a published one must count the same phases. Each is a sum of phases of the ledger.
 """
 
 from collections.abc import Mapping
 
-# What each clock counts, and where that is written down.
+# What each clock counts, and its source.
 CLOCK_MEANINGS = {
     "algoperf": "compiling, first steps and training; no set-up, no evaluation (AlgoPerf's submission time)",
     "airbench": "training alone; no loading, compiling, warm-up or evaluation (cifar10-airbench)",
@@ -16,7 +16,7 @@ COUNTED = {
     "airbench": ("train_seconds",),
     "ffcv": ("total_seconds",),
 }
-# What only this program does: nobody else's clock counts it.
+# Phases of this program alone, which no other clock counts.
 OURS_ALONE = ("memory_seconds", "diagnostics_seconds")
 
 
@@ -24,7 +24,7 @@ def sum_published_clocks(measurements: Mapping[str, float]) -> dict[str, float]:
     """Seconds of a trial by clock, from its ``measurements`` by name of the metric table; a clock with a part that was
     not measured is left out.
 
-    airbench also counts the evaluation at the end with test-time augmentation, which no trial here does.
+    airbench also counts the evaluation at the end with test-time augmentation, which no trial runs.
     """
     return {
         clock: _sum(clock, measurements)

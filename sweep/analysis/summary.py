@@ -1,5 +1,5 @@
-"""One row per configuration: what its search trial measured, what its confirming trials say, and whether it is on the
-front."""
+"""One row per configuration: the values of its search trial and of its confirming trials, and whether it is on the
+Pareto front."""
 
 from collections.abc import Sequence
 

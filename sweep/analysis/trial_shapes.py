@@ -1,7 +1,7 @@
 """Which trial has the shape of which probe: the settings that the time and memory of a step depend on.
 
-A probe's shape is JSON, a fact by the key that it comes from. Most facts are the setting itself; of some keys it is
-only whether they are on, and of micro batches in a step only whether there are several.
+A probe's shape is JSON, a fact by configuration key. Most facts are the setting itself; of some keys only whether they
+are on, and of the micro batches in a step only whether there are several.
 """
 
 import json
@@ -17,9 +17,9 @@ from sweep.config.trial_config import Scalar
 
 _MICRO, _ACCUMULATION = "batch.micro", "batch.accumulation"
 _MOST_PROBED = 2  # micro batches in a probe's step
-# What the batch section comes to in one step is worked out from what was recorded.
+# What these keys amount to in one step is computed from the records.
 _OF_A_STEP = frozenset({_MICRO, _ACCUMULATION, "batch.schedule"})
-# These facts say that the setting does not count in this shape, whatever it is.
+# With these facts the setting has no effect in this shape, whatever it is.
 _WITHOUT_EFFECT = {"model.ghost_batch": 0, "data.augment_ops": 0, "data.root": ""}
 
 
@@ -44,13 +44,11 @@ def num_accumulation(trials: pd.DataFrame, micro: Values | None = None) -> Value
 
 def match_probes(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
     """For each trial the row of the probe of its shape on its device, -1 where there is none; shape ``[trials]``. A
-    trial whose global batch grew on the way is of no single shape."""
+    trial whose effective batch size grew during training has no single shape."""
     found = np.full(len(trials), -1, dtype=np.int64)
     grew = ~np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
-    micro, several = (
-        ran_micro_batches(trials),
-        np.where(grew, np.nan, np.minimum(num_accumulation(trials), _MOST_PROBED)),
-    )
+    micro = ran_micro_batches(trials)
+    several = np.where(grew, np.nan, np.minimum(num_accumulation(trials), _MOST_PROBED))
     devices, probed_on = read_text(trials, "device"), read_text(probes, "device")
     settings: dict[str, _Setting] = {}
     for row, facts in enumerate(parse_shapes(probes)):

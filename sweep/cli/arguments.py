@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from studies import shipped_studies
-from sweep.config.errors import InputError, shown, unknown_name
+from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.study import StudySpec, parse_seconds
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import TrialConfig, build_config, replace
+from sweep.config.trial_config import TrialConfig, build_config, replace_keys
 from sweep.records.address import STORE_VARIABLE
 
 
@@ -88,7 +88,7 @@ def find_study(name: str, changes: dict[str, Any]) -> StudySpec:
         return load_study(path, changes)
     if name in shipped:
         return load_study(shipped[name], changes)
-    raise InputError(f"{unknown_name('study', name, shipped)} Or give the path of a .toml file.")
+    raise InputError(f"{describe_unknown('study', name, shipped)} Or give the path of a .toml file.")
 
 
 def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
@@ -98,10 +98,10 @@ def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig
         InputError: no such study, or a key or value that is none.
     """
     if study is None:
-        return build_config(replace({}, changes), "--set")
+        return build_config(replace_keys({}, changes), "--set")
     spec = find_study(study, {})
     seed = {} if "seed" in changes else {"seed": spec.seed}
-    return build_config(replace(spec.base, changes | seed), f"study {study}")
+    return build_config(replace_keys(spec.base, changes | seed), f"study {study}")
 
 
 def load_plugin(path: Path | None) -> str | None:
@@ -128,7 +128,7 @@ def find_records(place: str, root: Path) -> str:
         return place
     if _is_there(root / place):
         return str(root / place)
-    raise InputError(f"{shown(place)}: no such study folder, here or under {root}; `sweep run` makes one.")
+    raise InputError(f"{hide_credentials(place)}: no such study folder, here or under {root}; `sweep run` makes one.")
 
 
 def _is_there(path: Path) -> bool:

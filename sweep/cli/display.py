@@ -17,17 +17,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweep.cli.formats import format_metric, format_seconds, visible
+from reports.labels import format_metric, format_value
+from sweep.cli.output import escape_controls
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten
+from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.units import format_count
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
-    Stopping,
     Stopped,
+    Stopping,
     TrialAdvanced,
     TrialEnded,
     TrialReused,
@@ -67,10 +69,10 @@ class Display:
             self._live.update(self._panel(), refresh=True)
             self._live.stop()
         if kind is not None and not issubclass(kind, Exception):
-            self._line("what was running stays open on record; the same command goes on from here")
+            self._line("running trials stay open on record; the same command resumes them")
 
     def show(self, event: Event) -> None:
-        """Takes one event of the study."""
+        """Shows one event of the study."""
         if isinstance(event, TrialStarted):
             self._running[event.number] = (event, None, None)
         elif isinstance(event, TrialAdvanced) and event.number in self._running:
@@ -82,11 +84,11 @@ class Display:
             self._running[event.number] = (start, progress, evaluation)
         elif isinstance(event, AttemptEnded):
             self._running.pop(event.number, None)
-            self._line(f"trial {event.number:>4} attempt ended: {event.cause}; it goes on from its last checkpoint")
+            self._line(f"trial {event.number:>4} attempt ended: {event.cause}; it resumes from its last checkpoint")
         elif isinstance(event, Stopping):
-            whose = "1 running trial" if event.num_trials == 1 else f"{event.num_trials} running trials"
+            running = format_count(event.num_trials, "running trial")
             cause = event.cause.replace("_", " ")
-            self._line(f"{cause}: waiting for a step and a checkpoint of {whose}; a second signal stops at once")
+            self._line(f"{cause}: waiting for a step and a checkpoint of {running}; a second signal stops at once")
         elif isinstance(event, Stopped):
             self._line(f"study {self._spec.name} stopped: {event.reason}")
         elif isinstance(event, TrialEnded | TrialReused):
@@ -98,31 +100,30 @@ class Display:
         self._redraw()
 
     def close(self, answer: dict[str, Any]) -> None:
-        """The last words: how trials ended, what was reused, where the report is."""
+        """Prints the summary: how trials ended, what was reused, where the report is."""
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(answer["outcomes"].items()))
         self._line(f"study {self._spec.name}: trials on record: {answer['num_trials']} ({outcomes or 'none'})")
         if num := answer["confirmed"]["configurations"]:
             most = f"at most {answer['confirmed']['seeds_at_most']} each"
             self._line(f"confirmed {num} configurations with {answer['confirmed']['seeds']} fresh seeds ({most})")
         if self._saved_seconds:
-            saved = format_seconds(sum(self._saved_seconds))
-            self._line(
-                f"reused {len(self._saved_seconds)} trials from earlier records, which saved {saved} of training"
-            )
-        if doubts := self._doubts():
-            self._line(doubts)
-        Console(soft_wrap=True, highlight=False).print(f"report: {escape(visible(answer['report']))}")
+            saved = format_value("seconds", sum(self._saved_seconds))
+            reused = format_count(len(self._saved_seconds), "trial")
+            self._line(f"reused {reused} from earlier records, which saved {saved} of training")
+        if warnings := self._warnings():
+            self._line(warnings)
+        Console(soft_wrap=True, highlight=False).print(f"report: {escape(escape_controls(answer['report']))}")
 
-    def _doubts(self) -> str:
+    def _warnings(self) -> str:
         measured = [record for record in self._records.values() if record.outcome and not record.reused_from]
-        doubted = [record for record in measured if record.quality_flags]
-        counts = Counter(flag for record in doubted for flag in record.quality_flags)
+        flagged = [record for record in measured if record.quality_flags]
+        counts = Counter(flag for record in flagged for flag in record.quality_flags)
         names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
-        share = f"{len(doubted)} of {len(measured)} trials"
-        return f"doubts about the times of {share} ({names}); see: sweep doctor {self._spec.name}" if doubted else ""
+        share = f"{len(flagged)} of {len(measured)} trials"
+        return f"quality warnings for {share} ({names}); see: sweep doctor {self._spec.name}" if flagged else ""
 
     def _line(self, text: str) -> None:
-        self._console.print(Text(visible(text)))
+        self._console.print(Text(escape_controls(text)))
 
     def _ended_line(self, event: TrialEnded | TrialReused) -> str:
         record = event.record
@@ -144,7 +145,7 @@ class Display:
     def _panel(self) -> Group:
         done = sum(record.outcome is not None for record in self._records.values())
         head = Table.grid(padding=(0, 1))
-        left = f"about {format_seconds(seconds)} left" if (seconds := self._seconds_left()) else ""
+        left = f"about {format_value('seconds', seconds)} left" if (seconds := self._seconds_left()) else ""
         bar = ProgressBar(total=max(self._planned(), done), completed=done, width=30)
         head.add_row(bar, f"{done}/{self._planned()}", self._outcomes(), left)
         return Group(head, *self._running_lines(), self._front_table())
@@ -158,7 +159,7 @@ class Display:
                 text += f"  epoch {progress.epoch:.1f}  {share}  {progress.images_per_second:,.0f} images/s"
             if evaluation:
                 text += f"  val_accuracy {100 * evaluation.val_accuracy:.2f} %"
-            lines.append(Text(visible(text)))
+            lines.append(Text(escape_controls(text)))
         return lines
 
     def _front_table(self) -> Table:
@@ -170,18 +171,15 @@ class Display:
             table.add_column(column, justify="left" if column == "configuration" else "right")
         for record in rows[:_FRONT_ROWS]:
             values = [format_metric(name, record.measurements[name]) for name in self._spec.objectives]
-            table.add_row(str(record.number), *values, Text(visible(self._swept(record.config))))
+            table.add_row(str(record.number), *values, Text(escape_controls(self._swept(record.config))))
         return table
 
     def _swept(self, config: TrialConfig) -> str:
-        flat = flatten(config)
+        flat = flatten_config(config)
         return " ".join(f"{path}={_short(flat[path])}" for path in self._spec.space)
 
     def _outcomes(self) -> str:
-        counts: dict[str, int] = {}
-        for record in self._records.values():
-            if record.outcome:
-                counts[record.outcome] = counts.get(record.outcome, 0) + 1
+        counts = Counter(record.outcome for record in self._records.values() if record.outcome)
         return ", ".join(f"{count} {name}" for name, count in counts.items())
 
     def _planned(self) -> int:

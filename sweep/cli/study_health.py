@@ -7,6 +7,7 @@ import pandas as pd
 
 from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
 from sweep.cli.health import Check
+from sweep.config.units import format_count
 from sweep.measurement.quality import MEANINGS as WARNING_MEANINGS
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.frames.study_frames import Frames
@@ -36,7 +37,11 @@ def check_trials(frames: Frames) -> list[Check]:
 def _verdicts(trials: pd.DataFrame, num_processors: int) -> list[Check]:
     counts = Counter(trials["bottleneck"].dropna())
     if not counts:
-        return [Check("bottleneck", True, f"not looked for in any of {_trials(len(trials))}", "train for longer")]
+        return [
+            Check(
+                "bottleneck", True, f"not looked for in any of {format_count(len(trials), 'trial')}", "train for longer"
+            )
+        ]
     return [_verdict(trials, name, num_processors) for name, _ in counts.most_common()]
 
 
@@ -44,7 +49,7 @@ def _verdict(trials: pd.DataFrame, name: str, num_processors: int) -> Check:
     held = trials[(trials["bottleneck"] == name).fillna(False)]
     # the slowest of them is where a change gains most
     worst = held.sort_values("train_seconds", ascending=False).iloc[0]
-    found = f"{len(held)} of {_trials(len(trials))}: {BOTTLENECK_MEANINGS.get(name, name)}"
+    found = f"{len(held)} of {format_count(len(trials), 'trial')}: {BOTTLENECK_MEANINGS.get(name, name)}"
     remedy = suggest_remedy(name, _values(worst), num_processors)
     return Check(
         name.replace("_", " "), name == "compute_bound", f"{found} (trial {worst['number']} for longest)", remedy
@@ -61,12 +66,8 @@ def _doubts(trials: pd.DataFrame) -> list[Check]:
         Check(
             flag.replace("_", " "),
             False,
-            f"{count} of {_trials(len(trials))}: {WARNING_MEANINGS.get(flag, flag)}",
+            f"{count} of {format_count(len(trials), 'trial')}: {WARNING_MEANINGS.get(flag, flag)}",
             _REMEDIES.get(flag, ""),
         )
         for flag, count in counts.most_common()
     ]
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"

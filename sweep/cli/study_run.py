@@ -9,12 +9,12 @@ from typing import Any
 import typer
 
 from reports import write_report
+from reports.labels import format_value
 from sweep.cli.commands.check import print_advice
 from sweep.cli.display import Display
-from sweep.cli.formats import format_bytes, format_seconds
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.executors.table import ExecutorSettings
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.study_forecast import Forecast
@@ -87,7 +87,7 @@ def _summarize(spec: StudySpec, records: list[TrialRecord], report: Path) -> dic
 
 
 def _front_row(record: TrialRecord, spec: StudySpec) -> dict[str, Any]:
-    flat = flatten(record.config)
+    flat = flatten_config(record.config)
     return {
         "number": record.number,
         "config": {path: flat[path] for path in spec.space},
@@ -113,16 +113,19 @@ def _time_text(forecast: Forecast) -> str:
     if middle is None or low is None or high is None:
         return "the time is unknown, because nothing could be probed"
     # what the sampler proposes, what is confirmed and what ends early is not known beforehand
-    text = f"about {format_seconds(middle)} (90 % interval {format_seconds(low)} to {format_seconds(high)})"
+    interval = f"90 % interval {format_value('seconds', low)} to {format_value('seconds', high)}"
+    text = f"about {format_value('seconds', middle)} ({interval})"
     return f"{text}; the timeout may end it earlier" if forecast.is_cut_by_timeout else text
 
 
 def _memory_text(forecast: Forecast) -> str:
     low, high = forecast.peak_memory_bytes_low, forecast.peak_memory_bytes_high
-    limit = format_bytes(forecast.memory_limit_bytes)
+    limit = format_value("bytes", forecast.memory_limit_bytes)
     if low is None or high is None:
         return f"peak memory is unknown; the limit is {limit}"
-    span = format_bytes(low) if low == high else f"{format_bytes(low)} to {format_bytes(high)}"
+    span = (
+        format_value("bytes", low) if low == high else f"{format_value('bytes', low)} to {format_value('bytes', high)}"
+    )
     refused = forecast.num_not_fitting
     verdict = f"about {refused} proposals will not fit" if refused else "all fit"
     return f"peak memory {span}; {verdict} into {limit}"

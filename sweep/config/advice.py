@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.scaling import lr_rule
+from sweep.config.scaling import resolve_lr_rule
 from sweep.config.study import StudySpec
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.tables.recipes import SCHEDULES
@@ -15,7 +15,7 @@ from sweep.config.trial_config import TrialConfig
 
 _MAX_ACCUMULATION = 16
 _WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
-_FEW_SAMPLES = 16  # of a batch normalisation's statistics
+_FEW_SAMPLES = 16  # of a batch normalization's statistics
 _LARGE_FINE_TUNING = 128
 _SECTIONS = frozenset({"batch", "model", "optimizer", "schedule", "budget", "distributed"})
 _UNSEEN = frozenset({"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "model.dropout"})
@@ -34,7 +34,7 @@ class Advice(NamedTuple):
     finding: str = ""
 
 
-def advice(spec: StudySpec) -> list[Advice]:
+def find_pitfalls(spec: StudySpec) -> list[Advice]:
     """Every pitfall that the study walks into, in a fixed order; empty for a study without one."""
     corners = _corners(spec)
     return [item for rule in _RULES for item in rule(spec, corners)]
@@ -75,12 +75,12 @@ def _rate_does_not_follow(spec: StudySpec, corners: Sequence[TrialConfig]) -> It
     is_unscaled = any(config.optimizer.lr_rule == "none" for config in corners)
     if max(sizes) >= 4 * min(sizes) and is_unscaled and not _is_swept(spec, "optimizer.lr"):
         names = {config.optimizer.name for config in corners}
-        rule = lr_rule(OptimizerSection.model_construct(name=min(names), lr_rule="auto"))
+        rule = resolve_lr_rule(OptimizerSection.model_construct(name=min(names), lr_rule="auto"))
         yield Advice(
             "rate_does_not_follow",
             "optimizer.lr_rule",
             f"The global batch varies from {min(sizes)} to {max(sizes)} at one learning rate.",
-            "A larger batch wants a larger rate: what is measured is then a wrong rate, not a large batch. Goyal et "
+            "A larger batch requires a larger rate: what is measured is then a wrong rate, not a large batch. Goyal et "
             "al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
             'set optimizer.lr_rule = "auto", or sweep optimizer.lr',
             f"lr_rule_{rule}",
@@ -110,7 +110,7 @@ def _warmup(config: TrialConfig) -> float:
     return config.schedule.peak if SCHEDULES[config.schedule.name].has_peak else config.schedule.warmup
 
 
-def _few_samples_to_normalise(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+def _few_samples_to_normalize(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     normed = [
         config.micro_batch
         for config in corners
@@ -123,7 +123,7 @@ def _few_samples_to_normalise(_spec: StudySpec, corners: Sequence[TrialConfig]) 
         yield Advice(
             "few_samples_to_normalise",
             "model.norm",
-            f"Batch normalisation takes its statistics from micro batches of {smallest}.",
+            f"Batch normalization takes its statistics from micro batches of {smallest}.",
             f"Below {_FEW_SAMPLES} samples they are noisy, and accumulation does not help: they are of one micro "
             "batch. Goyal et al. 2017 keep 32 a worker.",
             'raise batch.micro, or set model.norm = "group"; on several ranks model.norm = "sync"',
@@ -176,7 +176,7 @@ _RULES: tuple[Callable[[StudySpec, Sequence[TrialConfig]], Iterator[Advice]], ..
     _much_accumulation,
     _rate_does_not_follow,
     _no_warmup,
-    _few_samples_to_normalise,
+    _few_samples_to_normalize,
     _large_batch_for_fine_tuning,
     _only_fixed_epochs,
     _one_seed,

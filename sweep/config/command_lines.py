@@ -11,7 +11,7 @@ from pathlib import Path
 from studies import shipped_studies
 from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import Scalar, TrialConfig, flatten
+from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 
 _USUAL_ROOT = Path("runs")
 
@@ -112,7 +112,7 @@ def train_command(settings: Mapping[str, object], seed: int) -> str:
 @cache
 def default_settings() -> dict[str, Scalar]:
     """The default of every configuration key."""
-    return flatten(TrialConfig())
+    return flatten_config(TrialConfig())
 
 
 def _set_options(changes: Mapping[str, object]) -> list[str]:

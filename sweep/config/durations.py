@@ -3,7 +3,7 @@
 import re
 from typing import Literal, NamedTuple, get_args
 
-from sweep.config.errors import shorten
+from sweep.config.errors import shorten_text
 
 Unit = Literal["fraction", "steps", "epochs", "samples"]
 _UNITS: dict[str, Unit] = {
@@ -30,7 +30,7 @@ def parse_durations(text: str) -> Durations:
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValueError(
-            f"{shorten(repr(text))} is no duration; write '0.5', '500 steps', '30, 60 epochs' or '10000 samples'"
+            f"{shorten_text(repr(text))} is no duration; write '0.5', '500 steps', '30, 60 epochs' or '10000 samples'"
         )
     values = tuple(float(number) for number in match[1].replace(",", " ").split())
     return Durations(values, _check(values, _unit(match[2], text)))
@@ -38,7 +38,7 @@ def parse_durations(text: str) -> Durations:
 
 def _unit(word: str, text: str) -> Unit:
     if word.lower() not in _UNITS:
-        raise ValueError(f"{shorten(repr(text))}: unknown unit {word!r}; known: {', '.join(get_args(Unit))}")
+        raise ValueError(f"{shorten_text(repr(text))}: unknown unit {word!r}; known: {', '.join(get_args(Unit))}")
     return _UNITS[word.lower()]
 
 
@@ -48,5 +48,5 @@ def _check(values: tuple[float, ...], unit: Unit) -> Unit:
             f"{max(values):g} is no fraction of the budget; give a unit: '{max(values):g} steps' or epochs"
         )
     if list(values) != sorted(set(values)):
-        raise ValueError(f"{shorten(', '.join(map('{:g}'.format, values)))}: give them in rising order, each once")
+        raise ValueError(f"{shorten_text(', '.join(map('{:g}'.format, values)))}: give them in rising order, each once")
     return unit

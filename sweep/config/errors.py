@@ -17,7 +17,7 @@ class InputError(ValueError):
     """The user's input was refused before anything ran; the command line ends with exit code 2."""
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
+def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """Says that ``name`` is not a known ``kind``, with the nearest known name and the whole list."""
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1)
@@ -25,7 +25,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
 
 
-def shown(place: str | Path) -> str:
+def hide_credentials(place: str | Path) -> str:
     """``place`` as messages and pages may show it: a URL, or what is meant as one, without password and options."""
     text = str(place)
     scheme, mark, rest = text.partition("://")
@@ -49,7 +49,7 @@ _RULES = {
 }
 
 
-def explain(error: "ValidationError", where: str, known: Iterable[str] = ()) -> str:
+def explain_refusal(error: "ValidationError", where: str, known: Iterable[str] = ()) -> str:
     """Every complaint of a pydantic ``error`` on one line each: place, key, value, rule.
 
     ``known`` are the dotted keys that exist, for the nearest one to a misspelt key.
@@ -59,19 +59,21 @@ def explain(error: "ValidationError", where: str, known: Iterable[str] = ()) -> 
     for item in items[:_MAX_COMPLAINTS]:
         key = ".".join(str(part) for part in item["loc"] if not _is_union_tag(part))
         if item["type"] == "extra_forbidden":
-            name = shorten(key)
-            lines.append(f"{where}: {unknown_name('key', name, known)}" if known else f"{where}: unknown key {name!r}.")
+            name = shorten_text(key)
+            lines.append(
+                f"{where}: {describe_unknown('key', name, known)}" if known else f"{where}: unknown key {name!r}."
+            )
             continue
         message = _RULES.get(item["type"]) or item["msg"].removeprefix("Value error, ")
         value = item["input"]
-        given = f" (given: {shorten(repr(value))})" if isinstance(value, str | int | float | bool) else ""
-        lines.append(f"{where}: {shorten(key)}: {message}{given}" if key else f"{where}: {message}")
+        given = f" (given: {shorten_text(repr(value))})" if isinstance(value, str | int | float | bool) else ""
+        lines.append(f"{where}: {shorten_text(key)}: {message}{given}" if key else f"{where}: {message}")
     if len(items) > _MAX_COMPLAINTS:
         lines.append(f"{where}: and {len(items) - _MAX_COMPLAINTS} more")
     return "\n".join(dict.fromkeys(lines))
 
 
-def shorten(text: str) -> str:
+def shorten_text(text: str) -> str:
     """``text``, or its beginning where it is longer than a message should quote."""
     return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]} ..."
 

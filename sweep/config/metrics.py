@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 from sweep.config.units import MetricUnit, NoiseScale, unit_named
 
 # what diagnostics.sharpness asks for
@@ -186,7 +186,7 @@ def metric(name: str) -> Metric:
         InputError: with the known names.
     """
     if name not in METRICS:
-        raise InputError(unknown_name("metric", name, METRICS))
+        raise InputError(describe_unknown("metric", name, METRICS))
     return METRICS[name]
 
 

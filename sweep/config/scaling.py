@@ -15,28 +15,28 @@ class AdamConstants(NamedTuple):
     eps: float
 
 
-def lr_rule(section: OptimizerSection) -> Rule:
+def resolve_lr_rule(section: OptimizerSection) -> Rule:
     """The rule with ``auto`` resolved by the entry of the optimizer."""
     if section.lr_rule != "auto":
         return section.lr_rule
     return OPTIMIZERS[section.name].lr_rule
 
 
-def scaled_lr(section: OptimizerSection, global_batch: int) -> float:
+def scale_lr(section: OptimizerSection, global_batch: int) -> float:
     """The learning rate at the top of the schedule for that global batch, accumulation and ranks counted in.
 
     ``linear`` (Goyal et al. 2017, arXiv:1706.02677) or ``sqrt`` (Krizhevsky 2014, arXiv:1404.5997; for Adam Malladi
     et al. 2022, arXiv:2205.10287) in the global batch over ``optimizer.reference_batch``.
     """
-    return section.lr * _factor(lr_rule(section), section, global_batch)
+    return section.lr * _factor(resolve_lr_rule(section), section, global_batch)
 
 
-def scaled_weight_decay(section: OptimizerSection, global_batch: int) -> float:
+def scale_weight_decay(section: OptimizerSection, global_batch: int) -> float:
     """Weight decay for that global batch, by ``optimizer.weight_decay_rule``."""
     return section.weight_decay * _factor(section.weight_decay_rule, section, global_batch)
 
 
-def adam_constants(section: OptimizerSection, global_batch: int) -> AdamConstants:
+def scale_adam_constants(section: OptimizerSection, global_batch: int) -> AdamConstants:
     """Betas and epsilon; with ``betas_rule = "sqrt"`` as the square-root rule requires for k times the reference batch.
 
     1 - beta -> k (1 - beta) and eps -> eps / sqrt(k) (Malladi et al. 2022, arXiv:2205.10287, definition 5.1); a beta
@@ -52,7 +52,7 @@ def adam_constants(section: OptimizerSection, global_batch: int) -> AdamConstant
     return AdamConstants(beta1, beta2, eps / math.sqrt(ratio))
 
 
-def scaled_ema_decay(regularization: RegularizationSection, section: OptimizerSection, global_batch: int) -> float:
+def scale_ema_decay(regularization: RegularizationSection, section: OptimizerSection, global_batch: int) -> float:
     """The decay of the weights' average for that global batch; 0 where there is no average.
 
     ``power``: decay ** k for k times the reference batch, so that a sample is forgotten after as many samples

@@ -37,21 +37,21 @@ class Parameter(BaseModel):
         ((form, values),) = forms.items()
         if form == "choice":
             if not values or len(set(map(repr, values))) < len(values):
-                raise ValueError("choice wants one value or more, each once")
+                raise ValueError("choice requires one value or more, each once")
             if len(values) > _MAX_CHOICES:
                 raise ValueError(
-                    f"choice wants {_MAX_CHOICES} values at most; a range is written with int, log2 or log"
+                    f"choice allows {_MAX_CHOICES} values at most; a range is written with int, log2 or log"
                 )
             return self
         low, high = values
         if not low < high:
-            raise ValueError(f"{form} wants [low, high] with low < high")
+            raise ValueError(f"{form} requires [low, high] with low < high")
         if form == "log" and low <= 0:
-            raise ValueError("log wants bounds above 0")
+            raise ValueError("log requires bounds above 0")
         if form == "log2" and not 0 <= low < high <= 30:
-            raise ValueError("log2 wants exponents from 0 to 30")
+            raise ValueError("log2 requires exponents from 0 to 30")
         if form == "int" and max(-low, high) > _MAX_WHOLE:
-            raise ValueError("int wants bounds of at most 2^62 either way")
+            raise ValueError("int requires bounds of at most 2^62 either way")
         return self
 
     @property
@@ -82,7 +82,7 @@ class Parameter(BaseModel):
         return self.float_[0] + u * (self.float_[1] - self.float_[0])
 
     def share(self, value: Scalar) -> float:
-        """The inverse of :meth:`at`: where ``value`` lies in the range, in [0, 1]."""
+        """The inverse of :meth:`at`: the position of ``value`` in the range, in [0, 1]."""
         values = self.grid_values
         if values is not None:
             return (values.index(value) + 0.5) / len(values)
@@ -119,7 +119,7 @@ def flatten_space(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def grid_size(space: Space) -> int | None:
+def count_grid_points(space: Space) -> int | None:
     """Number of points of the space; None where a parameter is continuous."""
     size = 1
     for parameter in space.values():
@@ -129,13 +129,13 @@ def grid_size(space: Space) -> int | None:
     return size
 
 
-def grid_point(space: Space, index: int) -> dict[str, Any]:
+def pick_grid_point(space: Space, index: int) -> dict[str, Any]:
     """Point ``index`` of the grid in an order that is shuffled once for all, without building the grid.
 
     The order is a full cycle index -> (a * index + c) mod size with a coprime to size, so that a study that stops
     early has not seen only one corner.
     """
-    size = grid_size(space)
+    size = count_grid_points(space)
     if size is None or not 0 <= index < size:
         raise IndexError(f"grid point {index} of {size}")
     rest = (_coprime_near(size) * index + size // 2) % size
@@ -147,7 +147,7 @@ def grid_point(space: Space, index: int) -> dict[str, Any]:
     return point
 
 
-def random_point(space: Space, seed: int, index: int) -> dict[str, Any]:
+def draw_point(space: Space, seed: int, index: int) -> dict[str, Any]:
     """Point ``index`` of an independent uniform sequence; needs no earlier point."""
     generator = random.Random(f"{seed}/{index}")  # nosec B311 # proposals are to be repeatable, not secret
     return {path: parameter.at(generator.random()) for path, parameter in space.items()}

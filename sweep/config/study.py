@@ -7,11 +7,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 from sweep.config.fields import Section
 from sweep.config.metrics import FORESEEABLE, objective_names
 from sweep.config.space import Space, flatten_space
-from sweep.config.trial_config import TrialConfig, build_config, flatten, flatten_table, replace, rivals
+from sweep.config.trial_config import (
+    TrialConfig,
+    build_config,
+    find_rivals,
+    flatten_config,
+    flatten_table,
+    replace_keys,
+)
 
 # A study's name is a folder, which may be copied to any system.
 WINDOWS_RESERVED_NAMES = frozenset(
@@ -74,7 +81,7 @@ class StudySpec(Section):
     def _known_objectives(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if name not in objective_names():
-                raise ValueError(unknown_name("objective", name, objective_names()))
+                raise ValueError(describe_unknown("objective", name, objective_names()))
         if len(set(names)) < len(names):
             raise ValueError("an objective is named twice")
         return names
@@ -82,7 +89,7 @@ class StudySpec(Section):
     @field_validator("base", mode="before")
     @classmethod
     def _flat_base(cls, base: Any) -> Any:
-        return replace({}, flatten_table(base)) if isinstance(base, dict) else base
+        return replace_keys({}, flatten_table(base)) if isinstance(base, dict) else base
 
     @field_validator("space", mode="before")
     @classmethod
@@ -103,17 +110,17 @@ class StudySpec(Section):
     def _retuned_keys_are_searched(self) -> "StudySpec":
         if not self.retune:
             return self
-        rest = [path for path in self.space if not is_of_batch(path)]
+        rest = [path for path in self.space if not is_batch_key(path)]
         if unknown := [path for path in self.retune if path not in rest]:
             raise ValueError(
-                f"retune: {', '.join(unknown)} is no parameter of the space beside batch.*; sweep it there"
+                f"retune: {', '.join(unknown)} is no parameter of the space outside batch.*; sweep it there"
             )
         if left_out := [path for path in rest if path not in self.retune]:
             raise ValueError(
                 f"retune: {', '.join(left_out)} varies too; name it, so that it is searched for each batch size, "
                 "or fix it in [base]"
             )
-        endless = [path for path, item in self.space.items() if is_of_batch(path) and item.grid_values is None]
+        endless = [path for path, item in self.space.items() if is_batch_key(path) and item.grid_values is None]
         if endless or len(rest) == len(self.space):
             raise ValueError(
                 f"retune: it requires batch sizes that can be counted, not {', '.join(endless) or 'none'}; "
@@ -131,11 +138,11 @@ class StudySpec(Section):
                 raise ValueError(f"sampler: a grid cannot hold {', '.join(endless)}; give choice, int or log2")
         self._possible({}, "base")
         for path, parameter in self.space.items():
-            for rival in rivals(path):
+            for rival in find_rivals(path):
                 if rival in self.base or rival in self.space:
                     raise ValueError(f"space.{path}: {rival} is set too, and each replaces the other; keep one")
             for value in parameter.extremes():
-                recorded = flatten(self._possible({path: value}, f"space.{path}"))[path]
+                recorded = flatten_config(self._possible({path: value}, f"space.{path}"))[path]
                 if isinstance(value, str) and recorded != value:
                     raise ValueError(
                         f"space.{path}: {value!r} is recorded as {recorded!r} and a unit; sweep the number, and set "
@@ -148,10 +155,10 @@ class StudySpec(Section):
     def _possible(self, values: dict[str, Any], where: str) -> TrialConfig:
         # alone, so that an error names its key; or, where a key requires another that is swept, with that one
         try:
-            return build_config(replace(self.base, values), where)
+            return build_config(replace_keys(self.base, values), where)
         except InputError as error:
             try:
-                return build_config(replace(self.base, next(self.corners()) | values), where)
+                return build_config(replace_keys(self.base, next(self.corners()) | values), where)
             except InputError:
                 raise error from None
 
@@ -172,10 +179,10 @@ class StudySpec(Section):
     def config(self, values: dict[str, Any], seed: int | None = None) -> TrialConfig:
         """The configuration at a point of the space; ``seed`` defaults to the study's."""
         changes = values | {"seed": self.seed if seed is None else seed}
-        return build_config(replace(self.base, changes), f"study {self.name}")
+        return build_config(replace_keys(self.base, changes), f"study {self.name}")
 
 
-def is_of_batch(path: str) -> bool:
+def is_batch_key(path: str) -> bool:
     """Whether the key belongs to the section ``batch``."""
     return path.startswith("batch.")
 
@@ -184,7 +191,7 @@ def is_of_batch(path: str) -> bool:
 CHANGEABLE = frozenset({"question", "trials", "timeout", "trial_timeout", "stall_timeout", "confirm"})
 
 
-def differences(old: StudySpec, new: StudySpec) -> list[str]:
+def find_differences(old: StudySpec, new: StudySpec) -> list[str]:
     """What a changed study file changed of that which its records depend on, a line each."""
     before, after = _identity(old), _identity(new)
     return [

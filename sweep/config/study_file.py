@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweep.config.errors import InputError, explain
+from sweep.config.errors import InputError, explain_refusal
 from sweep.config.space import flatten_space
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import config_keys, flatten_table, replace, rivals
+from sweep.config.trial_config import config_keys, find_rivals, flatten_table, replace_keys
 
 _MAX_FILE_BYTES = 100_000
 _MAX_DOTS = 100  # in one key, or in a line of prose
@@ -65,7 +65,7 @@ def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | Non
     try:
         return StudySpec.model_validate(table)
     except ValidationError as error:
-        raise InputError(explain(error, where, _known_keys())) from None
+        raise InputError(explain_refusal(error, where, _known_keys())) from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -93,8 +93,8 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
         if head in StudySpec.model_fields and head != "base":
             table[head] = {**table.get(head, {}), rest: value} if rest else value
             continue
-        base = replace(base, {path: value})
-        for fixed in (path, *rivals(path)):
+        base = replace_keys(base, {path: value})
+        for fixed in (path, *find_rivals(path)):
             space.pop(fixed, None)
     return table | {"base": base, "space": space}
 

@@ -1,7 +1,7 @@
 """The configuration of one trial: every knob that a study can turn, by its dotted path.
 
-A field's default is the behaviour that older records ran with, so a record that was written before the field
-existed still says what ran.
+A field's default is the behavior that older records ran with, so that a record that was written before the field
+existed still describes what ran.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from sweep.config.data_sections import BUDGETS, BatchSection, BudgetSection, DataSection, DistributedSection
-from sweep.config.errors import InputError, explain, shorten
+from sweep.config.errors import InputError, explain_refusal, shorten_text
 from sweep.config.fields import Cost, Section, key
 from sweep.config.recipe_sections import (
     DiagnosticsSection,
@@ -82,10 +82,8 @@ class TrialConfig(Section):
     def global_batch_size(self) -> int:
         """Samples per optimizer step, at most (the last window of an epoch may hold fewer); a growing batch's first."""
         batch = self.batch
-        if batch.global_ is not None or batch.micro == "auto":
-            assert batch.global_ is not None
-            return batch.global_
-        return batch.micro * (batch.accumulation or 1) * self.distributed.world_size
+        micro = None if batch.micro == "auto" else batch.micro
+        return compute_global_batch(batch.global_, micro, batch.accumulation, self.distributed.world_size)
 
     @property
     def micro_batch(self) -> int:
@@ -98,11 +96,24 @@ class TrialConfig(Section):
         return ceil(self.global_batch_size / (self.micro_batch * self.distributed.world_size))
 
 
+def compute_global_batch(global_: int | None, micro: int | None, accumulation: int | None, world_size: int) -> int:
+    """The effective (global) batch size by the values of these keys; ``micro`` is None where it is "auto".
+
+    Raises:
+        ValueError: neither of the first two is a number.
+    """
+    if global_ is not None:
+        return global_
+    if micro is None:
+        raise ValueError("batch.micro = 'auto' requires batch.global")
+    return micro * (accumulation or 1) * world_size
+
+
 # Keys of which one replaces the others when it is set.
 _REPLACING = {"batch": ("accumulation", "global"), "budget": BUDGETS}
 
 
-def flatten(config: TrialConfig) -> dict[str, Scalar]:
+def flatten_config(config: TrialConfig) -> dict[str, Scalar]:
     """The configuration by dotted path, in the order of declaration."""
     flat: dict[str, Scalar] = {}
     for name, value in config.model_dump(by_alias=True).items():
@@ -115,7 +126,7 @@ def flatten(config: TrialConfig) -> dict[str, Scalar]:
 
 def config_keys() -> tuple[str, ...]:
     """Every dotted path of a configuration."""
-    return tuple(flatten(TrialConfig()))
+    return tuple(flatten_config(TrialConfig()))
 
 
 def keys_of_cost(*costs: Cost) -> frozenset[str]:
@@ -156,24 +167,24 @@ def build_config(values: dict[str, Any], where: str) -> TrialConfig:
         if key and isinstance(group, dict):
             group[key] = value
         elif key or group is not value:
-            raise InputError(f"{where}: {shorten(section)}: given as one value and key by key; keep the keys.")
+            raise InputError(f"{where}: {shorten_text(section)}: given as one value and key by key; keep the keys.")
     try:
         return TrialConfig.model_validate(nested)
     except ValidationError as error:
-        raise InputError(explain(error, where, config_keys())) from None
+        raise InputError(explain_refusal(error, where, config_keys())) from None
 
 
-def rivals(path: str) -> tuple[str, ...]:
+def find_rivals(path: str) -> tuple[str, ...]:
     """The keys that ``path`` replaces when it is set."""
     section, _, key = path.partition(".")
     group = _REPLACING.get(section, ())
     return tuple(f"{section}.{other}" for other in group if other != key) if key in group else ()
 
 
-def replace(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def replace_keys(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Dotted ``values`` with ``changes`` over them; of keys that exclude each other, the changed one stays."""
     merged = dict(values)
     for path in changes:
-        for rival in rivals(path):
+        for rival in find_rivals(path):
             merged.pop(rival, None)
     return merged | changes

@@ -77,3 +77,8 @@ UNITS: dict[str, MetricUnit] = {
 def unit_named(name: str) -> MetricUnit:
     """The unit called ``name``; one that shows numbers as they are for a text that is no unit."""
     return UNITS.get(name, MetricUnit())
+
+
+def format_count(count: int, noun: str) -> str:
+    """ "1 trial", "2,000 trials"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

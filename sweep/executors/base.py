@@ -157,6 +157,11 @@ class PollingExecutor(Executor, Generic[Attempt]):
         messages, self._messages = self._messages, []
         return messages
 
+    def devices_of(self, number: int) -> tuple[str, ...]:
+        """Empty unless overridden: trials run on other machines."""
+        del number
+        return ()
+
     def _check_start(self, number: int) -> None:
         if self._is_closed:
             raise RuntimeError("the executor is closed")
@@ -202,7 +207,7 @@ def receive_message(line: bytes) -> Message:
         return Ending(outcome="crashed", error=f"the trial sent {line[:200]!r}: {error}")
 
 
-def ending_of_uncaught(error: BaseException) -> Ending:
+def make_uncaught_ending(error: BaseException) -> Ending:
     """The ending of a trial whose runner let an exception through: a crash with the last lines of the traceback.
 
     Trials convert every exception into an ending; but torch may raise one while they do, because it reports the death

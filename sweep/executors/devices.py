@@ -1,13 +1,15 @@
-"""Which devices there are and how a child is pinned to one, without ever initialising CUDA in the supervisor."""
+"""The devices of this machine and how a child is restricted to one, without initializing CUDA in the supervisor."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+Result = TypeVar("Result")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def available_devices() -> list[str]:
-    """``cuda:0``, ``cuda:1`` ... as CUDA would number what ``CUDA_VISIBLE_DEVICES`` shows; ``cpu`` without a GPU."""
+def list_devices() -> list[str]:
+    """``cuda:0``, ``cuda:1`` ... as CUDA numbers the GPUs of ``CUDA_VISIBLE_DEVICES``; ``cpu`` without a GPU."""
     num_gpus = _num_gpus()
     visible = _visible_entries(os.environ)
     if num_gpus and visible is not None:
@@ -15,38 +17,38 @@ def available_devices() -> list[str]:
     return [f"cuda:{index}" for index in range(num_gpus)] or ["cpu"]
 
 
-def pinned_environment(device: str) -> dict[str, str]:
-    """The environment variables that leave a process nothing but ``device``, which it then calls ``cuda``.
+def select_gpus(device: str, world_size: int, devices: Sequence[str]) -> list[str]:
+    """The GPUs among ``devices`` that ``device`` names; ``cuda`` is as many as one trial of ``world_size`` requires."""
+    gpus = [name for name in devices if name != "cpu"]
+    named = {"auto": gpus, "cuda": gpus[:world_size], "cpu": []}
+    return named.get(device, [device])
 
-    ``cuda:1`` is the second entry of this process's own ``CUDA_VISIBLE_DEVICES`` where that is set. ``cuda:2,cuda:3``
-    leaves both, for a trial of two ranks.
+
+def make_pinned_environment(device: str) -> dict[str, str]:
+    """The environment variables that make only ``device`` visible to a process, which then calls it ``cuda``.
+
+    ``cuda:1`` is the second entry of this process's own ``CUDA_VISIBLE_DEVICES`` if that is set. ``cuda:2,cuda:3``
+    makes both visible, for a trial of two ranks.
     """
     if not device.startswith("cuda"):
         return {}
     visible = _visible_entries(os.environ)
     chosen = ",".join(_entry(name, visible) for name in device.split(","))
-    # NVML counts by bus; CUDA does only when told so
+    # NVML counts by bus; CUDA only if requested
     return {_VISIBLE: chosen, "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
 
 
-def bus_address(device: str) -> str | None:
-    """Where a GPU sits on the PCI bus, as the kernel writes it (``0000:3b:00.0``), of several the first; None where the
-    driver does not tell."""
+def find_bus_address(device: str) -> str | None:
+    """The address of a GPU on the PCI bus, as the kernel writes it (``0000:3b:00.0``), of several the first; None if
+    the driver does not report it."""
     entry = _entry(device.split(",")[0], _visible_entries(os.environ))
-    try:
-        import pynvml
 
-        pynvml.nvmlInit()
-    except Exception:  # no library, or no driver
-        return None
-    try:
-        find = pynvml.nvmlDeviceGetHandleByIndex if entry.isdigit() else pynvml.nvmlDeviceGetHandleByUUID
-        place = pynvml.nvmlDeviceGetPciInfo(find(int(entry) if entry.isdigit() else entry))
-        return f"{place.domain:04x}:{place.bus:02x}:{place.device:02x}.0"
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+    def query(nvml: Any) -> str:
+        find = nvml.nvmlDeviceGetHandleByIndex if entry.isdigit() else nvml.nvmlDeviceGetHandleByUUID
+        address = nvml.nvmlDeviceGetPciInfo(find(int(entry) if entry.isdigit() else entry))
+        return f"{address.domain:04x}:{address.bus:02x}:{address.device:02x}.0"
+
+    return _query_nvml(query)
 
 
 def _entry(device: str, visible: list[str] | None) -> str:
@@ -59,7 +61,7 @@ def _entry(device: str, visible: list[str] | None) -> str:
 
 
 def _visible_entries(environment: Mapping[str, str]) -> list[str] | None:
-    """The shown devices, or None when all are. CUDA stops reading at the first entry that is no device."""
+    """The visible devices, or None if all are. CUDA stops reading at the first entry that is no device."""
     if _VISIBLE not in environment:
         return None
     entries = []
@@ -72,18 +74,20 @@ def _visible_entries(environment: Mapping[str, str]) -> list[str] | None:
 
 
 def _num_gpus() -> int:
-    """What the driver counts; 0 without a driver, or where its library is missing or refuses."""
+    """The GPUs that the driver counts; 0 without a driver, or if its library is missing or fails."""
+    return _query_nvml(lambda nvml: int(nvml.nvmlDeviceGetCount())) or 0
+
+
+def _query_nvml(query: Callable[[Any], Result]) -> Result | None:
     try:
         import pynvml
-    except ImportError:
-        return 0
-    try:
+
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return 0
+    except Exception:  # no library, or no driver
+        return None
     try:
-        return int(pynvml.nvmlDeviceGetCount())
+        return query(pynvml)
     except pynvml.NVMLError:
-        return 0
+        return None
     finally:
         pynvml.nvmlShutdown()

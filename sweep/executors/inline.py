@@ -7,17 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast, final
 
-from sweep.executors.base import PROGRAM, Executor, Runner, WorkerProgram, ending_of_uncaught, load_function
-from sweep.executors.devices import available_devices
-from sweep.records.messages import (
-    Ending,
-    Message,
-    Task,
-    decode_message,
-    decode_task,
-    encode_message,
-    encode_task,
-)
+from sweep.executors.base import PROGRAM, Executor, Runner, WorkerProgram, load_function, make_uncaught_ending
+from sweep.executors.devices import list_devices
+from sweep.records.messages import Ending, Message, Task, decode_message, decode_task, encode_message, encode_task
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 
@@ -52,7 +44,7 @@ class InlineExecutor(Executor):
 
     def devices_of(self, number: int) -> tuple[str, ...]:
         del number  # all are trained on the same
-        named = {"auto": available_devices()[0], "cuda": "cuda:0"}
+        named = {"auto": list_devices()[0], "cuda": "cuda:0"}
         return (named.get(self._device, self._device),)
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
@@ -89,5 +81,5 @@ def _run(runner: str, task: Task) -> Iterator[Message]:
                 return
         ending = Ending(outcome="crashed", error="the trial ended without an ending")
     except (Exception, SystemExit) as error:
-        ending = ending_of_uncaught(error)
+        ending = make_uncaught_ending(error)
     yield ending

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 from sweep.executors.base import Executor
-from sweep.executors.devices import available_devices
+from sweep.executors.devices import list_devices, select_gpus
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process.process_executor import ProcessExecutor
@@ -41,7 +41,8 @@ class Kind:
     """How an executor is made (see :func:`make_executor`) and what is known of it before that."""
 
     make: Callable[[ExecutorSettings, Path | None, int, Path], Executor]
-    devices: Callable[[ExecutorSettings], list[str]]  # named as by :func:`available_devices`; no cluster is contacted
+    # named as by :func:`list_devices`; no cluster is contacted
+    devices: Callable[[ExecutorSettings], list[str]] = lambda _settings: list_devices()
     check: Callable[[ExecutorSettings], None] = lambda _settings: None  # raises InputError where it cannot work here
 
 
@@ -63,7 +64,7 @@ def check_executor(settings: ExecutorSettings) -> None:
         InputError: one of these does not hold; the message names the valid values.
     """
     if settings.name not in EXECUTORS:
-        raise InputError(f"--executor: {unknown_name('executor', settings.name, EXECUTORS)}")
+        raise InputError(f"--executor: {describe_unknown('executor', settings.name, EXECUTORS)}")
     if settings.per_device is not None and settings.per_device < 1:
         raise InputError(f"--per-device {settings.per_device}: give 1 or more.")
     if settings.is_packed and settings.name not in _CAN_SHARE_DEVICES:
@@ -75,38 +76,26 @@ def check_executor(settings: ExecutorSettings) -> None:
     present = EXECUTORS[settings.name].devices(settings)
     known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
     if settings.device not in known:
-        raise InputError(f"--device: {unknown_name('device', settings.device, known)}")
+        raise InputError(f"--device: {describe_unknown('device', settings.device, known)}")
 
 
 def check_ranks(settings: ExecutorSettings, world_size: int) -> None:
     """Raises ``InputError`` where the device does not name as many GPUs as a trial has ranks; a CPU is shared."""
-    gpus = _select_gpus(settings.device, world_size, EXECUTORS[settings.name].devices(settings))
+    gpus = select_gpus(settings.device, world_size, EXECUTORS[settings.name].devices(settings))
     if gpus and len(gpus) < world_size:
         raise InputError(
-            f"distributed.world_size = {world_size} needs {world_size} GPUs, and --device {settings.device} has "
+            f"distributed.world_size = {world_size} requires {world_size} GPUs, and --device {settings.device} has "
             f"{len(gpus)} here; lower it, or train on the CPU with --device cpu."
         )
 
 
 def device_type(settings: ExecutorSettings) -> str:
     """``cuda`` where trials run on a GPU, else ``cpu``."""
-    return "cuda" if _select_gpus(settings.device, 1, EXECUTORS[settings.name].devices(settings)) else "cpu"
-
-
-def _select_gpus(device: str, world_size: int, devices: list[str]) -> list[str]:
-    # "cuda" is the first one, or as many as one trial needs
-    present = [name for name in devices if name != "cpu"]
-    if device == "auto":
-        return present
-    return present[:world_size] if device == "cuda" else [device] if device.startswith("cuda:") else []
-
-
-def _devices_here(_settings: ExecutorSettings) -> list[str]:
-    return available_devices()
+    return "cuda" if select_gpus(settings.device, 1, EXECUTORS[settings.name].devices(settings)) else "cpu"
 
 
 def _make_process(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:
-    gpus = _select_gpus(settings.device, world_size, available_devices())
+    gpus = select_gpus(settings.device, world_size, list_devices())
     starts = range(0, len(gpus) - world_size + 1, world_size)
     groups = [",".join(gpus[start : start + world_size]) for start in starts]
     return ProcessExecutor(devices=groups or ["cpu"], log_dir=log_dir)
@@ -131,10 +120,6 @@ def _slurm_devices(settings: ExecutorSettings) -> list[str]:
     return [f"cuda:{index}" for index in range(slurm.nodes * slurm.gpus_per_node)] or ["cpu"]
 
 
-def _check_slurm(settings: ExecutorSettings) -> None:
-    check_cluster(read_settings(settings.slurm))
-
-
 def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:
     limit_spinning()
     return RayExecutor(settings.device, log_dir, world_size, settings.address)
@@ -143,18 +128,14 @@ def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int,
 def _ray_devices(settings: ExecutorSettings) -> list[str]:
     # the devices of a cluster are known once it is contacted; the executor refuses what it does not have
     remote = ["cpu", *(f"cuda:{index}" for index in range(MAX_GPUS))]
-    return available_devices() if settings.address is None else remote
-
-
-def _check_ray(settings: ExecutorSettings) -> None:
-    check_ray(settings.address)
+    return list_devices() if settings.address is None else remote
 
 
 EXECUTORS: dict[str, Kind] = {
-    "process": Kind(_make_process, _devices_here),
-    "packed": Kind(_make_process, _devices_here),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
-    "inline": Kind(_make_inline, _devices_here),
-    "ray": Kind(_make_ray, _ray_devices, _check_ray),
-    "slurm": Kind(_make_slurm, _slurm_devices, _check_slurm),
+    "process": Kind(_make_process),
+    "packed": Kind(_make_process),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
+    "inline": Kind(_make_inline),
+    "ray": Kind(_make_ray, _ray_devices, lambda settings: check_ray(settings.address)),
+    "slurm": Kind(_make_slurm, _slurm_devices, lambda settings: check_cluster(read_settings(settings.slurm))),
 }
 _CAN_SHARE_DEVICES = ("process", "packed")

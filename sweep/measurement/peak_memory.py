@@ -30,9 +30,18 @@ def peak_step_bytes(step: Callable[[], object], held: Callable[[], int], device:
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - other_bytes
     before = held()
+    return before + max(accumulate(record_allocations(step), initial=0))
+
+
+def record_allocations(call: Callable[[], object]) -> list[int]:
+    """Bytes that the CPU allocator hands out (positive) and takes back while ``call`` runs, in the order of time; the
+    result of ``call`` is not released."""
     with _quiet_profiler() as profiler:
-        step()
-    return before + _peak(profiler)
+        kept = call()
+    events = (event for event in _list_events(profiler) if event.name() == "[memory]")
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    del kept
+    return changes
 
 
 def allocated_bytes(device: torch.device) -> int:
@@ -40,11 +49,8 @@ def allocated_bytes(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
-def _peak(profiler: Any) -> int:
-    # every allocation and release of the CPU allocator, in the order of time
-    events = (event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]")
-    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
-    return max(accumulate(changes), default=0)
+def _list_events(profiler: Any) -> Iterable[Any]:
+    return profiler.profiler.kineto_results.events() or ()
 
 
 @contextmanager

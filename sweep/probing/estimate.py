@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables.datasets import DataFacts
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.fake_step import StepPeak, find_step_peak, is_ready
@@ -49,7 +49,7 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryE
             cannot be followed without computing.
     """
     if device_type not in _DEVICE_TYPES:
-        raise InputError(unknown_name("device type", device_type, _DEVICE_TYPES))
+        raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
     check_precision(config.precision, device_type)
     facts = find_facts(config.data)
     found = _divide(find_step_peak(config, facts, device_type))

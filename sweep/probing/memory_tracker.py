@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sweep.probing.scratch_memory import Load, find_loads
+from sweep.probing.scratch_memory import Operation, find_operation
 
 
 class Held(NamedTuple):
@@ -32,13 +32,6 @@ class Held(NamedTuple):
     def total(self) -> int:
         """All of them."""
         return sum(self)
-
-
-class Moment(NamedTuple):
-    """What is held when an operation ends, its result included, and what it may have held inside itself."""
-
-    held: Held
-    loads: tuple[Load, ...]
 
 
 # Optimizer steps that change what they are given and hold nothing more; for some of them torch has no fake kernel and
@@ -91,16 +84,17 @@ class _Tracker(MemTracker):
 
 @final
 class StepTracker:
-    """A context for one optimizer step of fake tensors; afterwards ``moments`` has those that may be the peak.
+    """A context for one optimizer step of fake tensors; afterwards ``worst`` has, for each distinct operation, what is
+    held at most when it ends, its result included; under None, that of all others.
 
-    ``model`` and ``optimizer`` are held from the beginning; ``uncounted`` tensors are there and count nowhere.
+    ``model`` and ``optimizer`` are held from the beginning; ``uncounted`` tensors exist and count nowhere.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, uncounted: tuple[Tensor, ...] = ()) -> None:
         self._tracker = _Tracker()
         self._tracker.track_external(model, optimizer, *uncounted)
         self._watch = _Watch(self._held)
-        self.moments = self._watch.moments
+        self.worst = self._watch.worst
 
     def __enter__(self) -> Self:
         self._tracker.__enter__()
@@ -133,20 +127,17 @@ class StepTracker:
 
 @final
 class _Watch(TorchDispatchMode):
-    """Looks at what is held after each operation; entered last, it is asked first and passes everything on."""
+    """Reads what is held after each operation; entered last, it is called first and passes everything on."""
 
-    def __init__(self, held: Callable[[], Held]) -> None:
+    def __init__(self, read_held: Callable[[], Held]) -> None:
         super().__init__()
-        self.moments: list[Moment] = []
-        self._look = held
-        self._largest = -1
+        self.worst: dict[Operation | None, Held] = {}
+        self._read_held = read_held
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
         result = func(*args, **(kwargs or {}))
-        held = self._look()
-        loads = find_loads(func.name(), args)
-        if loads or held.total > self._largest:
-            self._largest = max(self._largest, held.total)
-            self.moments.append(Moment(held, loads))
+        held, operation = self._read_held(), find_operation(func, args, kwargs or {})
+        if operation not in self.worst or held.total > self.worst[operation].total:
+            self.worst[operation] = held
         return result

@@ -1,162 +1,150 @@
-"""What operations hold inside themselves, where no tensor shows it: a small model with fitted coefficients.
+"""What an operation holds inside itself, where no tensor shows it: measured by running it once on zeros.
 
-On a CPU, oneDNN's convolutions copy what comes in another order of memory than the kernel's own (channels_last images
-they take as they are, and the first layer's few channels in any order), weights in nearly every case, and sum the
-weight gradients of 16-bit numbers in 32 bits. Where torch does without oneDNN, it unfolds the images into columns. And
-torch's batch normalisation allocates the gradient of its input twice, layer normalisation makes its arguments
-contiguous, and a sum of two number formats widens the narrower term. The sizes of these copies follow from the shapes;
-how much of them is alive at the worst moment was fitted to what trials recorded.
+A library such as oneDNN copies arguments into layouts of its own, sums 16-bit gradients in 32 bits and gives each
+thread a buffer. Which of these it does depends on the processor's instruction set, the number of threads, the number
+format and the layout, so it is measured on the processor that computes the forecast. The bytes do not depend on the
+values of tensors. A large operation is run with two smaller batches and extrapolated by a straight line, because a copy
+either grows with the batch or does not depend on it.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-_BLOCK = 16  # channels that oneDNN keeps together (AVX-512)
-_FEW_CHANNELS = 3  # of which oneDNN takes the plain order
-_SMALL_IMAGE = 20_480  # values of a single image; up to here torch unfolds it
+from sweep.measurement.peak_memory import record_allocations
+
+_LARGE_BYTES = 2**24  # of the arguments; from here on smaller batches are run
+_HUGE_BYTES = 2**30  # of the arguments of the smaller batch; such an operation is not run
+_KEPT = 2**12  # measurements: a step has about a hundred different operations
 
 
-class Load(NamedTuple):
-    """Bytes at one moment inside an operation, beyond its arguments and results."""
+@dataclass(frozen=True)
+class TensorLayout:
+    """A tensor without its values."""
 
-    copies: int = 0  # of images and their gradients
-    weights: int = 0  # copies of weights and their gradients
-    sums: int = 0  # of 16-bit weight gradients, and the images that threads work on
-    columns: int = 0  # unfolded images
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all its elements."""
+        return prod(self.shape) * self.dtype.itemsize
 
-class Coefficients(NamedTuple):
-    """The share of each kind of :class:`Load` that is alive."""
+    def make_zeros(self) -> Tensor:
+        """A tensor of this layout."""
+        is_empty = 0 in self.shape
+        length = 0 if is_empty else 1 + sum((n - 1) * step for n, step in zip(self.shape, self.stride, strict=True))
+        return torch.zeros(length, dtype=self.dtype).as_strided(self.shape, self.stride)
 
-    copies: float
-    weights: float
-    sums: float
-    columns: float
-
-
-# By device type. `python -m benchmarks.memory_forecast --fit` fits those of a CPU to trials of other configurations
-# than the ones that the forecast is judged by, and found 1.002, 1.0, 1.002 and 1.0 (torch 2.13, AVX-512, 2 threads):
-# all of each copy is alive. A GPU's are not fitted: the workspaces of cuDNN are left out.
-COEFFICIENTS = {
-    "cpu": Coefficients(copies=1.0, weights=1.0, sums=1.0, columns=1.0),
-    "cuda": Coefficients(copies=0.0, weights=0.0, sums=0.0, columns=0.0),
-}
-
-
-def scratch_bytes(loads: tuple[Load, ...], coefficients: Coefficients) -> int:
-    """The most that an operation holds of its own, of the moments ``loads``."""
-    found = (sum(share * count for share, count in zip(coefficients, load, strict=True)) for load in loads)
-    return round(max(0.0, *found)) if loads else 0
+    def resize(self, axis: int, length: int) -> "TensorLayout":
+        """The layout with ``length`` elements along ``axis``, in the same order of memory."""
+        before, own = self.shape[axis], self.stride[axis]
+        stride = tuple(step * length // before if step > own else step for step in self.stride)
+        return replace(self, shape=(*self.shape[:axis], length, *self.shape[axis + 1 :]), stride=stride)
 
 
-def find_loads(name: str, arguments: Sequence[Any]) -> tuple[Load, ...]:
-    """The moments inside the operation ``name``, by the signatures of ``aten``; none where nothing is known of it."""
-    if name == "aten::convolution":
-        return _forward(arguments[0], arguments[1], _Setting(*arguments[3:9]))
-    if name == "aten::convolution_backward":
-        return _backward(arguments[0], arguments[1], arguments[2], _Setting(*arguments[4:10]))
-    copied = _COPIED.get(name)
-    return (Load(copies=copied(arguments)),) if copied else ()
+class Operation(NamedTuple):
+    """A call of one of torch's operators: tensors as layouts, lists as tuples."""
+
+    function: Any  # an overload, as torch.ops.aten.mm.default
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the tensors among its arguments."""
+        return sum(each.num_bytes for each in self.arguments if isinstance(each, TensorLayout))
 
 
-def _scattered_bytes(*tensors: Tensor) -> int:
-    return sum(_num_bytes(tensor) for tensor in tensors if not tensor.is_contiguous())
+def find_operation(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Operation | None:
+    """The call as an :class:`Operation`; None for one that computes nothing new: views, changes in place, foreign
+    operators, and those of lists of tensors."""
+    is_new = function.namespace == "aten" and not function.is_view and not function._schema.is_mutable
+    if not is_new or not any(isinstance(each, Tensor) and each.ndim for each in arguments):
+        return None
+    frozen = [_freeze(value) for value in arguments]
+    if function.name() == "aten::native_batch_norm_backward" and isinstance(frozen[2], TensorLayout):
+        # the fake forward pass gives the saved statistics the format of the images, the real one that of the weights
+        frozen[5:7] = [replace(each, dtype=frozen[2].dtype) for each in frozen[5:7]]
+    return Operation(function, tuple(frozen), tuple((name, _freeze(value)) for name, value in sorted(keywords.items())))
 
 
-def _widened_bytes(left: Any, right: Any) -> int:
-    if not isinstance(left, Tensor) or not isinstance(right, Tensor) or not left.ndim or not right.ndim:
-        return 0  # a number takes no room
-    wide = torch.promote_types(left.dtype, right.dtype)
-    return sum(each.numel() * wide.itemsize for each in (left, right) if each.dtype != wide)
+def measure_scratch(operation: Operation) -> int:
+    """The most bytes that the CPU allocator holds during ``operation`` beyond its arguments and results; 0 where it
+    cannot be run on zeros."""
+    return _measure(operation, torch.get_num_threads())
 
 
-# What other operations copy inside themselves, from their arguments.
-_COPIED: dict[str, Callable[[Sequence[Any]], int]] = {
-    "aten::native_batch_norm_backward": lambda arguments: _num_bytes(arguments[1]),
-    "aten::native_layer_norm": lambda arguments: _scattered_bytes(arguments[0]),
-    "aten::native_layer_norm_backward": lambda arguments: _scattered_bytes(*arguments[:2]),
-    "aten::add.Tensor": lambda arguments: _widened_bytes(*arguments[:2]),
-}
+@lru_cache(maxsize=_KEPT)
+def _measure(operation: Operation, num_threads: int) -> int:
+    # The size of a copy may depend on whether the batch is smaller than the number of threads.
+    axes = _find_batch_axes(operation)
+    length = _axis_length(operation, axes)
+    longer = max(length * _LARGE_BYTES // max(1, operation.num_bytes), 2 * num_threads)
+    if longer >= length:
+        return _run(operation)
+    shorter = longer // 2
+    low, high = (_run(_resize(operation, axes, each)) for each in (shorter, longer))
+    return max(0, high + (high - low) * (length - longer) // (longer - shorter))
 
 
-class _Setting(NamedTuple):
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-    transposed: bool
-    output_padding: Sequence[int]
-    groups: int
+# Where the batch axis is first, and of matrix products the left factor: in all others each argument may have it.
+_WITH_BATCH = {"aten::convolution": (0,), "aten::convolution_backward": (0, 1)}
+_LEFT_FACTOR = {"aten::mm": 0, "aten::addmm": 1}
 
 
-def _forward(source: Tensor, weight: Tensor, setting: _Setting) -> tuple[Load, ...]:
-    if not _uses_onednn(source, weight, setting):
-        return (Load(columns=_column_bytes(source, weight, setting)),)
-    weights = _num_bytes(weight)
-    if _is_channels_last(source, weight):
-        return (Load(weights=weights),)
-    # the result in the kernel's order takes the place of the one that is returned; then one becomes the other
-    result = _blocked_bytes(len(source) * weight.shape[0] * _num_windows(source, weight, setting), weight.shape[0])
-    return Load(_source_bytes(source), weights), Load(result * source.element_size())
+def _find_batch_axes(operation: Operation) -> list[tuple[int, int]]:
+    """Argument and axis of all that grows with the batch; of a matrix product rows or inner axis, the longer."""
+    name, layouts = operation.function.name(), operation.arguments
+    if name in _LEFT_FACTOR:
+        left = _LEFT_FACTOR[name]
+        rows, inner = layouts[left].shape
+        return [(left, 0)] if rows >= inner else [(left, 1), (left + 1, 0)]
+    places = _WITH_BATCH.get(name, range(len(layouts)))
+    many = [place for place in places if isinstance(layouts[place], TensorLayout) and len(layouts[place].shape) > 1]
+    if not many:
+        return []
+    largest = max((layouts[place] for place in many), key=lambda each: each.num_bytes)
+    return [(place, 0) for place in many if layouts[place].shape[0] == largest.shape[0]]
 
 
-def _backward(gradient: Tensor, source: Tensor, weight: Tensor, setting: _Setting) -> tuple[Load, ...]:
-    if not _uses_onednn(source, weight, setting):
-        return (Load(columns=_column_bytes(source, weight, setting)),)
-    weights, sums = _num_bytes(weight), _sum_bytes(gradient, source, weight)
-    if _is_channels_last(source, weight):
-        return Load(weights=2 * weights), Load(sums=sums)
-    copy = _source_bytes(source)
-    # the gradient of the weights, which comes last, wants source and gradient in the kernel's order
-    loads = [Load(copy + _source_bytes(gradient), sums=sums), Load(weights=weights)]
-    if max(setting.stride) > 1:  # the gradient of the source is copied twice, before that of the weights is there
-        loads.append(Load(2 * copy, -weights))
-    return tuple(loads)
+def _axis_length(operation: Operation, axes: Sequence[tuple[int, int]]) -> int:
+    return int(operation.arguments[axes[0][0]].shape[axes[0][1]]) if axes else 0
 
 
-def _sum_bytes(gradient: Tensor, source: Tensor, weight: Tensor) -> int:
-    if source.element_size() > 2:
+def _resize(operation: Operation, axes: Sequence[tuple[int, int]], length: int) -> Operation:
+    arguments = list(operation.arguments)
+    for place, axis in axes:
+        arguments[place] = arguments[place].resize(axis, length)
+    return operation._replace(arguments=tuple(arguments))
+
+
+def _run(operation: Operation) -> int:
+    if operation.num_bytes > _HUGE_BYTES:
         return 0
-    images = (_num_bytes(source) + _num_bytes(gradient)) // max(1, len(source))
-    return 4 * weight.numel() + torch.get_num_threads() * images
+    arguments = [_thaw(value) for value in operation.arguments]
+    keywords = {name: _thaw(value) for name, value in operation.keywords}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            changes = record_allocations(lambda: operation.function(*arguments, **keywords))
+    except Exception:  # each operator refuses in its own way what zeros or a smaller batch cannot be
+        return 0
+    held = list(accumulate(changes, initial=0))
+    return max(held) - held[-1]
 
 
-def _is_channels_last(source: Tensor, weight: Tensor) -> bool:
-    # either of them decides
-    layout = torch.channels_last
-    return any(each.is_contiguous(memory_format=layout) and not each.is_contiguous() for each in (source, weight))
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return TensorLayout(tuple(value.shape), value.stride(), value.dtype)
+    return tuple(map(_freeze, value)) if isinstance(value, list | tuple) else value
 
 
-def _num_bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _source_bytes(images: Tensor) -> int:
-    channels = images.shape[1]
-    return 0 if channels <= _FEW_CHANNELS else _blocked_bytes(images.numel(), channels) * images.element_size()
-
-
-def _blocked_bytes(count: int, channels: int) -> int:
-    return count // channels * _BLOCK * math.ceil(channels / _BLOCK)
-
-
-def _uses_onednn(source: Tensor, weight: Tensor, setting: _Setting) -> bool:
-    if source.dtype != torch.float32:  # bfloat16 where the processor has wide registers; fp16 on the newest ones alone
-        return source.dtype == torch.bfloat16 and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    is_large = min(weight.shape[2:]) > 3 or len(source) > 1 or source.numel() > _SMALL_IMAGE
-    return setting.groups > 1 or is_large
-
-
-def _num_windows(source: Tensor, weight: Tensor, setting: _Setting) -> int:
-    sides = zip(source.shape[2:], weight.shape[2:], setting.stride, setting.padding, setting.dilation, strict=True)
-    return math.prod((side + 2 * pad - gap * (kernel - 1) - 1) // step + 1 for side, kernel, step, pad, gap in sides)
-
-
-def _column_bytes(source: Tensor, weight: Tensor, setting: _Setting) -> int:
-    windows = _num_windows(source, weight, setting)
-    if weight.shape[2:].numel() == 1 and windows == source.shape[2:].numel():
-        return 0  # the images are their own columns
-    return len(source) * windows * source.shape[1] * weight.shape[2:].numel() * source.element_size()
+def _thaw(value: Any) -> Any:
+    return value.make_zeros() if isinstance(value, TensorLayout) else value

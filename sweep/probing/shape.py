@@ -8,7 +8,7 @@ from importlib.metadata import version
 from math import ceil
 
 from sweep.config.tables.datasets import DATASETS
-from sweep.config.trial_config import Scalar, TrialConfig, config_keys, flatten, keys_of_cost
+from sweep.config.trial_config import Scalar, TrialConfig, config_keys, flatten_config, keys_of_cost
 from sweep.training.steps.batch_schedule import BatchSchedule
 
 # By the declaration of each key, see sweep.config.fields.key.
@@ -46,7 +46,7 @@ class Shape:
 
 def shape_of(config: TrialConfig) -> Shape:
     """The shape of ``config``."""
-    flat = flatten(config)
+    flat = flatten_config(config)
     derived = _derive(config)
     facts: dict[str, Scalar] = {}
     for key in config_keys():

@@ -58,6 +58,16 @@ class TrialTask(Task):
     checkpoint_seconds: float = 60.0  # between checkpoints, at least; 0: after every timed window
     placement: NodePlacement | None = None  # None: a single machine
 
+    @property
+    def num_nodes(self) -> int:
+        """The machines that train it together."""
+        return self.placement.num_nodes if self.placement else 1
+
+    @property
+    def ranks_per_node(self) -> int:
+        """The ranks of each machine."""
+        return self.config.distributed.world_size // self.num_nodes
+
 
 @final
 @dataclass(frozen=True, kw_only=True)

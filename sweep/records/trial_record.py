@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
-from sweep.config.trial_config import Scalar, TrialConfig, build_config, flatten
+from sweep.config.trial_config import Scalar, TrialConfig, build_config, flatten_config
 from sweep.records.messages import Ending, Evaluation, Outcome, Phase
 
 
@@ -28,7 +28,7 @@ class TrialRecord:
     @classmethod
     def from_config(cls, config: TrialConfig, *, number: int, phase: Phase, trial_key: str, reused_from: str) -> Self:
         """The record of a new trial, which keeps its configuration."""
-        values = flatten(config)
+        values = flatten_config(config)
         return cls(
             number=number, phase=phase, values=values, trial_key=trial_key, reused_from=reused_from, made_from=config
         )

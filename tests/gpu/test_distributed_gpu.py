@@ -49,4 +49,4 @@ def test_more_ranks_than_gpus(tmp_path: Path) -> None:
     count = torch.cuda.device_count()
     ending = run(tmp_path / "weights", distributed__world_size=count + 1)
     assert ending.outcome == "crashed"
-    assert ending.error.startswith(f"distributed.world_size = {count + 1} needs {count + 1} GPUs, and {count} can be")
+    assert ending.error.startswith(f"distributed.world_size = {count + 1} requires {count + 1} GPUs, and {count} are")

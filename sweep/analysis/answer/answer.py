@@ -1,4 +1,4 @@
-"""The answer: for each use the configuration to take, what it costs and reaches, what is given up, and how sure."""
+"""The answer: for each use the recommended configuration, its values, what is given up for it, and its probability."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,7 @@ from sweep.analysis.statistics.intervals import Interval
 from sweep.config.trial_config import Scalar
 
 USES = ("accuracy", "speed", "memory", "balanced", "fine_tune", "distributed")
-# What each use asks for, in words.
+# What each use optimizes.
 USE_MEANINGS = {
     "accuracy": "the highest validation accuracy",
     "speed": "the least training time at a useful accuracy",
@@ -64,8 +64,8 @@ class Recommendation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """One figure beside the answer. ``statement`` says what it is, ``detail`` what it holds for; ``value`` is NaN where
-    the records do not tell, and ``missing`` the command that would."""
+    """A further result. ``statement`` names it, ``detail`` what it holds for; ``value`` is NaN where the records do not
+    suffice, and ``missing`` is the command that would add what is missing."""
 
     name: str
     statement: str
@@ -80,8 +80,8 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the records of one study say. ``notes`` hold what was left out and what was assumed; ``method`` how the
-    intervals were made."""
+    """The answer of one study's records. ``notes`` hold what was left out and what was assumed; ``method`` how the
+    intervals were computed."""
 
     study: str
     limits: Limits

@@ -1,4 +1,4 @@
-"""Figures beside the answer: what fits, where throughput saturates, what a minute buys, how large is too large."""
+"""Further results: what fits, where throughput saturates, accuracy per minute, and which batch is too large."""
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ _STATEMENTS = {
 
 
 def measure_facts(candidates: Candidates, model: str) -> dict[str, Fact]:
-    """Every fact about the model ``model`` by its name; NaN and a command where the records do not tell."""
+    """Every fact about the model ``model`` by its name; NaN and a command where the records do not suffice."""
     measures = (_largest_micro_batch, _throughput_knee, _accuracy_per_minute, _critical_batch, _largest_without_loss)
     facts = (measure(candidates, model) for measure in measures)
     return {fact.name: fact for fact in facts}

@@ -1,4 +1,4 @@
-"""``recommend``: the one computation behind the report's top, ``sweep recommend`` and Python."""
+"""``recommend``: the computation behind the report's recommendation, ``sweep recommend`` and the Python function."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from sweep.analysis.answer.facts import measure_facts, unknown_facts
 from sweep.analysis.comparable_trials import ACCURACY, select_comparable
 from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.frame_columns import read_text
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import FrameSet
 
@@ -37,13 +37,13 @@ def recommend(
     """For each use the configuration to take, from the records of one study.
 
     Args:
-        records: frames of :func:`sweep.records.frames.frames.load_frames`, or the place to load them from.
-        max_memory_bytes, max_seconds, min_accuracy: what a configuration must keep to (``peak_memory_bytes``,
+        records: frames of :func:`sweep.records.frames.frames.load_frames`, or the path or URL to load them from.
+        max_memory_bytes, max_seconds, min_accuracy: limits of a configuration (``peak_memory_bytes``,
             ``train_seconds``, ``val_accuracy``).
         uses: which uses to answer for.
 
     Raises:
-        InputError: an unknown use, a limit that no configuration can keep, or nothing is recorded at the place.
+        InputError: an unknown use, a limit that no configuration can keep, or there are no records at the path.
     """
     limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
     _check(limits, uses)
@@ -65,7 +65,7 @@ def recommend(
 def _check(limits: Limits, uses: Sequence[str]) -> None:
     for use in uses:
         if use not in USES:
-            raise InputError(unknown_name("use", use, USES))
+            raise InputError(describe_unknown("use", use, USES))
     for name, value in vars(limits).items():
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise InputError(f"{name} = {value}: must be above 0.")

@@ -1,3 +1,3 @@
 """Common claims about batch sizes, each tested on a study's own records.
 
-Here belongs one module per kind of claim and the tests that they share; recommendations do not."""
+Each module holds the claims of one kind as rows of `CLAIMS`, with what measures them; `findings` tests them all."""

@@ -38,7 +38,7 @@ def _settle_rate_power(records: ComparableTrials, power: float) -> str:
 
 
 def _follows(records: ComparableTrials, power: float) -> Mask:
-    # configurations whose optimizer is said to follow this power; what has no rule counts to the square root
+    # configurations whose optimizer should follow this power; one without a rule counts to the square root
     names = read_text(records.frame, "config.optimizer.name").tolist()
     is_linear = {name: _rule_power(name, "auto") == 1.0 for name in set(names)}
     return np.array([is_linear[name] == (power == 1.0) for name in names], dtype=np.bool_)

@@ -13,7 +13,7 @@ from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG
 
 _MIN_BATCHES = 4
-# Fits that miss by more (root mean square of the logarithm) are not of this law.
+# Data that the fit misses by more (root mean square of the logarithm) do not follow the law.
 _MAX_MISFIT = 0.25
 
 

@@ -1,7 +1,7 @@
-"""How far a learning curve may still go, learned from the curves of trials that were trained to their end.
+"""Bounds on the end of a learning curve, learned from the curves of trials that were trained to their end.
 
-Every curve is one of costs (smaller is better) over the share of its schedule, from above 0 to 1. Nothing is assumed
-about its form: the plausible rest of a curve is bounded by what the rest of others was from the same share on.
+A curve holds costs (smaller is better) over the share of its schedule, from above 0 to 1. No form is assumed: the
+plausible rest of a curve is bounded by how others went on from the same share.
 """
 
 from collections.abc import Sequence
@@ -13,33 +13,34 @@ from sweep.analysis.statistics.pareto import Values
 
 _GRID = 101  # shares at which curves are kept
 NUM_CURVES = 1000  # the latest are kept
-# A bound that this many independent curves keep, the next one breaks in 1 of 21 cases, before any margin for noise.
+# A bound that holds for this many independent curves fails for the next in 1 of 21 cases, before any margin for noise.
 NUM_NEAREST = 20
 MARGIN = 3.0  # standard deviations of the noise between two seeds
 
 
 @final
 class CurveFamily:
-    """Whole curves of one quantity. ``is_share``: it lies between 0 and 1, and so does the noise of counting it."""
+    """Whole curves of one quantity. ``is_share``: it is between 0 and 1, counted on a finite number of samples."""
 
     def __init__(self, *, is_share: bool = False) -> None:
         self._is_share = is_share
         self._shares = np.linspace(0.0, 1.0, _GRID)
         self._costs = np.empty((0, _GRID))
-        self._wiggles: list[float] = []
+        self._roughness: list[float] = []
 
     def __len__(self) -> int:
         return len(self._costs)
 
     def add(self, shares: Sequence[float], costs: Sequence[float]) -> None:
-        """A curve that went to its end; ``shares`` rise, the last is taken as 1."""
+        """Adds a complete curve; ``shares`` and ``costs`` have shape ``[points]``, shares ascend, the last is taken as
+        1."""
         if not np.isfinite(costs).all() or not len(costs):
             return
         known = np.array([*shares[:-1], 1.0])
-        # before its first evaluation nothing is known of a curve
+        # a curve has no value before its first evaluation
         row = np.where(self._shares >= known[0] - 1e-9, np.interp(self._shares, known, costs), np.nan)
         self._costs = np.vstack([self._costs, row])[-NUM_CURVES:]
-        self._wiggles = [*self._wiggles, _wiggle(known, np.asarray(costs))][-NUM_CURVES:]
+        self._roughness = [*self._roughness, _measure_roughness(known, np.asarray(costs))][-NUM_CURVES:]
 
     def best_end(self, share: float, cost: float) -> float:
         """The smallest end that is plausible for a curve with ``cost`` at ``share``; -inf where too little is known.
@@ -61,10 +62,10 @@ class CurveFamily:
         return cost if known is None else float(cost - np.median(_nearest_gains(*known, cost)))
 
     def noise(self) -> float:
-        """Standard deviation of an end between seeds, as far as single curves show it: what they waver by towards
-        their end, and for a share what counting it on as many samples as its steps betray leaves open (binomial)."""
-        wavering = float(np.sqrt(np.mean(np.square(self._wiggles)))) if self._wiggles else 0.0
-        return float(np.hypot(wavering, self._counting()))
+        """Standard deviation of an end between seeds, as far as single curves show it: how much they vary towards
+        their end and, for a share, the binomial error of counting it on as many samples as its resolution implies."""
+        roughness = float(np.sqrt(np.mean(np.square(self._roughness)))) if self._roughness else 0.0
+        return float(np.hypot(roughness, self._counting()))
 
     def _counting(self) -> float:
         ends = np.unique(np.round(self._costs[:, -1], 9))
@@ -88,8 +89,8 @@ def _nearest_gains(at: Values, ends: Values, cost: float) -> Values:
     return np.asarray(at[nearest] - ends[nearest])
 
 
-def _wiggle(shares: Values, costs: Values) -> float:
-    # how far evaluations of the last third lie from the line between their neighbours
+def _measure_roughness(shares: Values, costs: Values) -> float:
+    # how far evaluations of the last third are from the line between their neighbors
     late = costs[shares >= 2.0 / 3.0]
     if len(late) < 3:
         return 0.0

@@ -1,4 +1,4 @@
-"""Which trials are of one configuration, and columns as numpy reads them."""
+"""Which trials are of one configuration."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Numbers = npt.NDArray[np.int64]
 class Grouping:
     """Complete trials by configuration. ``members`` (shape ``[trials]``) is each trial's configuration, in the order of
     first appearance; ``first`` (shape ``[size]``) the first trial of each; ``is_basis`` the trials that its values
-    rest on: the confirming ones, otherwise the first search trial, because the seed that was picked flatters."""
+    rest on: the confirming ones, otherwise the first search trial, because the seed that was picked overestimates."""
 
     members: Numbers
     first: Numbers
@@ -64,17 +64,14 @@ class Grouping:
 
 def group_configurations(done: pd.DataFrame, groups: Numbers) -> Grouping:
     """The complete trials ``done`` by their number in ``groups`` (shape ``[len(done)]``)."""
-    kept, first, members = np.unique(groups, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(kept), dtype=np.int64)
-    rank[order] = np.arange(len(kept))
-    members = rank[members]
+    members = np.asarray(pd.factorize(groups)[0], dtype=np.int64)
+    first = np.unique(members, return_index=True)[1]
     is_confirm = np.asarray(read_text(done, "phase") == "confirm", dtype=np.bool_)
-    confirmed = np.bincount(members, is_confirm, minlength=len(kept)) > 0
+    confirmed = np.bincount(members, is_confirm, minlength=len(first)) > 0
     is_first = np.zeros(len(done), dtype=np.bool_)
     is_first[first] = True
     is_basis = np.where(confirmed[members], is_confirm, is_first)
-    return Grouping(members=members, first=first[order], is_confirm=is_confirm, is_basis=is_basis)
+    return Grouping(members=members, first=first, is_confirm=is_confirm, is_basis=is_basis)
 
 
 def configuration_groups(

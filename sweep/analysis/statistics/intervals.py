@@ -22,7 +22,7 @@ _MEDIAN_ERRORS = (
 
 
 class Interval(NamedTuple):
-    """A median of ``n`` values with its interval; the bounds are NaN where nothing is known of the spread."""
+    """A median of ``n`` values with its interval; the bounds are NaN where the spread is not known."""
 
     median: float
     low: float
@@ -31,19 +31,19 @@ class Interval(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Standard deviation between the seeds of one configuration, and the degrees of freedom that it rests on."""
+    """Standard deviation between the seeds of one configuration, and its degrees of freedom."""
 
     sd: float
     degrees: int
 
 
 def t_quantile(confidence: float, degrees: float) -> float:
-    """How many standard errors an interval of that ``confidence`` reaches to either side."""
+    """Half the width, in standard errors, of a two-sided interval of that ``confidence``."""
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def t_upper_tail(values: npt.ArrayLike, degrees: float) -> Values:
-    """The probability of more than each of ``values``; of the same shape."""
+    """The probability of exceeding each of ``values``; of the same shape."""
     return np.asarray(stdtr(degrees, -np.asarray(values, dtype=np.float64)), dtype=np.float64)
 
 
@@ -62,7 +62,7 @@ def median_interval(
     """Median of the finite ``values`` (shape ``[n]``) and its percentile bootstrap interval (Efron, 1979).
 
     For many repeats of one measurement. It is at most as wide as the values' range: of 3 values it covers the truth in
-    about 75 % of the cases, not 95 %, so few seeds want :func:`seed_interval`.
+    about 75 % of the cases, not 95 %, so few seeds require :func:`seed_interval`.
     """
     known = _finite(values)
     n = len(known)

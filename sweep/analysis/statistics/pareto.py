@@ -1,4 +1,4 @@
-"""Dominance: which rows of a table of objectives no other row beats, and how much space a front covers.
+"""Pareto dominance: which rows of a table of objectives no other row dominates, and the hypervolume of a front.
 
 ``values`` has shape ``[n, m]``. ``signs`` has shape ``[m]``, -1 where larger is better (``Metric.sign``); without it
 smaller is better everywhere. A row with a missing or infinite value is never on a front.
@@ -13,7 +13,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def non_dominated(values: Values, signs: npt.ArrayLike | None = None) -> Mask:
-    """Rows that no other row beats in one objective while being at least equal in all; equal rows stay together.
+    """Rows that no other row dominates, being better in one objective and at least equal in all; equal rows are kept.
 
     Returns shape ``[n]``. O(n log n) for up to three objectives.
     """
@@ -36,14 +36,14 @@ def front_rank(values: Values, signs: npt.ArrayLike | None = None) -> npt.NDArra
 def reference_point(values: Values, signs: npt.ArrayLike | None = None, margin: float = 0.1) -> Values:
     """The worst finite value of each objective, moved out by ``margin`` of its range; shape ``[m]``, signs undone.
 
-    Keep it with the study: hypervolumes can be compared only under one reference point.
+    Hypervolumes can be compared only under one reference point.
 
     Raises:
         ValueError: no row is complete.
     """
     costs, finite = _costs(values, signs)
     if not finite.any():
-        raise ValueError("a reference point needs one row without missing values")
+        raise ValueError("a reference point requires one row without missing values")
     known = costs[finite]
     worst, spread = known.max(axis=0), np.ptp(known, axis=0)
     step = np.where(spread > 0, spread, np.maximum(np.abs(worst), 1.0)) * margin
@@ -76,13 +76,13 @@ def _signs(signs: npt.ArrayLike | None, width: int) -> Values:
         return np.ones(width)
     given = np.asarray(signs, dtype=np.float64)
     if given.shape != (width,):
-        raise ValueError(f"{width} objectives want {width} signs, not {given.size}")
+        raise ValueError(f"{width} objectives require {width} signs, not {given.size}")
     return given
 
 
 def _costs(values: Values, signs: npt.ArrayLike | None) -> tuple[Values, Mask]:
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2:
-        raise ValueError(f"values want the shape [n, m], not {list(table.shape)}")
+        raise ValueError(f"values require the shape [n, m], not {list(table.shape)}")
     costs = table * _signs(signs, table.shape[1])
     return costs, np.asarray(np.isfinite(costs).all(axis=1), dtype=np.bool_)

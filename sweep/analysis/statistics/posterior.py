@@ -1,4 +1,4 @@
-"""What the records leave possible: plausible true values of every configuration, given how seeds scatter."""
+"""Posterior distributions of the true values of every configuration, given the spread between seeds."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -19,14 +19,14 @@ from sweep.config.trial_config import keys_of_cost
 # What changes no cost; and data.root, because the same data may be elsewhere on another machine.
 _FREE_KEYS = keys_of_cost("none") | {"data.root"}
 _SWITCHES = keys_of_cost("switch")
-# Times of one cost that scatter more than this (standard deviation of the logarithm) were not of one cost after all.
+# With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled.
 _MAX_POOLED_SD = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """One metric of every configuration: ``centers`` on its scale, ``errors`` in standard deviations of the
-    ``spread``. Configurations with the same number in ``shared`` have one true value. All of shape ``[n]``."""
+    ``spread``. Configurations with the same number in ``shared`` have one true value. Arrays have shape ``[n]``."""
 
     name: str
     scale: Scale
@@ -39,12 +39,12 @@ class Posterior:
 
     @cached_property
     def estimates(self) -> Values:
-        """The most plausible values, in the metric's unit; shape ``[n]``."""
+        """The posterior means in the metric's unit; shape ``[n]``."""
         return self.scale.backward(self.expected)
 
     @cached_property
     def expected(self) -> Values:
-        """The means of what is plausible, on the scale; shape ``[n]``."""
+        """The posterior means on the scale; shape ``[n]``."""
         if self.prior is None:
             return self.centers
         rows = np.flatnonzero(self._in_reach(np.arange(len(self.centers))))
@@ -57,9 +57,10 @@ class Posterior:
         return self.spread.sd * self.errors
 
     def draw(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
-        """Plausible true values of ``rows``, shape ``[num_draws, len(rows)]``, in the metric's unit.
+        """Plausible true values of the configurations ``rows`` (shape ``[k]``), shape ``[num_draws, k]``, in the
+        metric's unit.
 
-        The spread itself is drawn too (sd * sqrt(degrees / chi2)), so that few repeats leave much possible.
+        The spread itself is drawn too (sd * sqrt(degrees / chi2)), so that few repeats give wide draws.
         """
         if self.prior is not None:
             return self.scale.backward(self._draw_by_prior(rows, num_draws, generator))

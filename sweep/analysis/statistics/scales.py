@@ -1,4 +1,4 @@
-"""The scale on which the noise of a metric is even, so that one spread serves good and bad configurations alike."""
+"""The scale on which the noise of a metric is even, so that one spread applies to good and bad configurations."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,8 @@ from sweep.config.units import NoiseScale
 
 
 class Scale(NamedTuple):
-    """``forward`` from the metric's unit, ``backward`` to it. ``is_ratio``: a difference on it is a ratio."""
+    """``forward`` from the metric's unit, ``backward`` to it, element by element. ``is_ratio``: a difference on the
+    scale is a ratio."""
 
     forward: Callable[[Values], Values]
     backward: Callable[[Values], Values]
@@ -35,7 +36,7 @@ def _same(values: Values) -> Values:
 
 
 LINEAR = Scale(_same, _same)
-LOG = Scale(_log, lambda values: np.exp(np.clip(values, -600, 600)), is_ratio=True)  # no further than a float
+LOG = Scale(_log, lambda values: np.exp(np.clip(values, -600, 600)), is_ratio=True)  # what a float can hold
 # asin(sqrt(p)) makes the variance of a binomial share independent of p (Anscombe 1948)
 ANGLE = Scale(_angle, _share)
 _SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": ANGLE}

@@ -1,8 +1,7 @@
-"""How true values are spread over configurations, learned from the measured ones.
+"""The distribution of true values over configurations, learned from the measured ones.
 
-The best of many noisy values is mostly lucky. Knowing how many configurations are truly how good takes the luck away:
-an empirical Bayes estimate (Robbins 1956; the prior by EM on a grid, Laird 1978). It is stopped early, so that the
-prior stays smooth.
+The best of many noisy values is overestimated (winner's curse). An empirical Bayes prior corrects that (Robbins 1956;
+fitted by EM on a grid, Laird 1978). EM is stopped early, so that the prior stays smooth.
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from sweep.analysis.statistics.pareto import Values
 
 _NUM_ITERATIONS = 40
 _STEPS_PER_SD = 2
-_MAX_POINTS = 241  # what lies further below the best than these reach cannot be the best
+_MAX_POINTS = 241  # what is farther below the best than the grid reaches cannot be the best
 
 
 @dataclass(frozen=True)
@@ -25,14 +24,14 @@ class Prior:
     masses: Values
 
     def posterior(self, centers: Values, errors: Values, spread: Spread) -> Values:
-        """Probability of each grid point for each measured centre; shape ``[n, g]``."""
+        """Probability of each grid point for each measured center; shape ``[n, g]``."""
         weights = _likelihood(centers, errors, self.grid, spread) * self.masses
         total = weights.sum(axis=1, keepdims=True)
         return np.asarray(weights / np.where(total > 0, total, 1.0))
 
     def means(self, centers: Values, errors: Values, spread: Spread) -> Values:
-        """The posterior mean for each measured centre, shape ``[n]``; interpolated between those of the grid's points,
-        because it changes slowly."""
+        """The posterior mean for each measured center, shape ``[n]``; interpolated between those of the grid's
+        points, because it changes slowly."""
         found = centers.copy()
         for error in np.unique(errors):
             chosen = errors == error
@@ -44,7 +43,7 @@ class Prior:
 def fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> Prior | None:
     """The prior of ``centers`` (shape ``[n]``), whose ``errors`` are in standard deviations of the ``spread``.
 
-    ``sign`` is -1 where larger is better. None where there is nothing to learn: without noise, or with fewer than 3
+    ``sign`` is -1 where larger is better. None without noise, or with fewer than 3
     configurations.
     """
     known = np.isfinite(centers) & np.isfinite(errors)
@@ -59,7 +58,7 @@ def fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> P
         chosen = bins[inside & (errors[known] == error)].astype(np.int64)
         counts = np.bincount(chosen, minlength=len(grid)).astype(np.float64)
         counted.append((counts, _likelihood(grid, np.full(len(grid), error), grid, spread)))
-    return Prior(grid, _expectation_maximisation(counted, len(grid)))
+    return Prior(grid, _maximize_expectation(counted, len(grid)))
 
 
 def _grid(centers: Values, sd: float, sign: float) -> Values:
@@ -76,7 +75,7 @@ def _likelihood(centers: Values, errors: Values, grid: Values, spread: Spread) -
     return np.asarray(t_density(distance, spread.degrees) / errors[:, None])
 
 
-def _expectation_maximisation(counted: list[tuple[Values, Values]], size: int) -> Values:
+def _maximize_expectation(counted: list[tuple[Values, Values]], size: int) -> Values:
     masses = np.full(size, 1.0 / size)
     total = sum(float(counts.sum()) for counts, _ in counted)
     for _ in range(_NUM_ITERATIONS):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.cli.arguments import find_study, parse_sets
 from sweep.cli.options import RUNS, AsJson, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.advice import Advice, advice
+from sweep.config.advice import Advice, find_pitfalls
 from sweep.config.study import StudySpec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def check(
     """Report known pitfalls of a study, each with its reason. Trains nothing; earlier records of the study under the
     root add what was measured."""
     spec = find_study(study, parse_sets(sets or []))
-    found = advice(spec)
+    found = find_pitfalls(spec)
     measured = load_settled_findings(spec, root) if found else {}
     document = {"study": spec.name, "advice": [_document(item, measured.get(item.finding)) for item in found]}
     count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
@@ -34,7 +34,7 @@ def check(
 
 def print_advice(spec: StudySpec, study: str) -> None:
     """Prints one line on standard error for each known pitfall of the study, before it runs."""
-    found = advice(spec)
+    found = find_pitfalls(spec)
     print_lines((f"advice on {item.key}: {item.statement}" for item in found), err=True)
     if found:
         print_lines([f"`sweep check {study}` gives the reasons and the remedies"], err=True)

@@ -64,17 +64,18 @@ def _interval(value: "Interval") -> dict[str, float | int | None]:
 
 
 def _lines(found: "Comparison") -> Iterator[str]:
-    from reports.labels import format_setting, key_label, metric_label
+    from reports.labels import format_difference, format_setting, key_label, metric_label
 
     yield f"A: {found.study_a}   B: {found.study_b}"
-    yield f"{len(found.aligned)} configurations in both"
+    yield f"{len(found.aligned)} configurations in both; differences are B - A, ratios B / A"
     for name, value in found.overall.items():
-        yield f"  {metric_label(name)}: {_difference(found.units[name], value)}, n = {value.n} configurations"
+        difference = format_difference(found.units[name], *value[:3])
+        yield f"  {metric_label(name)}: {difference}, n = {value.n} configurations"
     for item in found.aligned[:_MAX_LINES]:
         settings = ", ".join(f"{key_label(key)} {format_setting(value)}" for key, value in item.config.items())
         yield f"  A's trial {item.number_a}, B's trial {item.number_b} ({settings})"
         for name, value in item.differences.items():
-            yield f"    {metric_label(name)}: {_difference(found.units[name], value)}"
+            yield f"    {metric_label(name)}: {format_difference(found.units[name], *value[:3])}"
     if len(found.aligned) > _MAX_LINES:
         yield f"  and {len(found.aligned) - _MAX_LINES} more: --json has all"
     for label, front in (("A", found.front_a), ("B", found.front_b)):
@@ -83,14 +84,3 @@ def _lines(found: "Comparison") -> Iterator[str]:
     yield "Changed:" if found.changed else "Settings and environment are equal."
     for name, (a, b) in found.changed.items():
         yield f"  {name}: {a} -> {b}"
-
-
-def _difference(unit: str, value: "Interval") -> str:
-    # B over A, or B - A
-    if unit == "ratio":
-        factor, form, suffix = 1.0, ".3f", " times A's"
-    else:
-        factor, form, suffix = (100.0, "+.2f", " points") if unit == "fraction" else (1.0, "+.3g", f" {unit}")
-    middle, low, high = (format(number * factor, form) for number in value[:3])
-    bounds = "" if math.isnan(value.low) else f" ({low} to {high})"
-    return f"{middle}{bounds}{suffix}"

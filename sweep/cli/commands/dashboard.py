@@ -10,7 +10,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from sweep.config.errors import InputError, shown
+from sweep.config.errors import InputError, hide_credentials
 from sweep.records.address import split_study
 from sweep.records.store.store import open_store
 
@@ -44,7 +44,7 @@ def serve_dashboard(place: str | Path, port: int = 8080) -> int:
         storage.engine.dispose()
         raise
     print(
-        f"http://{_HOST}:{server.server_port}/ shows {shown(place)}, read-only. Ctrl-C ends it.",
+        f"http://{_HOST}:{server.server_port}/ shows {hide_credentials(place)}, read-only. Ctrl-C ends it.",
         file=sys.stderr,
         flush=True,
     )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from reports.labels import format_value
 from sweep.cli.arguments import find_study, load_plugin, parse_sets
-from sweep.cli.formats import format_bytes
 from sweep.cli.options import AsJson, Plugin, Sets
 from sweep.cli.output import print_lines, print_table
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import Scalar, TrialConfig, build_config, replace
+from sweep.config.trial_config import Scalar, TrialConfig, build_config, replace_keys
 
 if TYPE_CHECKING:
     from sweep.probing.estimate import MemoryEstimate
@@ -45,7 +45,7 @@ def estimate(
     load_plugin(plugin)
     changes, device_type = parse_sets(sets or []), _device_type(device)
     if study is None:
-        base = _case("configuration", {}, build_config(replace({}, changes), "--set"), device_type)
+        base = _case("configuration", {}, build_config(replace_keys({}, changes), "--set"), device_type)
         space: list[Case] = []
     else:
         base, space = _study_cases(find_study(study, changes), device_type)
@@ -103,9 +103,9 @@ def _point(case: Case) -> dict[str, Any]:
 
 def _print(base: Case, space: list[Case]) -> None:
     print_lines([f"{base.name}:"])
-    print_table([(name, f"{format_bytes(count):>10}") for name, count in _figures(base.estimate).items()])
+    print_table([(name, f"{format_value('bytes', count):>10}") for name, count in _figures(base.estimate).items()])
     if space:
-        rows = [(case.name, _settings(case), format_bytes(case.estimate.peak_memory_bytes)) for case in space]
+        rows = [(case.name, _settings(case), format_value("bytes", case.estimate.peak_memory_bytes)) for case in space]
         print_table(rows, ("", "configuration", "peak_memory_bytes"))
 
 

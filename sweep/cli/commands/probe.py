@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reports.labels import format_value
 from sweep.cli.arguments import build_base_config, load_plugin, parse_bytes, parse_sets
-from sweep.cli.formats import format_bytes, format_seconds
 from sweep.cli.options import RUNS, AsJson, BaseStudy, Device, Plugin, Root, Sets
 from sweep.cli.output import print_answer, print_lines, print_table
 
 if TYPE_CHECKING:
-    from sweep.records.store.probe_records import ProbeRecord
+    from sweep.records.probe_record import ProbeRecord
     from sweep.search.loop.probe_report import ProbeReport, SplitStep
 
 _SPLIT_COLUMNS = ("accumulation", "micro batch", "time per effective batch", "peak memory")
@@ -63,7 +63,7 @@ def _line(found: "ProbeRecord") -> str:
         return f"micro batch {found.micro_batch}: {found.outcome}"
     return (
         f"micro batch {found.micro_batch}: {found.images_per_second or 0:,.0f} images/s, "
-        f"{format_bytes(found.peak_memory_bytes or 0)}"
+        f"{format_value('bytes', found.peak_memory_bytes)}"
     )
 
 
@@ -78,15 +78,15 @@ def _figures(probe: "ProbeRecord") -> list[tuple[str, str]]:
     first = [("device", probe.device), ("micro batch", str(probe.micro_batch)), ("outcome", probe.outcome)]
     if not probe.is_complete:
         return first
-    step = f"{format_seconds(probe.step_seconds_median or 0)}, p90 {format_seconds(probe.step_seconds_p90 or 0)}"
+    median, p90 = (format_value("seconds", value) for value in (probe.step_seconds_median, probe.step_seconds_p90))
     measured = [
-        ("step", f"{step} (median of {probe.num_windows} windows, {probe.num_steps} steps)"),
-        ("update of that", format_seconds(probe.update_seconds) if probe.update_seconds else "-"),
+        ("step", f"{median}, p90 {p90} (median of {probe.num_windows} windows, {probe.num_steps} steps)"),
+        ("update of that", format_value("seconds", probe.update_seconds)),
         ("training", f"{probe.images_per_second or 0:,.0f} images/s"),
         ("data alone", f"{probe.data_images_per_second or 0:,.0f} images/s"),
         ("evaluation", f"{probe.eval_images_per_second or 0:,.0f} images/s"),
-        ("peak memory", format_bytes(probe.peak_memory_bytes or 0)),
-        ("set-up, warm-up", f"{format_seconds((probe.setup_seconds or 0) + (probe.warmup_seconds or 0))}"),
+        ("peak memory", format_value("bytes", probe.peak_memory_bytes)),
+        ("set-up, warm-up", format_value("seconds", (probe.setup_seconds or 0) + (probe.warmup_seconds or 0))),
     ]
     flags = [("quality warnings", ", ".join(probe.quality_flags))] if probe.quality_flags else []
     return first + measured + flags
@@ -95,7 +95,7 @@ def _figures(probe: "ProbeRecord") -> list[tuple[str, str]]:
 def _search_rows(report: "ProbeReport") -> list[tuple[str, str]]:
     search = report.search
     assert search is not None
-    limit = format_bytes(report.memory_limit_bytes)
+    limit = format_value("bytes", report.memory_limit_bytes)
     if search.largest is None:
         return [("largest micro batch", f"none: not even one sample fits into {limit}")]
     refused = min((size for size, probe in search.tried.items() if not probe.is_complete), default=0)
@@ -105,5 +105,5 @@ def _search_rows(report: "ProbeReport") -> list[tuple[str, str]]:
 
 
 def _split_row(split: "SplitStep") -> tuple[str, ...]:
-    seconds, peak = format_seconds(split.global_batch_seconds), format_bytes(split.peak_memory_bytes)
+    seconds, peak = format_value("seconds", split.global_batch_seconds), format_value("bytes", split.peak_memory_bytes)
     return str(split.accumulation), str(split.micro_batch), seconds, peak

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweep.cli.arguments import parse_bytes, parse_duration, find_records
+from sweep.cli.arguments import find_records, parse_bytes, parse_duration
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
 from sweep.cli.output import print_answer
 

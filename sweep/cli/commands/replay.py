@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.cli.arguments import parse_sets, find_records
+from sweep.cli.arguments import find_records, parse_sets
 from sweep.cli.options import RUNS, AsJson, Root, Sets
 from sweep.cli.output import print_answer
 

@@ -12,7 +12,7 @@ from sweep.cli.arguments import build_base_config, load_plugin, parse_sets
 from sweep.cli.options import AsJson, BaseStudy, Device, Plugin, Sets
 from sweep.cli.output import print_lines, print_table
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import TrialConfig, flatten
+from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.search.loop.shutdown import shutdown_on_signals
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
@@ -95,7 +95,7 @@ def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | Non
         "phase": "search",
         "outcome": ending.outcome,
         "seed": config.seed,
-        **{f"config.{path}": value for path, value in flatten(config).items()},
+        **{f"config.{path}": value for path, value in flatten_config(config).items()},
         "global_batch_size": config.global_batch_size,
         **ending.measurements,
         "device": ending.device,

@@ -40,7 +40,7 @@ class DatasetEntry:
     facts: DataFacts | None = None  # of all images, where they are always the same; data.image_size is then refused
     find_facts: Reference | None = None  # -> DataFacts, where they depend on the section; without both it is loaded
     check: Reference | None = None  # raises InputError where it cannot be loaded
-    # -> text that is equal for equal images, beside name, data.image_size and data.subset; None: not known, so that
+    # -> text that is equal for equal images of the same name, data.image_size and data.subset; None: not known, so that
     # no trial is reused from earlier records.
     digest: Reference | None = None
     depends_on_root: bool = True  # another data.root is other data
@@ -52,7 +52,7 @@ _TRAINING = "sweep.training.data"
 
 def _published(name: str, shape: ImageShape, num_train: int, published: Published) -> DatasetEntry:
     return DatasetEntry(
-        load=f"{_TRAINING}.downloads:{name}",
+        load=f"{_TRAINING}.downloads:load_{name}",
         facts=DataFacts(shape, num_train),
         check=f"{_TRAINING}.published_files:check_published",
         digest=lambda _section: published.checksum,
@@ -90,9 +90,9 @@ _CIFAR100 = _cifar(
 # ``num_train`` is without the validation split that is held out.
 DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
-        load=f"{_TRAINING}.digits:digits",
+        load=f"{_TRAINING}.digits:load_digits",
         facts=DataFacts(ImageShape(1, 8, 10), 1300),
-        check=f"{_TRAINING}.digits:digits_file",
+        check=f"{_TRAINING}.digits:find_digits_file",
         digest=f"{_TRAINING}.digits:digest_digits",
         depends_on_root=False,
     ),
@@ -101,14 +101,14 @@ DATASETS: dict[str, DatasetEntry] = {
     "cifar10": _published("cifar10", ImageShape(3, 32, 10), 45_000, _CIFAR10),
     "cifar100": _published("cifar100", ImageShape(3, 32, 100), 45_000, _CIFAR100),
     "imagefolder": DatasetEntry(
-        load=f"{_TRAINING}.folder:imagefolder",
-        find_facts=f"{_TRAINING}.folder:folder_facts",
+        load=f"{_TRAINING}.folder:load_imagefolder",
+        find_facts=f"{_TRAINING}.folder:find_folder_facts",
         check=f"{_TRAINING}.folder:check_folder",
         digest=f"{_TRAINING}.folder:digest_folder",
     ),
     "synthetic": DatasetEntry(
-        load=f"{_TRAINING}.synthetic:synthetic",
-        find_facts=f"{_TRAINING}.synthetic:synthetic_facts",
+        load=f"{_TRAINING}.synthetic:make_synthetic",
+        find_facts=f"{_TRAINING}.synthetic:find_synthetic_facts",
         digest=lambda _section: "",  # made from the other keys of the section by code that has its own digest
         depends_on_root=False,
     ),

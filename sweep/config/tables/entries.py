@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import AfterValidator
 
-from sweep.config.errors import InputError, unknown_name
+from sweep.config.errors import InputError, describe_unknown
 
 E = TypeVar("E")
 # "package.module:function", so that a table is read without importing torch; a plug-in gives the function itself.
@@ -25,7 +25,7 @@ def find_entry(kind: str, name: str, table: Mapping[str, E]) -> E:
         InputError: there is none.
     """
     if name not in table:
-        raise InputError(unknown_name(kind, name, table))
+        raise InputError(describe_unknown(kind, name, table))
     return table[name]
 
 
@@ -34,7 +34,7 @@ def known_name(kind: str, table: Mapping[str, Any]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in table:
-            raise ValueError(unknown_name(kind, name, table))
+            raise ValueError(describe_unknown(kind, name, table))
         return name
 
     return AfterValidator(check)

@@ -1,4 +1,4 @@
-"""NVIDIA's Multi-Process Service: several processes compute on one GPU at the same time, not in turns."""
+"""NVIDIA's Multi-Process Service, by which several processes compute on one GPU at the same time."""
 
 import logging
 import os
@@ -12,18 +12,18 @@ from contextlib import contextmanager
 _CONTROL = "nvidia-cuda-mps-control"
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _SECONDS = 30.0
-# Ends the service when its standard input does: also after a kill of the supervisor, which holds the other end.
+# Ends the service when its standard input is closed: also when the supervisor, which has the other end, is killed.
 _KEEPER = f"{_CONTROL} -d >/dev/null && echo ready || echo failed; cat >/dev/null; echo quit | {_CONTROL} >/dev/null"
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def mps(device: str) -> Iterator[dict[str, str]]:
-    """The environment in which processes on ``device`` share it by a service of our own, which ends with the block.
+def share_gpu(device: str) -> Iterator[dict[str, str]]:
+    """Starts the service for ``device`` until the block ends; yields the environment of the processes that use it.
 
-    Empty where there is nothing to do (a CPU, or a service that the user runs), and with a warning where it does not
-    start: processes then take turns.
+    The environment is empty if there is nothing to start (a CPU, or a service that the user runs), and with a warning
+    if the service does not start: processes then take turns.
     """
     if not device.startswith("cuda") or _PIPES in os.environ:
         yield {}
@@ -34,14 +34,14 @@ def mps(device: str) -> Iterator[dict[str, str]]:
         return
     with tempfile.TemporaryDirectory(prefix="sweep-mps-") as folder:
         environment = {_PIPES: folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        with _kept(environment) as is_ready:
+        with _run_keeper(environment) as is_ready:
             if not is_ready:
                 _log.warning("%s does not start: trials on one GPU take turns", _CONTROL)
             yield environment if is_ready else {}
 
 
 @contextmanager
-def _kept(environment: dict[str, str]) -> Iterator[bool]:
+def _run_keeper(environment: dict[str, str]) -> Iterator[bool]:
     keeper = subprocess.Popen(
         ["/bin/sh", "-c", _KEEPER],
         stdin=subprocess.PIPE,
@@ -53,7 +53,8 @@ def _kept(environment: dict[str, str]) -> Iterator[bool]:
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     try:
-        yield _says_ready(keeper)
+        readable, _, _ = select.select([keeper.stdout], [], [], _SECONDS)
+        yield bool(readable) and keeper.stdout.readline().strip() == b"ready"
     finally:
         keeper.stdin.close()
         try:
@@ -62,9 +63,3 @@ def _kept(environment: dict[str, str]) -> Iterator[bool]:
             keeper.kill()
             keeper.wait()
         keeper.stdout.close()
-
-
-def _says_ready(keeper: "subprocess.Popen[bytes]") -> bool:
-    assert keeper.stdout is not None
-    readable, _, _ = select.select([keeper.stdout], [], [], _SECONDS)
-    return bool(readable) and keeper.stdout.readline().strip() == b"ready"

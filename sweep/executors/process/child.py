@@ -14,9 +14,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn, cast
 
-from sweep.executors.base import Describer, Runner, ending_of_uncaught, load_function, receive_task
+from sweep.executors.base import Describer, Runner, load_function, make_uncaught_ending, receive_task
 from sweep.executors.process.cpu_cores import pin_process
-from sweep.executors.process.protocol import DescriptionRequest, TaskRequest
+from sweep.executors.process.protocol import ChildRequest, DescriptionRequest, TaskRequest
 from sweep.measurement.host_memory import limit_own_data
 from sweep.records.messages import Heartbeat, encode_message
 from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent
@@ -26,7 +26,7 @@ from sweep.training.supervisor_link import SUPERVISOR_LINK
 _OUT_OF_MEMORY_SCORE = "500"
 
 
-def run_child(request: TaskRequest | DescriptionRequest, message_fd: int, output_fd: int, server_pid: int) -> NoReturn:
+def run_child(request: ChildRequest, message_fd: int, output_fd: int, server_pid: int) -> NoReturn:
     """Carries out ``request`` and exits: code 0, or 1 with a traceback in the output. Never returns."""
     exit_code = 1
     try:
@@ -44,7 +44,7 @@ def run_child(request: TaskRequest | DescriptionRequest, message_fd: int, output
         traceback.print_exc()
         if isinstance(request, TaskRequest):
             with suppress(OSError):
-                _write(message_fd, encode_message(ending_of_uncaught(error)) + b"\n")
+                _write(message_fd, encode_message(make_uncaught_ending(error)) + b"\n")
     finally:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
@@ -72,7 +72,7 @@ def _set_up_process(environment: dict[str, str], message_fd: int, output_fd: int
         Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE)
 
 
-def _generate_lines(request: TaskRequest | DescriptionRequest) -> Iterator[bytes]:
+def _generate_lines(request: ChildRequest) -> Iterator[bytes]:
     """The answer, one JSON document at a time; JSON contains no bare line end."""
     function = load_function(request.function)
     if isinstance(request, DescriptionRequest):

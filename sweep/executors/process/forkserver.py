@@ -11,19 +11,10 @@ from dataclasses import replace
 from typing import final
 
 from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
-from sweep.executors.process.protocol import (
-    ANSWERS,
-    REQUESTS,
-    DescriptionRequest,
-    Exited,
-    Forked,
-    ForkFailed,
-    SignalRequest,
-    TaskRequest,
-)
+from sweep.executors.process import protocol
 from sweep.records.attempt_causes import FORKSERVER_LOST
 from sweep.records.messages import Ending
-from sweep.training.subprocesses import describe_exit, signal_name
+from sweep.training.subprocesses import describe_exit, find_signal_name
 
 # Importing torch from a cold network disk can take minutes.
 _START_SECONDS = 300.0
@@ -76,7 +67,7 @@ class Child:
 
     def make_ending(self) -> Ending:
         """The ending of a trial whose process ended without sending one."""
-        cause = FORKSERVER_LOST if self.lost_error else signal_name(self.exit_code)
+        cause = FORKSERVER_LOST if self.lost_error else find_signal_name(self.exit_code)
         return Ending(outcome="crashed", error=self.describe_end(), cause=cause)
 
     def close_pipe(self) -> None:
@@ -118,7 +109,7 @@ class ForkServer:
     def fileno(self) -> int:
         return self._control.fileno()
 
-    def fork(self, request: TaskRequest | DescriptionRequest, output: OutputFile) -> Child:
+    def fork(self, request: protocol.ChildRequest, output: OutputFile) -> Child:
         """A new child that carries out ``request``, whose key is set here. Waits until it exists, or ``lost_error`` is
         the reason why it does not.
 
@@ -153,13 +144,13 @@ class ForkServer:
             except ConnectionResetError:
                 data = b""
             if data:
-                self._update_child(ANSWERS.decode(data))
+                self._update_child(protocol.ANSWERS.decode(data))
             else:
                 self._lose_all()
 
     def signal(self, child: Child, number: int, *, is_alone: bool = False) -> None:
         """Sends a signal to ``child`` and, unless ``is_alone``, all that it started; has no effect if it has ended."""
-        self._send(SignalRequest(child.key, number, is_alone), [])
+        self._send(protocol.SignalRequest(child.key, number, is_alone), [])
 
     def kill(self, children: list[Child]) -> None:
         """Ends ``children`` and all that they started: SIGTERM, then SIGKILL for those that ignore it.
@@ -186,14 +177,14 @@ class ForkServer:
         self._process.wait()
         self._output.close()
 
-    def _send(self, request: TaskRequest | DescriptionRequest | SignalRequest, fds: list[int]) -> None:
+    def _send(self, request: protocol.ChildRequest | protocol.SignalRequest, fds: list[int]) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the next read finds out
-            socket.send_fds(self._control, [REQUESTS.encode(request)], fds)
+            socket.send_fds(self._control, [protocol.REQUESTS.encode(request)], fds)
 
-    def _update_child(self, answer: Forked | ForkFailed | Exited) -> None:
-        if isinstance(answer, Forked):
+    def _update_child(self, answer: protocol.Answer) -> None:
+        if isinstance(answer, protocol.Forked):
             self._children[answer.key].pid = answer.pid
-        elif isinstance(answer, ForkFailed):
+        elif isinstance(answer, protocol.ForkFailed):
             self._children.pop(answer.key).lost_error = answer.error
         else:
             self._children.pop(answer.key).exit_code = answer.exit_code

@@ -17,18 +17,8 @@ from importlib import import_module
 from typing import final
 
 from sweep.executors.openmp import limit_spinning
+from sweep.executors.process import protocol
 from sweep.executors.process.child import run_child
-from sweep.executors.process.protocol import (
-    ANSWERS,
-    MAX_REQUEST_BYTES,
-    REQUESTS,
-    DescriptionRequest,
-    Exited,
-    Forked,
-    ForkFailed,
-    SignalRequest,
-    TaskRequest,
-)
 from sweep.training.subprocesses import adopt_orphans, die_with_parent
 
 
@@ -48,7 +38,7 @@ def run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...
 def _preload(modules: tuple[str, ...]) -> None:
     """Imports ``modules``. One that cannot be imported is reported on standard error; the trial that needs it fails.
 
-    Nothing else may happen here: one tensor operation would start torch's threads, which a fork does not copy, and every
+    Nothing else may happen here: a tensor operation would start torch's threads, which a fork does not copy, and every
     child would hang at its first parallel region. For the same reason no module may call CUDA when it is imported.
     """
     limit_spinning()
@@ -82,13 +72,13 @@ class _Server:
             if self._woken in ready:
                 self._reap()
             if self._control in ready:
-                data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST_BYTES, 2)
+                data, fds, _, _ = socket.recv_fds(self._control, protocol.MAX_REQUEST_BYTES, 2)
                 if not data:
                     return
-                self._execute(REQUESTS.decode(data), fds)
+                self._execute(protocol.REQUESTS.decode(data), fds)
 
-    def _execute(self, request: TaskRequest | DescriptionRequest | SignalRequest, fds: list[int]) -> None:
-        if not isinstance(request, SignalRequest):
+    def _execute(self, request: protocol.ChildRequest | protocol.SignalRequest, fds: list[int]) -> None:
+        if not isinstance(request, protocol.SignalRequest):
             self._fork(request, fds)
             for fd in fds:
                 os.close(fd)
@@ -97,12 +87,12 @@ class _Server:
             if key == request.key:
                 _send_signal(pid, request.number, is_alone=request.is_alone)
 
-    def _fork(self, request: TaskRequest | DescriptionRequest, fds: list[int]) -> None:
+    def _fork(self, request: protocol.ChildRequest, fds: list[int]) -> None:
         server_pid = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
-            self._answer(ForkFailed(request.key, f"cannot fork: {error}"))
+            self._answer(protocol.ForkFailed(request.key, f"cannot fork: {error}"))
             return
         if pid == 0:
             try:
@@ -114,7 +104,7 @@ class _Server:
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)
         self._keys[pid] = request.key
-        self._answer(Forked(request.key, pid))
+        self._answer(protocol.Forked(request.key, pid))
 
     def _close_in_child(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -133,10 +123,10 @@ class _Server:
                     _send_signal(ended.si_pid, signal.SIGKILL, is_alone=False)
                 _, status = os.waitpid(ended.si_pid, 0)
                 if key is not None:
-                    self._answer(Exited(key, os.waitstatus_to_exitcode(status)))
+                    self._answer(protocol.Exited(key, os.waitstatus_to_exitcode(status)))
 
-    def _answer(self, answer: Forked | ForkFailed | Exited) -> None:
-        self._control.send(ANSWERS.encode(answer))
+    def _answer(self, answer: protocol.Answer) -> None:
+        self._control.send(protocol.ANSWERS.encode(answer))
 
 
 def _send_signal(pid: int, number: int, *, is_alone: bool) -> None:

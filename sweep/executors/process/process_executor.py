@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, final
 
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram, receive_message
-from sweep.executors.devices import available_devices, pinned_environment
+from sweep.executors.devices import list_devices, make_pinned_environment
 from sweep.executors.helper_process import OutputFile
 from sweep.executors.process.cpu_cores import divide_cores
 from sweep.executors.process.forkserver import Child, ForkServer
-from sweep.executors.process.protocol import DescriptionRequest, TaskRequest
+from sweep.executors.process.protocol import ChildRequest, DescriptionRequest, TaskRequest
 from sweep.records.messages import Ending, Task, encode_task
 
 # From a trial's ending to the end of its process: longer than a driver needs to free the memory.
@@ -57,7 +57,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         program: WorkerProgram = PROGRAM,
     ) -> None:
         super().__init__()
-        self._devices = list(available_devices() if devices is None else devices)
+        self._devices = list(list_devices() if devices is None else devices)
         self.divide(1)
         self._log_dir, self._program = log_dir, program
         self._server = self._launch()  # at once: it imports while the supervisor has other things to do
@@ -149,7 +149,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         output = OutputFile(self._log_dir / "forkserver.log" if self._log_dir else None)
         return ForkServer(self._program.modules, output)
 
-    def _fork(self, request: TaskRequest | DescriptionRequest, output: OutputFile) -> Child:
+    def _fork(self, request: ChildRequest, output: OutputFile) -> Child:
         if self._is_closed:
             raise RuntimeError("the executor is closed")
         self._server.read_answers()
@@ -164,7 +164,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         return self._server.fork(request, output)
 
     def _environment_of(self, slot: int) -> dict[str, str]:
-        return {**pinned_environment(self._slots[slot]), **self._environment}
+        return {**make_pinned_environment(self._slots[slot]), **self._environment}
 
     def _cores_of(self, slot: int) -> tuple[int, ...]:
         return self._cores[slot] if self._cores else ()
@@ -179,7 +179,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         return task if task.threads is not None else replace(task, threads=self._num_threads())
 
     def _num_threads(self) -> int | None:
-        """A slot's share of the cores; None leaves a single slot to torch, which tells cores from hyperthreads."""
+        """A slot's share of the cores; None for a single slot: torch itself distinguishes hyperthreads."""
         if self.slots == 1:
             return None
         limit = os.environ.get("OMP_NUM_THREADS", "")

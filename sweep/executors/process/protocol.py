@@ -1,7 +1,6 @@
 """The messages between a supervisor and its forkserver, one JSON datagram each over a socket."""
 
 from dataclasses import dataclass
-from typing import final
 
 from sweep.records.tagged_json import TaggedCodec
 
@@ -16,7 +15,6 @@ class ForkRequest:
     cores: tuple[int, ...]  # empty: all
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class TaskRequest(ForkRequest):
     """A child that carries out an encoded task with the runner ``function``."""
@@ -24,7 +22,6 @@ class TaskRequest(ForkRequest):
     task: str
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class DescriptionRequest(ForkRequest):
     """A child that describes the machine with the describer ``function``."""
@@ -33,43 +30,33 @@ class DescriptionRequest(ForkRequest):
     threads: int | None
 
 
-@final
 @dataclass(frozen=True)
 class SignalRequest:
-    """A signal to a child and, unless ``is_alone``, to its process group."""
-
     key: int
     number: int
-    is_alone: bool
+    is_alone: bool  # False: to all processes of the child's group
 
 
-@final
 @dataclass(frozen=True)
 class Forked:
-    """The child exists."""
-
     key: int
     pid: int
 
 
-@final
 @dataclass(frozen=True)
 class ForkFailed:
-    """The child does not exist."""
-
     key: int
     error: str
 
 
-@final
 @dataclass(frozen=True)
 class Exited:
-    """The child has ended; ``exit_code`` is negative if a signal killed it."""
-
     key: int
-    exit_code: int
+    exit_code: int  # negative: the signal that killed it
 
 
-REQUESTS = TaggedCodec[TaskRequest | DescriptionRequest | SignalRequest](TaskRequest, DescriptionRequest, SignalRequest)
-ANSWERS = TaggedCodec[Forked | ForkFailed | Exited](Forked, ForkFailed, Exited)
+ChildRequest = TaskRequest | DescriptionRequest
+Answer = Forked | ForkFailed | Exited
+REQUESTS = TaggedCodec[ChildRequest | SignalRequest](TaskRequest, DescriptionRequest, SignalRequest)
+ANSWERS = TaggedCodec[Answer](Forked, ForkFailed, Exited)
 MAX_REQUEST_BYTES = 200_000

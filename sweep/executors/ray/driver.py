@@ -15,24 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, final
 
+from sweep.executors.ray import protocol
 from sweep.executors.ray.actor_pool import ActorPool, ActorSlot, NoSlotError, shorten_error
-from sweep.executors.ray.protocol import (
-    ANSWERS,
-    REQUESTS,
-    ActorConfig,
-    Answer,
-    AttemptLost,
-    AttemptMessages,
-    AttemptStopped,
-    ClusterRefused,
-    ClusterTerms,
-    Notice,
-    PreemptAttempt,
-    Request,
-    SlotsChanged,
-    StartAttempt,
-    StopAttempt,
-)
 from sweep.executors.ray.ray_cluster import call_on_loss, join_cluster, list_nodes, start_cluster
 from sweep.records.attempt_causes import NODE_LOST
 from sweep.records.messages import Ending, Heartbeat, decode_message, encode_message
@@ -54,8 +38,8 @@ def run_driver(control_fd: int, folder: Path) -> NoReturn:
     """
     control = socket.socket(fileno=control_fd)
     lines = control.makefile("rb")
-    terms = REQUESTS.decode(lines.readline())
-    assert isinstance(terms, ClusterTerms)
+    terms = protocol.REQUESTS.decode(lines.readline())
+    assert isinstance(terms, protocol.ClusterTerms)
     driver = _Driver(control)
     threading.Thread(target=_read_requests, args=(lines, driver, terms.address is None), daemon=True).start()
     try:
@@ -70,7 +54,7 @@ def run_driver(control_fd: int, folder: Path) -> NoReturn:
 
 def _read_requests(lines: BinaryIO, driver: "_Driver", is_own_cluster: bool) -> None:
     for line in lines:
-        driver.events.put(partial(driver.execute, REQUESTS.decode(line)))
+        driver.events.put(partial(driver.execute, protocol.REQUESTS.decode(line)))
     # the supervisor has closed its end
     if not is_own_cluster:
         driver.events.put(driver.close)
@@ -78,7 +62,7 @@ def _read_requests(lines: BinaryIO, driver: "_Driver", is_own_cluster: bool) -> 
     os._exit(0)
 
 
-def _connect(terms: ClusterTerms, folder: Path) -> None:
+def _connect(terms: protocol.ClusterTerms, folder: Path) -> None:
     if terms.address is not None:
         join_cluster(terms.address)
         return
@@ -91,7 +75,7 @@ def _connect(terms: ClusterTerms, folder: Path) -> None:
 class _Waiting:
     """An attempt without a slot."""
 
-    attempt: StartAttempt
+    attempt: protocol.StartAttempt
     give_up_at: float
 
 
@@ -106,7 +90,7 @@ class _Driver:
         self._waiting: list[_Waiting] = []
         self._usable: list[ActorSlot] = []  # as last reported
 
-    def run(self, config: ActorConfig, device_class: str | None) -> NoReturn:
+    def run(self, config: protocol.ActorConfig, device_class: str | None) -> NoReturn:
         """Until the process ends."""
         self._pool = ActorPool(config, device_class, self._warn, self._receive, self._await_answer)
         fill_at = 0.0
@@ -123,14 +107,14 @@ class _Driver:
         except NoSlotError as error:
             self.refuse(str(error))
 
-    def execute(self, request: Request) -> None:
+    def execute(self, request: protocol.Request) -> None:
         """Carries out a request of the supervisor."""
-        if isinstance(request, StartAttempt):
+        if isinstance(request, protocol.StartAttempt):
             self._waiting.append(_Waiting(request, time.monotonic() + _SLOT_SECONDS))
-        elif isinstance(request, PreemptAttempt):
+        elif isinstance(request, protocol.PreemptAttempt):
             if slot := self._pool.find(request.key):
                 slot.actor.preempt.remote(slot.number)
-        elif isinstance(request, StopAttempt):
+        elif isinstance(request, protocol.StopAttempt):
             self._stop(request.key)
 
     def close(self) -> NoReturn:
@@ -140,14 +124,14 @@ class _Driver:
 
     def refuse(self, error: str) -> NoReturn:
         """Ends the process with a reason that the user can change."""
-        self._answer(ClusterRefused(f"--executor ray: {error}"))
+        self._answer(protocol.ClusterRefused(f"--executor ray: {error}"))
         os._exit(0)
 
     def _report_slots(self) -> None:
         self._pool.settle()
         usable = self._pool.usable()
         if usable and usable != self._usable:
-            self._answer(SlotsChanged(len(usable), usable[0].machine))
+            self._answer(protocol.SlotsChanged(len(usable), usable[0].machine))
         self._usable = usable
 
     def _start_waiting(self) -> None:
@@ -167,7 +151,7 @@ class _Driver:
     def _forward(self, slot: ActorSlot, received: list[tuple[int, str]]) -> None:
         # messages of an attempt that was stopped meanwhile are dropped
         if slot.key is not None and (messages := tuple(text for key, text in received if key == slot.key)):
-            self._answer(AttemptMessages(slot.key, messages))
+            self._answer(protocol.AttemptMessages(slot.key, messages))
             if isinstance(decode_message(messages[-1].encode()), Ending):
                 slot.key = None
         self._receive(slot)
@@ -178,12 +162,12 @@ class _Driver:
             self._await_answer(slot.actor.stop.remote(slot.number), slot, lambda _: self._report_stopped(slot, key))
             return
         self._waiting = [waiting for waiting in self._waiting if waiting.attempt.key != key]
-        self._answer(AttemptStopped(key))
+        self._answer(protocol.AttemptStopped(key))
 
     def _report_stopped(self, slot: ActorSlot, key: int) -> None:
         if slot.key == key:
             slot.key = None
-        self._answer(AttemptStopped(key))
+        self._answer(protocol.AttemptStopped(key))
 
     def _report_waiting(self) -> None:
         """Reports of each waiting attempt that it still waits, or that there will be no slot for it."""
@@ -191,10 +175,10 @@ class _Driver:
         for waiting in list(self._waiting):
             key = waiting.attempt.key
             if waiting.give_up_at > now:
-                self._answer(AttemptMessages(key, (_QUEUED,)))
+                self._answer(protocol.AttemptMessages(key, (_QUEUED,)))
                 continue
             self._waiting.remove(waiting)
-            self._answer(AttemptLost(key, NODE_LOST, f"the cluster had no slot for it within {_SLOT_SECONDS:g} s"))
+            self._end_lost(key, NODE_LOST, f"the cluster had no slot for it within {_SLOT_SECONDS:g} s")
 
     def _await_answer(self, reference: Any, slot: ActorSlot, then: Callable[[Any], None]) -> None:
         """Calls ``then`` with the answer, as an event; without one the actor is lost."""
@@ -212,11 +196,15 @@ class _Driver:
             return
         self._report_slots()  # first, because the supervisor may start another at once
         if slot.key is not None:
-            self._answer(AttemptLost(slot.key, cause, shorten_error(error)))
+            self._end_lost(slot.key, cause, shorten_error(error))
         self._pool.fill()
 
-    def _warn(self, text: str) -> None:
-        self._answer(Notice(text))
+    def _end_lost(self, key: int, cause: str, error: str) -> None:
+        ending = Ending(outcome="crashed", error=error, cause=cause)
+        self._answer(protocol.AttemptMessages(key, (encode_message(ending).decode(),)))
 
-    def _answer(self, answer: Answer) -> None:
-        self._control.sendall(ANSWERS.encode(answer) + b"\n")
+    def _warn(self, text: str) -> None:
+        self._answer(protocol.Notice(text))
+
+    def _answer(self, answer: protocol.Answer) -> None:
+        self._control.sendall(protocol.ANSWERS.encode(answer) + b"\n")

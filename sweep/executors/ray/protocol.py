@@ -1,13 +1,12 @@
 """The messages between the supervisor and the process that uses Ray, one JSON document a line."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 from sweep.executors.base import WorkerProgram
 from sweep.records.tagged_json import TaggedCodec
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class ActorConfig:
     """What every actor of a study requires. Files are named as the supervisor names them."""
@@ -19,7 +18,6 @@ class ActorConfig:
     world_size: int  # GPUs of a trial; 0 on a CPU
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class ClusterTerms:
     """The first request: the cluster to join or start, and its actors."""
@@ -32,85 +30,51 @@ class ClusterTerms:
     actor: ActorConfig
 
 
-@final
 @dataclass(frozen=True)
 class StartAttempt:
-    """An attempt at an encoded task, to be run as soon as a slot is free."""
-
     key: int
     number: int  # of the trial
-    task: str
+    task: str  # encoded; it is run as soon as a slot is free
 
 
-@final
 @dataclass(frozen=True)
 class PreemptAttempt:
-    """As :meth:`sweep.executors.base.Executor.preempt`."""
-
     key: int
 
 
-@final
 @dataclass(frozen=True)
 class StopAttempt:
-    """As :meth:`sweep.executors.base.Executor.stop`; answered by :class:`AttemptStopped`."""
-
-    key: int
+    key: int  # answered by :class:`AttemptStopped`
 
 
-@final
 @dataclass(frozen=True)
 class SlotsChanged:
-    """Trials can start; sent again whenever the slots change."""
-
-    num_slots: int
+    num_slots: int  # first sent when trials can start
     machine: dict[str, Any]
 
 
-@final
 @dataclass(frozen=True)
 class AttemptMessages:
-    """Encoded messages of a trial."""
-
     key: int
-    messages: tuple[str, ...]
+    messages: tuple[str, ...]  # encoded; the ending is the driver's own if the actor is lost
 
 
-@final
-@dataclass(frozen=True)
-class AttemptLost:
-    """The attempt's actor or machine is gone."""
-
-    key: int
-    cause: str
-    error: str
-
-
-@final
 @dataclass(frozen=True)
 class AttemptStopped:
-    """No process of the attempt is left."""
-
-    key: int
+    key: int  # no process of it is left
 
 
-@final
 @dataclass(frozen=True)
 class Notice:
-    """A warning for the user."""
-
-    text: str
+    text: str  # a warning for the user
 
 
-@final
 @dataclass(frozen=True)
 class ClusterRefused:
-    """The cluster cannot be used, for a reason that the user can change; the last answer."""
-
-    error: str
+    error: str  # a reason that the user can change; no answer follows
 
 
 Request = ClusterTerms | StartAttempt | PreemptAttempt | StopAttempt
-Answer = SlotsChanged | AttemptMessages | AttemptLost | AttemptStopped | Notice | ClusterRefused
+Answer = SlotsChanged | AttemptMessages | AttemptStopped | Notice | ClusterRefused
 REQUESTS = TaggedCodec[Request](ClusterTerms, StartAttempt, PreemptAttempt, StopAttempt)
-ANSWERS = TaggedCodec[Answer](SlotsChanged, AttemptMessages, AttemptLost, AttemptStopped, Notice, ClusterRefused)
+ANSWERS = TaggedCodec[Answer](SlotsChanged, AttemptMessages, AttemptStopped, Notice, ClusterRefused)

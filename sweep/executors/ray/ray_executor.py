@@ -7,40 +7,35 @@ ends the process that uses it when a cluster is lost; see :mod:`sweep.executors.
 import logging
 import os
 import re
+import select
+import socket
+import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
-from sweep.config.errors import InputError, shown
+from sweep.config.errors import InputError, hide_credentials
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
-from sweep.executors.devices import available_devices, pinned_environment
-from sweep.executors.helper_process import OutputFile
-from sweep.executors.ray.driver_link import DriverLink
-from sweep.executors.ray.protocol import (
-    ActorConfig,
-    Answer,
-    AttemptLost,
-    AttemptMessages,
-    AttemptStopped,
-    ClusterRefused,
-    ClusterTerms,
-    Notice,
-    PreemptAttempt,
-    SlotsChanged,
-    StartAttempt,
-    StopAttempt,
-)
+from sweep.executors.devices import list_devices, make_pinned_environment, select_gpus
+from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
+from sweep.executors.ray import protocol
 from sweep.records.attempt_causes import CLUSTER_LOST
-from sweep.records.messages import Ending, Message, Task, TrialTask, decode_message, encode_task
+from sweep.records.messages import Ending, Task, TrialTask, decode_message, encode_task
 
 _log = logging.getLogger(__name__)
 _READY_SECONDS = 600.0  # to the first actor that can train; machines may import torch from a cold network disk
 _STOP_SECONDS = 40.0  # an actor needs that for what ignores SIGTERM
 _WAIT_SECONDS = 1.0
+_CLOSE_SECONDS = 10.0
+_READ_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 30
+_MAX_FOLDER_CHARACTERS = 40  # the name of a socket has 107 bytes at most, of which Ray requires more than half
 MAX_GPUS = 64  # of one machine
 _ADDRESS = re.compile(r"auto|(ray://)?[\w.-]+:\d+")
 _MIN_VERSION = (2, 52)  # before, a web page could run code on a cluster (CVE-2025-62593)
@@ -54,9 +49,58 @@ def check_ray(address: str | None) -> None:
         raise InputError(f"--executor ray: Ray {version('ray')} is not safe; pip install 'ray>=2.52'.")
     if address is not None and not _ADDRESS.fullmatch(address):
         raise InputError(
-            f"--address {shown(address)}: give host:port, ray://host:port or auto; put a token into the file that "
-            "RAY_AUTH_TOKEN_PATH names."
+            f"--address {hide_credentials(address)}: give host:port, ray://host:port or auto; put a token into the file "
+            "that RAY_AUTH_TOKEN_PATH names."
         )
+
+
+@final
+class DriverLink:
+    """The process that uses Ray and its guard, both with ``environment``: started, and requests and answers."""
+
+    def __init__(self, terms: protocol.ClusterTerms, environment: dict[str, str], output: OutputFile) -> None:
+        self.output = output
+        self._lines = LineBuffer(_MAX_LINE_BYTES)
+        folder = _make_cluster_folder()
+        self._process, self._control = start_helper(
+            lambda fd: f"from sweep.executors.ray.guard import run_guard; run_guard({fd}, {os.getpid()}, {folder!r})",
+            socket.SOCK_STREAM,
+            output,
+            environment,
+        )
+        self.send(terms)
+
+    @property
+    def guard_pid(self) -> int:
+        return self._process.pid
+
+    def send(self, request: protocol.Request) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the next read finds out
+            self._control.sendall(protocol.REQUESTS.encode(request) + b"\n")
+
+    def read_answers(self, timeout_seconds: float) -> list[protocol.Answer] | None:
+        """The answers that have arrived; waits for the first at most this long. None when no more will come."""
+        readable = select.poll()
+        readable.register(self._control, select.POLLIN)
+        if not readable.poll(timeout_seconds * 1000):
+            return []
+        try:
+            data = self._control.recv(_READ_BYTES)
+        except ConnectionResetError:
+            data = b""
+        return [protocol.ANSWERS.decode(line) for line in self._lines.take_lines(data)] if data else None
+
+    def close(self) -> None:
+        """Ends all processes of Ray that were started from here, and waits for their end."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._control.close()
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.output.close()
 
 
 @final
@@ -79,15 +123,15 @@ class RayExecutor(PollingExecutor[int]):
         program: WorkerProgram = PROGRAM,
     ) -> None:
         super().__init__()  # of an attempt its key is kept
-        gpus = _gpus_here(device, world_size) if address is None else []
+        gpus = select_gpus(device, world_size, list_devices()) if address is None else []
         self._log_dir = log_dir.absolute() if log_dir else None
-        self._terms = ClusterTerms(
+        self._terms = protocol.ClusterTerms(
             address=address,
             num_cpus=num_cpus or len(os.sched_getaffinity(0)),
             num_gpus=len(gpus),
             uses_gpus=bool(gpus) if address is None else {"cpu": False, "cuda": True}.get(device),
             device_class=None,
-            actor=ActorConfig(
+            actor=protocol.ActorConfig(
                 program=program,
                 log_dir=str(self._log_dir) if self._log_dir else None,
                 folder=str(Path.cwd()),
@@ -95,7 +139,7 @@ class RayExecutor(PollingExecutor[int]):
                 world_size=world_size,
             ),
         )
-        self._environment = pinned_environment(",".join(gpus))
+        self._environment = make_pinned_environment(",".join(gpus))
         self._num_slots = self._num_attempts = 0
         self._machine: dict[str, Any] = {}
         self._refused_error = self._lost_error = ""
@@ -123,19 +167,15 @@ class RayExecutor(PollingExecutor[int]):
         self._num_attempts += 1
         self._running[task.number] = self._num_attempts
         encoded = encode_task(_with_absolute_paths(task)).decode()
-        self._link.send(StartAttempt(self._num_attempts, task.number, encoded))
-
-    def devices_of(self, number: int) -> tuple[str, ...]:
-        del number  # none of this machine: the actor monitors its own
-        return ()
+        self._link.send(protocol.StartAttempt(self._num_attempts, task.number, encoded))
 
     def preempt(self, number: int) -> None:
         if number in self._running and self._link is not None:
-            self._link.send(PreemptAttempt(self._running[number]))
+            self._link.send(protocol.PreemptAttempt(self._running[number]))
 
     def stop(self, number: int) -> None:
         if number in self._running and self._link is not None:
-            self._link.send(StopAttempt(self._running[number]))
+            self._link.send(protocol.StopAttempt(self._running[number]))
             deadline = time.monotonic() + _STOP_SECONDS
             while number in self._running and time.monotonic() < deadline:
                 self._collect(_WAIT_SECONDS)
@@ -173,27 +213,23 @@ class RayExecutor(PollingExecutor[int]):
         if answers is None:
             self._lose_cluster(self._link)
 
-    def _receive(self, answer: Answer) -> None:
-        if isinstance(answer, SlotsChanged):
+    def _receive(self, answer: protocol.Answer) -> None:
+        if isinstance(answer, protocol.SlotsChanged):
             self._num_slots, self._machine = answer.num_slots, answer.machine
-        elif isinstance(answer, Notice):
+        elif isinstance(answer, protocol.Notice):
             _log.warning("%s", answer.text)
-        elif isinstance(answer, ClusterRefused):
+        elif isinstance(answer, protocol.ClusterRefused):
             self._refused_error = answer.error
         else:
             # there is no number if the attempt was given up meanwhile
-            numbers = [number for number, key in self._running.items() if key == answer.key]
-            for number in numbers:
+            for number in [number for number, key in self._running.items() if key == answer.key]:
                 self._receive_of_attempt(number, answer)
 
-    def _receive_of_attempt(self, number: int, answer: AttemptMessages | AttemptLost | AttemptStopped) -> None:
-        messages: list[Message] = []
-        if isinstance(answer, AttemptMessages):
-            messages = [decode_message(text.encode()) for text in answer.messages]
-        elif isinstance(answer, AttemptLost):
-            messages = [Ending(outcome="crashed", error=answer.error, cause=answer.cause)]
+    def _receive_of_attempt(self, number: int, answer: protocol.AttemptMessages | protocol.AttemptStopped) -> None:
+        texts = answer.messages if isinstance(answer, protocol.AttemptMessages) else ()
+        messages = [decode_message(text.encode()) for text in texts]
         self._messages += [(number, message) for message in messages]
-        if isinstance(answer, AttemptStopped) or isinstance(messages[-1], Ending):
+        if not messages or isinstance(messages[-1], Ending):
             del self._running[number]
 
     def _lose_cluster(self, link: DriverLink) -> None:
@@ -206,13 +242,6 @@ class RayExecutor(PollingExecutor[int]):
         self._running.clear()
 
 
-def _gpus_here(device: str, world_size: int) -> list[str]:
-    """The GPUs of this machine that ``device`` names; ``cuda`` is as many as one trial requires."""
-    present = [name for name in available_devices() if name != "cpu"]
-    named = {"auto": present, "cuda": present[:world_size], "cpu": []}
-    return named.get(device, [device])
-
-
 def _with_absolute_paths(task: Task) -> Task:
     def absolute(path: str | None) -> str | None:
         return None if path is None else str(Path(path).absolute())
@@ -221,3 +250,10 @@ def _with_absolute_paths(task: Task) -> Task:
     if not isinstance(task, TrialTask):
         return task
     return replace(task, checkpoint_dir=absolute(task.checkpoint_dir), weights_path=absolute(task.weights_path))
+
+
+def _make_cluster_folder() -> str:
+    """A new folder for the files of a cluster, closed to other users."""
+    usual = tempfile.gettempdir()
+    is_short = len(usual) + len("/sweep-ray-12345678") <= _MAX_FOLDER_CHARACTERS
+    return tempfile.mkdtemp(prefix="sweep-ray-", dir=usual if is_short else "/tmp")  # nosec B108 # a new folder

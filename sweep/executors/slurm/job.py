@@ -6,6 +6,7 @@ heartbeat of its supervisor; it ends at once when another run of the study has r
 
 import os
 import signal
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -14,30 +15,23 @@ from types import FrameType
 from typing import final
 
 from sweep.executors.base import Executor, receive_task
-from sweep.executors.devices import available_devices
-from sweep.executors.monitored import MonitoredExecutor, source_of
+from sweep.executors.devices import list_devices
+from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.slurm.job_files import (
-    ORDER_FILE,
-    SUPERVISOR_FILE,
-    Order,
-    append_lines,
-    message_file,
-    read_text,
-)
-from sweep.executors.slurm.protocol import JOB_REQUESTS, JobBegan, JobLine, JobOver, JobRequest, MachineDescribed
-from sweep.executors.slurm.rendezvous import Rendezvous
+from sweep.executors.slurm import job_files
 from sweep.measurement.monitor import Monitor
 from sweep.records.messages import Ending, NodePlacement, Task, TrialTask
 
 _LOOK_SECONDS = 0.5
+_GRACE_SECONDS = 5.0  # for the failure of another node to become visible
+_OVER = "over"
 # Slurm's at the end of a job's time, its signal before it takes a node away, and one that some clusters are set to send
 _SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1)
 
 
 def run_job(text: str) -> None:
     """The whole life of a job on one of its nodes; ``text`` is a JSON :class:`JobRequest`."""
-    request = JOB_REQUESTS.decode(text.encode())
+    request = job_files.JOB_REQUESTS.decode(text.encode())
     node = int(os.environ.get("SLURM_NODEID", "0"))
     if node >= request.num_nodes or not _claim(request, node):
         return  # an unused node; or Slurm has started the job again, and the study has done so too
@@ -47,7 +41,7 @@ def run_job(text: str) -> None:
     try:
         job.run()
     finally:
-        job.write(JobOver())
+        job.write(job_files.JobOver())
 
 
 @final
@@ -55,17 +49,17 @@ class JobControl:
     """Whether the job shall leave or stop: by a file of its own, by its supervisor's heartbeat, by signals."""
 
     def __init__(self, folder: Path, run: str, stale_seconds: float) -> None:
-        self._order, self._supervisor, self._run = folder / ORDER_FILE, folder.parent / SUPERVISOR_FILE, run
-        self._stale_seconds = stale_seconds
+        self._order, self._supervisor = folder / job_files.ORDER_FILE, folder.parent / job_files.SUPERVISOR_FILE
+        self._run, self._stale_seconds = run, stale_seconds
         self._heartbeat, self._seen_at, self._read_at = "", time.monotonic(), 0.0
         self._is_signaled = False
-        self._last: Order = ""
+        self._last: job_files.Order = ""
 
     def handle_signal(self, _number: int, _frame: FrameType | None) -> None:
         """The handler of the signals that request to leave."""
         self._is_signaled = True
 
-    def read_order(self) -> Order:
+    def read_order(self) -> job_files.Order:
         """The current order; reads the files twice per second at most."""
         now = time.monotonic()
         if now - self._read_at >= _LOOK_SECONDS:
@@ -73,35 +67,79 @@ class JobControl:
             self._last = self._read_files(now)
         return "leave" if self._is_signaled and self._last == "" else self._last
 
-    def _read_files(self, now: float) -> Order:
-        heartbeat = read_text(self._supervisor)
+    def _read_files(self, now: float) -> job_files.Order:
+        heartbeat = job_files.read_text(self._supervisor)
         if heartbeat and heartbeat.split()[0] != self._run:
             return "stop"  # the supervisor has ended, or another has replaced it
         if heartbeat != self._heartbeat:
             self._heartbeat, self._seen_at = heartbeat, now
         silent_seconds = now - self._seen_at
-        if silent_seconds > 2 * self._stale_seconds or read_text(self._order) == "stop":
+        if silent_seconds > 2 * self._stale_seconds or job_files.read_text(self._order) == "stop":
             return "stop"
-        return "leave" if silent_seconds > self._stale_seconds or read_text(self._order) == "leave" else ""
+        return "leave" if silent_seconds > self._stale_seconds or job_files.read_text(self._order) == "leave" else ""
+
+
+@final
+class Rendezvous:
+    """How the nodes of a job find one another, by files, as ``node`` sees it: the first opens it and reads the endings
+    of the others, which stay until it is closed."""
+
+    def __init__(self, folder: Path, num_nodes: int, node: int) -> None:
+        self._path, self._node = folder / job_files.RENDEZVOUS_FILE, node
+        others = range(1, num_nodes) if node == 0 else ()
+        self._others = {other: job_files.LineReader(job_files.locate_messages(folder, other)) for other in others}
+
+    def find_address(self) -> str:
+        """Where the ranks meet, ``host:port`` on the first node; empty as long as that is not known."""
+        if self._node == 0:
+            job_files.replace_text(self._path, f"{_own_name()}:{_find_free_port()}")
+        return job_files.read_text(self._path)
+
+    def is_over(self) -> bool:
+        """Whether the first node has closed it."""
+        return self._node > 0 and job_files.read_text(self._path) == _OVER
+
+    def close(self) -> None:
+        """Closes it for all, on the first node."""
+        if self._node == 0:
+            job_files.replace_text(self._path, _OVER)
+
+    def find_origin(self, ending: Ending) -> Ending:
+        """``ending``, or the failure of another node that a crash here may be the consequence of."""
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while self._others and ending.outcome == "crashed" and time.monotonic() < deadline:
+            if failure := self.find_failure():
+                return failure
+            time.sleep(job_files.READ_SECONDS)
+        return ending
+
+    def find_failure(self) -> Ending | None:
+        """The ending on another node that has failed."""
+        for node, reader in self._others.items():
+            for line in reader.read_lines():
+                ending = job_files.JOB_LINES.decode(line)
+                if isinstance(ending, Ending) and ending.outcome != "complete":
+                    return replace(ending, error=f"node {node}: {ending.error}")
+        return None
 
 
 @final
 class _Job:
-    def __init__(self, request: JobRequest, node: int) -> None:
+    def __init__(self, request: job_files.JobRequest, node: int) -> None:
         self._request, self._node, self._folder = request, node, Path(request.folder)
         self._rendezvous: Rendezvous | None = None
 
-    def write(self, *lines: JobLine) -> None:
-        append_lines(message_file(self._folder, self._node), list(lines))
+    def write(self, *lines: job_files.JobLine) -> None:
+        job_files.append_lines(job_files.locate_messages(self._folder, self._node), list(lines))
 
     def run(self) -> None:
         with self._make_executor() as executor:
             control = JobControl(self._folder, self._request.run, self._request.stale_seconds)
             for number in _SIGNALS:
                 signal.signal(number, control.handle_signal)
-            self.write(JobBegan(os.uname().nodename))
+            self.write(job_files.JobBegan(os.uname().nodename))
             if self._request.task is None:
-                self.write(MachineDescribed(executor.describe()))
+                self.write(job_files.MachineDescribed(executor.describe()))
                 return
             task = receive_task(self._request.task.encode())
             if self._request.num_nodes == 1:
@@ -129,7 +167,7 @@ class _Job:
         executor.start(task)
         is_preempted = False
         while True:
-            messages: list[JobLine] = [message for _, message in executor.poll(_LOOK_SECONDS)]
+            messages: list[job_files.JobLine] = [message for _, message in executor.poll(_LOOK_SECONDS)]
             last = messages[-1] if messages else None
             if self._rendezvous and isinstance(last, Ending):
                 messages[-1] = self._rendezvous.find_origin(last)
@@ -155,23 +193,35 @@ class _Job:
         inner = ProcessExecutor([_choose_device(request.num_gpus)], log_dir, request.program)
         if request.num_nodes > 1:
             return inner  # the energy of one machine is not that of the trial
-        return MonitoredExecutor(inner, Monitor(source_of), {})  # here, on the machine that trains
+        return MonitoredExecutor(inner, Monitor(make_source), {})  # here, on the machine that trains
 
 
 def _choose_device(num_gpus: int) -> str:
     """The GPUs of this node that the trial uses, or ``cpu``."""
     if not num_gpus:
         return "cpu"
-    gpus = [name for name in available_devices() if name != "cpu"]
+    gpus = [name for name in list_devices() if name != "cpu"]
     if len(gpus) < num_gpus:
         raise RuntimeError(f"the job requested {num_gpus} GPUs on a node, and {len(gpus)} are visible there")
     return ",".join(gpus[:num_gpus])
 
 
-def _claim(request: JobRequest, node: int) -> bool:
+def _claim(request: job_files.JobRequest, node: int) -> bool:
     """Whether this is the first process that runs this job on this node."""
     try:
         (Path(request.folder) / f"claim-{node}").touch(exist_ok=False)
     except FileExistsError:
         return False
     return True
+
+
+def _own_name() -> str:
+    """As the other nodes of the job call this one."""
+    from submitit import JobEnvironment
+
+    return str(JobEnvironment().hostnames[0])
+
+
+def _find_free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        return int(listener.getsockname()[1])

@@ -1,15 +1,18 @@
-"""The files by which a supervisor and the jobs of a cluster communicate; each file has one writer.
+"""The files by which a supervisor and the jobs of a cluster communicate, each with one writer, and their messages.
 
 A file is opened anew for each read and each write, because a network file system shows others what was closed.
 """
 
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
+from sweep.executors.base import WorkerProgram
 from sweep.executors.helper_process import LineBuffer
-from sweep.executors.slurm.protocol import JOB_LINES, JobLine
+from sweep.records.messages import MAX_MESSAGE_BYTES, Ending, Evaluation, Heartbeat, Message, Progress
+from sweep.records.tagged_json import TaggedCodec
 
 Order = Literal["", "leave", "stop"]
 SUPERVISOR_FILE = "supervisor"  # in the folder of all jobs: the run of the study that they belong to, and a count
@@ -18,6 +21,43 @@ RENDEZVOUS_FILE = "meeting"  # in the folder of a job of several nodes: where th
 READ_SECONDS = 0.2  # between two reads for new lines
 _HEARTBEAT_SECONDS = 10.0
 _READ_BYTES = 1 << 24  # at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRequest:
+    """One attempt at a trial, or a description of the machine if there is no ``task``."""
+
+    run: str  # of the study
+    folder: str  # of the job
+    path: tuple[str, ...]  # of the supervisor's modules
+    log_dir: str | None
+    program: WorkerProgram
+    stale_seconds: float  # without a heartbeat of its supervisor, after which the job leaves
+    num_nodes: int
+    num_gpus: int  # of each node
+    task: str | None  # encoded
+
+
+@dataclass(frozen=True)
+class JobBegan:
+    node: str  # its name
+
+
+@dataclass(frozen=True)
+class MachineDescribed:
+    machine: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobOver:
+    """The last line of a job: no process of it is left."""
+
+
+JobLine = Message | JobBegan | MachineDescribed | JobOver
+JOB_REQUESTS = TaggedCodec[JobRequest](JobRequest)
+JOB_LINES = TaggedCodec[JobLine](
+    Progress, Heartbeat, Evaluation, Ending, JobBegan, MachineDescribed, JobOver, max_bytes=MAX_MESSAGE_BYTES
+)
 
 
 @final
@@ -39,7 +79,7 @@ class LineReader:
         return self._lines.take_lines(data)
 
 
-def message_file(folder: Path, node: int = 0) -> Path:
+def locate_messages(folder: Path, node: int = 0) -> Path:
     """The file to which a node of the job of ``folder`` writes its lines."""
     return folder / f"messages-{node}.jsonl"
 
@@ -78,7 +118,7 @@ class SupervisorHeartbeat:
         self._thread.start()
 
     def close(self) -> None:
-        """The run is over: jobs of it that nobody follows shall end."""
+        """The run is over: jobs of it that are no longer followed shall end."""
         self._is_over.set()
         self._thread.join()
         self._write("over 0")

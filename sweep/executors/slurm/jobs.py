@@ -10,17 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from sweep.executors.base import WorkerProgram
-from sweep.executors.slurm.job_files import (
-    ORDER_FILE,
-    READ_SECONDS,
-    LineReader,
-    Order,
-    SupervisorHeartbeat,
-    message_file,
-    read_text,
-    replace_text,
-)
-from sweep.executors.slurm.protocol import JOB_LINES, JOB_REQUESTS, JobBegan, JobOver, JobRequest, MachineDescribed
+from sweep.executors.slurm import job_files
 from sweep.executors.slurm.slurm_cluster import QUEUED, RUNNING, Cluster, SubmitError
 from sweep.records.attempt_causes import JOB_LOST, NODE_LOST
 from sweep.records.messages import Ending, Heartbeat, Message
@@ -39,7 +29,7 @@ class Job:
     """One attempt at a trial. ``id`` is empty until it is submitted."""
 
     folder: Path
-    reader: LineReader
+    reader: job_files.LineReader
     request: str = ""
     id: str = ""
     has_begun: bool = False
@@ -56,23 +46,23 @@ class Job:
                 break
         return messages
 
-    def write_order(self, order: Order) -> None:
+    def write_order(self, order: job_files.Order) -> None:
         """Orders the job to leave or to stop; has no effect if it is gone."""
         if self.folder.is_dir():
-            replace_text(self.folder / ORDER_FILE, order)
+            job_files.replace_text(self.folder / job_files.ORDER_FILE, order)
 
     def _receive(self, data: bytes) -> list[Message]:
         try:
-            line = JOB_LINES.decode(data)
+            line = job_files.JOB_LINES.decode(data)
         except ValueError as error:
             return [Ending(outcome="crashed", error=f"the trial sent {data[:200]!r}: {error}")]
-        if isinstance(line, JobBegan):
+        if isinstance(line, job_files.JobBegan):
             self.has_begun = True
             return [Heartbeat(is_queued=True)]
-        if isinstance(line, JobOver):
+        if isinstance(line, job_files.JobOver):
             self.is_over = True
             return []
-        if isinstance(line, MachineDescribed):
+        if isinstance(line, job_files.MachineDescribed):
             self.machine = line.machine
             return []
         return [line]
@@ -86,12 +76,13 @@ class Jobs:
         self._cluster, self._folder, self._program = cluster, cluster.folder, program
         self._log_dir = str(log_dir.absolute()) if log_dir else None
         self._run = uuid.uuid4().hex
-        self._ended: list[Job] = []  # nobody follows them any more, and they may still run
+        self._ended: list[Job] = []  # no longer followed, and they may still run
         self._refused_since = 0.0
         self._submit_at = self._query_at = 0.0
-        self._heartbeat = SupervisorHeartbeat(self._folder, self._run)  # from now on jobs of other runs end themselves
+        # from now on jobs of other runs end themselves
+        self._heartbeat = job_files.SupervisorHeartbeat(self._folder, self._run)
         left = [path.parent for path in self._folder.glob(f"*/{_ID_FILE}")]
-        self.end([self._make_job(folder, id=read_text(folder / _ID_FILE)) for folder in left])
+        self.end([self._make_job(folder, id=job_files.read_text(folder / _ID_FILE)) for folder in left])
         for folder in self._folder.glob("*/"):  # a job whose id was never written finds nothing to do
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,7 +90,7 @@ class Jobs:
         """A job that is not submitted yet, for an encoded ``task``, or to describe the machine."""
         folder = self._folder / f"{name}-{uuid.uuid4().hex[:8]}"
         folder.mkdir()
-        request = JobRequest(
+        request = job_files.JobRequest(
             run=self._run,
             folder=str(folder),
             path=tuple(str(Path(entry).absolute()) for entry in sys.path),
@@ -110,7 +101,7 @@ class Jobs:
             num_gpus=num_gpus,
             task=task,
         )
-        return self._make_job(folder, request=JOB_REQUESTS.encode(request).decode())
+        return self._make_job(folder, request=job_files.JOB_REQUESTS.encode(request).decode())
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Submits several as one array.
@@ -120,7 +111,7 @@ class Jobs:
         """
         for job, job_id in zip(jobs, self._cluster.submit([job.request for job in jobs]), strict=True):
             job.id = job_id
-            replace_text(job.folder / _ID_FILE, job_id)
+            job_files.replace_text(job.folder / _ID_FILE, job_id)
 
     def follow(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Message]]:
         """Submits what is not submitted yet; messages for jobs that send none themselves: they wait, or are lost."""
@@ -149,12 +140,14 @@ class Jobs:
         self._await_ended(jobs)
 
     def close(self) -> None:
-        """This run is over; jobs of it that nobody follows end themselves."""
+        """This run is over; jobs of it that are no longer followed end themselves."""
         self._await_ended(None)
         self._heartbeat.close()
 
     def _make_job(self, folder: Path, request: str = "", id: str = "") -> Job:
-        return Job(folder=folder, reader=LineReader(message_file(folder)), request=request, id=id)
+        return Job(
+            folder=folder, reader=job_files.LineReader(job_files.locate_messages(folder)), request=request, id=id
+        )
 
     def _try_submit(self, jobs: Sequence[Job], now: float) -> Iterator[tuple[Job, Message]]:
         try:
@@ -184,7 +177,7 @@ class Jobs:
         deadline = time.monotonic() + _STOP_SECONDS
         self._remove_ended()
         while self._has_running(jobs) and time.monotonic() < deadline:
-            time.sleep(READ_SECONDS)
+            time.sleep(job_files.READ_SECONDS)
             self._remove_ended()
 
     def _has_running(self, jobs: Sequence[Job] | None) -> bool:

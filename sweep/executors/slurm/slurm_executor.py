@@ -70,10 +70,6 @@ class SlurmExecutor(PollingExecutor[Job]):
         name = f"{task.kind}-{abs(task.number):05d}"
         self._running[task.number] = self._jobs.make(name, *self._share(world_size), encode_task(task).decode())
 
-    def devices_of(self, number: int) -> tuple[str, ...]:
-        del number  # none of this machine: the job monitors its own
-        return ()
-
     def preempt(self, number: int) -> None:
         if number in self._running:
             self._running[number].write_order("leave")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, ValidationError, field_validator
 
-from sweep.config.errors import InputError, explain
+from sweep.config.errors import InputError, explain_refusal
 from sweep.config.fields import Section
 from sweep.config.study import Seconds
 from sweep.config.study_file import read_toml
@@ -97,7 +97,7 @@ def read_settings(path: Path | None) -> SlurmSettings:
     try:
         settings = SlurmSettings.model_validate(table)
     except ValidationError as error:
-        raise InputError(explain(error, str(path), SlurmSettings.model_fields)) from None
+        raise InputError(explain_refusal(error, str(path), SlurmSettings.model_fields)) from None
     if settings.notice >= settings.time:
         raise InputError(
             f"{path}: notice = {settings.notice:g} s: it must be less than time = {settings.time:g} s; lower it."

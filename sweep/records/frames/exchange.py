@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pandas as pd
 from sqlalchemy import Connection, Table
 
-from sweep.config.errors import InputError, unknown_name
-from sweep.config.trial_config import TrialConfig, build_config, flatten
+from sweep.config.errors import InputError, describe_unknown
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
 from sweep.records.frames.frame_columns import (
     ATTEMPT_COLUMNS,
@@ -51,7 +51,7 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
         InputError: unknown format, evaluations not loaded, or the folder holds other files or cannot be written.
     """
     if format not in _FORMATS:
-        raise InputError(unknown_name("format", format, _FORMATS))
+        raise InputError(describe_unknown("format", format, _FORMATS))
     if frames.evaluations is None:
         raise InputError("the evaluations were not loaded; use load_frames(place, evaluations=True).")
     try:
@@ -116,7 +116,7 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
     ending = manifest["format"]
     _refuse_unknown_keys(folder / f"trials.{ending}")
     # an export may be older than a key, as the recorded tables of benchmarks are
-    defaults = {CONFIG_PREFIX + path: value for path, value in flatten(TrialConfig()).items()}
+    defaults = {CONFIG_PREFIX + path: value for path, value in flatten_config(TrialConfig()).items()}
     frames: dict[str, Any] = {
         field: read_table(folder / f"{name}.{ending}", declared, defaults if field == "trials" else {})
         for name, field, declared, _ in _PARTS
@@ -139,7 +139,7 @@ def _refuse_unknown_keys(path: Path) -> None:
     known = {column.name for column in CONFIG_COLUMNS}
     unknown = [name for name in column_names(path) if name.startswith(CONFIG_PREFIX) and name not in known]
     if unknown:
-        raise InputError(f"{path}: {unknown_name('key', unknown[0].removeprefix(CONFIG_PREFIX), [])}")
+        raise InputError(f"{path}: {describe_unknown('key', unknown[0].removeprefix(CONFIG_PREFIX), [])}")
 
 
 def import_records(folder: Path, store: Store) -> int:

@@ -1,16 +1,18 @@
 """Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from sqlalchemy import Connection, Table
 
-from sweep.config.errors import InputError, shown, unknown_name
+from sweep.config.errors import InputError, describe_unknown, hide_credentials
+from sweep.config.trial_config import compute_global_batch
 from sweep.records.address import split_study
-from sweep.records.columns import CONFIG_COLUMNS
+from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
 from sweep.records.frames.exchange import is_export, read_export
 from sweep.records.frames.frame_columns import (
     ATTEMPT_COLUMNS,
@@ -42,8 +44,8 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
         InputError: nothing is recorded there, it is not ours, or there is no such study.
     """
     frames = _load(place, study, evaluations)
-    check_frames(frames, shown(place))
-    return replace(frames, place=shown(place))
+    check_frames(frames, hide_credentials(place))
+    return replace(frames, place=hide_credentials(place))
 
 
 def _load(place: str | Path, study: str | None, evaluations: bool) -> Frames:
@@ -84,7 +86,7 @@ def select_study(frames: Frames, study: str | None, where: str) -> Frames:
 
 def _check_study(study: str, names: Sequence[str], where: str) -> None:
     if study not in names:
-        raise InputError(f"{where}: {unknown_name('study', study, names)}")
+        raise InputError(f"{where}: {describe_unknown('study', study, names)}")
 
 
 def _read(connection: Connection, where: str, study: str | None, evaluations: bool) -> Frames:
@@ -118,15 +120,10 @@ def _trials(columns: Columns) -> pd.DataFrame:
         is_mixed = column.kind != "text" and isinstance(column.null_value, str)
         cells[column.name] = columns.get(column.name) if is_mixed else config_cells(column, columns, num_rows)
     cells["seed"] = cells["config.seed"]
-    cells["global_batch_size"] = _global_batch_size(cells)
+    keys = ("batch.global", "batch.micro", "batch.accumulation", "distributed.world_size")
+    rows = zip(*(cells[CONFIG_PREFIX + key] for key in keys), strict=True)
+    cells["global_batch_size"] = list(starmap(compute_global_batch, rows))
     return build_frame(TRIAL_COLUMNS, cells, num_rows)
-
-
-def _global_batch_size(cells: Mapping[str, Sequence[Any]]) -> list[int]:
-    # as TrialConfig.global_batch_size, without building 100,000 of them
-    names = ("batch.global", "batch.micro", "batch.accumulation", "distributed.world_size")
-    rows = zip(*(cells[f"config.{name}"] for name in names), strict=True)
-    return [whole or micro * (accumulation or 1) * ranks for whole, micro, accumulation, ranks in rows]
 
 
 def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:

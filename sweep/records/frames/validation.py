@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from sweep.config.errors import InputError, shorten, unknown_name
+from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import OUTCOMES, Phase
 
@@ -35,7 +35,7 @@ def check_frames(frames: Frames, where: str) -> None:
 def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], where: str) -> None:
     unknown = set(trials[column].dropna().unique()) - set(known)
     if unknown:
-        raise InputError(f"{where}: {unknown_name(column, shorten(min(unknown)), known)}")
+        raise InputError(f"{where}: {describe_unknown(column, shorten_text(min(unknown)), known)}")
 
 
 def _check_environment(content: str, where: str) -> None:

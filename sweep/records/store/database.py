@@ -9,7 +9,7 @@ from typing import TypeVar, final
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
-from sweep.config.errors import InputError, shown
+from sweep.config.errors import InputError, hide_credentials
 from sweep.records.address import STORE_FILE, parse_url, store_path
 from sweep.records.disk_space import describe_shortage
 from sweep.records.store.database_errors import StoreError, cause_of, describe_failure, is_full
@@ -105,7 +105,7 @@ def open_database(target: str | Path, *, create: bool = False, read_only: bool =
     path = store_path(target)
     if path is None:
         url = parse_url(str(target))
-        where, engine = shown(str(target)), server_engine(url, read_only)
+        where, engine = hide_credentials(str(target)), server_engine(url, read_only)
     else:
         url, where = URL.create("sqlite", database=str(path.resolve())), str(path)
         check_file(path, create)

@@ -12,7 +12,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, false, 
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.types import NullType
 
-from sweep.config.errors import InputError, explain
+from sweep.config.errors import InputError, explain_refusal
 from sweep.config.study import StudySpec
 from sweep.config.study_file import admit_recorded
 from sweep.records.columns import (
@@ -40,7 +40,7 @@ def spec_from_json(content: str, where: str) -> StudySpec:
         admit_recorded(json.loads(content))
         return StudySpec.model_validate_json(content)
     except ValidationError as error:
-        raise InputError(explain(error, f"{where}: recorded study")) from None
+        raise InputError(explain_refusal(error, f"{where}: recorded study")) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: recorded study: {error}; the record is damaged.") from None
 

@@ -1,103 +1,105 @@
-"""Earlier results as a sampler can learn from them: which fit a study, and what of them holds on this device."""
+"""Earlier results that a sampler can learn from: those that fit a study, and what of them holds on its device."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import flatten, rivals
-from sweep.records.messages import Ending
+from sweep.config.trial_config import find_rivals, flatten_config
+from sweep.records.messages import Ending, Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.earlier.reuse_index import keep_portable
 from sweep.search.mirror.optuna_conversion import from_optuna_params, to_optuna_params
 
-# Keys that change no figure of a training, or only by chance.
-_NO_MATTER = frozenset({"seed", "data.root", "data.workers", "data.placement"})
-_JUDGED = frozenset({"complete", "pruned", "diverged"})  # outcomes that say something on any device
-_JUDGED_HERE = _JUDGED | {"out_of_memory", "not_fitting", "timed_out"}
+# Keys that change no measurement of a training, or only by chance.
+_IRRELEVANT = frozenset({"seed", "data.root", "data.workers", "data.placement"})
+_PORTABLE_OUTCOMES = frozenset({"complete", "pruned", "diverged"})  # due to the configuration on every device
+_OWN_OUTCOMES = _PORTABLE_OUTCOMES | {"out_of_memory", "not_fitting", "timed_out"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EarlierResult:
-    """One earlier result: values by dotted path (those that are known), how it ended, what was measured.
-
-    ``device`` is the class it was measured on; None where nothing says so, and then it is taken for this one.
-    """
+    """One earlier result: its values by dotted path (those that are known), its outcome and its measurements."""
 
     values: Mapping[str, Any]
     outcome: str
     measurements: Mapping[str, float | int]
-    device: str | None = None
+    device: str | None = None  # where it was measured; None: unknown, and taken to be that of the study
     quality_flags: tuple[str, ...] = ()
 
 
-def select_fitting(found: Iterable[EarlierResult], spec: StudySpec, place: str) -> list[EarlierResult]:
-    """Those that lie in the study's space and were made with its base, their values brought into its form.
+def select_fitting(results: Iterable[EarlierResult], spec: StudySpec, place: str) -> list[EarlierResult]:
+    """The results in the study's space that were made with its base, their values converted to those of the study.
 
     Raises:
-        InputError: none does, with the most frequent reason.
+        InputError: there is none; the message has the most frequent reasons.
     """
-    base = {
-        path: value for path, value in flatten(spec.config(next(spec.corners()))).items() if _must_agree(path, spec)
-    }
-    kept: list[EarlierResult] = []
+    first = flatten_config(spec.config(next(spec.corners())))
+    base = {path: value for path, value in first.items() if _must_agree(path, spec)}
+    fitting: list[EarlierResult] = []
     reasons: Counter[str] = Counter()
-    for earlier in found:
+    for result in results:
         try:
-            kept.append(replace(earlier, values=base | _brought_in(earlier.values, spec)))
+            fitting.append(_fit(result, base, spec))
         except ValueError as error:
             reasons[str(error)] += 1
-            continue
-        for path, value in base.items():
-            if path in earlier.values and earlier.values[path] != value:
-                reasons[f"{path} = {earlier.values[path]!r}, in this study {value!r}"] += 1
-                kept.pop()
-                break
-    if not kept:
+    if not fitting:
         why = ", ".join(f"{reason} ({count} trials)" for reason, count in reasons.most_common(3)) or "it has no trials"
         raise InputError(f"--warm-start {place}: nothing there that this study can learn from: {why}. Leave it out.")
-    return kept
+    return fitting
 
 
 def _must_agree(path: str, spec: StudySpec) -> bool:
-    is_swept = path in spec.space or any(rival in spec.space for rival in rivals(path))
-    return not (is_swept or path in _NO_MATTER or path.startswith("diagnostics."))
+    is_swept = path in spec.space or any(rival in spec.space for rival in find_rivals(path))
+    return not (is_swept or path in _IRRELEVANT or path.startswith("diagnostics."))
 
 
-def _brought_in(values: Mapping[str, Any], spec: StudySpec) -> dict[str, Any]:
-    if missing := [path for path in spec.space if values.get(path) is None]:
+def _fit(result: EarlierResult, base: Mapping[str, Any], spec: StudySpec) -> EarlierResult:
+    """Raises ``ValueError`` with the reason where the result is not of this study's space or base."""
+    if missing := [path for path in spec.space if result.values.get(path) is None]:
         raise ValueError(f"{missing[0]} is missing")
-    cleaned = {path: _whole(parameter, values[path]) for path, parameter in spec.space.items()}
-    return from_optuna_params(spec.space, to_optuna_params(spec.space, cleaned))
+    values = {path: _restore_int(parameter, result.values[path]) for path, parameter in spec.space.items()}
+    converted = from_optuna_params(spec.space, to_optuna_params(spec.space, values))
+    for path, value in base.items():
+        if path in result.values and result.values[path] != value:
+            raise ValueError(f"{path} = {result.values[path]!r}, in this study {value!r}")
+    return replace(result, values={**base, **converted})
 
 
-def _whole(parameter: Parameter, value: Any) -> Any:
-    # a column with missing cells holds whole numbers as floats
-    wants_whole = parameter.log2 is not None or parameter.int_ is not None
-    return int(value) if wants_whole and isinstance(value, float) and value.is_integer() else value
+def _restore_int(parameter: Parameter, value: Any) -> Any:
+    # a column with missing cells holds integers as floats
+    is_integer = parameter.log2 is not None or parameter.int_ is not None
+    return int(value) if is_integer and isinstance(value, float) and value.is_integer() else value
 
 
-def make_prior_records(found: Iterable[EarlierResult], spec: StudySpec, device: str) -> list[TrialRecord]:
-    """As search trials that a sampler can be told, numbered below 0.
+def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device: str) -> list[TrialRecord]:
+    """The results as search trials with negative numbers, for a sampler to learn from.
 
-    Times and memory are taken over from ``device`` alone and where nothing disturbed them; so is what did not fit.
+    Time, memory and what did not fit are taken over from the same ``device`` only, and time only if nothing disturbed
+    its measurement.
     """
     records: list[TrialRecord] = []
-    for earlier in found:
-        is_here = earlier.device in (None, device)
-        if earlier.outcome not in (_JUDGED_HERE if is_here else _JUDGED):
+    for result in results:
+        is_same = result.device in (None, device)
+        if result.outcome not in (_OWN_OUTCOMES if is_same else _PORTABLE_OUTCOMES):
             continue
         ending = Ending(
-            outcome=earlier.outcome,  # type: ignore[arg-type]  # one of them, as was just looked at
-            measurements=dict(earlier.measurements),
-            device=device if is_here else str(earlier.device),
-            quality_flags=earlier.quality_flags,
+            outcome=cast(Outcome, result.outcome),
+            measurements=dict(result.measurements),
+            device=device if is_same else str(result.device),
+            quality_flags=result.quality_flags,
         )
-        held = keep_portable(ending, device)
-        values = {**earlier.values, "seed": spec.seed}
-        number = -1 - len(records)
-        records.append(TrialRecord(number, "search", values, held.outcome, held.measurements, device=held.device))
+        kept = keep_portable(ending, device)
+        record = TrialRecord(
+            number=-1 - len(records),
+            phase="search",
+            values={**result.values, "seed": spec.seed},
+            outcome=kept.outcome,
+            measurements=kept.measurements,
+            device=kept.device,
+        )
+        records.append(record)
     return records

@@ -1,7 +1,7 @@
 """Takes trials of equal content key from earlier records instead of training them again.
 
-Equal keys share accuracy on any device, memory on the same device class, and times there too unless something
-disturbed the device. A doubt that would come again is taken over with the trial.
+With an equal key, accuracy holds on any device, memory on the same device class, and time there too unless something
+disturbed the device. A quality flag that is due to the configuration is taken over with the trial.
 """
 
 import logging
@@ -23,12 +23,12 @@ ASIDE = ".aside-"  # in the name of a folder that --fresh has set aside
 
 
 def list_study_files(root: Path) -> list[Path]:
-    """The stores of the studies under ``root``, without those set aside."""
+    """The store files of the studies under ``root``, without those set aside."""
     return sorted(path for path in root.glob("*/study.sqlite") if ASIDE not in path.parent.name)
 
 
 def list_reuse_files(paths: Sequence[Path]) -> list[Path]:
-    """The stores behind ``--reuse``: of each path that of the study there, or those of the studies under it.
+    """The store files for ``--reuse``: of each path that of the study there, or those of the studies under it.
 
     Raises:
         InputError: a path holds no study.
@@ -43,11 +43,11 @@ def list_reuse_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def open_reuse_index(own: Store | None, root: Path, own_file: Path | None, more: Sequence[Path]) -> "ReuseIndex":
-    """The records to take trials from: the study's own, those of all studies under ``root``, and ``more`` (study
-    folders or roots).
+    """Opens the records to take trials from: the study's own, those of all studies under ``root`` except ``own_file``,
+    and ``more`` (study folders or roots). A study under the root that cannot be read is left out, with a warning.
 
     Raises:
-        InputError: a path of ``more`` holds no study. A study under the root that cannot be read is left out.
+        InputError: a path of ``more`` holds no study.
     """
     stores = [own] if own else []
     for path in list_study_files(root):
@@ -58,38 +58,41 @@ def open_reuse_index(own: Store | None, root: Path, own_file: Path | None, more:
         except InputError as error:
             _log.warning("no reuse from %s: %s", path, error)
     stores.extend(open_store(file, read_only=True) for file in list_reuse_files(more))
-    return ReuseIndex(stores, num_borrowed=1 if own else 0)
+    return ReuseIndex(stores, owns_first=own is None)
 
 
 @final
 class ReuseIndex:
     """Looks trials up by content key, the study's own store first."""
 
-    def __init__(self, stores: Sequence[Store], num_borrowed: int = 1) -> None:
+    def __init__(self, stores: Sequence[Store], *, owns_first: bool = False) -> None:
         self._stores = stores
-        self._num_borrowed = num_borrowed
+        self._to_close = stores if owns_first else stores[1:]
 
-    def find(self, key: str, device: str, needed: Iterable[str]) -> ReusableTrial | None:
-        """A trial of that key with every metric in ``needed`` valid on ``device``, or None."""
-        wanted = set(needed)
+    def find(self, key: str, device: str, required: Iterable[str]) -> ReusableTrial | None:
+        """A trial of that key that has every ``required`` metric valid on ``device``, or None."""
+        names = set(required)
         for store in self._stores:
             found = store.find_by_keys([key]).get(key)
             if found is None:
                 continue
             ending = keep_portable(found.ending, device)
-            if wanted <= ending.measurements.keys():
+            if names <= ending.measurements.keys():
                 return replace(found, ending=ending, evaluations=_portable_curve(found, device))
         return None
 
     def close(self) -> None:
-        """Closes every store but the first, where that belongs to the study."""
-        for store in self._stores[self._num_borrowed :]:
+        """Closes every store except the study's own."""
+        for store in self._to_close:
             store.close()
 
 
 def keep_portable(ending: Ending, device: str) -> Ending:
-    """What of ``ending`` holds on ``device``: everything on the device class it was measured on, save times where a
-    quality flag says that the device was disturbed; on another what does not depend on the device."""
+    """The part of ``ending`` that holds on ``device``.
+
+    On the device class where it was measured that is everything, without times if a quality flag marks the device as
+    disturbed; on another, what does not depend on the device.
+    """
     is_same = ending.device == device
     if is_same and not is_disturbed(ending.quality_flags):
         return ending

@@ -1,4 +1,4 @@
-"""``--warm-start``: where earlier results lie and how each kind of place is read.
+"""``--warm-start``: reads earlier results from each kind of place.
 
 A place is a study's folder or file, a folder of studies, an export, a database URL of records or of Optuna's own
 storage (``URL#study`` where it holds several), or one table of trials as Parquet or CSV.
@@ -6,7 +6,7 @@ storage (``URL#study`` where it holds several), or one table of trials as Parque
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pandas as pd
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
-from sweep.config.errors import InputError, shown, unknown_name
+from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.columns import CONFIG_PREFIX
@@ -25,7 +25,6 @@ from sweep.records.frames.frames import load_frames
 from sweep.records.messages import OUTCOMES
 from sweep.records.store.database import store_path
 from sweep.records.store.schema import VERSIONS
-from sweep.records.trial_record import TrialRecord
 from sweep.search.earlier.earlier_results import EarlierResult, select_fitting
 from sweep.search.earlier.optuna_storage import read_storage
 from sweep.search.earlier.reuse_index import list_study_files
@@ -34,38 +33,37 @@ _TABLES = (".parquet", ".csv")
 
 
 def read_earlier(place: str, spec: StudySpec) -> list[EarlierResult]:
-    """What there is at ``place`` for ``spec`` to learn from.
+    """The results at ``place`` that ``spec`` can learn from.
 
     Raises:
         InputError: nothing is there, it cannot be read, or nothing of it fits the study.
     """
     where, _, study = place.partition("#")
-    return select_fitting(_read(where, study or None, spec), spec, shown(place))
+    return select_fitting(_read_place(where, study or None, spec), spec, hide_credentials(place))
 
 
-def _read(where: str, study: str | None, spec: StudySpec) -> list[EarlierResult]:
+def _read_place(where: str, study: str | None, spec: StudySpec) -> Iterable[EarlierResult]:
     path = None if "://" in where else Path(where)
-    if path is None or path.suffix not in _TABLES:
-        if path is not None and path.is_dir() and not is_export(path) and (files := list_study_files(path)):
-            return [earlier for file in files for earlier in _of_store(str(file), study)]
-        if path is not None and path.is_dir():
-            return _of_store(where, study)
-        return _of_store(where, study) if _is_ours(where) else read_storage(_url(where), study, spec)
-    return list(_of_table(path, spec))
+    if path is not None and path.suffix in _TABLES:
+        return _read_table(path, spec)
+    if path is not None and path.is_dir():
+        files = [] if is_export(path) else list_study_files(path)
+        return [result for place in (files or [path]) for result in _read_records(str(place), study)]
+    return _read_records(where, study) if _holds_records(where) else read_storage(_make_url(where), study, spec)
 
 
-def _url(where: str) -> str:
+def _make_url(where: str) -> str:
     return where if "://" in where else f"sqlite:///{Path(where).resolve()}"
 
 
-def _is_ours(where: str) -> bool:
+def _holds_records(where: str) -> bool:
     path = store_path(where)
     if path is not None and not path.is_file():
         raise InputError(
-            f"--warm-start {shown(where)}: nothing is there; give a study, an export, a table or a storage URL."
+            f"--warm-start {hide_credentials(where)}: nothing is there; give a study, an export, a table or a storage URL."
         )
     try:
-        engine = create_engine(_url(where), hide_parameters=True)
+        engine = create_engine(_make_url(where), hide_parameters=True)
         try:
             return inspect(engine).has_table(VERSIONS.name)
         finally:
@@ -75,45 +73,50 @@ def _is_ours(where: str) -> bool:
         raise InputError(f"--warm-start: the database cannot be opened: {cause}.") from None
 
 
-def _of_store(where: str, study: str | None) -> list[EarlierResult]:
-    return [_of_record(record) for record in records_of_frame(load_frames(where, study).trials)]
+def _read_records(where: str, study: str | None) -> list[EarlierResult]:
+    return [
+        EarlierResult(
+            values=record.values,
+            outcome=record.outcome or "running",
+            measurements=record.measurements,
+            device=record.device,
+            quality_flags=record.quality_flags,
+        )
+        for record in records_of_frame(load_frames(where, study).trials)
+    ]
 
 
-def _of_record(record: TrialRecord) -> EarlierResult:
-    outcome = record.outcome or "running"
-    return EarlierResult(record.values, outcome, record.measurements, record.device, record.quality_flags)
-
-
-def _of_table(path: Path, spec: StudySpec) -> Iterator[EarlierResult]:
-    frame = _read_table(path)
-    columns = {str(name): cells_of(frame[name]) for name in frame}
-    plain = {name.removeprefix(CONFIG_PREFIX): cells for name, cells in columns.items()}
-    for wanted in spec.space:
-        if wanted not in plain:
-            raise InputError(f"--warm-start {path}: it has no column {wanted}, which this study varies.")
-    if not any(name in plain for name in spec.objectives):
+def _read_table(path: Path, spec: StudySpec) -> Iterator[EarlierResult]:
+    frame = _load_frame(path)
+    columns = {str(name).removeprefix(CONFIG_PREFIX): cells_of(frame[name]) for name in frame}
+    if missing := [key for key in spec.space if key not in columns]:
+        raise InputError(f"--warm-start {path}: it has no column {missing[0]}, which this study varies.")
+    if not any(name in columns for name in spec.objectives):
         raise InputError(f"--warm-start {path}: it has no column of an objective ({', '.join(spec.objectives)}).")
-    for cells in zip(*plain.values(), strict=True):
-        yield _of_row(dict(zip(plain, cells, strict=True)), path)
+    for cells in zip(*columns.values(), strict=True):
+        yield _parse_row(dict(zip(columns, cells, strict=True)), path)
 
 
-def _of_row(row: Mapping[str, Any], path: Path) -> EarlierResult:
+def _parse_row(row: Mapping[str, Any], path: Path) -> EarlierResult:
     outcome = row.get("outcome") or "complete"
     if outcome not in OUTCOMES:
-        raise InputError(f"--warm-start {path}: {unknown_name('outcome', str(outcome), OUTCOMES)}")
-    measured = {name: _number(row[name], name, path) for name in METRICS if row.get(name) is not None}
-    values = {name: value for name, value in row.items() if value is not None}
-    flags = tuple(filter(None, str(row.get("quality_flags") or "").split(",")))
-    return EarlierResult(values, outcome, measured, row.get("device"), flags)
+        raise InputError(f"--warm-start {path}: {describe_unknown('outcome', str(outcome), OUTCOMES)}")
+    return EarlierResult(
+        values={name: value for name, value in row.items() if value is not None},
+        outcome=outcome,
+        measurements={name: _check_number(row[name], name, path) for name in METRICS if row.get(name) is not None},
+        device=row.get("device"),
+        quality_flags=tuple(filter(None, str(row.get("quality_flags") or "").split(","))),
+    )
 
 
-def _number(value: Any, name: str, path: Path) -> float | int:
+def _check_number(value: Any, name: str, path: Path) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(f"--warm-start {path}: {name} = {value!r} is no number.")
     return value
 
 
-def _read_table(path: Path) -> pd.DataFrame:
+def _load_frame(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except FileNotFoundError:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sweep.config.metrics import METRICS
-from sweep.config.space import grid_size
+from sweep.config.space import count_grid_points
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import NOT_COUNTED
@@ -48,7 +48,7 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
     # an open trial is still to be trained; open trials are the latest, so they are the first of the sample
     searched = [record for record in planned.records if record.phase == "search" and record.outcome is not None]
     num_trials = max(spec.trials - sum(record.outcome not in NOT_COUNTED for record in searched), 0)
-    size = grid_size(spec.space)
+    size = count_grid_points(spec.space)
     if size is not None:
         num_trials = min(num_trials, max(size - len(searched), 0))
     num_confirm = _count_confirm(spec, planned.records, num_trials)

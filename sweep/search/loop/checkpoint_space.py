@@ -6,9 +6,9 @@ from typing import final
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.records.disk_space import free_bytes, lacking, records_bytes
+from sweep.records.disk_space import describe_shortage, estimate_record_bytes, measure_free_bytes
+from sweep.records.probe_record import ProbeRecord
 from sweep.records.store.database_errors import StoreError
-from sweep.records.store.probe_records import ProbeRecord
 from sweep.search.forecast.prober import Prober
 
 _NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written
@@ -22,24 +22,23 @@ class DiskSpace:
 
     def __init__(self, folder: Path, num_trials: int, num_slots: int, checkpoint_bytes: Callable[[], int]) -> None:
         self._folder = folder
-        self._needed_bytes = records_bytes(num_trials)
-        if free_bytes(folder) < _AMPLE_BYTES:
+        self._needed_bytes = estimate_record_bytes(num_trials)
+        if measure_free_bytes(folder) < _AMPLE_BYTES:
             self._needed_bytes += num_slots * _NUM_CHECKPOINTS * checkpoint_bytes()
-        self._least_bytes = records_bytes(0) // 2
+        self._least_bytes = estimate_record_bytes(0) // 2
 
     def check_before(self) -> None:
         """Raises ``InputError``, with both sizes, if there is too little for the study."""
-        if free_bytes(self._folder) < self._needed_bytes:
-            raise InputError(
-                f"{lacking(self._folder, self._needed_bytes)}Free some space, or choose another disk with --root."
-            )
+        if measure_free_bytes(self._folder) < self._needed_bytes:
+            shortage = describe_shortage(self._folder, self._needed_bytes)
+            raise InputError(f"{shortage}Free some space, or choose another disk with --root.")
 
     def check_between(self) -> None:
         """Raises ``StoreError`` if there is too little for the next trial."""
-        if free_bytes(self._folder) < self._least_bytes:
+        if measure_free_bytes(self._folder) < self._least_bytes:
+            shortage = describe_shortage(self._folder)
             raise StoreError(
-                f"The disk is full: {lacking(self._folder)}Free some space and run the same command again; what was "
-                "recorded is kept."
+                f"The disk is full: {shortage}Free some space and run the same command again; records are kept."
             )
 
 

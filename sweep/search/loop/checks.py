@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sweep.config.errors import InputError, shown
+from sweep.config.errors import InputError, hide_credentials
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
@@ -21,7 +21,7 @@ def check_run(spec: StudySpec, options: Options) -> None:
     """
     if options.store is not None and "://" not in options.store:
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
-        raise InputError(f"--store {shown(options.store)}: not a database URL; give one like {known}.")
+        raise InputError(f"--store {hide_credentials(options.store)}: not a database URL; give one like {known}.")
     if options.reuse_from and not options.reuse:
         raise InputError("--reuse and --no-reuse exclude each other; leave one out.")
     check_executor(options.executor)

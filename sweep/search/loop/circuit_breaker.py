@@ -3,7 +3,7 @@
 from typing import NamedTuple, final
 
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import Scalar, TrialConfig, flatten
+from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.records.attempt_causes import FAULTS_OF_THE_MACHINE
 from sweep.records.messages import Ending
 
@@ -81,7 +81,7 @@ class CircuitBreaker:
 
     def _explain_infeasible(self) -> str:
         key, verb, remedy = _INFEASIBLE[self._kind]
-        values = [flatten(config)[key] for config in self._failed]
+        values = [flatten_config(config)[key] for config in self._failed]
         if len(values) < _MANY_FAILURES and not self._has_lower_half(key, values):
             return ""
         numbers = [value for value in values if isinstance(value, int | float)]

@@ -1,4 +1,4 @@
-"""What a study tells its listeners while it runs; the command line prints it, the Python API drops it."""
+"""The events of a study while it runs: the command line prints them, the Python API ignores them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from sweep.records.messages import Evaluation, Phase, Progress
 from sweep.records.trial_record import TrialRecord
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrialStarted:
     """An attempt at a trial was launched; ``attempt`` counts from 1."""
 
@@ -19,15 +19,15 @@ class TrialStarted:
 
 @dataclass(frozen=True)
 class TrialAdvanced:
-    """News from a running trial."""
+    """A message of a running trial."""
 
     number: int
-    news: Progress | Evaluation
+    message: Progress | Evaluation
 
 
 @dataclass(frozen=True)
 class AttemptEnded:
-    """An attempt has ended and its trial has not: it goes on from its last checkpoint, in this run or in the next."""
+    """An attempt ended and its trial did not: it resumes from its last checkpoint, in this run or in the next."""
 
     number: int
     cause: str
@@ -35,8 +35,8 @@ class AttemptEnded:
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """Nothing new begins any more, and ``num_trials`` were asked to leave."""
+class Stopping:
+    """No trial begins any more, and ``num_trials`` were preempted."""
 
     cause: str
     num_trials: int
@@ -44,7 +44,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class TrialEnded:
-    """A trial's record is complete and durable."""
+    """The record of a trial is complete and durable."""
 
     record: TrialRecord
     error: str = ""
@@ -71,4 +71,4 @@ class Stopped:
     is_failure: bool = False
 
 
-Event = TrialStarted | TrialAdvanced | AttemptEnded | TrialEnded | TrialReused | Leaving | Waiting | Stopped
+Event = TrialStarted | TrialAdvanced | AttemptEnded | TrialEnded | TrialReused | Stopping | Waiting | Stopped

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, differences
+from sweep.config.study import StudySpec, find_differences
 from sweep.records.store.lock import database_lock, study_lock
 from sweep.records.store.store import Store, open_store
 from sweep.search.earlier.reuse_index import ASIDE
@@ -68,7 +68,7 @@ def open_for_writing(spec: StudySpec, options: Options) -> Iterator[Store]:
 
 def _refuse_changes(recorded: StudySpec, spec: StudySpec, folder: Path) -> None:
     """Raises ``InputError`` with each difference where the records were made by another study than ``spec``."""
-    if changed := differences(recorded, spec):
+    if changed := find_differences(recorded, spec):
         lines = "\n  ".join(changed)
         raise InputError(
             f"study {spec.name!r}: its records in {folder} were made with another study:\n  {lines}\n"

@@ -11,7 +11,7 @@ from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import make_executor
 from sweep.probing.micro_batch_search import MicroSearch, ProbeFailedError, search_micro
 from sweep.probing.shape import shape_of, with_micro
-from sweep.records.store.probe_records import ProbeRecord
+from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.memory_gate import compute_memory_limit
 from sweep.search.forecast.prober import Prober, ProbeSettings, open_shared_book
 from sweep.search.loop.checks import check_config
@@ -94,7 +94,7 @@ def probe_one(prober: Prober, config: TrialConfig, limit_bytes: int) -> ProbeRep
 def probe_sizes(
     prober: Prober, config: TrialConfig, limit_bytes: int, on_probe: Callable[[ProbeRecord], None]
 ) -> ProbeReport:
-    """Probes the shape of ``config``, then other micro batches, then accumulation; ``on_probe`` is called with every probe.
+    """Probes the shape of ``config``, then other micro batches, then accumulation; calls ``on_probe`` with each probe.
 
     Raises:
         ProbeFailedError: a probe failed for another reason than memory.

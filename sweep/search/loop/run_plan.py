@@ -31,7 +31,7 @@ class RunPlan:
     checkpoint_seconds: float = 60.0
     memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
     shutdown: Shutdown = field(default_factory=Shutdown)
-    leave_seconds: float = 30.0  # that a trial has for its step and its checkpoint when it is asked to leave
+    grace_seconds: float = 30.0  # that a preempted trial has for its step and its checkpoint
 
     @property
     def stop_cause(self) -> str:

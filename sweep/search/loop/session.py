@@ -10,14 +10,14 @@ from pathlib import Path
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
-from sweep.executors.monitored import MonitoredExecutor, source_of
-from sweep.executors.packed.mps import mps
+from sweep.executors.monitored import MonitoredExecutor, make_source
+from sweep.executors.packed.mps import share_gpu
 from sweep.executors.packed.packed_executor import PackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import device_type, make_executor
 from sweep.measurement.monitor import Monitor
-from sweep.records.store.probe_records import ProbeBook
+from sweep.records.store.probe_book import ProbeBook
 from sweep.records.store.store import Store
 from sweep.records.trial_record import ReusableTrial
 from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
@@ -199,13 +199,13 @@ def _open_executor(
     for probes and estimates alone."""
     log_dir = options.root / spec.name / "logs" if store else None
     is_packed = options.executor.is_packed and store is not None
-    with mps(device_type(options.executor) if is_packed else "cpu") as environment:
+    with share_gpu(device_type(options.executor) if is_packed else "cpu") as environment:
         trainer = make_executor(options.executor, log_dir, spec.largest_world_size, options.root)
         if store is None:
             with QueryableExecutor(trainer) as executor:
                 yield executor, None, environment
             return
-        monitored = MonitoredExecutor(trainer, Monitor(source_of), _reference_seconds(store, spec.name))
+        monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
         packed = PackedExecutor(monitored, trainer) if is_packed and isinstance(trainer, ProcessExecutor) else None
         with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
             yield executor, packed, environment

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from sweep.config.metrics import SHARPNESS
-from sweep.config.space import grid_size, random_point
+from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
@@ -124,12 +124,12 @@ class Tuner:
 
     def _make_distinct(self, values: dict[str, Any], index: int) -> TrialConfig | None:
         """The configuration at ``values``, or a random one where this study has that one already."""
-        size = grid_size(self._spec.space)
+        size = count_grid_points(self._spec.space)
         for draw in range(_MAX_RANDOM_DRAWS):
             config = self._spec.config(values)
             if not self._trials.has_key(self._plan.key_of(config)):
                 return config
-            values = random_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS + draw)
+            values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS + draw)
         if size is not None and self._trials.num_points >= size:
             return None
         return config

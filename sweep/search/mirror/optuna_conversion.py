@@ -1,7 +1,7 @@
-"""Our space and records in Optuna's words: distributions, parameters, finished trials."""
+"""Converts the space and the records to Optuna: distributions, parameters, finished trials."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -15,11 +15,11 @@ from sweep.records.messages import INFEASIBLE
 from sweep.records.trial_record import TrialRecord
 
 CONSTRAINT = "infeasible"  # Optuna: <= 0 is feasible
-NUMBER_ATTRIBUTE = "number"  # user attribute that holds our number of the trial
+NUMBER_ATTRIBUTE = "number"  # user attribute: the number of the trial on record
 
 
 def make_optuna_name(path: str, parameter: Parameter) -> str:
-    """The parameter's name in Optuna: a power of two is searched by its exponent, and says so."""
+    """The parameter's name in Optuna, where a power of two is searched by its exponent."""
     return f"{path} (log2)" if parameter.log2 is not None else path
 
 
@@ -30,10 +30,10 @@ def list_directions(spec: StudySpec) -> list[Literal["minimize", "maximize"]]:
 
 def make_distributions(space: Space) -> dict[str, BaseDistribution]:
     """Optuna's distribution of each parameter, by Optuna's name of it."""
-    return {make_optuna_name(path, parameter): _distribution(parameter) for path, parameter in space.items()}
+    return {make_optuna_name(path, parameter): _make_distribution(parameter) for path, parameter in space.items()}
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
+def _make_distribution(parameter: Parameter) -> BaseDistribution:
     if parameter.choice is not None:
         return CategoricalDistribution(parameter.choice)
     if (whole := parameter.log2 or parameter.int_) is not None:
@@ -56,7 +56,7 @@ def to_optuna_params(space: Space, values: Mapping[str, Scalar]) -> dict[str, An
 def _to_optuna(path: str, parameter: Parameter, value: Scalar) -> Scalar:
     if parameter.choice is not None:
         for choice in parameter.choice:
-            # 1 == True in Python; 1 == 1.0 is meant to match, because a field of floats records 1.0 for 1
+            # True is not 1; but 1.0 is meant to match 1, because a field of floats records 1.0 for 1
             if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                 return choice
         raise ValueError(f"{path}: {value!r} is none of {parameter.choice}")
@@ -72,7 +72,7 @@ def _to_optuna(path: str, parameter: Parameter, value: Scalar) -> Scalar:
 
 def _within(path: str, value: float, bounds: tuple[float, ...], whole: bool) -> float:
     low, high = bounds
-    # exp(log(low)) may fall short of low by a rounding
+    # exp(log(low)) may be less than low by a rounding error
     nearest = min(max(value, low), high)
     if not math.isclose(nearest, value, rel_tol=1e-9, abs_tol=1e-12):
         raise ValueError(f"{path}: {value!r} is outside [{low}, {high}]")
@@ -96,44 +96,44 @@ def read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None:
 
 
 def find_worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
-    """The worst value of each objective among complete ``records``; a stand-in by unit where there is none."""
-    worst: list[float | None] = [None] * len(spec.objectives)
-    signs = [metric(name).sign for name in spec.objectives]
-    for record in records:
-        values = read_objectives(record, spec) if record.outcome == "complete" else None
-        for index, value in enumerate(values or ()):
-            seen = worst[index]
-            if seen is None or signs[index] * value > signs[index] * seen:
-                worst[index] = value
-    return [metric(name).worst if seen is None else seen for name, seen in zip(spec.objectives, worst, strict=True)]
+    """The worst value of each objective among complete ``records``; that of its metric where there is none."""
+    rows = [values for record in records if record.outcome == "complete" and (values := read_objectives(record, spec))]
+    return pick_worst(rows, spec) if rows else [metric(name).worst for name in spec.objectives]
+
+
+def pick_worst(rows: Sequence[list[float]], spec: StudySpec) -> list[float]:
+    """The worst value of each objective among ``rows``, shape ``[n, objectives]``."""
+    columns = zip((metric(name).sign for name in spec.objectives), zip(*rows, strict=True), strict=True)
+    return [max(column, key=lambda value: sign * value) for sign, column in columns]
 
 
 def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) -> FrozenTrial:
-    """An ended search trial as Optuna is told it.
+    """An ended search trial as Optuna records it.
 
-    What could not be trained because of its configuration is COMPLETE with the ``worst`` values as placeholders and a
-    constraint above 0: told as FAIL, samplers propose such configurations again and again. A crash says nothing about
-    the configuration and is FAIL; so is a complete trial that lacks an objective.
+    A trial that ended because of its configuration is COMPLETE with the ``worst`` values as placeholders and a
+    constraint above 0: if it were FAIL, samplers would propose such configurations again and again. A crash is not due
+    to the configuration and is FAIL; so is a complete trial that lacks an objective.
 
     Raises:
-        ValueError: when the trial still runs or its configuration lies outside the space.
+        ValueError: the trial still runs or its configuration is outside the space.
     """
     if record.outcome is None:
         raise ValueError(f"trial {record.number} still runs")
-    state, values, constraint = _told(record, spec, worst)
+    state, values, constraint = _convert_outcome(record, spec, worst)
     return create_trial(
         state=state,
         values=values,
         params=to_optuna_params(spec.space, record.values),
         distributions=make_distributions(spec.space),
-        user_attrs=_attributes(record),
+        user_attrs=_list_attributes(record),
         constraints=None if constraint is None else {CONSTRAINT: constraint},
     )
 
 
-def _told(
+def _convert_outcome(
     record: TrialRecord, spec: StudySpec, worst: list[float]
 ) -> tuple[TrialState, list[float] | None, float | None]:
+    """State, values and constraint."""
     if record.outcome in INFEASIBLE:
         return TrialState.COMPLETE, list(worst), 1.0
     if record.outcome == "pruned":
@@ -144,7 +144,7 @@ def _told(
     return TrialState.COMPLETE, values, 0.0
 
 
-def _attributes(record: TrialRecord) -> dict[str, Any]:
+def _list_attributes(record: TrialRecord) -> dict[str, Any]:
     attributes: dict[str, Any] = {
         NUMBER_ATTRIBUTE: record.number,
         "outcome": record.outcome,

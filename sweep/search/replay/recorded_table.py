@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
-from sweep.config.errors import InputError, shown
+from sweep.config.errors import InputError, hide_credentials
 from sweep.config.metrics import metric
 from sweep.config.space import Parameter, Space
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import Scalar, TrialConfig, flatten
+from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.records.frames.frame_records import curves_of_frame, records_of_frame
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending
@@ -73,7 +73,7 @@ class Table:
 
     def point_of(self, config: TrialConfig) -> Point:
         """Where a configuration lies."""
-        flat = flatten(config)
+        flat = flatten_config(config)
         return tuple(flat[path] for path in self.spec.space)
 
     def training(self, config: TrialConfig) -> ReusableTrial:
@@ -109,11 +109,15 @@ def read_table(place: str | Path) -> Table:
     """
     frames = load_frames(place, evaluations=True)
     if len(frames.specs) != 1:
-        raise InputError(f"{shown(place)}: a table is one study, and here are {len(frames.specs)}; export one alone.")
+        raise InputError(
+            f"{hide_credentials(place)}: a table is one study, and here are {len(frames.specs)}; export one alone."
+        )
     assert frames.evaluations is not None
     spec = next(iter(frames.specs.values()))
     if not spec.space:
-        raise InputError(f"{shown(place)}: the study {spec.name!r} varies nothing, so there is nothing to search.")
+        raise InputError(
+            f"{hide_credentials(place)}: the study {spec.name!r} varies nothing, so there is nothing to search."
+        )
     curves = curves_of_frame(frames.evaluations)
     table = Table(spec, {})
     for record in records_of_frame(frames.trials):
@@ -126,7 +130,9 @@ def read_table(place: str | Path) -> Table:
         table.curves.setdefault(point, {})[int(str(record.values["seed"]))] = trial
     if not np.isfinite(table.means).all(axis=1).any():
         missing = ", ".join(spec.objectives)
-        raise InputError(f"{shown(place)}: no configuration has every objective ({missing}) in all its trainings.")
+        raise InputError(
+            f"{hide_credentials(place)}: no configuration has every objective ({missing}) in all its trainings."
+        )
     return table
 
 

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from sweep.config.space import grid_point, grid_size
+from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
 
 _MAX_GRID = 3000
@@ -22,9 +22,9 @@ class Candidates:
 
     def __init__(self, spec: StudySpec) -> None:
         self._space, self._seed = spec.space, spec.seed
-        size = grid_size(spec.space)
+        size = count_grid_points(spec.space)
         is_small = size is not None and size <= _MAX_GRID
-        self._grid = [grid_point(spec.space, index) for index in range(size or 0)] if is_small else None
+        self._grid = [pick_grid_point(spec.space, index) for index in range(size or 0)] if is_small else None
 
     def at(self, index: int, best: Sequence[Mapping[str, Any]], seen: set[str]) -> list[Point]:
         """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`point_key`); near ``best``

@@ -14,7 +14,7 @@ import numpy as np
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.tables.models import has_batch_statistics
-from sweep.config.trial_config import flatten
+from sweep.config.trial_config import flatten_config
 from sweep.probing.shape import NO_SHAPE, SWITCHES
 from sweep.search.samplers.gaussian_process import Floats
 
@@ -29,7 +29,7 @@ class Encoding:
     """Features of the points of a study's space."""
 
     def __init__(self, spec: StudySpec) -> None:
-        self._base = flatten(spec.config(next(spec.corners())))
+        self._base = flatten_config(spec.config(next(spec.corners())))
         rest = {path: item for path, item in spec.space.items() if path not in _BATCH}
         has_batch = len(rest) < len(spec.space)
         encoded = {path: _feature(path, item) for path, item in rest.items()}

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from sweep.config.space import grid_point, grid_size
-from sweep.config.study import StudySpec, is_of_batch
-from sweep.config.trial_config import replace
+from sweep.config.space import count_grid_points, pick_grid_point
+from sweep.config.study import StudySpec, is_batch_key
+from sweep.config.trial_config import replace_keys
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.candidate_points import point_key
@@ -24,9 +24,9 @@ class RetuningSampler(Sampler):
 
     def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], make: Maker) -> None:
         self._spec, self._make = spec, make
-        self._outer = {path: item for path, item in spec.space.items() if is_of_batch(path)}
-        self._inner = {path: item for path, item in spec.space.items() if not is_of_batch(path)}
-        self._num_combinations = grid_size(self._outer) or 1
+        self._outer = {path: item for path, item in spec.space.items() if is_batch_key(path)}
+        self._inner = {path: item for path, item in spec.space.items() if not is_batch_key(path)}
+        self._num_combinations = count_grid_points(self._outer) or 1
         self._samplers: dict[str, Sampler] = {}
         self._known: dict[str, list[TrialRecord]] = defaultdict(list)
         for record in records:
@@ -34,7 +34,7 @@ class RetuningSampler(Sampler):
 
     def propose(self, index: int) -> dict[str, Any] | None:
         for turn in range(self._num_combinations):
-            combination = grid_point(self._outer, (index + turn) % self._num_combinations)
+            combination = pick_grid_point(self._outer, (index + turn) % self._num_combinations)
             point = self._sampler(combination).propose(index // self._num_combinations)
             if point is not None:
                 return combination | point
@@ -51,7 +51,7 @@ class RetuningSampler(Sampler):
         key = self._key(combination)
         if key not in self._samplers:
             trials = max(1, self._spec.trials // self._num_combinations)
-            base = replace(self._spec.base, combination)
+            base = replace_keys(self._spec.base, combination)
             inner = self._spec.model_copy(update={"base": base, "space": self._inner, "trials": trials, "retune": ()})
             self._samplers[key] = self._make(inner, self._known.pop(key, []))
         return self._samplers[key]

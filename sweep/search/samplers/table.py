@@ -9,7 +9,7 @@ from functools import partial
 
 from optuna.samplers import GPSampler, NSGAIISampler, TPESampler
 
-from sweep.config.space import grid_point, grid_size, random_point
+from sweep.config.space import count_grid_points, draw_point, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import PointSampler, PredictCost, Sampler
@@ -31,12 +31,12 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], known: Predict
 
 
 def _grid(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
-    size = grid_size(spec.space) or 0
-    return PointSampler(lambda index: grid_point(spec.space, index) if index < size else None)
+    size = count_grid_points(spec.space) or 0
+    return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < size else None)
 
 
 def _random(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
-    return PointSampler(lambda index: random_point(spec.space, spec.seed, index))
+    return PointSampler(lambda index: draw_point(spec.space, spec.seed, index))
 
 
 def _qmc(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:

@@ -1,25 +1,26 @@
 """Which configurations of the front are trained again with fresh seeds, and in what order.
 
-One search trial is one seed, and the best of many noisy trials is flattered by its noise; the answer rests on the
-confirmed medians. Seeds go where they change the answer: a configuration whose place on the front, or off it, is
-settled gets no more of them (:mod:`sweep.search.seed_allocation.front_membership`).
+One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer rests on
+the confirmed medians. Seeds are spent where they change the answer: a configuration whose place on or off the front is
+settled (:mod:`sweep.search.seed_allocation.front_membership`) gets no more of them.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from sweep.analysis.answer.candidates import ACCURACY, ACCURACY_MARGIN
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.comparable_trials import ACCURACY
 from sweep.analysis.statistics.intervals import Spread
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.front_membership import Candidate, FrontMembership, estimate_noise
+from sweep.search.seed_allocation.front_membership import FrontMembership, Measurements, estimate_noise
 
-_NUM_REPEATED = 2  # candidates, the cheapest, that get a second seed in any case: they tell how far seeds scatter
+_NUM_REPEATED = 2  # candidates, the cheapest, that always get a second seed, to measure the spread between seeds
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -27,34 +28,37 @@ def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> 
     rows = [
         (record, [METRICS[name].sign * record.measurements[name] for name in objectives])
         for record in records
-        if record.phase == "search"
-        and record.outcome == "complete"
-        and all(name in record.measurements for name in objectives)
+        if record.phase == "search" and _is_measured(record, objectives)
     ]
     values = np.array([row for _, row in rows], dtype=np.float64).reshape(len(rows), len(objectives))
     return [record for record, _ in rows], values
 
 
+def _is_measured(record: TrialRecord, objectives: Sequence[str]) -> bool:
+    return record.outcome == "complete" and all(name in record.measurements for name in objectives)
+
+
 def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> list[TrialRecord]:
     """The non-dominated complete search trials."""
     complete, costs = collect_costs(records, objectives)
-    mask = non_dominated(costs)
-    return [record for record, on_front in zip(complete, mask, strict=True) if on_front]
+    return [record for record, on_front in zip(complete, non_dominated(costs), strict=True) if on_front]
 
 
 def choose_candidates(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialRecord]:
-    """At most ``confirm.max_configurations`` trials, first those that the answer may name: of the front at a useful
-    accuracy the best of each objective, then the best compromise, then those farthest from all chosen. After them so of
-    the rest of the front, and where there is room left, those that noise may have kept from it."""
-    everything, all_costs = collect_costs(records, spec.objectives)
-    on_front = non_dominated(all_costs)
-    rows, is_useful = np.flatnonzero(on_front), _are_useful(all_costs[on_front], spec.objectives)
+    """At most ``confirm.max_configurations`` search trials, those first that the answer may name.
+
+    Of the front at a useful accuracy: the best of each objective, then the best compromise, then those farthest from
+    all chosen. Then likewise of the rest of the front, and last those that chance may have kept from it.
+    """
+    complete, costs = collect_costs(records, spec.objectives)
+    on_front = non_dominated(costs)
+    rows, is_useful = np.flatnonzero(on_front), _are_useful(costs[on_front], spec.objectives)
     limit = spec.confirm.max_configurations
     chosen: list[TrialRecord] = []
     for group in (rows[is_useful], rows[~is_useful]):
-        chosen += [everything[group[place]] for place in _spread_out(all_costs[group], limit - len(chosen))]
-    room = limit - len(chosen) if chosen else 0
-    return chosen + (_close_ones(records, spec, everything, on_front)[:room] if room else [])
+        chosen += [complete[group[index]] for index in _spread_out(costs[group], limit - len(chosen))]
+    num_left = limit - len(chosen) if chosen else 0
+    return chosen + (_find_unlucky(records, spec, complete, on_front)[:num_left] if num_left else [])
 
 
 def _are_useful(costs: Values, objectives: Sequence[str]) -> Mask:
@@ -65,6 +69,7 @@ def _are_useful(costs: Values, objectives: Sequence[str]) -> Mask:
 
 
 def _spread_out(costs: Values, limit: int) -> list[int]:
+    """At most ``limit`` rows of ``costs``, shape ``[n, m]``: the extremes, the compromise, then the farthest."""
     limit = min(limit, len(costs))
     if limit == 0:
         return []
@@ -79,81 +84,76 @@ def _spread_out(costs: Values, limit: int) -> list[int]:
     return chosen
 
 
-def _close_ones(
+def _find_unlucky(
     records: Sequence[TrialRecord], spec: StudySpec, complete: list[TrialRecord], on_front: Mask
 ) -> list[TrialRecord]:
-    # how noisy a training is shows once a few seeds were repeated
-    noise = _noise(records, spec)
-    if noise is None:
+    noise = _estimate_noise(records, spec)
+    if noise is None:  # no configuration was repeated yet
         return []
-    front_runners = [Candidate((record.measurements,)) for record, is_on in zip(complete, on_front, strict=True) if is_on]
-    race = FrontMembership(spec.objectives, noise, front_runners)
-    behind = [record for record, is_on in zip(complete, on_front, strict=True) if not is_on]
-    return [record for record in behind if race.could_be_on_front(Candidate((record.measurements,)))]
+    pairs = list(zip(complete, on_front, strict=True))
+    front = FrontMembership(spec.objectives, noise, [[record.measurements] for record, is_on in pairs if is_on])
+    return [record for record, is_on in pairs if not is_on and front.could_be_on_front([record.measurements])]
 
 
 def list_confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
-    """The confirming trainings that are still to be done: every candidate gets its first fresh seed before any gets
-    its second, so that an early end leaves an even picture; from the second on only those whose place is open, but for
-    a few that show the spread which the answer's intervals rest on."""
-    done = {
-        record.config.model_dump_json()
-        for record in records
-        if record.phase == "confirm" and record.outcome != "cancelled"
-    }
+    """The confirming trainings still to be done, in order.
+
+    Every candidate gets its first fresh seed before any gets its second, so that an early end leaves all comparable.
+    From the second seed on only those whose place is not settled get more, except the cheapest: their second seeds give
+    the spread for the intervals of the answer.
+    """
+    done = {record.config.model_dump_json() for record in records if record.phase == "confirm"}
     chosen = choose_candidates(records, spec)
-    is_open = _open_ones(records, chosen, spec)
+    is_open = _are_open(records, chosen, spec)
     repeated = sorted(chosen, key=lambda record: record.measurements.get("total_seconds", 0.0))[:_NUM_REPEATED]
-    wanted = [
+    configs = [
         record.config.model_copy(update={"seed": spec.seed + offset})
         for offset in range(1, spec.confirm.seeds + 1)
-        for record, more in zip(chosen, is_open, strict=True)
-        if more or offset == 1 or (offset == 2 and record in repeated)
+        for record, needs_more in zip(chosen, is_open, strict=True)
+        if needs_more or offset == 1 or (offset == 2 and record in repeated)
     ]
-    return [config for config in wanted if config.model_dump_json() not in done]
+    return [config for config in configs if config.model_dump_json() not in done]
 
 
 def count_confirmations(records: Sequence[TrialRecord]) -> dict[str, int]:
-    """What confirming has taken: how many configurations, and how many trainings of them all."""
-    spent = [record for record in records if record.phase == "confirm" and record.outcome not in (None, "cancelled")]
-    return {"configurations": len({_without_seed(record) for record in spent}), "seeds": len(spent)}
+    """The number of confirmed configurations, and of trainings for all of them."""
+    ended = [record.config for record in records if record.phase == "confirm" and record.outcome is not None]
+    configs = {config.model_copy(update={"seed": 0}).model_dump_json() for config in ended}
+    return {"configurations": len(configs), "seeds": len(ended)}
 
 
-def _open_ones(records: Sequence[TrialRecord], chosen: list[TrialRecord], spec: StudySpec) -> list[bool]:
-    noise = _noise(records, spec)
+def _are_open(records: Sequence[TrialRecord], chosen: list[TrialRecord], spec: StudySpec) -> list[bool]:
+    noise = _estimate_noise(records, spec)
     if noise is None:
         return [True] * len(chosen)
-    confirmed = _confirmed(records, spec)
-    runners = [Candidate(tuple(confirmed.get(_point(record, spec), ()))) for record in chosen]
-    names = {record.number for record in chosen}
-    rest = [record for record in find_front(records, spec.objectives) if record.number not in names]
-    race = FrontMembership(spec.objectives, noise, [*runners, *(Candidate((record.measurements,)) for record in rest)])
-    return [not is_settled for is_settled in race.settled()[: len(chosen)]]
+    confirmed = _collect_confirmed(records, spec)
+    numbers = {record.number for record in chosen}
+    rest = [record for record in find_front(records, spec.objectives) if record.number not in numbers]
+    candidates = [confirmed.get(_point_of(record, spec), []) for record in chosen]
+    front = FrontMembership(spec.objectives, noise, [*candidates, *([record.measurements] for record in rest)])
+    return [not is_settled for is_settled in front.settled()[: len(chosen)]]
 
 
-def _noise(records: Sequence[TrialRecord], spec: StudySpec) -> list[Spread] | None:
-    """The spread between seeds: of the fresh ones and that of the search, which chose by it. That makes the spread
-    wider than it is, so that a place is rather called open."""
-    fresh = _confirmed(records, spec)
+def _estimate_noise(records: Sequence[TrialRecord], spec: StudySpec) -> list[Spread] | None:
+    """The spread between seeds: the fresh ones and that of the search. The search chose by its seed, which makes the
+    spread look wider, so that a place is rather called open."""
     complete, _ = collect_costs(records, spec.objectives)
-    first = {_point(record, spec): record.measurements for record in complete}
-    groups = [[*seeds, first[key]] if key in first else seeds for key, seeds in fresh.items()]
+    searched = {_point_of(record, spec): record.measurements for record in complete}
+    groups = [
+        [*seeds, searched[point]] if point in searched else seeds
+        for point, seeds in _collect_confirmed(records, spec).items()
+    ]
     return estimate_noise(groups, spec.objectives)
 
 
-def _confirmed(records: Sequence[TrialRecord], spec: StudySpec) -> dict[str, list[Mapping[str, float]]]:
-    """What the fresh seeds of each configuration have measured."""
-    found: dict[str, list[Mapping[str, float]]] = defaultdict(list)
+def _collect_confirmed(records: Sequence[TrialRecord], spec: StudySpec) -> dict[str, list[Measurements]]:
+    """The measurements of the fresh seeds, by point of the space."""
+    confirmed: dict[str, list[Measurements]] = defaultdict(list)
     for record in records:
-        is_whole = all(name in record.measurements for name in spec.objectives)
-        if record.phase == "confirm" and record.outcome == "complete" and is_whole:
-            found[_point(record, spec)].append(record.measurements)
-    return found
+        if record.phase == "confirm" and _is_measured(record, spec.objectives):
+            confirmed[_point_of(record, spec)].append(record.measurements)
+    return confirmed
 
 
-def _point(record: TrialRecord, spec: StudySpec) -> str:
+def _point_of(record: TrialRecord, spec: StudySpec) -> str:
     return repr([record.values[path] for path in spec.space])
-
-
-def _without_seed(record: TrialRecord) -> str:
-    return record.config.model_copy(update={"seed": 0}).model_dump_json()

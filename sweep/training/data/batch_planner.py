@@ -35,7 +35,7 @@ class BatchPlanner:
         """The next window, of the size that ``size_at`` gives; the feeder is ready to hand out its micro batches."""
         if self._taken == self.num_samples:
             self._epoch, self._taken = self._epoch + 1, 0
-        if not self._planned or self._planned[0].wanted != size_at(0, 0):
+        if not self._planned or self._planned[0].global_batch != size_at(0, 0):
             self._plan(size_at)
         window = self._planned.popleft()
         self._taken += window.samples

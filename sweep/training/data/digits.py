@@ -12,14 +12,14 @@ from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 
 
-def digits(section: DataSection) -> Source:
+def load_digits(section: DataSection) -> Source:
     """1,797 handwritten digits, 8 x 8 x 1; their 17 gray levels are spread over 0...255."""
-    table = np.loadtxt(digits_file(section), delimiter=",", dtype=np.int64)
+    table = np.loadtxt(find_digits_file(section), delimiter=",", dtype=np.int64)
     pixels = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     return Source(ArrayImages(pixels, table[:, -1]), num_classes=10)
 
 
-def digits_file(_section: DataSection) -> Path:
+def find_digits_file(_section: DataSection) -> Path:
     """The digits inside scikit-learn's package: 64 gray levels and the label a line.
 
     Read directly, because importing scikit-learn takes as long as a small trial.
@@ -38,4 +38,4 @@ def digits_file(_section: DataSection) -> Path:
 
 def digest_digits(section: DataSection) -> str:
     """A digest of the file."""
-    return hashlib.sha256(digits_file(section).read_bytes()).hexdigest()
+    return hashlib.sha256(find_digits_file(section).read_bytes()).hexdigest()

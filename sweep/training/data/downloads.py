@@ -18,22 +18,22 @@ from sweep.training.vision import datasets
 _TIMEOUT_SECONDS = 20.0  # for each answer of the server
 
 
-def mnist(section: DataSection) -> Source:
+def load_mnist(section: DataSection) -> Source:
     """MNIST: 60,000 images for training, 10,000 for test, 28 x 28 x 1."""
     return _load(datasets.MNIST, section, num_classes=10)
 
 
-def fashion_mnist(section: DataSection) -> Source:
+def load_fashion_mnist(section: DataSection) -> Source:
     """Fashion-MNIST: 60,000 images for training, 10,000 for test, 28 x 28 x 1."""
     return _load(datasets.FashionMNIST, section, num_classes=10)
 
 
-def cifar10(section: DataSection) -> Source:
+def load_cifar10(section: DataSection) -> Source:
     """CIFAR-10: 50,000 images for training, 10,000 for test, 32 x 32 x 3."""
     return _load(datasets.CIFAR10, section, num_classes=10)
 
 
-def cifar100(section: DataSection) -> Source:
+def load_cifar100(section: DataSection) -> Source:
     """CIFAR-100: 50,000 images for training, 10,000 for test, 32 x 32 x 3."""
     return _load(datasets.CIFAR100, section, num_classes=100)
 

@@ -64,7 +64,7 @@ class FolderImages:
         )
 
 
-def imagefolder(section: DataSection) -> Source:
+def load_imagefolder(section: DataSection) -> Source:
     """The class folders under ``data.root``; images are RGB squares of ``data.image_size`` pixels.
 
     ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, of which validation and test
@@ -100,7 +100,7 @@ def list_folder(section: DataSection) -> tuple[dict[str, Listing], list[str]]:
     return {name: _list_split(folder, classes) for name, folder in folders.items()}, classes
 
 
-def folder_facts(section: DataSection) -> DataFacts:
+def find_folder_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images, from the list of files and at most one of them."""
     parts, classes = list_folder(section)
     side = section.image_size or _common_side(parts["train"].paths[0])
@@ -216,7 +216,7 @@ def _square(image: Image.Image, side: int) -> Image.Image:
     width, height = image.size
     edge = min(width, height)
     left, top = (width - edge) // 2, (height - edge) // 2
-    # cropped first: a resize with a box still mixes in what lies around the box
+    # cropped first: a resize with a box still mixes in pixels around the box
     square = image.crop((left, top, left + edge, top + edge))
     return square.resize((side, side), Image.Resampling.BILINEAR)
 

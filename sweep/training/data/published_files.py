@@ -20,7 +20,7 @@ def check_published(section: DataSection) -> None:
     Raises:
         InputError: with the files to put where.
     """
-    published = published_files(section)
+    published = get_published_files(section)
     archives = (Path(section.root) / name for name in published.archives)
     is_present = is_unpacked(section) or all(path.is_file() for path in archives)
     if not is_present and not is_reachable(published.address):
@@ -29,11 +29,11 @@ def check_published(section: DataSection) -> None:
 
 def is_unpacked(section: DataSection) -> bool:
     """Whether the files that torchvision reads are all there."""
-    published = published_files(section)
+    published = get_published_files(section)
     return all((Path(section.root) / published.folder / name).is_file() for name in published.files)
 
 
-def published_files(section: DataSection) -> Published:
+def get_published_files(section: DataSection) -> Published:
     """The files of the set that ``section`` names, which must be a published one."""
     published = DATASETS[section.name].published
     assert published is not None, section.name
@@ -42,7 +42,7 @@ def published_files(section: DataSection) -> Published:
 
 def describe_missing(section: DataSection) -> str:
     """Which files to put where."""
-    published, root = published_files(section), Path(section.root).absolute()
+    published, root = get_published_files(section), Path(section.root).absolute()
     return (
         f"data {section.name} is not under data.root = {section.root!r} and could not be downloaded. "
         f"Put {', '.join(published.files)} into {root / published.folder}, or {', '.join(published.archives)} into "

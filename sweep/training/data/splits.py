@@ -36,7 +36,7 @@ class Splits:
     shape: ImageShape
 
 
-def split(source: Source, section: DataSection) -> Splits:
+def split_source(source: Source, section: DataSection) -> Splits:
     """The splits of ``source``, stratified by class; ``data.subset`` shortens the train split alone.
 
     Raises:

@@ -8,14 +8,14 @@ from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 
 
-def synthetic_facts(section: DataSection) -> DataFacts:
+def find_synthetic_facts(section: DataSection) -> DataFacts:
     """``data.subset`` images for training (8,192 when absent) of ``data.image_size`` pixels (32)."""
     return DataFacts(ImageShape(channels=3, side=section.image_size or 32, num_classes=10), section.subset or 8192)
 
 
-def synthetic(section: DataSection) -> Source:
+def make_synthetic(section: DataSection) -> Source:
     """Noise around one pattern per class, 3 channels, 10 classes: learnable, in the sizes of ``synthetic_facts``."""
-    (_, side, num_classes), num_train = synthetic_facts(section)
+    (_, side, num_classes), num_train = find_synthetic_facts(section)
     num_held_out = max(100, num_train // 10)
     generator = np.random.default_rng(0)
     patterns = generator.integers(64, 192, (num_classes, 4, 4, 3))

@@ -1,10 +1,10 @@
-"""Loads the data set that a configuration names in :data:`sweep.config.tables.datasets.DATASETS`, or tells its size before."""
+"""Loads the data set that a configuration names, or finds its size before; see :mod:`sweep.config.tables.datasets`."""
 
 from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DataFacts
 from sweep.config.tables.entries import find_entry, resolve
-from sweep.training.data.splits import Splits, split
+from sweep.training.data.splits import Splits, split_source
 
 
 def load_splits(section: DataSection) -> Splits:
@@ -18,7 +18,7 @@ def load_splits(section: DataSection) -> Splits:
         raise InputError(
             f"data set {section.name!r} is known from records alone; give the file of its plug-in: --plugin."
         )
-    return split(resolve(load)(section), section)
+    return split_source(resolve(load)(section), section)
 
 
 def find_facts(section: DataSection) -> DataFacts:

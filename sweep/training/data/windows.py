@@ -21,7 +21,7 @@ class Window(NamedTuple):
 
     slices: tuple[slice, ...]
     samples: int
-    wanted: int = 0  # the planned global batch
+    global_batch: int = 0  # as planned; 0 in a warm-up
     is_whole: bool = True  # not cut short by the end of the epoch
 
 
@@ -39,12 +39,12 @@ def cut_windows(start: int, stop: int, size_at: SizeAt, micro_batch: int, least:
     windows: list[Window] = []
     at = start
     while at < stop:
-        wanted = size_at(len(windows), at - start)
-        end = min(at + wanted, stop)
+        global_batch = size_at(len(windows), at - start)
+        end = min(at + global_batch, stop)
         if stop - end < least:
             end = stop
-        is_whole = end - at >= min(wanted, stop)
-        windows.append(Window(_slices(at, end, micro_batch, least), end - at, wanted, is_whole))
+        is_whole = end - at >= min(global_batch, stop)
+        windows.append(Window(_slices(at, end, micro_batch, least), end - at, global_batch, is_whole))
         at = end
     return tuple(windows)
 
@@ -79,7 +79,7 @@ def count_budget_epochs(budget: BudgetSection) -> float:
     return epochs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpochPlan:
     """The order of an epoch and the augmentation draws of each sample, all (n,), by position in the order.
 
@@ -98,12 +98,12 @@ def plan_epoch(config: TrialConfig, num_samples: int, pad: int, epoch: int) -> E
     order = generator.permutation(num_samples)
     if config.data.augment == "none":  # without draws, which take as long as a step for a small set
         nothing = np.zeros(num_samples, dtype=np.int64)
-        return EpochPlan(order, nothing, nothing, nothing.astype(bool))
+        return EpochPlan(order=order, top=nothing, left=nothing, flip=nothing.astype(bool))
     offsets = generator.integers(0, 2 * pad + 1, (2, num_samples))
     flip = generator.random(num_samples) < 0.5
     if config.data.augment in {"alternating_flip", "crop_alternating_flip"}:
         flip = _alternating(config, order, epoch)
-    return EpochPlan(order, offsets[0], offsets[1], flip)
+    return EpochPlan(order=order, top=offsets[0], left=offsets[1], flip=flip)
 
 
 def _alternating(config: TrialConfig, order: Indices, epoch: int) -> NDArray[np.bool_]:

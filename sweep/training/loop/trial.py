@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from sweep.config.scaling import scaled_lr
+from sweep.config.scaling import scale_lr
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.device import make_laps, resolve_device, synchronizer
 from sweep.measurement.device_memory import read_memory
@@ -168,7 +168,7 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
 
 def _learning_rate(config: TrialConfig, setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
     follows = config.batch.schedule_lr == "rule"
-    highest = scaled_lr(config.optimizer, window.wanted if follows else config.global_batch_size)
+    highest = scale_lr(config.optimizer, window.global_batch if follows else config.global_batch_size)
     return highest * lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
 
 
@@ -198,7 +198,7 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
         val_loss=val_loss,
         val_accuracy=val_accuracy,
         learning_rate=lr,
-        global_batch_size=window.wanted,
+        global_batch_size=window.global_batch,
         noise_scale=noise_scale,
     )
 

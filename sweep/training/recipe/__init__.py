@@ -1,3 +1,3 @@
 """Optimizers, schedules, precision and weight averaging.
 
-Here belongs what a configuration selects by name; data and models have rooms of their own."""
+Here belongs what a configuration selects by name; data and models have packages of their own."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.scaling import AdamConstants, adam_constants, scaled_lr, scaled_weight_decay
+from sweep.config.scaling import AdamConstants, scale_adam_constants, scale_lr, scale_weight_decay
 from sweep.config.tables.entries import find_entry, resolve
 from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.trial_config import TrialConfig
@@ -87,18 +87,18 @@ def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimi
     """
     section, size = config.optimizer, config.global_batch_size
     entry = find_entry("optimizer", section.name, OPTIMIZERS)
-    groups = _group_parameters(model, entry.groups, scaled_weight_decay(section, size))
+    groups = _group_parameters(model, entry.groups, scale_weight_decay(section, size))
     if not groups:
         raise InputError("nothing is left to train: every parameter of the model is frozen.")
     optimizer: torch.optim.Optimizer = resolve(entry.build)(
-        groups, section, peak_lr(config), adam_constants(section, size)
+        groups, section, peak_lr(config), scale_adam_constants(section, size)
     )
     return optimizer
 
 
 def peak_lr(config: TrialConfig) -> float:
     """The learning rate at the top of the schedule, after ``optimizer.lr_rule``."""
-    return scaled_lr(config.optimizer, config.global_batch_size)
+    return scale_lr(config.optimizer, config.global_batch_size)
 
 
 def _group_parameters(model: nn.Module, by: Literal["decay", "layers", "matrices"], weight_decay: float) -> Groups:

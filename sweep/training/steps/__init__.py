@@ -1,3 +1,3 @@
-"""What the loop drives: set-up, state, one optimizer step, the budget, the batch schedule.
+"""What the loop drives: set-up, state, optimizer step, evaluation, budget, batch schedule.
 
-Here belongs what one step needs; the order of steps belongs to `sweep.training.loop`."""
+Here belongs what one step requires; the order of steps belongs to `sweep.training.loop`."""

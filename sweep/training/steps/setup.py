@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from sweep.config.errors import InputError
-from sweep.config.scaling import scaled_ema_decay
+from sweep.config.scaling import scale_ema_decay
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
 from sweep.training.checkpoints.checkpoint import Stateful
@@ -86,11 +87,7 @@ def prepare_training(config: TrialConfig, device: torch.device, world: World = S
     feeder = make_feeder(config, splits.train, device, splits.shape.num_classes, normalize)
     if world.size > 1:
         feeder = ShardedFeeder(feeder, world)
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, splits.shape)
-    if config.model.norm == "sync":
-        model = world.synchronize_norms(model)
-    model = place_model(model, config.precision, precision, device)
+    model = _make_model(config, splits.shape, precision, world, device)
     step = _make_step(config, model, normalize, precision, world, device)
 
     num_samples, global_batch = len(splits.train), config.global_batch_size
@@ -128,6 +125,16 @@ def prepare_training(config: TrialConfig, device: torch.device, world: World = S
     )
 
 
+def _make_model(
+    config: TrialConfig, shape: ImageShape, precision: Precision, world: World, device: torch.device
+) -> nn.Module:
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, shape)
+    if config.model.norm == "sync":
+        model = world.synchronize_norms(model)
+    return place_model(model, config.precision, precision, device)
+
+
 def _make_step(
     config: TrialConfig,
     model: nn.Module,
@@ -136,7 +143,7 @@ def _make_step(
     world: World,
     device: torch.device,
 ) -> Step:
-    ema_decay = scaled_ema_decay(config.regularization, config.optimizer, config.global_batch_size)
+    ema_decay = scale_ema_decay(config.regularization, config.optimizer, config.global_batch_size)
     return Step(
         forward=world.wrap_model(torch.compile(model) if config.precision.compile else model, device),
         model=model,

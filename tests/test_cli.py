@@ -347,7 +347,7 @@ def test_a_killed_child_is_an_attempt_on_record_and_its_trial_goes_on(tmp_path: 
     os.kill(newest, signal.SIGKILL)
     _, errors = study.communicate(timeout=180)
     assert study.returncode == 0, errors
-    assert "trial    0 attempt ended: SIGKILL; it goes on from its last checkpoint" in errors
+    assert "trial    0 attempt ended: SIGKILL; it resumes from its last checkpoint" in errors
     frames = load_frames(tmp_path / "runs/tiny")
     assert frames.trials["outcome"].tolist() == ["complete", "complete"]
     assert frames.attempts["cause"].tolist() == ["SIGKILL", "", ""]

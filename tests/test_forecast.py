@@ -14,7 +14,7 @@ from records_factory import add_trials, make_spec, make_store
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.shape import largest_accumulation, probed_config, shape_key, shape_of
 from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.records.store.probe_records import ProbeRecord
+from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.memory_gate import MemoryGate
 from sweep.search.forecast.remaining_work import PlannedTrials, RemainingWork, estimate_remaining_work
 from sweep.search.forecast.study_forecast import Forecast, make_forecast
@@ -38,9 +38,9 @@ def probe_of(wanted: TrialConfig, pace: float = 1.0) -> ProbeRecord:
     micro, accumulation = probed.micro_batch, largest_accumulation(probed)
     step = pace * (UPDATE + accumulation * (FIXED + PER_SAMPLE * micro))
     return ProbeRecord(
-        shape_key(shape_of(wanted), ""),
-        "made up",
-        shape_of(wanted).text,
+        shape_key=shape_key(shape_of(wanted), ""),
+        device="made up",
+        shape=shape_of(wanted).text,
         micro_batch=micro,
         step_seconds_median=step,
         step_seconds_mean=step,
@@ -182,7 +182,9 @@ def test_memory_is_predicted_between_probed_sizes_only() -> None:
 
 
 def test_a_probe_that_did_not_fit_tells_no_time() -> None:
-    failed = ProbeRecord("k", "made up", shape_of(config()).text, outcome="out_of_memory", micro_batch=64)
+    failed = ProbeRecord(
+        shape_key="k", device="made up", shape=shape_of(config()).text, outcome="out_of_memory", micro_batch=64
+    )
     assert CostModel([failed]).predict_seconds(config()) is None
 
 
@@ -329,7 +331,7 @@ def test_a_target_that_may_be_reached_early_makes_the_low_end_low() -> None:
 
 def test_nothing_probed_is_said_as_that() -> None:
     gate = MemoryGate(1000, lambda _config: None)
-    failed = ProbeRecord("k", "made up", outcome="crashed")
+    failed = ProbeRecord(shape_key="k", device="made up", outcome="crashed")
     work = RemainingWork(sample=sizes(16), num_trials=1, num_confirm=0, is_exact=True)
     found = make_forecast(work, CostModel(), lambda _config: None, lambda _config, _seconds: failed, gate)
     assert (found.expected_total_seconds, found.peak_memory_bytes_high, found.num_probes) == (None, None, 1)

@@ -28,7 +28,8 @@ from sweep.probing.shape import (
 )
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, ProbeTask, TrialTask
-from sweep.records.store.probe_records import ProbeBook, ProbeRecord, open_book
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.probe_book import ProbeBook, open_book
 from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.training.loop.trial import run_trial
 
@@ -211,8 +212,8 @@ def fake_device(capacity: int, ran: list[int]) -> Callable[[int], ProbeRecord]:
     def try_size(size: int) -> ProbeRecord:
         ran.append(size)
         if size > capacity:
-            return ProbeRecord("k", "fake", outcome="out_of_memory", micro_batch=size)
-        return ProbeRecord("k", "fake", micro_batch=size, images_per_second=1e4 * size / (size + 100))
+            return ProbeRecord(shape_key="k", device="fake", outcome="out_of_memory", micro_batch=size)
+        return ProbeRecord(shape_key="k", device="fake", micro_batch=size, images_per_second=1e4 * size / (size + 100))
 
     return try_size
 
@@ -245,7 +246,9 @@ def test_the_search_ends_with_the_training_split_or_with_nothing() -> None:
 
 def test_a_probe_that_crashes_is_no_answer_about_memory() -> None:
     def try_size(size: int) -> ProbeRecord:
-        return ProbeRecord("k", "fake", outcome="crashed", micro_batch=size, error="layer 3 is missing")
+        return ProbeRecord(
+            shape_key="k", device="fake", outcome="crashed", micro_batch=size, error="layer 3 is missing"
+        )
 
     with pytest.raises(ProbeFailedError, match="layer 3 is missing"):
         search_micro(try_size, most=100)
@@ -253,7 +256,10 @@ def test_a_probe_that_crashes_is_no_answer_about_memory() -> None:
 
 def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None:
     rates = {8: 100.0, 16: 180.0, 32: 191.0, 64: 200.0, 128: 195.0}
-    probes = [ProbeRecord("k", "fake", micro_batch=size, images_per_second=rate) for size, rate in rates.items()]
+    probes = [
+        ProbeRecord(shape_key="k", device="fake", micro_batch=size, images_per_second=rate)
+        for size, rate in rates.items()
+    ]
     assert throughput_knee(probes) == 32
     assert throughput_knee([]) is None
 
@@ -263,7 +269,12 @@ def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None
 
 def test_a_book_keeps_the_latest_probe_of_a_shape_and_device(tmp_path: Path) -> None:
     probe = ProbeRecord(
-        "key", "cpu", '{"batch.micro": 8}', micro_batch=8, step_seconds_mean=0.5, quality_flags=("a", "b")
+        shape_key="key",
+        device="cpu",
+        shape='{"batch.micro": 8}',
+        micro_batch=8,
+        step_seconds_mean=0.5,
+        quality_flags=("a", "b"),
     )
     with closing(open_book(tmp_path)) as book:
         book.keep(replace(probe, step_seconds_mean=9.0))
@@ -278,7 +289,9 @@ def test_a_book_keeps_the_latest_probe_of_a_shape_and_device(tmp_path: Path) -> 
 
 def test_the_frame_of_a_study_shows_the_probes_it_used(tmp_path: Path) -> None:
     with closing(make_store(tmp_path / "study.sqlite", make_spec())) as store:
-        ProbeBook(store, "s").keep(ProbeRecord("key", "cpu", micro_batch=8, images_per_second=10.0, error="none"))
+        ProbeBook(store, "s").keep(
+            ProbeRecord(shape_key="key", device="cpu", micro_batch=8, images_per_second=10.0, error="none")
+        )
     frame = load_frames(tmp_path / "study.sqlite").probes
     assert frame[["study", "shape_key", "micro_batch", "images_per_second"]].values.tolist() == [["s", "key", 8, 10.0]]
 

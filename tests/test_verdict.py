@@ -205,7 +205,8 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
     _study(tmp_path / "runs" / "made", [make_ending(0)]).close()
     assert run_app(["doctor", "made", "--root", str(tmp_path / "runs"), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert found == Check("bottleneck", True, "not looked for in any of 1 trial", "train for longer").__dict__
+    expected = Check(name="bottleneck", ok=True, found="not determined in any of 1 trial", remedy="train for longer")
+    assert found == vars(expected)
     assert run_app(["doctor", "made", "--root", str(tmp_path / "runs")]) == 0
     assert run_app(["doctor", "nowhere", "--root", str(tmp_path / "runs")]) == 2
     assert "no such study" in capsys.readouterr().err

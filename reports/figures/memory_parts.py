@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from reports.evidence import Evidence, known
+from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points, Rule
-from reports.figures.marks import Rows, Values, floats
-from reports.labels import format_value, plural
+from reports.figures.marks import Rows, Values, to_floats
+from reports.labels import format_value
 from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.trial_shapes import match_probes, parse_shapes
-from sweep.records.columns import MEMORY_PARTS
+from sweep.config.units import format_count
+from sweep.records.probe_record import MEMORY_PARTS
 
-TITLE = "What the memory of a step is for"
+TITLE = "Memory breakdown"
 MAX_PANELS = 6
 MAX_ROWS = 16
 _NAMES = {
@@ -38,17 +39,17 @@ class _Estimates:
     @property
     def errors(self) -> Values:
         """How far each estimate is off, as a share of what was measured; only of what ran."""
-        return known(np.abs(self.parts.sum(axis=1) / self.measured - 1))
+        return keep_finite(np.abs(self.parts.sum(axis=1) / self.measured - 1))
 
 
-def memory_parts(evidence: Evidence) -> list[Figure] | Absent:
+def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
     """A panel for each model with a bar for each micro batch, the device's limit, and how far the estimates are off."""
     found = _estimates(evidence)
     if not found.facts:
         return Absent(
             TITLE,
-            "wants estimates of memory, which a run makes at its end where training took a minute or longer: run the "
-            "study again to have them added. sweep estimate shows them without a study.",
+            "requires memory estimates, which a run adds at its end where training took a minute or longer: run the "
+            "study again. sweep estimate shows them without a study.",
         )
     limits = read_numbers(evidence.environments, "device_memory_bytes")
     limits = np.unique(limits[limits > 0])  # a processor has none of its own
@@ -96,7 +97,7 @@ def _size(facts: dict[str, Any]) -> tuple[int, int]:
 def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Panel:
     labels = [_label(found.facts[row]) for row in rows]
     layers: list[Layer] = []
-    places, starts = floats(np.arange(len(rows))), np.zeros(len(rows))
+    places, starts = to_floats(np.arange(len(rows))), np.zeros(len(rows))
     used = found.parts.max(axis=0) > 0
     for part, lengths, is_used in zip(MEMORY_PARTS, found.parts[rows].T, used, strict=True):
         texts = tuple(
@@ -104,7 +105,7 @@ def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Pan
             for label, length in zip(labels, lengths, strict=True)
         )
         if is_used:  # by any model, so that the legend has one order
-            layers.append(Bars(_NAMES[part], part, places, floats(starts), floats(lengths), texts))
+            layers.append(Bars(_NAMES[part], part, places, to_floats(starts), to_floats(lengths), texts))
         starts = starts + lengths
     layers += _measured(found, rows, labels)
     near = [float(limit) for limit in limits if limit < _NEAR * starts.max()]
@@ -129,7 +130,7 @@ def _measured(found: _Estimates, rows: list[int], labels: list[str]) -> list[Poi
         for place, peak in zip(places, peaks, strict=True)
     )
     owners = _owners(found, rows, places)
-    return [Points("measured peak", "measured", tuple(peaks), floats(places), tuple(texts), owners)]
+    return [Points("measured peak", "measured", tuple(peaks), to_floats(places), tuple(texts), owners)]
 
 
 def _owners(found: _Estimates, rows: list[int], places: list[int]) -> tuple[int, ...]:
@@ -138,13 +139,15 @@ def _owners(found: _Estimates, rows: list[int], places: list[int]) -> tuple[int,
 
 
 def _caption(found: _Estimates, limits: Values) -> str:
-    text = f"Estimated for {plural(len(found.facts), 'shape')} without training; the diamond is what was measured. "
+    text = f"Estimated for {format_count(len(found.facts), 'shape')} without training; the diamond is the measurement. "
     errors = found.errors
     if len(errors):
         worst, middle = f"{errors.max():.1%}", f"{float(np.median(errors)):.1%}"
-        text += f"Off by {middle} at the median and {worst} at worst, of {plural(len(errors), 'shape')} that ran. "
+        text += (
+            f"Relative error {middle} (median), {worst} (maximum) over {format_count(len(errors), 'shape')} that ran. "
+        )
     else:
-        text += "None of them ran, so how far the estimates are off is not known. "
+        text += "None of them ran, so the error of the estimates is unknown. "
     if len(limits):
         text += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in limits)}. "
     return f"{text}Of each model the settings that were asked for most; batch, rate and seed change nothing here."

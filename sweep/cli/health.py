@@ -1,4 +1,4 @@
-"""What ``sweep doctor`` looks at."""
+"""The checks of ``sweep doctor`` on this machine."""
 
 import shutil
 import tempfile
@@ -12,9 +12,9 @@ _PACKAGES = ("torch", "torchvision", "optuna", "pandas", "plotly", "matplotlib",
 _MIN_FREE_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Check:
-    """One finding. An essential one that is not ok means that no study can run."""
+    """One result. No study can run while an essential one is not ok."""
 
     name: str
     ok: bool
@@ -24,40 +24,43 @@ class Check:
 
 
 def check_machine() -> list[Check]:
-    """All findings on this machine."""
-    return [*map(_package, _PACKAGES), *(_guarded(look) for look in (_torch, _vision, _gpu, _disk, _store, _dashboard))]
+    """All checks on this machine."""
+    looks = (_check_torch, _check_vision, _check_gpu, _check_disk, _check_store, _check_dashboard)
+    return [*map(_check_package, _PACKAGES), *map(_run_guarded, looks)]
 
 
-def _guarded(look: Callable[[], Check]) -> Check:
-    # a broken installation must be reported, not raised
+def _run_guarded(look: Callable[[], Check]) -> Check:
     try:
         return look()
-    except Exception as error:
-        return Check(look.__name__.strip("_"), False, f"{type(error).__name__}: {error}", "reinstall: make setup", True)
+    except Exception as error:  # a broken installation must be reported, not raised
+        name, found = look.__name__.removeprefix("_check_"), f"{type(error).__name__}: {error}"
+        return Check(name=name, ok=False, found=found, remedy="reinstall: make setup", essential=True)
 
 
-def _package(name: str) -> Check:
+def _check_package(name: str) -> Check:
     try:
-        return Check(name, True, version(name), essential=True)
+        return Check(name=name, ok=True, found=version(name), essential=True)
     except PackageNotFoundError:
-        return Check(name, False, "not installed", "make setup", essential=True)
+        return Check(name=name, ok=False, found="not installed", remedy="make setup", essential=True)
 
 
-def _torch() -> Check:
+def _check_torch() -> Check:
     import torch
 
+    found, remedy = f"CPU, {torch.get_num_threads()} threads", "times hold for this CPU only"
     if torch.cuda.is_available():
-        return Check("device", True, f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}", essential=True)
-    return Check("device", True, f"CPU, {torch.get_num_threads()} threads", "times hold for this CPU only", True)
+        found, remedy = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}", ""
+    return Check(name="device", ok=True, found=found, remedy=remedy, essential=True)
 
 
-def _vision() -> Check:
+def _check_vision() -> Check:
     import sweep.training.vision
 
-    return Check("torchvision models", True, f"import ({sweep.training.vision.__name__})", essential=True)
+    found = f"import ({sweep.training.vision.__name__})"
+    return Check(name="torchvision models", ok=True, found=found, essential=True)
 
 
-def _gpu() -> Check:
+def _check_gpu() -> Check:
     import pynvml
 
     try:
@@ -65,30 +68,28 @@ def _gpu() -> Check:
         driver = pynvml.nvmlSystemGetDriverVersion()
         pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        return Check("NVIDIA driver", False, str(error), "none is needed on a CPU; on a GPU machine install the driver")
-    return Check("NVIDIA driver", True, str(driver))
+        remedy = "none is needed on a CPU; on a GPU machine install the driver"
+        return Check(name="NVIDIA driver", ok=False, found=str(error), remedy=remedy)
+    return Check(name="NVIDIA driver", ok=True, found=str(driver))
 
 
-def _disk() -> Check:
+def _check_disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
-    return Check(
-        "disk", free >= _MIN_FREE_BYTES, f"{free / 2**30:.1f} GiB free", "" if free >= _MIN_FREE_BYTES else "make room"
-    )
+    is_enough = free >= _MIN_FREE_BYTES
+    remedy = "" if is_enough else "free some space"
+    return Check(name="disk", ok=is_enough, found=f"{free / 2**30:.1f} GiB free", remedy=remedy)
 
 
-def _store() -> Check:
+def _check_store() -> Check:
     from sweep.records.store.store import open_store
 
     with tempfile.TemporaryDirectory() as folder:
         open_store(Path(folder) / "study.sqlite", create=True).close()
-    return Check("record store", True, "a SQLite file opens and commits", essential=True)
+    return Check(name="record store", ok=True, found="an SQLite file opens and commits", essential=True)
 
 
-def _dashboard() -> Check:
-    found = find_spec("optuna_dashboard") is not None
-    return Check(
-        "optuna-dashboard",
-        found,
-        "installed" if found else "not installed",
-        "" if found else "optional: pip install 'batch-sweep[dashboard]'",
-    )
+def _check_dashboard() -> Check:
+    if find_spec("optuna_dashboard") is not None:
+        return Check(name="optuna-dashboard", ok=True, found="installed")
+    remedy = "optional: pip install 'batch-sweep[dashboard]'"
+    return Check(name="optuna-dashboard", ok=False, found="not installed", remedy=remedy)

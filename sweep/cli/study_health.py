@@ -1,4 +1,4 @@
-"""What ``sweep doctor STUDY`` says of a study's trials: what held them up, and which doubts their times carry."""
+"""The checks of ``sweep doctor STUDY`` on the trials of a study: bottlenecks and quality warnings."""
 
 from collections import Counter
 from typing import Any
@@ -14,7 +14,7 @@ from sweep.records.frames.study_frames import Frames
 
 _AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {
-    "few_steps": "a larger budget; until then take its times for a rough guide",
+    "few_steps": "a larger budget; until then take its times as a rough guide",
     "spread": f"close what else runs on the machine, {_AGAIN}",
     "drift": f"let the machine settle and close what else runs, {_AGAIN}",
     "allocator_retries": "a smaller batch.micro",
@@ -27,47 +27,46 @@ _REMEDIES = {
 
 
 def check_trials(frames: Frames) -> list[Check]:
-    """One finding for each verdict and each doubt among the trials that were trained in this study."""
+    """One result for each bottleneck and each quality warning among the trials that were trained in this study."""
     trials = frames.trials[(frames.trials["reused_from"] == "") & frames.trials["outcome"].notna()]
     processors = pd.to_numeric(frames.environments.get("num_cpus", pd.Series([1.0])))
     num_processors = int(processors.max()) if len(processors) else 1
-    return [*_verdicts(trials, num_processors), *_doubts(trials)]
+    return [*_check_bottlenecks(trials, num_processors), *_check_warnings(trials)]
 
 
-def _verdicts(trials: pd.DataFrame, num_processors: int) -> list[Check]:
+def _check_bottlenecks(trials: pd.DataFrame, num_processors: int) -> list[Check]:
     counts = Counter(trials["bottleneck"].dropna())
     if not counts:
-        return [
-            Check(
-                "bottleneck", True, f"not looked for in any of {format_count(len(trials), 'trial')}", "train for longer"
-            )
-        ]
-    return [_verdict(trials, name, num_processors) for name, _ in counts.most_common()]
+        found = f"not determined in any of {format_count(len(trials), 'trial')}"
+        return [Check(name="bottleneck", ok=True, found=found, remedy="train for longer")]
+    return [_check_bottleneck(trials, name, num_processors) for name, _ in counts.most_common()]
 
 
-def _verdict(trials: pd.DataFrame, name: str, num_processors: int) -> Check:
-    held = trials[(trials["bottleneck"] == name).fillna(False)]
-    # the slowest of them is where a change gains most
-    worst = held.sort_values("train_seconds", ascending=False).iloc[0]
-    found = f"{len(held)} of {format_count(len(trials), 'trial')}: {BOTTLENECK_MEANINGS.get(name, name)}"
-    remedy = suggest_remedy(name, _values(worst), num_processors)
+def _check_bottleneck(trials: pd.DataFrame, name: str, num_processors: int) -> Check:
+    affected = trials[(trials["bottleneck"] == name).fillna(False)]
+    # a change gains most for the slowest of them
+    worst = affected.sort_values("train_seconds", ascending=False).iloc[0]
+    found = f"{len(affected)} of {format_count(len(trials), 'trial')}: {BOTTLENECK_MEANINGS.get(name, name)}"
     return Check(
-        name.replace("_", " "), name == "compute_bound", f"{found} (trial {worst['number']} for longest)", remedy
+        name=name.replace("_", " "),
+        ok=name == "compute_bound",
+        found=f"{found} (trial {worst['number']} for longest)",
+        remedy=suggest_remedy(name, _config_values(worst), num_processors),
     )
 
 
-def _values(row: "pd.Series[Any]") -> dict[str, Any]:
+def _config_values(row: "pd.Series[Any]") -> dict[str, Any]:
     return {column.path: None if pd.isna(row[column.name]) else row[column.name] for column in CONFIG_COLUMNS}
 
 
-def _doubts(trials: pd.DataFrame) -> list[Check]:
+def _check_warnings(trials: pd.DataFrame) -> list[Check]:
     counts = Counter(flag for flags in trials["quality_flags"] for flag in flags.split(",") if flag)
     return [
         Check(
-            flag.replace("_", " "),
-            False,
-            f"{count} of {format_count(len(trials), 'trial')}: {WARNING_MEANINGS.get(flag, flag)}",
-            _REMEDIES.get(flag, ""),
+            name=flag.replace("_", " "),
+            ok=False,
+            found=f"{count} of {format_count(len(trials), 'trial')}: {WARNING_MEANINGS.get(flag, flag)}",
+            remedy=_REMEDIES.get(flag, ""),
         )
         for flag, count in counts.most_common()
     ]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import final
 
-from sweep.records.store.probe_records import ProbeRecord
+from sweep.records.probe_record import ProbeRecord
 
 FIRST = 8
 RESOLUTION = 0.05  # of the size, to which the edge is found

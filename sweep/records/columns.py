@@ -90,33 +90,3 @@ METRIC_KINDS: dict[str, Kind] = {name: "int" if item.is_whole else "float" for n
 # Cells of those with a default may be missing.
 OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if item.default is None)
 EVALUATION_KINDS: dict[str, Kind] = {item.name: "int" if item.type is int else "float" for item in fields(Evaluation)}
-
-# The categories of an estimate of memory.
-MEMORY_PARTS = ("parameter", "gradient", "optimizer", "activation", "temporary", "scratch")
-FORECAST_KINDS: dict[str, Kind] = {f"forecast_{part}_bytes": "int" for part in MEMORY_PARTS}
-
-# The results of a probe; every cell may be missing.
-PROBE_KINDS: dict[str, Kind] = {
-    "micro_batch": "int",
-    "step_seconds_median": "float",
-    "step_seconds_p90": "float",
-    "step_seconds_mean": "float",
-    "update_seconds": "float",
-    "images_per_second": "float",
-    "data_images_per_second": "float",
-    "eval_images_per_second": "float",
-    "setup_seconds": "float",
-    "warmup_seconds": "float",
-    "memory_seconds": "float",
-    "launch_seconds": "float",
-    "peak_memory_bytes": "int",
-    "num_parameters": "int",
-    "num_train": "int",
-    "num_validation": "int",
-    "num_windows": "int",
-    "num_steps": "int",
-    "probed_at": "time",
-    "environment_digest": "text",
-    "error": "text",
-    **FORECAST_KINDS,
-}

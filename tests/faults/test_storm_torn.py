@@ -16,7 +16,8 @@ from sweep.config.errors import InputError
 from sweep.records.frames.exchange import export_frames, import_records, read_export
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
-from sweep.records.store.probe_records import PROBES_FILE, ProbeRecord, open_book
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.probe_book import PROBES_FILE, open_book
 from sweep.records.store.store import Store, StoreError, open_store
 from sweep.search.forecast.prober import open_shared_book
 from sweep.training.checkpoints.checkpoint import CheckpointFolder
@@ -163,7 +164,9 @@ def test_a_torn_export_is_refused_or_whole(format: str, whole: Path, tmp_path: P
 
 def test_torn_probes_are_whole_or_forgotten(tmp_path: Path, tally: Tally) -> None:
     with closing(open_book(tmp_path)) as book:
-        known = [ProbeRecord(f"key{index}", "cpu", step_seconds_median=0.1 + index) for index in range(5)]
+        known = [
+            ProbeRecord(shape_key=f"key{index}", device="cpu", step_seconds_median=0.1 + index) for index in range(5)
+        ]
         for probe in known:
             book.keep(probe)
     num_forgotten = 0

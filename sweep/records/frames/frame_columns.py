@@ -12,9 +12,9 @@ from sweep.records.columns import (
     EVALUATION_KINDS,
     METRIC_KINDS,
     OPTIONAL_OF_EVALUATION,
-    PROBE_KINDS,
     Kind,
 )
+from sweep.records.probe_record import PROBE_KINDS
 from sweep.records.store.reading import Repeated
 from sweep.records.store.schema import PROBES
 

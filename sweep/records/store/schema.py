@@ -20,7 +20,8 @@ from sqlalchemy import (
     Text,
 )
 
-from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, PROBE_KINDS, Kind
+from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, Kind
+from sweep.records.probe_record import PROBE_KINDS
 
 VERSION = "0001"
 METADATA = MetaData()

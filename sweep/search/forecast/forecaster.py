@@ -8,7 +8,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.shape import Shape, shape_of
-from sweep.records.store.probe_records import ProbeBook
+from sweep.records.store.probe_book import ProbeBook
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.memory_gate import MemoryGate, compute_memory_limit, find_largest_micro

@@ -8,7 +8,7 @@ import numpy as np
 
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, shape_of
-from sweep.records.store.probe_records import ProbeRecord
+from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.remaining_work import RemainingWork
 from sweep.search.forecast.trial_cost import CostModel
 

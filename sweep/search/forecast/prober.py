@@ -13,7 +13,8 @@ from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, probed_config, shape_key, shape_of
 from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
-from sweep.records.store.probe_records import ProbeBook, ProbeRecord, forecast_record, open_book, probe_record
+from sweep.records.probe_record import ProbeRecord, make_forecast_record, make_probe_record
+from sweep.records.store.probe_book import ProbeBook, open_book
 from sweep.records.store.store import StoreError
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Prober:
         """Probes the shape of ``config`` now, and records the result."""
         shape = shape_of(config)
         ending, launch_seconds = self._run_probe(probed_config(config), timed_seconds)
-        record = probe_record(self._key(shape), shape.text, config.micro_batch, ending, launch_seconds)
+        record = make_probe_record(self._key(shape), shape.text, config.micro_batch, ending, launch_seconds)
         self._known[record.shape_key] = self.used[record.shape_key] = record
         if self._book and record.outcome != "crashed":
             try:
@@ -84,7 +85,9 @@ class Prober:
             return None
         shape = shape_of(config)
         key, device_class = self._key(shape), self._settings.device_class
-        self.estimates[key] = forecast_record(key, device_class, shape.text, config.micro_batch, ending.measurements)
+        self.estimates[key] = make_forecast_record(
+            key, device_class, shape.text, config.micro_batch, ending.measurements
+        )
         return int(ending.measurements["peak_memory_bytes"])
 
     def _run_probe(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:

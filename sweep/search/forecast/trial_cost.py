@@ -14,7 +14,7 @@ from typing import final
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.quality import MIN_WINDOWS
 from sweep.probing.shape import Shape, largest_accumulation, shape_of
-from sweep.records.store.probe_records import ProbeRecord
+from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.workload import Workload, compute_workload, count_evaluations
 from sweep.training.protocol import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS, TRAIN_ACCURACY_IMAGES
 

@@ -60,7 +60,8 @@ def _holds_records(where: str) -> bool:
     path = store_path(where)
     if path is not None and not path.is_file():
         raise InputError(
-            f"--warm-start {hide_credentials(where)}: nothing is there; give a study, an export, a table or a storage URL."
+            f"--warm-start {hide_credentials(where)}: nothing is there; give a study, an export, a table or a "
+            "storage URL."
         )
     try:
         engine = create_engine(_make_url(where), hide_parameters=True)

@@ -29,7 +29,8 @@ def cifar_images(count: int, setting: Setting, archive: Path = ARCHIVE) -> tuple
 
 def offer(name: str, train: ArrayImages, validation: ArrayImages) -> None:
     """Makes the images a data set that a configuration can name."""
-    DATASETS[name] = DatasetEntry(load=lambda _section: Source(train, _CLASSES, validation, lambda: validation))
+    source = Source(train=train, num_classes=_CLASSES, validation=validation, read_test=lambda: validation)
+    DATASETS[name] = DatasetEntry(load=lambda _section: source)
 
 
 @cache  # several benchmarks of one process want them

@@ -64,7 +64,7 @@ def make_blank_images(section: DataSection) -> Source:
         return ArrayImages(np.zeros((count, side, side, 1), dtype=np.uint8), np.zeros(count, dtype=np.int64))
 
     train = blank(section.subset or _NUM_TRAIN)
-    return Source(train, num_classes=1, validation=blank(1), read_test=lambda: blank(1))
+    return Source(train=train, num_classes=1, validation=blank(1), read_test=lambda: blank(1))
 
 
 MODELS["noisy_quadratic"] = ModelEntry(build=build_noisy_quadratic, has_batch_statistics=False)

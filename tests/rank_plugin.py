@@ -10,7 +10,7 @@ from sweep.config.data_sections import DataSection
 from sweep.config.recipe_sections import ModelSection
 from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape
 from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.training.data.digits import digits
+from sweep.training.data.digits import load_digits
 from sweep.training.data.images import Images
 from sweep.training.data.splits import Source
 
@@ -45,10 +45,10 @@ def hungry(_section: ModelSection, shape: ImageShape) -> nn.Module:
 
 def uneven(section: DataSection) -> Source:
     """Digits; the second rank is given ten images fewer."""
-    source = digits(section)
+    source = load_digits(section)
     images: Images = source.train
     fewer = range(len(images) - (10 if os.environ.get("RANK") == "1" else 0))
-    return Source(images.pick(torch.tensor(fewer).numpy()), source.num_classes)
+    return Source(train=images.pick(torch.tensor(fewer).numpy()), num_classes=source.num_classes)
 
 
 MODELS["raising"] = ModelEntry(build=raising)

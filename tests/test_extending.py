@@ -24,12 +24,7 @@ from sweep.training.models.blocks import find_residual_blocks, find_stages
 from sweep.training.models.table import build_model
 
 TESTS = Path(__file__).parent
-TABLES: dict[str, dict[str, Any]] = {
-    "model": MODELS,
-    "data": DATASETS,
-    "optimizer": OPTIMIZERS,
-    "schedule": SCHEDULES,
-}
+TABLES: dict[str, dict[str, Any]] = {"model": MODELS, "data": DATASETS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
 ENTRIES = [(kind, name) for kind, table in TABLES.items() for name in table]
 SLOW = {"vit_base", "vit_small", "vit_tiny", "resnet50", "resnet56"}
 SHAPE = ImageShape(channels=3, side=32, num_classes=10)

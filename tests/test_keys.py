@@ -39,7 +39,7 @@ def test_a_field_that_is_added_with_its_default_leaves_older_keys_valid(monkeypa
     before = _key(**{"optimizer.lr": 0.3})
     with_one_more = dict(flatten_config(TrialConfig())) | {"model.new": "old behaviour"}
     monkeypatch.setattr(content_key, "_defaults", lambda: with_one_more)
-    monkeypatch.setattr(content_key, "flatten", lambda config: flatten_config(config) | {"model.new": "old behaviour"})
+    monkeypatch.setattr(content_key, "flatten_config", lambda config: flatten_config(config) | {"model.new": "old behaviour"})
     assert _key(**{"optimizer.lr": 0.3}) == before
 
 

@@ -71,7 +71,7 @@ def test_the_template_loads(tmp_path: Path) -> None:
         ('"tpe"', '"grid"', r"a grid cannot hold optimizer.lr, optimizer.weight_decay"),
         ("data.name", "data.nme", r"base: unknown key 'data.nme'. Did you mean 'data.name'\?"),
         ('"batch.micro" =', '"batch.mirco" =', r"unknown key 'batch.mirco'. Did you mean 'batch.micro'\?"),
-        ("[5, 10]", "[10, 5]", r"space.batch.micro: log2 wants \[low, high\] with low < high"),
+        ("[5, 10]", "[10, 5]", r"space.batch.micro: log2 requires \[low, high\] with low < high"),
         ("[1e-3, 1.0]", "[1e-3, 1e9]", r"space.optimizer.lr: optimizer.lr: .*less than or equal to 10000"),
         ('"resnet20"', '"resnet21"', r"unknown model 'resnet21'. Did you mean 'resnet20'\?"),
         ("[base]", "[base]\nseed = 3", r"the seed is the study's own key"),

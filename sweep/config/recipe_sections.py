@@ -48,9 +48,7 @@ class OptimizerSection(Section):
         0.1, "learning rate at the top of the schedule, before `optimizer.lr_rule`", cost="none"
     )
     lr_rule: Rule | Literal["auto"] = key(
-        "none",
-        "how lr grows with the global batch; auto: linear for SGD and LARS, sqrt for the others",
-        cost="none",
+        "none", "how lr grows with the global batch; auto: linear for SGD and LARS, sqrt for the others", cost="none"
     )
     reference_batch: PositiveInt = key(
         256, "global batch at which all values hold as they are written", unit="samples", cost="none"
@@ -146,9 +144,7 @@ class RegularizationSection(Section):
         None, "evaluate, and save, the moving average of the weights", cost="switch"
     )
     ema_rule: Literal["none", "power"] = key(
-        "none",
-        "power: ema_decay is for optimizer.reference_batch samples; larger steps forget as much",
-        cost="none",
+        "none", "power: ema_decay is for optimizer.reference_batch samples; larger steps forget as much", cost="none"
     )
     mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")
     cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of cutmix; 0 is off", cost="switch")
@@ -156,9 +152,7 @@ class RegularizationSection(Section):
 
 class EvaluationSection(Section):
     tta: Literal["none", "flip"] = key(
-        "none",
-        "flip: the logits of an image and of its mirror image are averaged, in every evaluation",
-        cost="step",
+        "none", "flip: the logits of an image and of its mirror image are averaged, in every evaluation", cost="step"
     )
 
 
@@ -170,7 +164,5 @@ class DiagnosticsSection(Section):
         False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
     )
     sharpness: bool = key(
-        False,
-        "measure how sharp the minimum is that was found; inside a study for confirming trials",
-        cost="trial",
+        False, "measure how sharp the minimum is that was found; inside a study for confirming trials", cost="trial"
     )

@@ -19,7 +19,7 @@ _FAR_BYTES = 2**44
 def wrong_labels(_section: DataSection) -> Source:
     pixels = np.zeros((512, 8, 8, 3), dtype=np.uint8)
     images = ArrayImages(pixels, np.full(512, 99, dtype=np.int64))
-    return Source(images, num_classes=10, validation=images, read_test=lambda: images)
+    return Source(train=images, num_classes=10, validation=images, read_test=lambda: images)
 
 
 class _Beyond:

@@ -49,8 +49,8 @@ def check_ray(address: str | None) -> None:
         raise InputError(f"--executor ray: Ray {version('ray')} is not safe; pip install 'ray>=2.52'.")
     if address is not None and not _ADDRESS.fullmatch(address):
         raise InputError(
-            f"--address {hide_credentials(address)}: give host:port, ray://host:port or auto; put a token into the file "
-            "that RAY_AUTH_TOKEN_PATH names."
+            f"--address {hide_credentials(address)}: give host:port, ray://host:port or auto; put a token into the "
+            "file that RAY_AUTH_TOKEN_PATH names."
         )
 
 

@@ -16,7 +16,7 @@ def load_digits(section: DataSection) -> Source:
     """1,797 handwritten digits, 8 x 8 x 1; their 17 gray levels are spread over 0...255."""
     table = np.loadtxt(find_digits_file(section), delimiter=",", dtype=np.int64)
     pixels = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
-    return Source(ArrayImages(pixels, table[:, -1]), num_classes=10)
+    return Source(train=ArrayImages(pixels, table[:, -1]), num_classes=10)
 
 
 def find_digits_file(_section: DataSection) -> Path:

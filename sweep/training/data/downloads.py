@@ -46,7 +46,7 @@ def _load(dataset: Callable[..., Any], section: DataSection, num_classes: int) -
     except (OSError, RuntimeError) as error:
         raise InputError(f"{describe_missing(section)} ({type(error).__name__}: {error})") from error
     read_test = partial(_read_test, dataset, section.root)
-    return Source(train, num_classes=num_classes, read_test=read_test)
+    return Source(train=train, num_classes=num_classes, read_test=read_test)
 
 
 def _read_test(dataset: Callable[..., Any], root: str) -> ArrayImages:

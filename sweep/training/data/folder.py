@@ -75,7 +75,7 @@ def load_imagefolder(section: DataSection) -> Source:
     side = section.image_size or _common_side(train.paths[0])
     load = partial(_load, side=side, resize=section.image_size is not None, in_memory=section.placement == "device")
     return Source(
-        load(train),
+        train=load(train),
         num_classes=len(classes),
         validation=load(parts["val"]) if "val" in parts else None,
         read_test=partial(load, parts["test"]) if "test" in parts else None,

@@ -16,9 +16,9 @@ _HELD_OUT = 0.15  # validation, and as much again for test, where a set has no t
 _HELD_OUT_BESIDE_TEST = 0.1  # validation where the set has a test split of its own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
-    """What a data set offers. ``validation`` and ``read_test`` are absent where the set has no such split."""
+    """The images of a data set. ``validation`` and ``read_test`` are absent where the set has no such split."""
 
     train: Images
     num_classes: int
@@ -26,7 +26,7 @@ class Source:
     read_test: Callable[[], Images] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Splits:
     """What a trial trains on, chooses by and, only when asked, is judged on."""
 
@@ -54,7 +54,8 @@ def split_source(source: Source, section: DataSection) -> Splits:
     if len(rest) == 0 or len(validation) == 0:
         raise InputError(f"data {section.name}: {len(source.train)} images are too few to split.")
     train = source.train.pick(_shorten(rest, section))
-    return Splits(train, validation, read_test, ImageShape(train.channels, train.side, source.num_classes))
+    shape = ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes)
+    return Splits(train=train, validation=validation, read_test=read_test, shape=shape)
 
 
 def count_train(labels: Indices, *, has_validation: bool, has_test: bool) -> int:

@@ -28,4 +28,4 @@ def make_synthetic(section: DataSection) -> Source:
         return ArrayImages(np.clip(coarse[labels] + noise, 0, 255).astype(np.uint8), labels)
 
     train, validation, test = draw(num_train), draw(num_held_out), draw(num_held_out)
-    return Source(train, num_classes=num_classes, validation=validation, read_test=lambda: test)
+    return Source(train=train, num_classes=num_classes, validation=validation, read_test=lambda: test)

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 STORE_FILE = "study.sqlite"
 STORE_VARIABLE = "SWEEP_STORE"
-_SECRETS = frozenset(("password", "sslpassword", "passwd"))  # as drivers take them after the question mark
+_SECRETS = frozenset(("password", "sslpassword", "passwd"))  # names of drivers' query parameters
 
 
 def store_path(target: str | Path) -> Path | None:
-    """The SQLite file that ``target`` names (a file, a study's folder or an SQLite URL); None for a server's URL."""
+    """The SQLite file at ``target`` (a file, a study's folder or an SQLite URL); None for the URL of a server."""
     if isinstance(target, str) and "://" in target:
         url = parse_url(target)
         return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
@@ -38,19 +38,19 @@ def parse_url(target: str) -> "URL":
 
 
 def split_study(place: str | Path) -> tuple[str | Path, str | None]:
-    """A database URL and the study that is named behind it after a ``#``, if any; other places as they are."""
+    """A database URL and the study after its ``#``, if any; other places unchanged."""
     if match := re.fullmatch(r"(\S+://.*)#([\w-]+)", str(place)):
         return match[1], match[2]
     return place, None
 
 
 def has_password(text: str) -> bool:
-    """Whether a URL with a password stands in ``text``."""
+    """Whether ``text`` contains a URL with a password."""
     match = re.search(r"[\w+]+://\S+", text)
     if match is None:
         return False
     try:
         url = parse_url(match[0])
-    except InputError:  # what cannot be read may well have one
+    except InputError:  # an invalid URL may contain one too
         return "@" in match[0]
     return bool(url.password) or any(name.lower() in _SECRETS for name in url.query)

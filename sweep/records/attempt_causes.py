@@ -1,9 +1,9 @@
-"""What ended an attempt other than its trial's own end, a word each: the column ``cause`` of the attempts.
+"""Why an attempt ended other than by the end of its trial: the values of the column ``cause`` of the attempts.
 
-A signal goes by its name. A fault of the machine is tried again; the trial's own would only happen again.
+A signal is recorded by its name. Attempts lost to machine faults are retried; a fault of the trial would only recur.
 """
 
-LEFT = "left"  # it was asked to; the record says by what
+LEFT = "left"  # preempted on request, see the record
 STALLED = "stalled"
 FORKSERVER_LOST = "forkserver_lost"
 ACTOR_LOST = "actor_lost"  # the process of a Ray cluster that held the device
@@ -13,34 +13,11 @@ JOB_LOST = "job_lost"  # the job of a Slurm cluster, by its limits or its admini
 DATA_WORKER_LOST = "data_worker_lost"
 DEVICE_FAILED = "device_failed"
 COLLECTIVE_FAILED = "collective_failed"
-CROWDED = "crowded"  # memory ran out beside other trials, where alone there would have been enough
+CROWDED = "crowded"  # out of memory next to other trials, where one trial alone would have fitted
 
-# SIGBUS is what a mapped file or shared memory gives that is gone. Other signals that a process brings upon itself
-# (SIGSEGV, SIGABRT, SIGFPE, SIGILL) are its own fault.
-_SENT_BY_OTHERS = (
-    "SIGKILL",
-    "SIGTERM",
-    "SIGHUP",
-    "SIGINT",
-    "SIGQUIT",
-    "SIGUSR1",
-    "SIGUSR2",
-    "SIGXCPU",
-    "SIGPWR",
-    "SIGBUS",
-)
-FAULTS_OF_THE_MACHINE = frozenset(
-    {
-        STALLED,
-        FORKSERVER_LOST,
-        ACTOR_LOST,
-        NODE_LOST,
-        CLUSTER_LOST,
-        JOB_LOST,
-        DATA_WORKER_LOST,
-        DEVICE_FAILED,
-        COLLECTIVE_FAILED,
-        CROWDED,
-        *_SENT_BY_OTHERS,
-    }
-)
+# A process gets SIGBUS when a mapped file or shared memory has vanished. Signals that it causes itself (SIGSEGV,
+# SIGABRT, SIGFPE, SIGILL) are its own fault.
+_EXTERNAL = ("KILL", "TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "XCPU", "PWR", "BUS")
+_LOST = (STALLED, FORKSERVER_LOST, ACTOR_LOST, NODE_LOST, CLUSTER_LOST, JOB_LOST, DATA_WORKER_LOST)
+_FAILED = (DEVICE_FAILED, COLLECTIVE_FAILED, CROWDED)
+FAULTS_OF_THE_MACHINE = frozenset((*_LOST, *_FAILED, *(f"SIG{name}" for name in _EXTERNAL)))

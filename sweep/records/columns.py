@@ -1,4 +1,4 @@
-"""Which columns a configuration, the metrics and an evaluation have, derived from their declarations."""
+"""The columns of a configuration, of the metrics and of an evaluation, derived from their declarations."""
 
 import types
 from dataclasses import dataclass, fields

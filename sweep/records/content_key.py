@@ -1,4 +1,4 @@
-"""The content key of a trial: equal keys mean that training again would teach nothing new."""
+"""The content key of a trial: trials of equal key have equal results."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def trial_key(config: TrialConfig, data_digest: str, code_digest: str, torch_ver
     """64 hexadecimal digits over the configuration with its seed, the data, the training code and torch's version.
 
     Keys at their default are left out, so that a key recorded today stays valid when a field is added whose default
-    is the behaviour of today.
+    is the behavior of today.
     """
     content = {
         "config": _changed(config),

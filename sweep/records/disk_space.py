@@ -1,4 +1,4 @@
-"""Free space on the disk, and how much a study wants."""
+"""Free disk space, and how much a study requires."""
 
 import shutil
 from pathlib import Path
@@ -10,18 +10,18 @@ _MIB = 1 << 20
 
 
 def estimate_record_bytes(num_trials: int) -> int:
-    """Room for the records of so many further trials, with what is written beside them."""
+    """Bytes for the records of ``num_trials`` more trials, with Optuna's copy, logs and the report."""
     return _SMALLEST_BYTES + num_trials * _TRIAL_BYTES
 
 
 def measure_free_bytes(folder: Path) -> int:
-    """What this user can still write where ``folder`` is or will be made."""
+    """Bytes that this user can still write at ``folder``, which need not exist yet."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def describe_shortage(folder: Path, needed_bytes: int = _SMALLEST_BYTES) -> str:
-    """How much is free and how much is needed, as a sentence with a space behind it."""
+    """A sentence, with a space at its end, on how much is free and how much is required."""
     free = measure_free_bytes(folder) / _MIB
     return f"{free:.1f} MiB are free in {folder.resolve()}, at least {needed_bytes / _MIB:.1f} MiB are needed. "

@@ -58,7 +58,7 @@ def estimate(
 
 def _device_type(name: str) -> str:
     if name not in _DEVICE_TYPES:
-        raise InputError(f"--device {name}: estimate wants one of {', '.join(_DEVICE_TYPES)}.")
+        raise InputError(f"--device {name}: choose one of {', '.join(_DEVICE_TYPES)}.")
     if name != "auto":
         return name
     from sweep.measurement.device import resolve_device

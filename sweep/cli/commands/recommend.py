@@ -58,13 +58,13 @@ def _lines(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
     for item in answer.uses.values():
         yield from _use_lines(item)
         yield ""
-    yield "Beside it"
+    yield "Other facts"
     for fact in answer.facts.values():
         yield f"  {fact.statement}: {format_effect(fact.unit, fact.value, fact.low, fact.high)}"
         if fact.detail:
             yield f"    {fact.detail}; n = {fact.n}"
         if fact.missing:
-            yield f"    to know it: {fact.missing}"
+            yield f"    not enough data; run: {fact.missing}"
     settled = [claim for claim in claims if claim.verdict != "undecided"]
     yield ""
     yield f"Findings: {len(settled)} of {len(claims)} claims settled by these records; the report has all of them"
@@ -81,7 +81,7 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
 
     yield f"{item.use}: {USE_MEANINGS[item.use]}"
     if item.number is None:
-        yield f"  the records do not tell; run: {item.missing}"
+        yield f"  not enough data; run: {item.missing}"
         return
     settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
     yield f"  trial {item.number}: {', '.join(settings)}, global batch {item.global_batch_size}"
@@ -91,7 +91,7 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
     basis = "confirmed" if item.is_confirmed else "from one seed, not confirmed"
     yield (
         f"  {basis}; {item.certainty:.0%} sure that nothing tried is better, "
-        f"{item.on_front:.0%} that it is on the front"
+        f"{item.on_front:.0%} that it is on the Pareto front"
     )
     if item.next_best is not None:
         parts = (
@@ -101,4 +101,4 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
         yield f"  against the next best, trial {item.next_best.number}: {', '.join(parts)}"
     yield f"  evidence: {'; '.join(item.evidence)}"
     if item.missing:
-        yield f"  to be surer: {item.missing}"
+        yield f"  to increase confidence: {item.missing}"

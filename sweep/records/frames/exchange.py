@@ -1,4 +1,4 @@
-"""``sweep export`` and ``sweep import``: the frames as files in a folder, and back into a store without loss."""
+"""``sweep export`` and ``sweep import``: frames as files in a folder, and losslessly back into a store."""
 
 import json
 from collections.abc import Iterable
@@ -55,19 +55,19 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
     if frames.evaluations is None:
         raise InputError("the evaluations were not loaded; use load_frames(place, evaluations=True).")
     try:
-        _make_room(folder)
+        _empty_folder(folder)
         for name, field, declared, _ in _PARTS:
             write_table(getattr(frames, field), declared, folder / f"{name}.{format}")
         num_rows = {name: len(getattr(frames, field)) for name, field, *_ in _PARTS}
         manifest = {"kind": _KIND, "version": _VERSION, "format": format, "num_rows": num_rows}
         manifest["studies"] = list(frames.studies["study"])
-        # last, so that an export that was cut short is none
+        # last, so that an interrupted export is not taken for one
         (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}.") from None
 
 
-def _make_room(folder: Path) -> None:
+def _empty_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     ours = {_MANIFEST, *(f"{name}.{ending}" for name, *_ in _PARTS for ending in _FORMATS)}
     found = {path.name for path in folder.iterdir()}

@@ -1,4 +1,4 @@
-"""Frames as files and back: Parquet for programs, CSV for spreadsheets. Nothing in a file is executed or trusted."""
+"""Frames as files and back: Parquet for programs, CSV for spreadsheets. Files are checked, and nothing is executed."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from sweep.records.frames.frame_columns import FrameColumn, build_frame
 from sweep.records.frames.parquet import open_parquet, read_parquet
 from sweep.records.frames.validation import MAX_CELL_CHARACTERS, refuse_oversized, refuse_too_many
 
-# A spreadsheet runs a cell that starts so; the prefix shows the text as it is and is taken off on the way back in.
+# A spreadsheet executes a cell that starts so; the prefix makes it text, and is removed on import.
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")
 _PREFIX = "'"
 _MAX_LINE_CHARACTERS = 2**24
@@ -34,7 +34,7 @@ def write_table(frame: pd.DataFrame, declared: Sequence[FrameColumn], path: Path
 
 
 def read_table(path: Path, declared: Sequence[FrameColumn], defaults: Mapping[str, Any]) -> pd.DataFrame:
-    """The frame in ``path``. A column that is not there has its default or is missing cells; others are left out.
+    """The frame in ``path``. A missing column has its default or missing cells; unknown columns are ignored.
 
     Raises:
         InputError: naming the file, and the column where one is wrong.
@@ -87,7 +87,7 @@ def _to_text(column: FrameColumn, cell: Any) -> str:
     if cell is None:
         return ""
     if column.kind == "text":
-        # a lone prefix is an empty text, where an empty cell would be a missing one
+        # a lone prefix is an empty text; an empty cell is a missing one
         needs_prefix = cell.startswith(_DANGEROUS) or (not cell and column.nullable)
         return _PREFIX + cell if needs_prefix else str(cell)
     return cell.isoformat() if column.kind == "time" else repr(cell)
@@ -122,7 +122,7 @@ def _read_csv(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any
         reader = csv.reader(_lines(file, path), strict=True)
         header = next(reader, [])
         if len(set(header)) < len(header):
-            raise InputError(f"{path}: a column stands there twice.")
+            raise InputError(f"{path}: a column occurs twice.")
         rows = []
         for row in reader:
             if len(row) != len(header):
@@ -145,7 +145,7 @@ def _lines(file: TextIO, path: Path) -> Iterator[str]:
             raise InputError(f"{path}: a line of more than {_MAX_LINE_CHARACTERS} characters; it is no table.")
         yield line
         last = line
-    if not last.endswith("\n"):  # a number that is cut off is another number
+    if not last.endswith("\n"):  # a truncated number would be read as another number
         raise InputError(f"{path}: the file is torn, its last line has no end; export the study again.")
 
 

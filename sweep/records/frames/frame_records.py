@@ -1,4 +1,4 @@
-"""From frames back to the objects that the store hands out: trials and their learning curves."""
+"""From frames to the objects that the store returns: trials and their learning curves."""
 
 import math
 from collections import defaultdict

@@ -41,7 +41,7 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
         evaluations: load the learning curves too; those of the latest attempt at each trial.
 
     Raises:
-        InputError: nothing is recorded there, it is not ours, or there is no such study.
+        InputError: nothing is recorded there, it is no store of this program, or there is no such study.
     """
     frames = _load(place, study, evaluations)
     check_frames(frames, hide_credentials(place))
@@ -116,7 +116,7 @@ def _trials(columns: Columns) -> pd.DataFrame:
     num_rows = len(columns["number"])
     cells: dict[str, Any] = dict(columns)
     for column in CONFIG_COLUMNS:
-        # the one word beside a number ("auto") is a missing cell, so that the column stays one of numbers
+        # a literal in a column of numbers ("auto") becomes a missing cell, so that the column stays numeric
         is_mixed = column.kind != "text" and isinstance(column.null_value, str)
         cells[column.name] = columns.get(column.name) if is_mixed else config_cells(column, columns, num_rows)
     cells["seed"] = cells["config.seed"]
@@ -127,7 +127,8 @@ def _trials(columns: Columns) -> pd.DataFrame:
 
 
 def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:
-    # an attempt that goes on from a checkpoint tells the evaluations before it again, so the latest one's are the curve
+    # an attempt that resumes from a checkpoint repeats the evaluations before it, so the latest attempt has the whole
+    # curve
     latest = evaluations.groupby(["study", "number"])["attempt"].transform("max")
     kept = evaluations[evaluations["attempt"] == latest]
     return kept.sort_values(["study", "number", "step"], kind="stable").reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Columns of a Parquet file, with bounds on what a small file may unpack to. Nothing in a file is trusted."""
+"""Columns of a Parquet file, with limits on its unpacked size. Files are checked before they are used."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ def read_parquet(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[
     import pyarrow as pa
 
     known = {column.name: column for column in declared}
-    # as dictionaries, because a file of kilobytes may say ten million times the same megabyte
+    # as dictionaries, because a file of kilobytes may repeat one megabyte of text ten million times
     file = open_parquet(path, texts=[name for name, column in known.items() if column.kind == "text"])
     names = [name for name in file.schema_arrow.names if name in known]
     refuse_too_many(path, file.metadata.num_rows, len(names))

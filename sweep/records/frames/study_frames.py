@@ -1,4 +1,4 @@
-"""The frames of a study, held together."""
+"""The frames of one study or several as one object."""
 
 import json
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class FrameSet(Protocol):
     def environments(self) -> pd.DataFrame: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Frames:
     """The records of one study or several. Columns are declared in
     :mod:`sweep.records.frames.frame_columns`."""
@@ -40,8 +40,8 @@ class Frames:
     probes: pd.DataFrame
     studies: pd.DataFrame  # study, created_at, spec as JSON
     environment_rows: pd.DataFrame  # study, environment_digest, environment as JSON
-    evaluations: pd.DataFrame | None = None  # None unless asked for
-    place: str = ""  # where they were read from, without a password
+    evaluations: pd.DataFrame | None = None  # None unless requested
+    place: str = ""  # the source, without a password
 
     @cached_property
     def specs(self) -> dict[str, StudySpec]:

@@ -24,7 +24,7 @@ __all__ = ["STORE_FILE", "Database", "StoreError", "open_database", "sqlite_crea
 
 
 @final
-@dataclass
+@dataclass(kw_only=True)
 class Database:
     """An open database of records. ``where`` names it without its password.
 
@@ -118,7 +118,7 @@ def open_database(target: str | Path, *, create: bool = False, read_only: bool =
     except BaseException:
         engine.dispose()
         raise
-    return Database(engine, url.render_as_string(hide_password=False), where, path)
+    return Database(engine=engine, url=url.render_as_string(hide_password=False), where=where, file=path)
 
 
 def _refusal(error: SQLAlchemyError, where: str, path: Path | None) -> str:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import NoSuchModuleError
 from sweep.config.errors import InputError
 from sweep.records.store.database_errors import BUSY_SECONDS
 
-# A server that has gone without a word is noticed after about a minute instead of hours.
+# A server that vanishes without closing its connections is detected after about a minute instead of hours.
 _TIME_LIMITS = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -28,7 +28,7 @@ _TIME_LIMITS = {
 def sqlite_creator(
     path: Path, read_only: bool = False, isolation_level: Literal["DEFERRED"] | None = None
 ) -> Callable[[], sqlite3.Connection]:
-    """A function that connects to the file as every writer and reader of it should: write-ahead log, full sync.
+    """A function that connects to the file with a write-ahead log and full synchronization.
 
     ``isolation_level`` is the driver's: None leaves it to the caller to begin transactions.
     """
@@ -50,7 +50,7 @@ def sqlite_creator(
 def _mode(path: Path, read_only: bool) -> str:
     if not read_only:
         return "rwc"
-    # Reading beside a write-ahead log wants its index file; where none can be made nobody writes either.
+    # Reading with a write-ahead log requires its index file; where none can be created nobody writes either.
     writable = os.access(path.parent, os.W_OK) or path.with_name(path.name + "-wal").exists()
     return "ro" if writable else "ro&immutable=1"
 
@@ -60,7 +60,7 @@ def sqlite_engine(path: Path, read_only: bool) -> Engine:
     engine = create_engine("sqlite://", creator=sqlite_creator(path, read_only), hide_parameters=True)
 
     # The driver would begin a transaction only at the first change, and never for a change of the tables; a writer
-    # that begins as a reader can fail at once where it should wait.
+    # that begins as a reader can fail immediately instead of waiting for the lock.
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
@@ -88,9 +88,9 @@ def server_engine(url: URL, read_only: bool) -> Engine:
 
 
 def server_arguments(url: URL) -> dict[str, Any]:
-    """What a connection to PostgreSQL asks for unless the URL says otherwise."""
+    """The arguments of a connection to PostgreSQL, except those in the URL."""
     if url.get_backend_name() != "postgresql" or not url.drivername.endswith(("psycopg", "psycopg2", "postgresql")):
         return {}
-    # at most 63 bytes are kept; the end makes it this engine's alone
+    # PostgreSQL keeps 63 bytes; the suffix makes the name unique
     name = f"batch-sweep {os.getpid()}@{socket.gethostname()[:24]} {uuid.uuid4().hex[:8]}"
     return {key: value for key, value in ({"application_name": name} | _TIME_LIMITS).items() if key not in url.query}

@@ -79,8 +79,8 @@ def read_columns(connection: Connection, table: Table, where: ColumnElement[bool
 
 
 def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
-    # Past SQLAlchemy's row objects, which are two thirds of the time, and so past its errors; a part at a time, because
-    # the garbage collector would look again and again at all rows that are held.
+    # Without SQLAlchemy's row objects, which take two thirds of the time, and so without its errors; in parts, because
+    # the garbage collector would traverse all rows again and again.
     result = connection.execute(query)
     assert result.cursor is not None
     try:
@@ -95,8 +95,8 @@ def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:
 def _equal_columns(
     connection: Connection, table: Table, columns: list[Column[Any]], where: ColumnElement[bool] | None
 ) -> dict[str, Repeated]:
-    # Guessed from the rows at both ends of the table, then asked of every row inside the database, which costs a tenth
-    # of carrying the cells out of it. Rows that contradict join those to guess from.
+    # Guessed from the rows at both ends of the table, then checked for every row inside the database, which takes a
+    # tenth of the time of fetching the cells. Rows that contradict the guess are added to those that it is made from.
     num_rows = connection.execute(_narrow(select(func.count()).select_from(table), where)).scalar_one()
     if num_rows < _MANY_ROWS:
         return {}
@@ -119,7 +119,7 @@ def _few(connection: Connection, query: Select[Any]) -> list[Any]:
 
 
 def _differs(column: Column[Any], value: Any) -> ColumnElement[bool]:
-    # the cells as the driver hands them out, without the column's idea of what they should be
+    # the cells with the driver's types, not converted to the type of the column
     plain = type_coerce(column, NullType())
     return plain.is_distinct_from(None if value is None else literal(value, NullType()))
 
@@ -188,15 +188,15 @@ def evaluations_of(connection: Connection, study: str, number: int) -> list[Eval
 
 
 def reusable_trials(connection: Connection, keys: Collection[str]) -> dict[str, ReusableTrial]:
-    """Complete trials by content key: one with the fewest quality flags first, then one that was trained, not taken
-    over."""
+    """Complete trials by content key: the one with the fewest quality flags, then one that was trained rather than
+    reused."""
     best: dict[str, tuple[tuple[int, bool], str, int]] = {}
-    wanted = sorted(set(keys))
+    requested = sorted(set(keys))
     trained = select(
         TRIALS.c.trial_key, TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from
     ).where(TRIALS.c.outcome == "complete")
-    for start in range(0, len(wanted), _MAX_KEYS_AT_ONCE):
-        chunk = wanted[start : start + _MAX_KEYS_AT_ONCE]
+    for start in range(0, len(requested), _MAX_KEYS_AT_ONCE):
+        chunk = requested[start : start + _MAX_KEYS_AT_ONCE]
         for key, study, number, flags, reused in connection.execute(trained.where(TRIALS.c.trial_key.in_(chunk))):
             candidate = ((len(flags.split(",")) if flags else 0, bool(reused)), study, number)
             best[key] = min(best.get(key, candidate), candidate)

@@ -1,6 +1,6 @@
-"""The store: one database that holds the truth about one study (a file) or several (a server). One program writes it.
+"""The store: one database with the records of one study (a file) or of several (a server). One program writes it.
 
-Every write is a transaction of its own and is on the disk when the method returns.
+Every write is a transaction of its own, which is on the disk when the method returns.
 """
 
 import json
@@ -43,8 +43,8 @@ class Store:
     """Studies with their trials, attempts, evaluations and environments. Get one from :func:`open_store`.
 
     Every method raises :class:`StoreError` when the database fails or a rule of the records would be broken. Under
-    :func:`sweep.records.store.lock.database_lock` it first waits for a server that does not answer, and a write that
-    may or may not have taken place is never done twice.
+    :func:`sweep.records.store.lock.database_lock` it is retried when a server does not answer; a write whose commit is
+    in doubt is looked up and never repeated.
     """
 
     def __init__(self, database: Database) -> None:
@@ -60,8 +60,6 @@ class Store:
     def url(self) -> str:
         """The SQLAlchemy URL, with its password: for connecting, never for printing."""
         return self._database.url
-
-    # ------------------------------------------------------------------ studies
 
     def create_study(self, spec: StudySpec) -> None:
         """Records a new study. Raises ``InputError`` where the name is taken."""
@@ -80,11 +78,9 @@ class Store:
         return spec_from_json(rows[0][0], self._database.where) if rows else None
 
     def update_spec(self, spec: StudySpec) -> None:
-        """Replaces the recorded specification; which keys may change is the caller's to check."""
+        """Replaces the recorded specification; the caller checks which keys may change."""
         change = update(STUDIES).where(STUDIES.c.study == spec.name).values(spec=spec.model_dump_json(by_alias=True))
         self._change_one(change, f"there is no study {spec.name!r}")
-
-    # ------------------------------------------------------------------ trials
 
     def transaction(self) -> AbstractContextManager[None]:
         """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""
@@ -105,8 +101,8 @@ class Store:
     def start_attempt(self, study: str, number: int) -> int:
         """Opens the next attempt at a trial and returns its number, from 1.
 
-        An attempt that is still open lost its supervisor, which alone could have closed it, and is closed as that; how
-        long it was busy nobody knows.
+        An attempt that is still open lost its supervisor, which alone could have closed it, and is closed with that
+        cause; how long it was busy is unknown.
         """
         of_trial = (ATTEMPTS.c.study == study, ATTEMPTS.c.number == number)
         lost = update(ATTEMPTS).where(*of_trial, ATTEMPTS.c.cause.is_(None)).values(cause="supervisor_lost")
@@ -121,7 +117,7 @@ class Store:
         return self._database.write(start)
 
     def end_attempt(self, study: str, number: int, attempt: int, cause: str, busy_seconds: float) -> None:
-        """Closes an attempt, once. ``cause`` is empty where it ended by itself, else what ended it."""
+        """Closes an attempt, once. ``cause`` is empty where its trial ended."""
         change = (
             update(ATTEMPTS)
             .where(ATTEMPTS.c.study == study, ATTEMPTS.c.number == number, ATTEMPTS.c.attempt == attempt)
@@ -131,14 +127,14 @@ class Store:
         self._change_one(change, f"study {study}, trial {number}: attempt {attempt} is not open")
 
     def attempts(self, study: str, number: int) -> list[tuple[str, float | None]]:
-        """Cause and busy seconds of each attempt at a trial, in order; None where nobody knows how long it was busy."""
+        """Cause and busy seconds of each attempt at a trial, in order; None where the time is unknown."""
         of_trial = (ATTEMPTS.c.study == study, ATTEMPTS.c.number == number)
         columns = select(ATTEMPTS.c.cause, ATTEMPTS.c.busy_seconds)
         rows = self._rows(columns.where(*of_trial).order_by(ATTEMPTS.c.attempt))
         return [(cause or "", busy_seconds) for cause, busy_seconds in rows]
 
     def add_evaluation(self, study: str, number: int, attempt: int, evaluation: Evaluation) -> None:
-        """Records one evaluation. ``attempt`` is 0 for an evaluation taken over from another trial."""
+        """Records one evaluation. ``attempt`` is 0 for an evaluation of a reused trial."""
         row = {name: _no_nan(value) for name, value in vars(evaluation).items()}
         self._insert(EVALUATIONS, {"study": study, "number": number, "attempt": attempt, **row})
 
@@ -184,8 +180,6 @@ class Store:
             self._kept.add((study, digest))
         return digest
 
-    # ------------------------------------------------------------------ reading
-
     def trial_records(self, study: str) -> list[TrialRecord]:
         """All trials of a study by number."""
         return self._database.read(lambda connection: trial_records(connection, TRIALS.c.study == study))
@@ -201,8 +195,6 @@ class Store:
     def close(self) -> None:
         """Closes the connections; the store cannot be used afterwards."""
         self._database.engine.dispose()
-
-    # ------------------------------------------------------------------ helpers
 
     def _insert(self, table: Table, row: dict[str, Any]) -> None:
         self._database.write(lambda connection: connection.execute(table.insert(), row))
@@ -224,7 +216,7 @@ def _no_nan(value: float) -> float | None:
 
 
 def _storable(text: str) -> str:
-    # what no database takes: half a surrogate pair, a zero byte (PostgreSQL); and no log of megabytes
+    # no database stores half a surrogate pair, PostgreSQL no zero byte; a log of megabytes is shortened
     clean = text.encode("utf-8", "replace").decode().replace("\0", "\\0")
     return clean if len(clean) <= _MAX_TEXT else f"{clean[: _MAX_TEXT // 2]}\n...\n{clean[-_MAX_TEXT // 2 :]}"
 

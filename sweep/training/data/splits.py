@@ -42,30 +42,31 @@ def split_source(source: Source, section: DataSection) -> Splits:
     Raises:
         InputError: when there are too few images.
     """
-    rest = np.arange(len(source.train), dtype=np.int64)
-    read_test, validation = source.read_test, source.validation
-    if read_test is None:
-        rest, held_out = _hold_out(source.train.labels, rest, _HELD_OUT, salt=1)
-        read_test = partial(source.train.pick, held_out)
-    if validation is None:
-        share = _HELD_OUT_BESIDE_TEST if source.read_test else _HELD_OUT
-        rest, held_out = _hold_out(source.train.labels, rest, share, salt=2)
-        validation = source.train.pick(held_out)
+    has_validation, has_test = source.validation is not None, source.read_test is not None
+    rest, for_validation, for_test = _hold_out_missing(source.train.labels, has_validation, has_test)
+    validation = source.train.pick(for_validation) if source.validation is None else source.validation
     if len(rest) == 0 or len(validation) == 0:
         raise InputError(f"data {section.name}: {len(source.train)} images are too few to split.")
     train = source.train.pick(_shorten(rest, section))
     shape = ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes)
+    read_test = source.read_test or partial(source.train.pick, for_test)
     return Splits(train=train, validation=validation, read_test=read_test, shape=shape)
 
 
 def count_train(labels: Indices, *, has_validation: bool, has_test: bool) -> int:
     """How many of the images with ``labels`` are left for training when the missing splits are held out."""
+    return len(_hold_out_missing(labels, has_validation, has_test)[0])
+
+
+def _hold_out_missing(labels: Indices, has_validation: bool, has_test: bool) -> tuple[Indices, Indices, Indices]:
+    # indices for train, validation and test; none for a split that the set has of its own
     rest = np.arange(len(labels), dtype=np.int64)
+    validation = test = rest[:0]
     if not has_test:
-        rest, _ = _hold_out(labels, rest, _HELD_OUT, salt=1)
+        rest, test = _hold_out(labels, rest, _HELD_OUT, salt=1)
     if not has_validation:
-        rest, _ = _hold_out(labels, rest, _HELD_OUT_BESIDE_TEST if has_test else _HELD_OUT, salt=2)
-    return len(rest)
+        rest, validation = _hold_out(labels, rest, _HELD_OUT_BESIDE_TEST if has_test else _HELD_OUT, salt=2)
+    return rest, validation, test
 
 
 def _hold_out(labels: Indices, candidates: Indices, share: float, salt: int) -> tuple[Indices, Indices]:

@@ -1,10 +1,13 @@
 """Medians, intervals and the probability of being on the front."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.intervals import (
@@ -13,6 +16,9 @@ from sweep.analysis.statistics.intervals import (
     median_interval,
     pooled_spread,
     seed_interval,
+    t_density,
+    t_quantile,
+    t_upper_tail,
 )
 from sweep.analysis.statistics.pareto import front_probabilities
 from sweep.analysis.statistics.posterior import equal_cost_groups
@@ -87,3 +93,27 @@ def test_trials_cost_the_same_where_a_switch_is_on_in_all_of_them_or_in_none():
     assert equal_cost_groups(trials).tolist() == [0, 1, 1, 2]
     assert equal_cost_groups(trials, ["optimizer.momentum"]).tolist() == [0, 1, 1, 0]
     assert configuration_groups(trials).tolist() == [0, 1, 2, 3]
+
+
+# ------------------------------------------------------------------ Student's t, without waiting for scipy.stats
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 9, 400])
+def test_the_same_as_scipys_distribution(degrees: int) -> None:
+    values = np.linspace(-30.0, 30.0, 13)
+    np.testing.assert_allclose(t_upper_tail(values, degrees), stats.t.sf(values, degrees), rtol=1e-9)
+    np.testing.assert_allclose(t_density(values, degrees), stats.t.pdf(values, degrees), rtol=1e-9)
+    assert t_quantile(0.95, degrees) == pytest.approx(stats.t.ppf(0.975, degrees))
+
+
+def test_without_degrees_the_density_is_the_normal_one() -> None:
+    values = np.linspace(-4.0, 4.0, 9)
+    np.testing.assert_allclose(t_density(values, 0), stats.norm.pdf(values), rtol=1e-12)
+
+
+def test_a_report_waits_for_no_statistics_package() -> None:
+    code = "import sys, reports.page.html, reports.figures.all_figures; "
+    code += "print([m for m in ('scipy.stats', 'scipy.optimize', 'torch')"
+    code += " if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

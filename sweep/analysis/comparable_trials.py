@@ -98,7 +98,7 @@ def _note_flags(done: pd.DataFrame) -> list[str]:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
     parts = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-    return [f"The measurement itself raised doubts in {len(flags):,} of {format_count(len(done), 'trial')}: {parts}."]
+    return [f"{len(flags):,} of {format_count(len(done), 'trial')} have quality flags: {parts}."]
 
 
 def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple[Mask, list[str]]:

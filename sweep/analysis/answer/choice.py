@@ -1,4 +1,4 @@
-"""From the candidates to a recommendation: the choice for one use, the second choice, and how sure the first is."""
+"""The recommendation for one use: the choice, the second choice, and the probability of the first."""
 
 import numpy as np
 import pandas as pd

@@ -72,7 +72,7 @@ def test_a_course_covers_each_epoch_once_whatever_the_sizes() -> None:
     seen: list[int] = []
     for size in sizes:
         window = planner.next_window(lambda _windows, _samples, size=size: size)
-        assert window.wanted == size
+        assert window.global_batch == size
         assert all(part.stop - part.start <= 8 for part in window.slices)
         assert window.is_whole == (window.samples == size)
         seen.extend(index for part in window.slices for index in range(100)[part])

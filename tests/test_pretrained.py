@@ -125,7 +125,7 @@ def test_what_is_no_state_dict_is_refused(tmp_path: Path, content: object) -> No
 
 def test_a_missing_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
     config = build_config({"model.weights": str(tmp_path / "none.pt")}, "test")
-    with pytest.raises(InputError, match=r"model\.weights = .*none.pt' is no file"):
+    with pytest.raises(InputError, match=r"model\.weights = .*none.pt' is not a file"):
         check_data(config)
 
 

@@ -30,7 +30,7 @@ def take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tensor
     def cut_again(part: Window, micro: int) -> Window:
         _note_micro(state, micro)
         setup.planner.take_back(part, micro)
-        return setup.planner.next_window(lambda _windows, _samples: part.wanted)
+        return setup.planner.next_window(lambda _windows, _samples: part.global_batch)
 
     return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
 

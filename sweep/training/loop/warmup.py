@@ -32,13 +32,13 @@ def warm_up_trial(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         return warm_up_once(setup, ledger)
     restore, is_settled = _snapshot(setup), False
     while True:
-        found = catch_out_of_memory(lambda: warm_up_once(setup, ledger))
-        if isinstance(found, str):
+        result = catch_out_of_memory(lambda: warm_up_once(setup, ledger))
+        if isinstance(result, str):
             restore()
             release_memory(auto_micro.device)
-            auto_micro.shrink(found)
+            auto_micro.shrink(result)
         elif is_settled or not auto_micro.update(at_epoch_end=True):
-            return found
+            return result
         else:
             is_settled = True
         setup.planner.set_micro(auto_micro.micro)
@@ -57,10 +57,10 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     # read before the first step, because the workspaces that it allocates belong to the training
     other_bytes = allocated_bytes(device) - _held_bytes(setup)
     with ledger.phase("compile" if setup.is_compiled else "warmup"):
-        seconds = _timed_step(setup, first, ledger)
+        seconds = _time_step(setup, first, ledger)
     with ledger.phase("warmup"):
         if setup.step.world.size > 1:  # DistributedDataParallel rebuilds its buckets in its second step
-            seconds = _timed_step(setup, first, ledger)
+            seconds = _time_step(setup, first, ledger)
     with ledger.phase("memory"):
         setup.feeder.begin_epoch(0, (first,))
         eager = _without_graphs(setup.step)
@@ -73,13 +73,13 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         )
     if setup.step.graphs:
         with ledger.phase("compile"):
-            _timed_step(setup, first, ledger)  # captures
+            _time_step(setup, first, ledger)  # captures
     with ledger.phase("warmup"):
         if seconds < _SLOW_STEP_SECONDS or setup.is_compiled:
-            seconds = _timed_step(setup, first, ledger)
+            seconds = _time_step(setup, first, ledger)
     with ledger.phase("compile" if setup.is_compiled or setup.step.graphs else "warmup"):
         for window in others:  # other shapes
-            _timed_step(setup, window, ledger)
+            _time_step(setup, window, ledger)
     with ledger.phase("warmup"):
         restore()
     peak = round(setup.step.world.reduce_max(peak))
@@ -102,7 +102,7 @@ def _warmup_windows(windows: tuple[Window, ...], largest: Window) -> list[Window
     return [Window(head, head[-1].stop), *(Window((slice(0, size),), size) for size in sorted(rest))]
 
 
-def _timed_step(setup: TrainingSetup, window: Window, ledger: Ledger) -> float:
+def _time_step(setup: TrainingSetup, window: Window, ledger: Ledger) -> float:
     ledger.synchronize()
     began = time.perf_counter()
     setup.feeder.begin_epoch(0, (window,))

@@ -45,16 +45,16 @@ def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> Non
     Raises:
         InputError: where the model has no residual block, or the ends of its branches are not known.
     """
-    found = [block for block in find_residual_blocks(model) if _branch_ends(block)]
-    if not found:
+    blocks = [block for block in find_residual_blocks(model) if _branch_ends(block)]
+    if not blocks:
         raise InputError(
             f"model {name} has no residual blocks with known branches, so model.stochastic_depth must be 0; a custom "
             "model lists its blocks as `blocks`, and each block the ends of its branches as `branch_ends`."
         )
-    for index, block in enumerate(found, start=1):
+    for index, block in enumerate(blocks, start=1):
         for end in _branch_ends(block):
             # a hook keeps the names of the weights as they are
-            end.register_forward_hook(partial(_drop, probability * index / len(found)))
+            end.register_forward_hook(partial(_drop, probability * index / len(blocks)))
 
 
 def checkpoint_blocks(model: nn.Module) -> None:
@@ -69,10 +69,10 @@ def freeze_stages(model: nn.Module, count: int, name: str) -> None:
     Raises:
         InputError: where the model has fewer stages.
     """
-    found = find_stages(model)
-    if count > len(found):
-        raise InputError(f"model.freeze_stages = {count}, but {name} has {len(found)} stages; give at most that many.")
-    last = {id(parameter) for parameter in found[count - 1].parameters()}
+    stages = find_stages(model)
+    if count > len(stages):
+        raise InputError(f"model.freeze_stages = {count}, but {name} has {len(stages)} stages; give at most that many.")
+    last = {id(parameter) for parameter in stages[count - 1].parameters()}
     parameters = list(model.parameters())
     end = max(place for place, parameter in enumerate(parameters) if id(parameter) in last)
     for parameter in parameters[: end + 1]:

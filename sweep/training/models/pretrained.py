@@ -22,23 +22,25 @@ def load_pretrained(model: nn.Module, path: str) -> None:
         InputError: for a file that is missing, unreadable, or holds anything but tensors, and for weights that are not
             those of this model.
     """
-    found = _plain_names(read_weights(path))
+    weights = _plain_names(read_weights(path))
     expected = model.state_dict()
     head = _head_name(model)
-    found = _rename_head(found, set(expected), head)
+    weights = _rename_head(weights, set(expected), head)
     fresh = {
-        name for name in expected if name.rpartition(".")[0] == head and not _fits(found.get(name), expected[name])
+        name for name in expected if name.rpartition(".")[0] == head and not _fits(weights.get(name), expected[name])
     }
-    unexpected = sorted(found.keys() - expected.keys())
-    missing = sorted(expected.keys() - found.keys() - fresh)
-    other = sorted(name for name in found.keys() & expected.keys() - fresh if not _fits(found[name], expected[name]))
+    unexpected = sorted(weights.keys() - expected.keys())
+    missing = sorted(expected.keys() - weights.keys() - fresh)
+    other = sorted(
+        name for name in weights.keys() & expected.keys() - fresh if not _fits(weights[name], expected[name])
+    )
     if unexpected or missing or other:
         raise InputError(
             f"model.weights = {path!r} are not the weights of this model. {_list_names('Not in the file', missing)}"
             f"{_list_names('Not in the model', unexpected)}{_list_names('Of another shape', other)}"
             "Check model.name, model.norm and the size and channels of the images."
         )
-    model.load_state_dict({**expected, **{name: tensor for name, tensor in found.items() if name not in fresh}})
+    model.load_state_dict({**expected, **{name: tensor for name, tensor in weights.items() if name not in fresh}})
 
 
 def read_weights(path: str) -> dict[str, Tensor]:
@@ -82,17 +84,17 @@ def _head_name(model: nn.Module) -> str:
     return names[-1] if names else ""
 
 
-def _rename_head(found: dict[str, Tensor], expected: set[str], head: str) -> dict[str, Tensor]:
+def _rename_head(weights: dict[str, Tensor], expected: set[str], head: str) -> dict[str, Tensor]:
     # with dropout the head has one more level in its name
     ours = {name for name in expected if name.rpartition(".")[0] == head}
-    if not ours or ours & found.keys():
-        return found
-    unexpected = found.keys() - expected
+    if not ours or ours & weights.keys():
+        return weights
+    unexpected = weights.keys() - expected
     theirs = {name.rpartition(".")[0] for name in unexpected}
     if len(theirs) != 1:
-        return found
+        return weights
     (old,) = theirs
-    return {name.replace(old, head, 1) if name in unexpected else name: tensor for name, tensor in found.items()}
+    return {name.replace(old, head, 1) if name in unexpected else name: tensor for name, tensor in weights.items()}
 
 
 def _fits(tensor: Tensor | None, expected: Tensor) -> bool:

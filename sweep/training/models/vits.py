@@ -19,11 +19,11 @@ def choose_patch_size(side: int) -> int:
     Raises:
         InputError: where no divisor leaves at least 2 x 2 patches.
     """
-    wanted = next((size for limit, size in ((16, 2), (48, 4), (112, 8)) if side <= limit), 16)
+    preferred = next((size for limit, size in ((16, 2), (48, 4), (112, 8)) if side <= limit), 16)
     divisors = [size for size in range(2, side // 2 + 1) if side % size == 0]
     if not divisors:
         raise InputError(f"no patch size divides images of {side} pixels; set data.image_size to a multiple of 4.")
-    return min(divisors, key=lambda size: (abs(math.log(size / wanted)), size))
+    return min(divisors, key=lambda size: (abs(math.log(size / preferred)), size))
 
 
 def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: ImageShape) -> nn.Module:

@@ -125,14 +125,14 @@ def step_within_memory(
     restore = _snapshot(step.model, auto_micro.device)
     while True:
         step.clear_gradients()
-        found = catch_out_of_memory(partial(step.accumulate, batches_of(window), window.samples))
-        if not isinstance(found, str):
+        result = catch_out_of_memory(partial(step.accumulate, batches_of(window), window.samples))
+        if not isinstance(result, str):
             step.update()
-            return found
+            return result
         step.clear_gradients()
         release_memory(auto_micro.device)
         restore()
-        window = cut_again(window, auto_micro.shrink(found))
+        window = cut_again(window, auto_micro.shrink(result))
 
 
 def catch_out_of_memory(call: Callable[[], Result]) -> Result | str:

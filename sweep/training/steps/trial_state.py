@@ -133,14 +133,14 @@ class TrialState:
     def measurements(self) -> dict[str, float | int]:
         """By name of :mod:`sweep.config.metrics`; without values that are unknown or not finite."""
         ledger = self.ledger
-        known = dict(self.facts)
-        known |= {f"{name}_seconds": ledger.seconds[name] for name in PHASES if name not in ("data_wait", "step")}
+        values = dict(self.facts)
+        values |= {f"{name}_seconds": ledger.seconds[name] for name in PHASES if name not in ("data_wait", "step")}
         if ledger.laps:
-            known |= {f"{lap}_seconds": seconds for lap, seconds in ledger.laps.seconds.items() if lap != "wait"}
+            values |= {f"{lap}_seconds": seconds for lap, seconds in ledger.laps.seconds.items() if lap != "wait"}
         if ledger.windows:
-            known["train_seconds"] = ledger.train_seconds
-            known["data_wait_seconds"] = ledger.seconds["data_wait"]
-            known["images_per_second"] = ledger.images_per_second
-            known["step_seconds_median"], known["step_seconds_p90"] = ledger.step_seconds() or (math.nan, math.nan)
-        known |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
-        return {name: value for name, value in known.items() if math.isfinite(value)}
+            values["train_seconds"] = ledger.train_seconds
+            values["data_wait_seconds"] = ledger.seconds["data_wait"]
+            values["images_per_second"] = ledger.images_per_second
+            values["step_seconds_median"], values["step_seconds_p90"] = ledger.step_seconds() or (math.nan, math.nan)
+        values |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
+        return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -22,9 +22,9 @@ _STEPS = 120  # of an arm, about a second: arms so short that what others do to 
 # The supervisor's part, in a process of its own as in a study. When its input ends, it says what it took.
 _MONITOR = """
 import sys, time
-from sweep.executors.monitored import source_of
+from sweep.executors.monitored import make_source
 from sweep.measurement.monitor import Monitor
-monitor = Monitor(source_of)
+monitor = Monitor(make_source)
 monitor.begin(0, [sys.argv[1]])
 readings = monitor._watches[0][sys.argv[1]]
 while not readings:

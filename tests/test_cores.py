@@ -34,7 +34,7 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(tmp_path, {0: "0,1,4,5", 1: "2,3,6,7"}, siblings, {"0000:01:00.0": "0-1,4-5", "0000:02:00.0": "2-3,6-7"})
     monkeypatch.setattr(cpu_cores, "_CPUS", tmp_path / "cpu")
     monkeypatch.setattr(cpu_cores, "_BUS", tmp_path / "pci")
-    monkeypatch.setattr(cpu_cores, "bus_address", {"cuda:0": "0000:02:00.0", "cuda:1": "0000:01:00.0"}.get)
+    monkeypatch.setattr(cpu_cores, "find_bus_address", {"cuda:0": "0000:02:00.0", "cuda:1": "0000:01:00.0"}.get)
 
 
 ALL = frozenset(range(8))

@@ -9,7 +9,7 @@ import pytest
 
 from sweep.config.errors import InputError
 from sweep.executors import devices, table
-from sweep.executors.devices import available_devices, pinned_environment
+from sweep.executors.devices import list_devices, make_pinned_environment
 from sweep.executors.openmp import limit_spinning
 
 
@@ -34,31 +34,31 @@ def test_devices_are_numbered_as_cuda_would(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert available_devices() == found
+    assert list_devices() == found
 
 
 def test_a_device_is_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    assert pinned_environment("cpu") == {}
-    assert pinned_environment("cuda:3") == {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert make_pinned_environment("cpu") == {}
+    assert make_pinned_environment("cuda:3") == {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    assert pinned_environment("cuda:1") == {"CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
-    assert pinned_environment("cuda")["CUDA_VISIBLE_DEVICES"] == "6"
-    assert pinned_environment("cuda:1,cuda:0")["CUDA_VISIBLE_DEVICES"] == "7,6"
+    assert make_pinned_environment("cuda:1") == {"CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    assert make_pinned_environment("cuda")["CUDA_VISIBLE_DEVICES"] == "6"
+    assert make_pinned_environment("cuda:1,cuda:0")["CUDA_VISIBLE_DEVICES"] == "7,6"
 
 
 def test_a_device_that_is_not_shown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     with pytest.raises(ValueError, match=r"'cuda:2'.*shows 2"):
-        pinned_environment("cuda:2")
+        make_pinned_environment("cuda:2")
 
 
 def test_the_supervisor_needs_no_torch() -> None:
     program = (
         "import sys, sweep.executors.process.process_executor, sweep.executors.inline;"
-        "from sweep.executors.devices import available_devices; available_devices(); assert 'torch' not in sys.modules"
+        "from sweep.executors.devices import list_devices; list_devices(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

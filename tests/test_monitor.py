@@ -399,7 +399,7 @@ def test_a_studys_records_hold_figures_and_doubts_of_the_monitor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Scripted(Reading(num_others=2, power_watts=300.0))
-    monkeypatch.setattr(session, "source_of", lambda _device: source)
+    monkeypatch.setattr(session, "make_source", lambda _device: source)
     monkeypatch.setattr(session, "Monitor", partial(Monitor, interval_seconds=0.002))
     base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 4.0}
     space = {"batch.micro": {"choice": [32]}}

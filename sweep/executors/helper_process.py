@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import final
 
 from sweep.records.messages import MAX_MESSAGE_BYTES
-from sweep.training.subprocesses import python_command
+from sweep.training.subprocesses import make_python_command
 
 _TAIL_BYTES = 16384
 _TAIL_LINES = 25
@@ -66,7 +66,7 @@ def start_helper(
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket_type)
     with theirs:
         process = subprocess.Popen(
-            python_command(call(theirs.fileno())),
+            make_python_command(call(theirs.fileno())),
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=output.fileno(),

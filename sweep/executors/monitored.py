@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import final
 
 from sweep.executors.base import Executor, ExecutorWrapper
-from sweep.executors.devices import pinned_environment
+from sweep.executors.devices import make_pinned_environment
 from sweep.measurement.monitor import Monitor, Source
 from sweep.measurement.quality import reference_flags
 from sweep.records.messages import Ending, Message, Task
@@ -69,12 +69,12 @@ def _scale_to_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, 
     return seen | {"energy_joules": seen["energy_joules"] * max(1.0, trained_seconds / watched_seconds)}
 
 
-def source_of(device: str) -> Source:
+def make_source(device: str) -> Source:
     """The source of readings of ``device``: ``cpu``, or ``cuda:1`` as this process counts them."""
     if device.startswith("cuda"):
         from sweep.measurement.nvml import NvmlSource
 
-        return NvmlSource(pinned_environment(device)["CUDA_VISIBLE_DEVICES"])
+        return NvmlSource(make_pinned_environment(device)["CUDA_VISIBLE_DEVICES"])
     from sweep.measurement.host import HostSource
 
     return HostSource()

@@ -43,19 +43,19 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def child_pids(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
     """The processes whose parent is ``pid``."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(word) for task in tasks for word in (task / "children").read_text().split()]
 
 
-def python_command(statements: str) -> list[str]:
+def make_python_command(statements: str) -> list[str]:
     """The command line of a new interpreter that runs ``statements`` and finds the same modules as this one."""
     path = [str(Path(entry).absolute()) for entry in sys.path]
     return [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}; {statements}"]
 
 
-def signal_name(exit_code: int | None) -> str:
+def find_signal_name(exit_code: int | None) -> str:
     """The name of the signal that ended a process; empty if none did. ``exit_code`` is the negative signal number."""
     if exit_code is None or exit_code >= 0:
         return ""
@@ -64,7 +64,7 @@ def signal_name(exit_code: int | None) -> str:
 
 def describe_exit(exit_code: int | None) -> str:
     """How a process ended that reported no result."""
-    name = signal_name(exit_code)
+    name = find_signal_name(exit_code)
     hint = "; the kernel does that when the machine runs out of memory (see `dmesg`), or a user"
     return f"killed by {name}{hint if name == 'SIGKILL' else ''}" if name else f"exit code {exit_code} without a result"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sweep.executors.devices import bus_address
+from sweep.executors.devices import find_bus_address
 
 _CPUS = Path("/sys/devices/system/cpu")
 _SIBLINGS = "cpu{}/topology/thread_siblings_list"
@@ -48,7 +48,7 @@ def _node_of(core: int) -> str:
 
 def _cores_near(device: str, allowed: frozenset[int]) -> frozenset[int]:
     """The cores on the memory node of a GPU (of several, the first); all if that is not known."""
-    address = bus_address(device) if device.startswith("cuda") else None
+    address = find_bus_address(device) if device.startswith("cuda") else None
     listed = _read_list(_BUS / address / "local_cpulist") if address else frozenset()
     return (listed & allowed) or allowed
 

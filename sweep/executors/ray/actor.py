@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, final
 
 from sweep.executors.base import Executor, receive_task
-from sweep.executors.devices import available_devices
-from sweep.executors.monitored import MonitoredExecutor, source_of
+from sweep.executors.devices import list_devices
+from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.protocol import ActorConfig
 from sweep.measurement.monitor import Monitor
@@ -55,8 +55,8 @@ class TrialActor:
         threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
 
     def describe(self) -> dict[str, Any]:
-        """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`code_version`."""
-        return {"machine": self._call(lambda executor: executor.describe()), "code": code_version()}
+        """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`compute_code_version`."""
+        return {"machine": self._call(lambda executor: executor.describe()), "code": compute_code_version()}
 
     def start(self, key: int, task: str) -> None:
         """Begins an attempt at the encoded ``task``, whose messages carry ``key``."""
@@ -98,7 +98,7 @@ class TrialActor:
     def _serve(self) -> None:
         try:
             inner = ProcessExecutor([self._device()], self._log_dir(), self._config.program)
-            with MonitoredExecutor(inner, Monitor(source_of), {}) as executor:
+            with MonitoredExecutor(inner, Monitor(make_source), {}) as executor:
                 while self._deserted_seconds < _DESERTED_SECONDS:
                     began = time.monotonic()
                     self._execute_call(executor)
@@ -132,7 +132,7 @@ class TrialActor:
 
     def _device(self) -> str:
         # Ray hides all other GPUs from a process
-        return ",".join(available_devices()[: self._config.world_size]) or "cpu"
+        return ",".join(list_devices()[: self._config.world_size]) or "cpu"
 
     def _log_dir(self) -> Path | None:
         folder = Path(self._config.log_dir) if self._config.log_dir else None
@@ -152,6 +152,6 @@ def _exit_with(raylet_pid: int) -> None:
     os._exit(1)
 
 
-def code_version() -> str:
+def compute_code_version() -> str:
     """A digest of the code that a trial's results depend on; must be the same on all machines."""
     return code_digest()[:12]

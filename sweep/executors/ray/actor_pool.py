@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from sweep.executors.ray.actor import TrialActor, code_version
+from sweep.executors.ray.actor import TrialActor, compute_code_version
 from sweep.executors.ray.protocol import ActorConfig
 from sweep.executors.ray.ray_cluster import Node, list_nodes
 from sweep.records.attempt_causes import ACTOR_LOST, NODE_LOST
@@ -59,7 +59,7 @@ class ActorPool:
         self._slots: list[ActorSlot] = []
         self._num_excluded: Counter[str] = Counter()  # slots, by node
         self._num_failures: Counter[str] = Counter()  # by node
-        self._code = code_version()
+        self._code = compute_code_version()
         self._is_settled = False
         self.settle_at = float("inf")  # on the monotonic clock
 

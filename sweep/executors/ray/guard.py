@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sweep.executors.ray.driver import run_driver
-from sweep.training.subprocesses import adopt_orphans, child_pids, die_with_parent
+from sweep.training.subprocesses import adopt_orphans, die_with_parent, list_children
 
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the supervisor handles them
 
@@ -58,7 +58,7 @@ def _fork_driver(control_fd: int, folder: str) -> int:
 def end_descendants() -> None:
     """Kills every process that descends from this one and reaps it; orphans have become children of this one."""
     while True:
-        for pid in child_pids(os.getpid()):
+        for pid in list_children(os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from sweep.training.subprocesses import child_pids
+from sweep.training.subprocesses import list_children
 
 _STORE_BYTES = 80 << 20  # the minimum of Ray; messages are small
 _ENVIRONMENT = {
@@ -35,7 +35,7 @@ class Node:
 
     @property
     def threads(self) -> int | None:
-        """A slot's share of the cores; None leaves a single slot to torch, which tells cores from hyperthreads."""
+        """A slot's share of the cores; None for a single slot: torch itself distinguishes hyperthreads."""
         return max(1, self.num_cpus // self.num_slots) if self.num_slots > 1 else None
 
 
@@ -104,7 +104,7 @@ def close_token() -> None:
 def call_on_loss(callback: Callable[[], None]) -> None:
     """Calls ``callback`` in a thread as soon as the cluster of this process is lost; Ray itself takes 15 s."""
     lost = select.poll()
-    for pid in child_pids(os.getpid()):
+    for pid in list_children(os.getpid()):
         if Path(f"/proc/{pid}/comm").read_text().strip() in _VITAL:
             lost.register(os.pidfd_open(pid), select.POLLIN)
 

@@ -63,7 +63,7 @@ def leave_at(given: TrialTask, step: int) -> list[Message]:
 
 
 def test_a_trial_that_left_goes_on_as_if_it_had_stayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial._WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial.count_window_steps", lambda *_: 1)
     monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
     expected = list(run_trial(task(tmp_path / "unbroken")))
     broken = task(tmp_path / "broken", tmp_path / "checkpoints")
@@ -216,11 +216,11 @@ SUPERVISOR = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from sweep.search.loop.shutdown import departure_on_signals
+from sweep.search.loop.shutdown import shutdown_on_signals
 from test_retries import open_store, run, small
 
 folder, runner, grace_seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-with closing(open_store(folder / "study.sqlite", create=True)) as store, departure_on_signals() as shutdown:
+with closing(open_store(folder / "study.sqlite", create=True)) as store, shutdown_on_signals() as shutdown:
     run(store, small(), runner, folder, shutdown=shutdown, grace_seconds=grace_seconds)
 shutdown.raise_if_requested()
 """

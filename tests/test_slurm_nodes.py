@@ -93,7 +93,7 @@ def test_a_killed_rank_on_the_second_node_is_a_fault_of_the_machine(
     ending = hear(executor, 0, is_ended)[-1]
     assert isinstance(ending, Ending)
     assert (ending.outcome, ending.cause) == ("crashed", "SIGKILL")
-    assert ending.error.startswith("node 1: rank 1 was killed by SIGKILL")
+    assert ending.error.startswith("node 1: rank 1: killed by SIGKILL")
     deadline = time.monotonic() + 30
     while cluster.ids("RUNNING"):
         assert time.monotonic() < deadline, "the second node stays"
@@ -122,7 +122,7 @@ def test_what_a_study_may_ask_for_is_what_the_settings_give(tmp_path: Path) -> N
     on_cpu = replace(settings, device="cpu")
     check_ranks(settings, 8)
     assert (device_type(settings), device_type(on_cpu)) == ("cuda", "cpu")
-    with pytest.raises(InputError, match="needs 9 GPUs, and --device auto has 8 here"):
+    with pytest.raises(InputError, match="requires 9 GPUs, and --device auto has 8 here"):
         check_ranks(settings, 9)
     (tmp_path / "slurm.toml").write_text("cluster = 'local'\ngpus_per_node = 0\n")
     assert device_type(settings) == "cpu"

@@ -76,7 +76,7 @@ def test_small_work_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatc
     with QueryableExecutor(executor, stall_seconds=0.5) as consulted:
         ending = consulted.run_query(TrialTask(number=0, config=TrialConfig()))
         assert (ending.outcome, ending.cause) == ("crashed", "stalled")
-        assert ending.error == "nothing was heard of it for 0.5 s"
+        assert ending.error == "no message for 0.5 s"
 
 
 # ---------------------------------------------------------------------- signs of life

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from meanings import MEASURED, STUDY
+from meanings import MEASURED
 
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
@@ -131,7 +131,7 @@ def study() -> str:
     rows: list[tuple[str, ...]] = []
     for path, part in keys_of(schema, schema["$defs"]):
         default = _default(part["default"]) if "default" in part else ("required" if path == "name" else "empty")
-        rows.append((f"`{path}`", *describe_type(path, part), default, STUDY[path]))
+        rows.append((f"`{path}`", *describe_type(path, part), default, part["description"]))
     return table(("key", "type", "bounds or choices", "default", "meaning"), rows)
 
 

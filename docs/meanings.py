@@ -1,28 +1,4 @@
-"""What the keys of a study mean, and what each benchmark measures."""
-
-STUDY: dict[str, str] = {
-    "name": "the folder of the records under the root",
-    "question": "what the study is to answer; it heads the report",
-    "seed": "search trials use it, confirming trials the seeds after it",
-    "trials": "search trials; `cancelled` and `not_fitting` ones do not count",
-    "timeout": 'of one invocation, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`',
-    "trial_timeout": "of one trial, written likewise; a slower one ends as `timed_out`",
-    "stall_timeout": (
-        "of silence, written likewise; a trial that reports nothing for so long is stopped and retried, three times "
-        "at most; longer than its longest compile, step or checkpoint"
-    ),
-    "objectives": "metrics to trade off, from the table below",
-    "sampler": "where the next configuration comes from",
-    "pruner": "whether a trial without a chance is stopped early",
-    "retune": "keys that are searched anew for each combination of the `batch.*` parameters; they take turns",
-    "confirm.max_configurations": "configurations of the front, and next to it, that are trained again",
-    "confirm.seeds": (
-        "fresh seeds for each of them, at most; the two cheapest get two, the others a second where their place is not "
-        "settled at 95 %"
-    ),
-    "base": "any configuration key: what stays fixed",
-    "space": "any configuration key: what varies, and over what",
-}
+"""What each benchmark measures."""
 
 # What each benchmark compares, by its name; all are ratios.
 MEASURED: dict[str, str] = {

@@ -42,8 +42,14 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 class Confirm(Section):
     """How many configurations of the front are trained again, and with how many fresh seeds each."""
 
-    max_configurations: Annotated[int, Field(ge=0, le=1000)] = 4
-    seeds: Annotated[int, Field(ge=0, le=1000)] = 3
+    max_configurations: Annotated[int, Field(ge=0, le=1000)] = Field(
+        4, description="configurations of the Pareto front, and next to it, that are trained again"
+    )
+    seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
+        3,
+        description="fresh seeds for each of them, at most; the two cheapest get two, the others a second where their "
+        "membership of the front is uncertain (probability between 5 and 95 %)",
+    )
 
 
 def _no_device(name: str) -> str:
@@ -55,26 +61,41 @@ def _no_device(name: str) -> str:
 class StudySpec(Section):
     """A validated study. Read one with :func:`sweep.config.study_file.load_study`."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), AfterValidator(_no_device)]
-    question: str = ""
-    seed: Annotated[int, Field(ge=0, lt=2**30)] = 0
-    trials: Annotated[int, Field(ge=1, le=1_000_000)] = 20
-    timeout: Seconds | None = None
-    trial_timeout: Seconds | None = None
-    stall_timeout: Seconds = 600.0
-    objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = (
-        "val_accuracy",
-        "train_seconds",
-        "peak_memory_bytes",
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), AfterValidator(_no_device)] = Field(
+        description="the folder of the records under the root"
     )
-    sampler: Literal["tpe", "nsga2", "qmc", "random", "grid", "gp", "cost_aware"] = "tpe"
-    pruner: Literal["none", "front"] = "none"
+    question: str = Field("", description="what the study is to answer; it heads the report")
+    seed: Annotated[int, Field(ge=0, lt=2**30)] = Field(
+        0, description="search trials use it, confirming trials the seeds after it"
+    )
+    trials: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        20, description="search trials; `cancelled` and `not_fitting` ones do not count"
+    )
+    timeout: Seconds | None = Field(
+        None, description='of one invocation, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'
+    )
+    trial_timeout: Seconds | None = Field(
+        None, description="of one trial, written likewise; a slower one ends as `timed_out`"
+    )
+    stall_timeout: Seconds = Field(
+        600.0,
+        description="of silence, written likewise; a trial that reports nothing for so long is stopped and retried, "
+        "three times at most; longer than its longest compile, step or checkpoint",
+    )
+    objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
+        ("val_accuracy", "train_seconds", "peak_memory_bytes"),
+        description="metrics to trade off, from the table below",
+    )
+    sampler: Literal["tpe", "nsga2", "qmc", "random", "grid", "gp", "cost_aware"] = Field(
+        "tpe", description="where the next configuration comes from"
+    )
+    pruner: Literal["none", "front"] = Field("none", description="early-stopping rule")
     retune: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        (), description="searched anew for each combination of the batch.* parameters"
+        (), description="keys that are searched anew for each combination of the `batch.*` parameters; they take turns"
     )
     confirm: Confirm = Confirm()
-    base: dict[str, Any] = Field(default_factory=dict)
-    space: Space = Field(default_factory=dict)
+    base: dict[str, Any] = Field(default_factory=dict, description="any configuration key: what stays fixed")
+    space: Space = Field(default_factory=dict, description="any configuration key: what varies, and over what")
 
     @field_validator("objectives")
     @classmethod

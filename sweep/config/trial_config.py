@@ -135,13 +135,15 @@ def keys_of_cost(*costs: Cost) -> frozenset[str]:
 
 
 @cache
-def _declared_costs() -> dict[str, str]:
-    schema = TrialConfig.model_json_schema(by_alias=True)
-    costs: dict[str, str] = {}
-    for name, part in schema["properties"].items():
-        section = schema["$defs"].get(part.get("$ref", "").rpartition("/")[2])
-        fields = {f"{name}.{own}": field for own, field in section["properties"].items()} if section else {name: part}
-        costs |= {path: field["cost"] for path, field in fields.items()}
+def _declared_costs() -> dict[str, object]:
+    costs: dict[str, object] = {}
+    for name, field in TrialConfig.model_fields.items():
+        kind, fields = field.annotation, {"": field}
+        if isinstance(kind, type) and issubclass(kind, Section):
+            fields = kind.model_fields
+        for own, declared in fields.items():
+            assert isinstance(declared.json_schema_extra, dict), name
+            costs[f"{name}.{declared.alias or own}" if own else name] = declared.json_schema_extra["cost"]
     return costs
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.describe import configuration_text, trial_texts
+from reports.describe import describe_configuration, describe_trials
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.pareto import front_rank
@@ -23,7 +23,7 @@ MAX_CONFIRMING = 400
 _USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """``trials`` has "" as the outcome of a trial that runs, and two columns more: ``family``, equal for trials of one
     configuration, and ``detailed``, true for those that the report shows one by one. ``search`` are the complete search
@@ -63,13 +63,15 @@ class Evidence:
     @cached_property
     def texts(self) -> dict[int, str]:
         """What the mark of a detailed trial says, by its number; the same in every figure."""
-        return trial_texts(self.detailed, self.swept, self.objectives, self.probes)
+        return describe_trials(self.detailed, self.swept, self.objectives, self.probes)
 
     @cached_property
     def confirmed_texts(self) -> dict[int, str]:
         """What the mark of a confirmed configuration says, by the configuration's number."""
         frame = self.configurations[self.configurations["confirmed"].to_numpy(dtype=bool)]
-        return {int(row["number"]): configuration_text(row, self.swept, self.objectives) for _, row in frame.iterrows()}
+        return {
+            int(row["number"]): describe_configuration(row, self.swept, self.objectives) for _, row in frame.iterrows()
+        }
 
     @property
     def num_confirmed(self) -> int:
@@ -82,7 +84,7 @@ class Evidence:
         return {str(outcome): int(count) for outcome, count in sorted(counts.items(), key=lambda i: (-i[1], i[0]))}
 
 
-def gather(frames: FrameSet) -> Evidence:
+def gather_evidence(frames: FrameSet) -> Evidence:
     """The evidence in ``frames``; works with no trial at all, and while a study runs."""
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True)
     trials = trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str"))
@@ -108,13 +110,13 @@ def gather(frames: FrameSet) -> Evidence:
     )
 
 
-def known(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def keep_finite(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The finite ones."""
     return np.asarray(values[np.isfinite(values)])
 
 
 def _usual_objectives(trials: pd.DataFrame) -> tuple[str, ...]:
-    measured = tuple(name for name in _USUAL_OBJECTIVES if len(known(read_numbers(trials, name))))
+    measured = tuple(name for name in _USUAL_OBJECTIVES if len(keep_finite(read_numbers(trials, name))))
     return measured or _USUAL_OBJECTIVES
 
 

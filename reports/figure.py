@@ -126,9 +126,9 @@ class Density:
 
 @dataclass(frozen=True)
 class Heat:
-    """Coloured cells at whole positions: ``values[row][column]`` at x = column, y = row, in ``unit``; None is a cell
+    """Colored cells at whole positions: ``values[row][column]`` at x = column, y = row, in ``unit``; None is a cell
     without a value. ``trials`` holds the trial that a cell stands for, -1 in an empty one; ``members`` the trial, row
-    and column of every trial that is in a cell. ``span`` is what the colours span, so that panels share them."""
+    and column of every trial that is in a cell. ``span`` is the range of the color scale, so that panels share them."""
 
     name: str
     role: str
@@ -152,7 +152,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class Rule:
-    """A thin line across the panel at ``value`` of one axis; ``text`` says what it marks, or what lies beyond it."""
+    """A thin line across the panel at ``value`` of one axis; ``text`` says its meaning."""
 
     axis: Literal["x", "y"]
     value: float

@@ -90,11 +90,6 @@ def key_label(key: str) -> str:
     return known.get(key, key.rpartition(".")[2].replace("_", " "))
 
 
-def plural(count: int, noun: str) -> str:
-    """ "1 trial", "2 trials"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

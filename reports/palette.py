@@ -70,10 +70,10 @@ def key_glyph(layer: Layer) -> str:
     """What stands for a layer in a legend made of text."""
     if isinstance(layer, Lines):
         return "┅" if layer.dashed else "━"
-    return look(layer.role).glyph
+    return look_of(layer.role).glyph
 
 
-def look(role: str) -> Look:
+def look_of(role: str) -> Look:
     """The look of ``role``; ``series-0`` ... are as many kinds as a figure needs."""
     if role.startswith("series-"):
         index = int(role.removeprefix("series-")) % NUM_SERIES

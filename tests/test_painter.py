@@ -18,11 +18,8 @@ def test_figures_survive_the_way_there():
 
 
 def test_it_draws_what_would_be_drawn_here():
-    figures = [
-        figure
-        for figure in make_figures(gather_evidence(make_frames(12))).figures
-        if figure.name in {"memory", "outcomes"}
-    ]
+    every = make_figures(gather_evidence(make_frames(12))).figures
+    figures = [figure for figure in every if figure.name in {"memory", "outcomes"}]
     with Painter() as painter:
         for figure in figures:
             painter.send((figure, "png"))

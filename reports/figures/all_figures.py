@@ -5,49 +5,56 @@ from typing import NamedTuple
 
 from reports.evidence import Evidence
 from reports.figure import Absent, Figure
-from reports.figures.by_micro import device, memory, throughput
-from reports.figures.cloud import cloud
-from reports.figures.curves import curves
-from reports.figures.fronts import fronts
-from reports.figures.heat import heat
-from reports.figures.hypervolume import hypervolume
-from reports.figures.importance import importances
-from reports.figures.ledger import outcomes, time_ledger
-from reports.figures.memory_parts import memory_parts
-from reports.figures.noise import noise
-from reports.figures.outcome_map import where
-from reports.figures.slices import slices
+from reports.figures.by_micro import make_device, make_memory, make_throughput
+from reports.figures.cloud import make_cloud
+from reports.figures.curves import make_curves, make_noise
+from reports.figures.fronts import make_fronts
+from reports.figures.heat import make_heat_map
+from reports.figures.hypervolume import make_hypervolume
+from reports.figures.importance import make_importance
+from reports.figures.ledger import make_outcomes, make_time_ledger
+from reports.figures.memory_parts import make_memory_breakdown
+from reports.figures.outcome_map import make_outcome_map
+from reports.figures.slices import make_slices
 
 # To add a figure: a function from the evidence to figures, or to what must be recorded for it, and a line here.
 FIGURES: tuple[Callable[[Evidence], list[Figure] | Absent], ...] = (
-    fronts, cloud, hypervolume, heat, importances, slices, throughput, memory, memory_parts, device, curves, noise,
-    outcomes, where, time_ledger,
-)  # fmt: skip
+    make_fronts,
+    make_cloud,
+    make_hypervolume,
+    make_heat_map,
+    make_importance,
+    make_slices,
+    make_throughput,
+    make_memory,
+    make_memory_breakdown,
+    make_device,
+    make_curves,
+    make_noise,
+    make_outcomes,
+    make_outcome_map,
+    make_time_ledger,
+)
 
 
-class Drawn(NamedTuple):
+class ReportFigures(NamedTuple):
     """Every figure that the evidence can fill, and those that it cannot."""
 
     figures: list[Figure]
     absent: list[Absent]
 
 
-def drawn(evidence: Evidence, ready: Callable[[Figure], None] | None = None) -> Drawn:
-    """The figures in the order of the report, and what to record for the missing ones. ``ready`` hears of each figure
-    as soon as it is made."""
-    made = Drawn([], [])
+def make_figures(evidence: Evidence, ready: Callable[[Figure], None] | None = None) -> ReportFigures:
+    """The figures in the order of the report, and what to record for the missing ones. ``ready`` is called with
+    each figure as soon as it is made."""
+    figures = ReportFigures([], [])
     for make in FIGURES:
         found = make(evidence)
         if isinstance(found, Absent):
-            made.absent.append(found)
+            figures.absent.append(found)
             continue
-        made.figures.extend(found)
+        figures.figures.extend(found)
         if ready is not None:
             for figure in found:
                 ready(figure)
-    return made
-
-
-def all_figures(evidence: Evidence) -> list[Figure]:
-    """Every figure that the evidence can fill."""
-    return drawn(evidence).figures
+    return figures

@@ -1,62 +1,63 @@
-"""Memory, throughput, utilisation and power against the micro batch."""
+"""Memory, throughput, utilization and power against the micro batch size."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from reports.describe import settings
-from reports.evidence import Evidence, known
+from reports.describe import format_column
+from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Points, Rule
 from reports.figures import marks
-from reports.labels import format_value, metric_label, plural
+from reports.labels import format_value, metric_label
 from reports.palette import NUM_SERIES
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.trial_shapes import parse_shapes, ran_micro_batches
 from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 NEAR_BEST = 0.95
 DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius", "cpu_load_by_others")
 
 
-def memory(evidence: Evidence) -> list[Figure] | Absent:
+def make_memory(evidence: Evidence) -> list[Figure] | Absent:
     """Peak memory of trials and probes with a straight line through each model's, and the device's limit."""
     title = "Memory against the micro batch"
     series = _series(evidence, "peak_memory_bytes")
     if not series:
-        return Absent(title, "wants trials that measured peak_memory_bytes.")
+        return Absent(title, "requires trials that measured peak_memory_bytes.")
     layers: list[Layer] = []
     slopes = []
     for index, (name, frame) in enumerate(series):
         x, y = ran_micro_batches(frame), read_numbers(frame, "peak_memory_bytes")
-        line = straight_line(x, y)
+        line = fit_line(x, y)
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
         if line is not None:
             layers.append(Lines(f"{name}: straight line", f"series-{index}", (line[0],), dashed=True))
-            slopes.append(f"{name} {format_value('bytes', line[1])} a sample")
+            slopes.append(f"{name} {format_value('bytes', line[1])} per sample")
     layers += [*_probes(evidence, "peak_memory_bytes"), *_limit(evidence, layers)]
     caption = f"{_how_many(series)}. "
     caption += f"Slope of the line: {'; '.join(slopes)}. " if slopes else ""
-    caption += "What else is swept (precision, optimizer) spreads the marks of one model."
+    caption += "Other swept parameters (precision, optimizer) spread the marks of a model."
     panel = Panel(_micro_axis(evidence), Axis("Peak memory", "bytes"), tuple(layers))
     return [Figure("memory", title, caption, (panel,))]
 
 
-def throughput(evidence: Evidence) -> list[Figure] | Absent:
-    """Images a second with each model's median and its knee, the smallest micro batch near the best."""
+def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
+    """Images per second with each model's median and its knee, the smallest micro batch near the best."""
     title = "Throughput against the micro batch"
     series = _series(evidence, "images_per_second")
     if not series:
-        return Absent(title, "wants trials that measured images_per_second.")
+        return Absent(title, "requires trials that measured images_per_second.")
     layers: list[Layer] = []
     said = []
     for index, (name, frame) in enumerate(series):
         x, y = ran_micro_batches(frame), read_numbers(frame, "images_per_second")
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
-        at, middle = medians(x, y)
+        at, middle = group_medians(x, y)
         if len(at) < 2:
             continue
-        layers.append(Lines(f"{name}: median", f"series-{index}", ((marks.floats(at), marks.floats(middle)),)))
+        layers.append(Lines(f"{name}: median", f"series-{index}", ((marks.to_floats(at), marks.to_floats(middle)),)))
         knee = int(np.flatnonzero(middle >= NEAR_BEST * middle.max())[0])
         words = f"{name}: knee at micro batch {at[knee]:.0f}, {format_value('images/second', middle[knee])}"
         layers.append(Points("knee", "knee", (float(at[knee]),), (float(middle[knee]),), (words,)))
@@ -66,12 +67,12 @@ def throughput(evidence: Evidence) -> list[Figure] | Absent:
     if said:
         caption += f"The knee is the smallest micro batch whose median is within 5 % of the best: {', '.join(said)}. "
     panel = Panel(_micro_axis(evidence), Axis("Throughput", "images/second"), tuple(layers))
-    return [Figure("throughput", title, caption + "Accumulation and device move a mark too.", (panel,))]
+    return [Figure("throughput", title, caption + "Accumulation and device also affect throughput.", (panel,))]
 
 
-def device(evidence: Evidence) -> list[Figure] | Absent:
-    """What the monitor saw of the device: a panel for each quantity that was recorded."""
-    title = "How busy the device was, and what it drew"
+def make_device(evidence: Evidence) -> list[Figure] | Absent:
+    """The monitor's measurements of the device: a panel for each quantity that was recorded."""
+    title = "Device utilization and power"
     panels, num = [], 0
     for name in DEVICE_METRICS:
         series = _series(evidence, name)
@@ -83,28 +84,28 @@ def device(evidence: Evidence) -> list[Figure] | Absent:
             layers += marks.trial_points(model, f"series-{index}", evidence, *_shown(frame, x, y))
         values = np.concatenate([read_numbers(frame, name) for _, frame in series])
         panels.append(Panel(_micro_axis(evidence), marks.metric_axis(name, values), tuple(layers), metric_label(name)))
-        num = max(num, len(known(values)))
+        num = max(num, len(keep_finite(values)))
     if not panels:
-        return Absent(title, "wants trials on a GPU whose driver answers the monitor (NVML).")
-    caption = f"{plural(num, 'trial')} that the monitor watched, the phases of training alone."
+        return Absent(title, "requires trials on a GPU that NVML can monitor.")
+    caption = f"{format_count(num, 'trial')} with device monitoring, during training only."
     return [Figure("device", title, caption, tuple(panels))]
 
 
-def medians(x: marks.Values, y: marks.Values) -> tuple[marks.Values, marks.Values]:
+def group_medians(x: marks.Values, y: marks.Values) -> tuple[marks.Values, marks.Values]:
     """The distinct x in order with the median y at each; only where both are finite."""
     good = np.isfinite(x) & np.isfinite(y)
     at = np.unique(x[good])
     return at, np.array([np.median(y[good & (x == value)]) for value in at])
 
 
-def straight_line(x: marks.Values, y: marks.Values) -> tuple[tuple[Floats, Floats], float] | None:
+def fit_line(x: marks.Values, y: marks.Values) -> tuple[tuple[Floats, Floats], float] | None:
     """The least-squares line through the medians, its ends and its slope; None with fewer than three distinct x."""
-    at, middle = medians(x, y)
+    at, middle = group_medians(x, y)
     if len(at) < 3:
         return None
     slope, base = (float(value) for value in np.polyfit(at, middle, 1))
     path = np.geomspace(at[0], at[-1], 40)  # a straight line is bent on a logarithmic axis
-    return (marks.floats(path), marks.floats(base + slope * path)), slope
+    return (marks.to_floats(path), marks.to_floats(base + slope * path)), slope
 
 
 def _series(evidence: Evidence, name: str) -> list[tuple[str, pd.DataFrame]]:
@@ -114,7 +115,7 @@ def _series(evidence: Evidence, name: str) -> list[tuple[str, pd.DataFrame]]:
     frame = trials[known_rows & (read_text(trials, "outcome") == "complete")]
     if not len(frame):
         return []
-    models = settings(frame, "model.name")
+    models = format_column(frame, "model.name")
     names = sorted(set(models))
     if len(names) > NUM_SERIES:
         return [("trial", frame)]
@@ -122,20 +123,17 @@ def _series(evidence: Evidence, name: str) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _shown(frame: pd.DataFrame, x: marks.Values, y: marks.Values) -> tuple[tuple[int, ...], marks.Values, marks.Values]:
-    return marks.numbers(frame), np.where(frame["detailed"].to_numpy(dtype=bool), x, np.nan), y
+    return marks.trial_numbers(frame), np.where(frame["detailed"].to_numpy(dtype=bool), x, np.nan), y
 
 
 def _how_many(series: Sequence[tuple[str, pd.DataFrame]]) -> str:
     total = sum(len(frame) for _, frame in series)
     drawn = sum(int(frame["detailed"].sum()) for _, frame in series)
-    return plural(total, "complete trial") + ("" if drawn == total else f", {drawn:,} of them drawn")
+    return format_count(total, "complete trial") + ("" if drawn == total else f", {drawn:,} of them drawn")
 
 
 def _micro_axis(evidence: Evidence) -> Axis:
-    used = known(ran_micro_batches(evidence.trials))
-    wide = len(used) > 0 and used.min() > 0 and used.max() >= 4 * used.min()
-    powers = tuple((2.0**k, f"{2**k}") for k in range(20) if used.min() <= 2**k <= used.max()) if wide else ()
-    return Axis("micro batch", scale="log" if wide else "linear", ticks=powers)
+    return marks.make_batch_axis("micro batch", keep_finite(ran_micro_batches(evidence.trials)))
 
 
 def _probes(evidence: Evidence, name: str) -> list[Points]:
@@ -151,12 +149,12 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
         f"Probe of {model}, micro batch {at:.0f}: {value}"
         for model, at, value in zip(models, x[rows], values, strict=True)
     )
-    return [Points("probe, no training", "probe", marks.floats(x[rows]), marks.floats(y[rows]), tuple(texts))]
+    return [Points("probe, no training", "probe", marks.to_floats(x[rows]), marks.to_floats(y[rows]), tuple(texts))]
 
 
 def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:
     """The device's memory, where it is known and not far beyond what is drawn."""
-    limits = known(read_numbers(evidence.environments, "device_memory_bytes"))
+    limits = keep_finite(read_numbers(evidence.environments, "device_memory_bytes"))
     drawn = max((max(layer.y) for layer in layers if isinstance(layer, Points)), default=0.0)
     near = [float(limit) for limit in np.unique(limits) if 0 < limit < 20 * drawn]
     return [Rule("y", limit, f"memory of the device: {format_value('bytes', limit)}") for limit in near]

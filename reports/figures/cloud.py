@@ -5,18 +5,19 @@ import numpy as np
 from reports.evidence import Evidence
 from reports.figure import Absent, Cloud, Figure, Panel
 from reports.figures import marks
-from reports.labels import metric_label, plural
+from reports.labels import metric_label
 from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.config.units import format_count
 
 TITLE = "Three objectives in one space"
 
 
-def cloud(evidence: Evidence) -> list[Figure] | Absent:
+def make_cloud(evidence: Evidence) -> list[Figure] | Absent:
     """Search trials and confirmed medians by the first three objectives."""
     names = evidence.objectives[:3]
     frame = evidence.search[evidence.search["detailed"].to_numpy(dtype=bool)]
     if len(names) < 3 or not len(frame):
-        return Absent(TITLE, "wants three objectives and a search trial that completed.")
+        return Absent(TITLE, "requires three objectives and a search trial that completed.")
     y, x, z = (read_numbers(frame, name) for name in names)
     front = frame["on_search_front"].to_numpy(dtype=bool)
     layers = []
@@ -26,14 +27,14 @@ def cloud(evidence: Evidence) -> list[Figure] | Absent:
         rows = np.flatnonzero(chosen & np.isfinite(x) & np.isfinite(y) & np.isfinite(z))
         if len(rows):
             part = frame.iloc[rows]
-            at, up, deep = (marks.floats(values[rows]) for values in (x, y, z))
-            layers.append(Cloud(name, role, at, up, deep, marks.texts_of(part, evidence), marks.numbers(part)))
+            at, up, deep = (marks.to_floats(values[rows]) for values in (x, y, z))
+            layers.append(Cloud(name, role, at, up, deep, marks.mark_texts(part, evidence), marks.trial_numbers(part)))
     layers += _confirmed(evidence, names)
     if not layers:
-        return Absent(TITLE, "wants a trial that measured all three objectives.")
+        return Absent(TITLE, "requires a trial that measured all three objectives.")
     y_axis, x_axis, z_axis = (marks.metric_axis(name, read_numbers(evidence.search, name)) for name in names)
     caption = (
-        f"{plural(sum(len(layer.x) for layer in layers), 'mark')}: search trials with one seed each"
+        f"{format_count(sum(len(layer.x) for layer in layers), 'mark')}: search trials with one seed each"
         f"{', confirmed medians' if evidence.num_confirmed else ''}. "
         f"Axes: {', '.join(metric_label(name).lower() for name in names)}. On the page, drag to turn it."
     )

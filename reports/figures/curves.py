@@ -4,14 +4,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.describe import describe
+from reports.describe import describe_settings
 from reports.evidence import Evidence
-from reports.figure import Absent, Axis, Figure, Floats, Lines, Panel
+from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Rule
 from reports.figures import marks
-from reports.labels import metric_label, plural
+from reports.labels import metric_label
 from reports.palette import NUM_SERIES
 from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 _CURVES = ("val_accuracy", "val_loss")
 _VIEWS = (
@@ -21,36 +22,57 @@ _VIEWS = (
 )
 MAX_FAINT = 300
 MAX_MOMENTS = 60  # of one curve
-TITLE = "How training went"
+TITLE = "Learning curves"
+NOISE_TITLE = "Gradient noise scale"
 
 
-def curves(evidence: Evidence) -> list[Figure] | Absent:
-    """Validation accuracy and loss: the answer's configurations in colour, others faint."""
+def make_curves(evidence: Evidence) -> list[Figure] | Absent:
+    """Validation accuracy and loss: the answer's configurations in color, others faint."""
     if not len(evidence.evaluations):
-        return Absent(TITLE, "wants a trial that evaluated; there is none yet.")
+        return Absent(TITLE, "requires a trial with an evaluation.")
     frame = evidence.detailed_evaluations
     panels = []
     for name in _CURVES:
         for x_name, view, axis in _VIEWS:
-            lines = chosen_lines(evidence, frame, x_name, name)
+            lines = make_chosen_lines(evidence, frame, x_name, name)
             if lines:
                 y_axis = Axis(metric_label(name), METRICS[name].unit)
                 panels.append(Panel(axis, y_axis, tuple(lines), f"{metric_label(name)} by {view}", view=view))
     if not panels:
-        return Absent(TITLE, "wants a finite accuracy or loss in the evaluations.")
+        return Absent(TITLE, "requires a finite accuracy or loss in the evaluations.")
     basis = "every confirming seed" if evidence.num_confirmed else "the one seed of the search"
     num_faint = len(_faint(evidence, frame))
     caption = (
-        f"In colour: {plural(len(_coloured(evidence)), 'configuration')} of the front, {basis} a line. "
-        f"Faint: {plural(num_faint, 'other trial')}. Seconds are data wait and steps alone, without evaluation."
+        f"In color: {format_count(len(_colored(evidence)), 'configuration')} of the front, {basis} a line. "
+        f"Faint: {format_count(num_faint, 'other trial')}. Training time excludes evaluation."
     )
     return [Figure("curves", TITLE, caption, tuple(panels))]
 
 
-def chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: str) -> list[Lines]:
-    """The front's configurations in colour and the latest other trials faint; ``frame`` is in the order of steps."""
+def make_noise(evidence: Evidence) -> list[Figure] | Absent:
+    """The noise scale of each evaluation, with the median of the last ones: an estimate of the critical batch."""
+    frame = evidence.detailed_evaluations
+    rows = np.flatnonzero(read_numbers(frame, "noise_scale") > 0)
+    if not len(rows):
+        return Absent(NOISE_TITLE, "requires the noise scale: set diagnostics.noise_scale = true and run the study.")
+    measured = frame.iloc[rows]
+    last = read_numbers(measured.groupby("number").tail(1), "noise_scale")
+    critical = float(np.median(last))
+    layers: list[Layer] = list(make_chosen_lines(evidence, measured, "epoch", "noise_scale"))
+    layers.append(Rule("y", critical, f"critical batch, about {critical:,.0f} samples"))
+    caption = (
+        f"{format_count(len(last), 'trial')} measured it. Simple noise scale tr(S) / |G|^2 (McCandlish et al. 2018). "
+        f"Dotted: the median at the end of training, {critical:,.0f} samples, an estimate of the critical batch: below "
+        "it a larger batch saves nearly as many steps as it costs samples, above it few."
+    )
+    panel = Panel(Axis("Epochs"), Axis("Noise scale (samples)", scale="log"), tuple(layers))
+    return [Figure("noise_scale", NOISE_TITLE, caption, (panel,))]
+
+
+def make_chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: str) -> list[Lines]:
+    """The front's configurations in color and the latest other trials faint; ``frame`` is in the order of steps."""
     drawn = [("other trials", "faint", _faint(evidence, frame))]
-    drawn += [(text, f"series-{index}", numbers) for index, (numbers, text) in enumerate(_coloured(evidence))]
+    drawn += [(text, f"series-{index}", numbers) for index, (numbers, text) in enumerate(_colored(evidence))]
     layers = []
     for name, role, numbers in drawn:
         trials, segments = _segments(frame, numbers, x_name, y_name)
@@ -60,21 +82,23 @@ def chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: s
     return layers
 
 
-def _coloured(evidence: Evidence) -> list[tuple[tuple[int, ...], str]]:
+def _colored(evidence: Evidence) -> list[tuple[tuple[int, ...], str]]:
     frame = evidence.configurations
     names = ["number", "numbers", *(f"config.{key}" for key in evidence.swept)]  # rows of few columns are quick
     front = frame.loc[frame["on_front"].to_numpy(dtype=bool), names].head(NUM_SERIES)
-    return [(row["numbers"], f"{row['number']}: {describe(row, evidence.swept)}") for _, row in front.iterrows()]
+    return [
+        (row["numbers"], f"{row['number']}: {describe_settings(row, evidence.swept)}") for _, row in front.iterrows()
+    ]
 
 
 def _faint(evidence: Evidence, frame: pd.DataFrame) -> tuple[int, ...]:
     """The others with a curve: the latest of all trials, open and failed ones too."""
-    named = {number for numbers, _ in _coloured(evidence) for number in numbers}
+    named = {number for numbers, _ in _colored(evidence) for number in numbers}
     latest = np.setdiff1d(read_numbers(evidence.detailed, "number")[-MAX_FAINT:], list(named))
     return tuple(int(number) for number in np.intersect1d(latest, read_numbers(frame, "number")))
 
 
-def moments(length: int, limit: int) -> npt.NDArray[np.int64]:
+def select_evenly(length: int, limit: int) -> npt.NDArray[np.int64]:
     """At most ``limit`` positions of ``length``, evenly spread, the first and the last among them."""
     return np.linspace(0, length - 1, min(length, limit)).astype(np.int64)
 
@@ -88,6 +112,6 @@ def _segments(
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     trials, begins = np.unique(owner[rows], return_index=True)
     cuts = np.split(rows, begins[1:])
-    thin = [cut[moments(len(cut), MAX_MOMENTS)] for cut in cuts if len(cut)]
-    segments = tuple((marks.floats(x[cut]), marks.floats(y[cut])) for cut in thin)
+    thin = [cut[select_evenly(len(cut), MAX_MOMENTS)] for cut in cuts if len(cut)]
+    segments = tuple((marks.to_floats(x[cut]), marks.to_floats(y[cut])) for cut in thin)
     return tuple(int(number) for number in trials), segments

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from reports.evidence import known
+from reports.evidence import keep_finite
 from reports.figure import Rule
 from reports.figures.marks import Scale, Values
 from reports.labels import OUTCOME_NAMES
@@ -26,7 +26,7 @@ class Edge(NamedTuple):
         return np.array([self.places.get(outcome, self.rule) for outcome in frame["outcome"]], dtype=np.float64)
 
 
-def worst_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str], step: float = 0.0) -> Edge:
+def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str], step: float = 0.0) -> Edge:
     """Places beyond the worst of ``values``; ``sign`` is -1 where larger is better.
 
     ``step`` is the share of the range between the places of two outcomes, so that they do not hide each other.
@@ -34,7 +34,7 @@ def worst_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str
     Raises:
         ValueError: no value is finite, so that there is nothing to stand beyond.
     """
-    finite = known(values[values > 0] if scale == "log" else values)
+    finite = keep_finite(values[values > 0] if scale == "log" else values)
     if not len(finite):
         raise ValueError("an edge needs a value to lie beyond")
     moved = np.log(finite) if scale == "log" else finite
@@ -46,16 +46,16 @@ def worst_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str
     return Edge(dict(zip(present, places, strict=True)), rule)
 
 
-def used(frame: pd.DataFrame, name: str) -> Values:
+def read_used(frame: pd.DataFrame, name: str) -> Values:
     """What an unfinished trial had used of time or memory; NaN for quality and for what was not measured."""
     return read_numbers(frame, name) if METRICS[name].is_cost else np.full(len(frame), np.nan)
 
 
-def or_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
+def fill_with_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
     """``values`` with the edge's places where they are missing."""
     return np.where(np.isfinite(values), values, edge.of(frame))
 
 
-def rule(axis: Literal["x", "y"], edge: Edge) -> Rule:
+def make_rule(axis: Literal["x", "y"], edge: Edge) -> Rule:
     """The line beyond which stand marks without a value."""
     return Rule(axis, edge.rule, "no value")

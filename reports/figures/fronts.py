@@ -4,23 +4,24 @@ from itertools import combinations
 
 import numpy as np
 
-from reports.evidence import Evidence, known
+from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Figure, Layer, Panel
 from reports.figures import edges, marks
-from reports.labels import metric_label, plural
+from reports.labels import metric_label
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
-TITLE = "What one objective costs in another"
+TITLE = "Pareto fronts"
 
 
-def fronts(evidence: Evidence) -> list[Figure] | Absent:
+def make_fronts(evidence: Evidence) -> list[Figure] | Absent:
     """One figure with a panel for each pair of objectives; none with a single objective or nothing complete."""
     if len(evidence.objectives) < 2:
-        return Absent(TITLE, "wants two objectives or more; the study has one.")
+        return Absent(TITLE, "requires at least two objectives; the study has one.")
     panels = [panel for pair in combinations(evidence.objectives, 2) if (panel := _panel(evidence, *pair))]
     if not panels:
-        return Absent(TITLE, "wants a search trial that completed; there is none yet.")
+        return Absent(TITLE, "requires a completed search trial.")
     return [Figure("fronts", TITLE, _caption(evidence), tuple(panels))]
 
 
@@ -30,21 +31,21 @@ def _panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
     confirmed = marks.confirmed_marks(evidence, x_name, y_name)
     all_x = np.append(x, confirmed.x if confirmed else ())
     all_y = np.append(y, confirmed.y if confirmed else ())
-    if not len(known(all_x + all_y)):
+    if not len(keep_finite(all_x + all_y)):
         return None
     x_axis, y_axis = marks.metric_axis(x_name, all_x), marks.metric_axis(y_name, all_y)
     x_sign, y_sign = METRICS[x_name].sign, METRICS[y_name].sign
     layers: list[Layer] = []
     detailed = frame["detailed"].to_numpy(dtype=bool)
     if not detailed.all():
-        layers.append(marks.density(x, y, x_axis.scale, y_axis.scale))
+        layers.append(marks.make_density(x, y, x_axis.scale, y_axis.scale))
     layers += marks.search_points(evidence, frame[detailed], x[detailed], y[detailed])
     layers += marks.front_line(
-        "search front of the pair", "search_front", marks.staircase(x, y, x_sign, y_sign), dashed=True
+        "search front of the pair", "search_front", marks.make_staircase(x, y, x_sign, y_sign), dashed=True
     )
     layers += _unfinished(evidence, x_name, y_name, (all_x, all_y), (x_axis.scale, y_axis.scale))
     if confirmed is not None:
-        stairs = marks.staircase(np.array(confirmed.x), np.array(confirmed.y), x_sign, y_sign)
+        stairs = marks.make_staircase(np.array(confirmed.x), np.array(confirmed.y), x_sign, y_sign)
         layers += [*marks.front_line("confirmed front of the pair", "confirmed", stairs), confirmed]
     title = f"{metric_label(y_name)} against {metric_label(x_name).lower()}"
     return Panel(x_axis, y_axis, tuple(layers), title)
@@ -66,27 +67,27 @@ def _unfinished(
     for which, name, complete, scale, step in zip(
         ("x", "y"), (x_name, y_name), values, scales, (0.05, 0.0), strict=True
     ):
-        spent = edges.used(frame, name)
-        edge = edges.worst_edge(np.append(complete, spent), METRICS[name].sign, scale, outcomes, step)
-        drawn.append(edges.or_edge(spent, frame, edge))
-        rules += [edges.rule("x" if which == "x" else "y", edge)] if np.isnan(spent).any() else []
+        spent = edges.read_used(frame, name)
+        edge = edges.place_edge(np.append(complete, spent), METRICS[name].sign, scale, outcomes, step)
+        drawn.append(edges.fill_with_edge(spent, frame, edge))
+        rules += [edges.make_rule("x" if which == "x" else "y", edge)] if np.isnan(spent).any() else []
     return [*rules, *marks.outcome_points(evidence, frame, *drawn)]
 
 
 def _caption(evidence: Evidence) -> str:
     num_search = len(evidence.search)
-    said = f"{plural(num_search, 'complete search trial')}, one seed each"
+    said = f"{format_count(num_search, 'complete search trial')}, one seed each"
     num_detailed = int(evidence.search["detailed"].sum())
     if num_search > num_detailed:
         said += f" ({num_detailed:,} of them as single marks, all as the shade behind)"
     if evidence.num_confirmed:
-        said += f"; {plural(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
+        said += f"; {format_count(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
     else:
         said += "; nothing is confirmed with fresh seeds"
     said += _doubts(evidence)
     return (
-        f"{said}. The line joins what nothing else beats in this pair. A trial that did not complete stands at the "
-        "time and memory it had used, or beyond the thin line where nothing was measured."
+        f"{said}. The line is the Pareto front of the pair. Trials that did not "
+        "complete are shown at the time and memory they had used, or beyond the thin line where nothing was measured."
     )
 
 
@@ -94,4 +95,4 @@ def _doubts(evidence: Evidence) -> str:
     num = int(np.sum(read_text(evidence.search, "quality_flags") != ""))
     if not num:
         return ""
-    return f". Of {plural(num, 'search trial')} the measurement is in doubt: their marks say why, and what a probe took"
+    return f". Quality warnings for {format_count(num, 'search trial')}: see their hover texts"

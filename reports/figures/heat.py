@@ -5,14 +5,15 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from reports.describe import settings
-from reports.evidence import Evidence, known
+from reports.describe import format_column
+from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Figure, Heat, Layer, Panel, Points
 from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH
-from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label, plural
+from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
 from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 RATE = "optimizer.lr"
 MAX_BATCHES = 14
@@ -21,22 +22,22 @@ MAX_MODELS = 4
 TITLE = "Batch size against learning rate"
 
 
-def heat(evidence: Evidence) -> list[Figure] | Absent:
+def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     """The median of the first quality objective in each cell of global batch and learning rate, a panel a model."""
     objective = next((name for name in evidence.objectives if not METRICS[name].is_cost), evidence.objectives[0])
     trials, ended = evidence.search, evidence.unfinished
     both = pd.concat([trials[~np.isnan(read_numbers(trials, objective))], ended])
     batches = _bins(read_numbers(both, GLOBAL_BATCH), MAX_BATCHES)
     rates = _bins(read_numbers(both, f"config.{RATE}"), NUM_RATES)
-    if len(batches) < 3 or len(rates) < 3 or not len(known(read_numbers(trials, objective))):
-        return Absent(TITLE, "wants trials at two or more batch sizes and learning rates: sweep both.")
-    models = sorted(set(settings(trials, "model.name"))) if "model.name" in evidence.swept else [""]
+    if len(batches) < 3 or len(rates) < 3 or not len(keep_finite(read_numbers(trials, objective))):
+        return Absent(TITLE, "requires trials at two or more batch sizes and learning rates: sweep both.")
+    models = sorted(set(format_column(trials, "model.name"))) if "model.name" in evidence.swept else [""]
     if len(models) > MAX_MODELS:
         models = [""]
     cells = _Cells(evidence, objective, batches, rates)
     panels = [cells.panel(_of(trials, model), _of(ended, model), model) for model in models]
     caption = (
-        f"{plural(len(trials), 'complete search trial')}, one seed each. Colour: the median "
+        f"{format_count(len(trials), 'complete search trial')}, one seed each. Color: the median "
         f"{metric_label(objective).lower()} of a cell; the text tells n and the best trial. A mark stands where trials "
         "were tried and none completed."
     )
@@ -45,12 +46,12 @@ def heat(evidence: Evidence) -> list[Figure] | Absent:
 
 def _of(frame: pd.DataFrame, model: str) -> pd.DataFrame:
     # an empty list of truths would choose columns
-    return frame[np.array(settings(frame, "model.name"), dtype=object) == model] if model else frame
+    return frame[np.array(format_column(frame, "model.name"), dtype=object) == model] if model else frame
 
 
 def _bins(values: marks.Values, limit: int) -> marks.Values:
     """Edges of cells on a logarithmic scale, each distinct value a cell of its own where there are few."""
-    found = np.unique(known(values[values > 0]))
+    found = np.unique(keep_finite(values[values > 0]))
     if not len(found):
         return found
     if len(found) > limit:
@@ -65,7 +66,7 @@ class _Cells:
     def __init__(self, evidence: Evidence, objective: str, batches: marks.Values, rates: marks.Values) -> None:
         self.evidence, self.objective = evidence, objective
         self.batches, self.rates = batches, rates
-        reached = known(read_numbers(evidence.search, objective))
+        reached = keep_finite(read_numbers(evidence.search, objective))
         self.span = (float(reached.min()), float(reached.max()))  # of single trials, so at least that of the medians
 
     def panel(self, trials: pd.DataFrame, ended: pd.DataFrame, title: str) -> Panel:
@@ -94,12 +95,12 @@ class _Cells:
         shape = (len(self.rates) - 1, len(self.batches) - 1)
         values = np.full(shape, None, dtype=object)
         texts, numbers = np.full(shape, "", dtype=object), np.full(shape, -1, dtype=object)
-        y, names = read_numbers(trials, self.objective), marks.numbers(trials)
+        y, names = read_numbers(trials, self.objective), marks.trial_numbers(trials)
         for cell, rows in cells.items():
             best = min(rows, key=lambda row: (METRICS[self.objective].sign * y[row], row))
             values[cell], numbers[cell] = float(np.nanmedian(y[rows])), names[best]
             shown = [format_metric(self.objective, value) for value in (values[cell], y[best])]
-            texts[cell] = f"{plural(len(rows), 'trial')}, median {shown[0]}\nbest {shown[1]}: trial {names[best]}"
+            texts[cell] = f"{format_count(len(rows), 'trial')}, median {shown[0]}\nbest {shown[1]}: trial {names[best]}"
         unit = METRICS[self.objective].unit
         colours, words, best_of = (tuple(map(tuple, table)) for table in (values, texts, numbers))
         members = tuple(
@@ -112,15 +113,15 @@ class _Cells:
         self, cells: dict[tuple[int, int], list[int]], ended: pd.DataFrame, complete: set[tuple[int, int]]
     ) -> list[Points]:
         worst: dict[str, list[tuple[int, int, int]]] = {}
-        outcome, names = ended["outcome"].tolist(), marks.numbers(ended)
+        outcome, names = ended["outcome"].tolist(), marks.trial_numbers(ended)
         for (row, at), rows in sorted(cells.items()):
             if (row, at) not in complete:
                 usual = Counter(outcome[each] for each in rows).most_common(1)[0][0]
                 worst.setdefault(usual, []).append((at, row, names[rows[-1]]))
         return [
             Points(
-                f"{OUTCOME_NAMES[name]}, none complete", name, marks.floats([at for at, _, _ in places]),
-                marks.floats([row for _, row, _ in places]),
+                f"{OUTCOME_NAMES[name]}, none complete", name, marks.to_floats([at for at, _, _ in places]),
+                marks.to_floats([row for _, row, _ in places]),
                 tuple(self.evidence.texts[number] for _, _, number in places),
                 tuple(number for _, _, number in places),
             )
@@ -129,7 +130,7 @@ class _Cells:
 
 
 def _ticks(edges_of: marks.Values, values: marks.Values) -> tuple[tuple[float, str], ...]:
-    inside = np.unique(known(values[values > 0]))
+    inside = np.unique(keep_finite(values[values > 0]))
     few = len(inside) == len(edges_of) - 1
     middles = inside if few else np.sqrt(edges_of[1:] * edges_of[:-1])
     step = 1 if len(middles) <= 12 else 2

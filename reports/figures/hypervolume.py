@@ -5,23 +5,23 @@ import numpy as np
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Figure, Layer, Lines, Panel
 from reports.figures import marks
-from reports.labels import plural
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import hypervolume as volume
 from sweep.analysis.statistics.pareto import non_dominated, reference_point
 from sweep.analysis.summary import objective_signs, objective_table
+from sweep.config.units import format_count
 
 NUM_MOMENTS = 200
-TITLE = "How the front grew with the search"
+TITLE = "Hypervolume over the search"
 
 
-def hypervolume(evidence: Evidence) -> list[Figure] | Absent:
+def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     """The share of the final search front's hypervolume that was reached, over time spent and over trials."""
     frame, objectives = evidence.search, evidence.objectives
     scaled = _scaled(evidence)
     rows = np.flatnonzero(np.isfinite(scaled).all(axis=1))
     if len(objectives) < 2 or len(rows) < 2:
-        return Absent(TITLE, "wants two objectives and two search trials that measured both.")
+        return Absent(TITLE, "requires two objectives and two search trials with both.")
     chosen, values = frame.iloc[rows], scaled[rows]
     moments, share = _growth(
         values, np.flatnonzero(non_dominated(values, objective_signs(objectives))), objective_signs(objectives)
@@ -33,16 +33,16 @@ def hypervolume(evidence: Evidence) -> list[Figure] | Absent:
         x = spent[read_numbers(chosen, "number").astype(np.int64)]
         layers: list[Layer] = [Lines("share reached", "series-0", (_steps(x[moments], share),))]
         front = np.flatnonzero(chosen.iloc[moments]["on_search_front"].to_numpy(dtype=bool))
-        members = marks.numbers(chosen.iloc[moments[front]])
+        members = marks.trial_numbers(chosen.iloc[moments[front]])
         layers += marks.trial_points(
             "on the final search front", "search_front", evidence, members, x[moments[front]], share[front]
         )
         y_axis = Axis("Hypervolume reached", "fraction")
         panels.append(Panel(Axis(label, unit), y_axis, tuple(layers), f"By {label.lower()}", view=label.lower()))
     caption = (
-        f"{plural(len(rows), 'complete search trial')}; time of every search trial that ran here counts, also of those "
-        "that did not complete. Hypervolume: the space between the front so far and a point a tenth beyond the worst, "
-        "objectives scaled to their range as their axes are. A curve that is still rising wants more trials."
+        f"{format_count(len(rows), 'complete search trial')}; the time of all search trials counts, complete or not. "
+        "Hypervolume: the space between the current front and a reference point 10 % beyond the worst values, with "
+        "objectives scaled to their range on their axes. A curve that still rises calls for more trials."
     )
     return [Figure("hypervolume", TITLE, caption, tuple(panels))]
 
@@ -93,4 +93,4 @@ def _by_number(evidence: Evidence, values: marks.Values) -> marks.Values:
 
 def _steps(x: marks.Values, y: marks.Values) -> tuple[tuple[float, ...], tuple[float, ...]]:
     # the volume stays until the next trial has ended
-    return marks.floats(np.repeat(x, 2)[1:]), marks.floats(np.repeat(y, 2)[:-1])
+    return marks.to_floats(np.repeat(x, 2)[1:]), marks.to_floats(np.repeat(y, 2)[:-1])

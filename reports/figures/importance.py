@@ -1,4 +1,4 @@
-"""How much of each objective a parameter decides."""
+"""Parameter importance: how much of the variance of each objective a parameter explains."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,26 +7,27 @@ import pandas as pd
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
 from reports.figures import marks
-from reports.figures.positions import GLOBAL_BATCH, parameters
-from reports.labels import key_label, metric_label, plural
+from reports.figures.positions import GLOBAL_BATCH, swept_parameters
+from reports.labels import key_label, metric_label
 from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.config.units import format_count
 
 MIN_TRIALS = 12
 MAX_GROUPS = 6
-TITLE = "What matters how much"
+TITLE = "Parameter importance"
 
 
-def importances(evidence: Evidence) -> list[Figure] | Absent:
+def make_importance(evidence: Evidence) -> list[Figure] | Absent:
     """A bar for each parameter and objective; those that chance alone explains in their own colour."""
-    keys = parameters(evidence)
+    keys = swept_parameters(evidence)
     panels = [panel for name in evidence.objectives if keys and (panel := _panel(evidence, name, keys))]
     if not panels:
-        return Absent(TITLE, f"wants {MIN_TRIALS} complete search trials over two values of a parameter.")
+        return Absent(TITLE, f"requires {MIN_TRIALS} complete search trials over two values of a parameter.")
     caption = (
-        f"{plural(len(evidence.search), 'complete search trial')}, one seed each. Length: the share of the variance of "
-        "an objective's ranks that the values of one parameter explain by themselves (Kruskal and Wallis, 1952; "
-        f"eta squared, with the share that chance would explain taken off), at most {MAX_GROUPS} groups of values. "
-        "Grey: no more than chance would give in one of twenty. What parameters do only together is not in it."
+        f"{format_count(len(evidence.search), 'complete search trial')}, one seed each. Length: the share of the "
+        "variance of an objective's ranks that one parameter explains by itself (Kruskal-Wallis eta squared, "
+        f"corrected for chance; at most {MAX_GROUPS} groups of values). Gray: not significant at 5 %. Interactions "
+        "between parameters are not included."
     )
     return [Figure("importances", TITLE, caption, tuple(panels))]
 
@@ -37,7 +38,7 @@ def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel |
     if len(rows) < MIN_TRIALS:
         return None
     ranks = np.asarray(pd.Series(y[rows]).rank(), dtype=np.float64)
-    found = [(key, *explained(_groups(evidence, key)[rows], ranks)) for key in keys]
+    found = [(key, *explained_variance(_groups(evidence, key)[rows], ranks)) for key in keys]
     found = sorted(found, key=lambda item: item[1])
     axis = Axis("", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(found)))
     layers: list[Layer] = []
@@ -46,12 +47,12 @@ def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel |
         lengths = tuple(max(found[row][1], 0.004) for row in at)  # a bar of no length could not be seen or pointed at
         texts = tuple(f"{key_label(found[row][0])}: {found[row][1]:.0%} of the ranks' variance" for row in at)
         if at:
-            layers.append(Bars(name, role, marks.floats(at), (0.0,) * len(at), lengths, texts))
+            layers.append(Bars(name, role, marks.to_floats(at), (0.0,) * len(at), lengths, texts))
     title = metric_label(objective)
     return Panel(Axis("Share explained", "fraction"), axis, tuple(layers), title)
 
 
-def explained(groups: npt.NDArray[np.int64], ranks: marks.Values) -> tuple[float, bool]:
+def explained_variance(groups: npt.NDArray[np.int64], ranks: marks.Values) -> tuple[float, bool]:
     """Eta squared of the Kruskal-Wallis test, at least 0.0, and whether the test is significant at 5 %.
 
     ``groups`` and ``ranks``, of the objective, have shape ``[n]``. Eta squared = (H - k + 1) / (n - k) for k groups

@@ -5,9 +5,10 @@ import pandas as pd
 
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Bars, Figure, Panel
-from reports.figures.marks import Values, floats
-from reports.labels import OUTCOME_NAMES, format_value, plural
+from reports.figures.marks import Values, to_floats
+from reports.labels import OUTCOME_NAMES, format_value
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.config.units import format_count
 
 PARTS = (
     ("setup", "set-up"), ("compile", "compilation"), ("warmup", "warm-up"), ("memory", "measuring memory"),
@@ -17,11 +18,11 @@ PARTS = (
 _MEASURED = ("setup", "compile", "warmup", "memory", "data_wait", "eval", "checkpoint", "diagnostics")
 
 
-def outcomes(evidence: Evidence) -> list[Figure] | Absent:
+def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
     """How many trials ended how, search and confirm apart."""
     counts = evidence.outcomes()
     if not counts:
-        return Absent("How the trials ended", "wants a trial; none is recorded.")
+        return Absent("Trial outcomes", "requires a trial; none is recorded.")
     names = list(counts)[::-1]  # the most frequent on top
     axis = Axis("", ticks=tuple((float(row), OUTCOME_NAMES.get(name, name)) for row, name in enumerate(names)))
     layers, starts = [], np.zeros(len(names))
@@ -30,18 +31,18 @@ def outcomes(evidence: Evidence) -> list[Figure] | Absent:
         lengths = np.array([float((chosen == name).sum()) for name in names])
         layers.append(_bars(phase, f"{phase}_phase", starts, lengths, [f"{int(n)} {phase}" for n in lengths]))
         starts = starts + lengths
-    caption = f"{plural(len(evidence.trials), 'trial')}. One that did not complete is a result too: where not to look."
+    caption = f"{format_count(len(evidence.trials), 'trial')}, by outcome and phase."
     panel = Panel(Axis("Trials"), axis, tuple(layer for layer in layers if any(layer.lengths)))
-    return [Figure("outcomes", "How the trials ended", caption, (panel,))]
+    return [Figure("outcomes", "Trial outcomes", caption, (panel,))]
 
 
-def time_ledger(evidence: Evidence) -> list[Figure] | Absent:
+def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     """Seconds by what they were spent on; reused trials cost nothing here and are left out."""
     trials = evidence.trials[read_text(evidence.trials, "reused_from") == ""]
     rows = [(label, _spent(chosen)) for label, chosen in _rows(trials)] + [("attempts cut short", _lost(evidence))]
     rows = [(label, parts) for label, parts in rows if sum(parts.values()) > 0][::-1]
     if not rows:
-        return Absent("Where the time went", "wants a trial that ran here and measured total_seconds.")
+        return Absent("Where the time went", "requires a trial that ran here and measured total_seconds.")
     spent = [parts for _, parts in rows]
     axis = Axis("", ticks=tuple((float(row), label) for row, (label, _) in enumerate(rows)))
     layers, starts = [], np.zeros(len(rows))
@@ -52,8 +53,8 @@ def time_ledger(evidence: Evidence) -> list[Figure] | Absent:
         starts = starts + lengths
     num_timed = int(np.isfinite(read_numbers(trials, "total_seconds")).sum())
     caption = (
-        f"Sum over {plural(num_timed, 'trial')} that ran here, {format_value('seconds', float(starts.sum()))} in all. "
-        "Training time, the objective, is waiting for data and training steps."
+        f"Sum over {format_count(num_timed, 'trial')} that ran here: {format_value('seconds', float(starts.sum()))}. "
+        "The metric train_seconds is data wait plus training steps."
     )
     panel = Panel(Axis("Time", "seconds"), axis, tuple(layer for layer in layers if any(layer.lengths)))
     return [Figure("time_ledger", "Where the time went", caption, (panel,))]
@@ -96,4 +97,4 @@ def _lost(evidence: Evidence) -> dict[str, float]:
 
 
 def _bars(name: str, role: str, starts: Values, lengths: Values, texts: list[str]) -> Bars:
-    return Bars(name, role, floats(np.arange(len(lengths))), floats(starts), floats(lengths), tuple(texts))
+    return Bars(name, role, to_floats(np.arange(len(lengths))), to_floats(starts), to_floats(lengths), tuple(texts))

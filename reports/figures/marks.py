@@ -1,5 +1,6 @@
 """Layers that several figures share: trials, confirmed medians, outcomes, staircases, densities."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.evidence import Evidence, known
+from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis, Density, Floats, Intervals, Lines, Points
 from reports.labels import OUTCOME_NAMES, metric_label
 from sweep.analysis.statistics.frame_columns import read_numbers
@@ -20,20 +21,30 @@ Scale = Literal["linear", "log"]
 NUM_CELLS = 60
 
 
-def floats(values: npt.ArrayLike) -> Floats:
+def to_floats(values: npt.ArrayLike) -> Floats:
     """A tuple of plain floats."""
     return tuple(np.asarray(values, dtype=np.float64).tolist())
 
 
 def metric_axis(name: str, values: Values) -> Axis:
     """The axis of a metric; logarithmic where positive values span more than a factor of twenty."""
-    finite = known(values)
+    finite = keep_finite(values)
     wide = len(finite) > 0 and not METRICS[name].is_share and finite.min() > 0
     scale: Scale = "log" if wide and finite.max() > 20 * finite.min() else "linear"
     return Axis(metric_label(name), METRICS[name].unit, scale)
 
 
-def staircase(x: Values, y: Values, x_sign: float, y_sign: float) -> tuple[Floats, Floats] | None:
+def make_batch_axis(label: str, sizes: Values) -> Axis:
+    """The axis of a batch size: logarithmic with powers of two as ticks, at most seven or so; linear where ``sizes``,
+    of shape ``[n]``, span less than a factor of four."""
+    if not len(sizes) or sizes.min() <= 0 or sizes.max() < 4 * sizes.min():
+        return Axis(label)
+    low, high = math.floor(math.log2(sizes.min())), math.ceil(math.log2(sizes.max()))
+    powers = range(max(low, 0), high + 1, max(1, (high - low) // 6))
+    return Axis(label, scale="log", ticks=tuple((2.0**power, f"{2**power}") for power in powers))
+
+
+def make_staircase(x: Values, y: Values, x_sign: float, y_sign: float) -> tuple[Floats, Floats] | None:
     """The corners of the front of a pair, from its best x to its best y; None without a point."""
     both = np.stack([x, y], axis=1)
     front = both[non_dominated(both, [x_sign, y_sign])]
@@ -43,15 +54,15 @@ def staircase(x: Values, y: Values, x_sign: float, y_sign: float) -> tuple[Float
     front = front[np.argsort(front[:, 0] * x_sign, kind="stable")]
     corners_x = np.repeat(front[:, 0], 2)[1:]
     corners_y = np.repeat(front[:, 1], 2)[:-1]
-    return floats(corners_x), floats(corners_y)
+    return to_floats(corners_x), to_floats(corners_y)
 
 
-def texts_of(frame: pd.DataFrame, evidence: Evidence) -> tuple[str, ...]:
-    """What the mark of each row says; "" for a trial that is not shown one by one."""
-    return tuple(evidence.texts.get(number, "") for number in numbers(frame))
+def mark_texts(frame: pd.DataFrame, evidence: Evidence) -> tuple[str, ...]:
+    """The hover text of each row; "" for a trial that is not shown individually."""
+    return tuple(evidence.texts.get(number, "") for number in trial_numbers(frame))
 
 
-def numbers(frame: pd.DataFrame) -> tuple[int, ...]:
+def trial_numbers(frame: pd.DataFrame) -> tuple[int, ...]:
     """The trials' numbers."""
     return tuple(frame["number"].to_numpy(dtype=np.int64).tolist())
 
@@ -63,12 +74,12 @@ def trial_points(name: str, role: str, evidence: Evidence, owners: Sequence[int]
         return []
     shown = tuple(owners[int(row)] for row in rows)
     texts = tuple(evidence.texts.get(number, "") for number in shown)
-    return [Points(name, role, floats(x[rows]), floats(y[rows]), texts, shown)]
+    return [Points(name, role, to_floats(x[rows]), to_floats(y[rows]), texts, shown)]
 
 
 def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:
     """Complete search trials, those on the front of all objectives with a mark of their own."""
-    front, owners = frame["on_search_front"].to_numpy(dtype=bool), numbers(frame)
+    front, owners = frame["on_search_front"].to_numpy(dtype=bool), trial_numbers(frame)
     layers = []
     for name, role, chosen in (
         ("search trial (one seed)", "search", ~front),
@@ -78,7 +89,7 @@ def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values)
     return layers
 
 
-def density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Density:
+def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Density:
     """Counts of points in a grid of cells, for more points than can be drawn one by one."""
     finite = np.isfinite(x) & np.isfinite(y)
     moved = [
@@ -87,7 +98,7 @@ def density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Density:
     counts, x_edges, y_edges = np.histogram2d(moved[0], moved[1], bins=NUM_CELLS)
     edges = [np.exp(e) if scale == "log" else e for e, scale in ((x_edges, x_scale), (y_edges, y_scale))]
     cells = tuple(tuple(int(count) for count in row) for row in counts.T)
-    return Density("all search trials, darker is more", "density", floats(edges[0]), floats(edges[1]), cells)
+    return Density("all search trials, darker is more", "density", to_floats(edges[0]), to_floats(edges[1]), cells)
 
 
 def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals | None:
@@ -98,12 +109,12 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     if not len(rows):
         return None
     chosen = frame.iloc[rows]
-    texts = tuple(evidence.confirmed_texts[number] for number in numbers(chosen))
+    texts = tuple(evidence.confirmed_texts[number] for number in trial_numbers(chosen))
     return Intervals(
-        "confirmed: median and 95 % interval",
+        "confirmed: median and 95 % confidence interval",
         "confirmed",
-        x=floats(x[rows]),
-        y=floats(y[rows]),
+        x=to_floats(x[rows]),
+        y=to_floats(y[rows]),
         x_low=_bound(chosen, x_name, "low"),
         x_high=_bound(chosen, x_name, "high"),
         y_low=_bound(chosen, y_name, "low"),
@@ -115,13 +126,13 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
 
 def _bound(frame: pd.DataFrame, name: str, end: str) -> Floats:
     bound = read_numbers(frame, f"{name}_{end}")
-    return floats(np.where(np.isfinite(bound), bound, read_numbers(frame, name)))
+    return to_floats(np.where(np.isfinite(bound), bound, read_numbers(frame, name)))
 
 
 def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:
     """A layer for each outcome of ``frame``, named with its count; the order of the outcome table."""
     layers = []
-    outcome, counts, owners = frame["outcome"].to_numpy(), evidence.outcomes(), numbers(frame)
+    outcome, counts, owners = frame["outcome"].to_numpy(), evidence.outcomes(), trial_numbers(frame)
     for role, name in OUTCOME_NAMES.items():
         is_one = outcome == role
         if is_one.any():

@@ -6,15 +6,16 @@ import pandas as pd
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Figure, Layer, Panel
 from reports.figures import marks
-from reports.figures.positions import parameter_axis, parameters
-from reports.labels import OUTCOME_NAMES, plural
+from reports.figures.positions import parameter_axis, swept_parameters
+from reports.labels import OUTCOME_NAMES
 from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.config.units import format_count
 
-TITLE = "Where trials did not complete"
+TITLE = "Outcomes over the search space"
 MAX_COMPLETE = 300
 
 
-def where(evidence: Evidence) -> list[Figure] | Absent:
+def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
     """A panel for each parameter with a row for each outcome; only where a trial ended in another way than complete."""
     complete = evidence.detailed[(evidence.detailed["outcome"] == "complete").to_numpy(dtype=bool)]
     frame = pd.concat([evidence.unfinished, complete.tail(MAX_COMPLETE)])
@@ -26,14 +27,14 @@ def where(evidence: Evidence) -> list[Figure] | Absent:
     spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
     rows = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
     panels = []
-    for key in parameters(evidence):
+    for key in swept_parameters(evidence):
         x_axis, place = parameter_axis(evidence, key)
         layers: list[Layer] = list(marks.outcome_points(evidence, frame, place(frame), rows))
         if layers:
             panels.append(Panel(x_axis, axis, tuple(layers)))
     if not panels:
-        return Absent(TITLE, "wants a swept parameter.")
-    caption = f"{plural(len(frame), 'trial')}, by the outcome and the value of each parameter. {_shares(evidence)}"
+        return Absent(TITLE, "requires a swept parameter.")
+    caption = f"{format_count(len(frame), 'trial')}, by outcome and parameter value. {_shares(evidence)}"
     return [Figure("where_outcomes", TITLE, caption, tuple(panels))]
 
 

@@ -1,4 +1,4 @@
-"""Where a value of a parameter stands on an axis: the axis is drawn as the study wrote the parameter."""
+"""Axes of parameters: scale and ticks follow from the way the study declares a parameter."""
 
 import math
 from collections.abc import Sequence
@@ -6,26 +6,25 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from reports.describe import plain
-from reports.evidence import Evidence, known
+from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis
-from reports.figures.marks import Values
+from reports.figures.marks import Values, make_batch_axis
 from reports.labels import format_setting, key_label
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.frame_columns import plain_value, read_numbers
 from sweep.analysis.statistics.pareto import Mask
 
 GLOBAL_BATCH = "global_batch_size"
 JITTER = 0.18
 
 
-def parameters(evidence: Evidence) -> tuple[str, ...]:
+def swept_parameters(evidence: Evidence) -> tuple[str, ...]:
     """The swept keys, after the global batch size where it is not itself one of them in disguise."""
     batch = [key for key in evidence.swept if key.startswith("batch.")]
     return (GLOBAL_BATCH, *evidence.swept) if len(batch) > 1 else evidence.swept
 
 
-class Place:
-    """Where a row stands on the axis of one key."""
+class AxisPosition:
+    """Maps rows to positions on the axis of one key."""
 
     def __init__(self, column_name: str, positions: dict[object, int] | None) -> None:
         self.column_name = column_name
@@ -37,21 +36,21 @@ class Place:
         if self.positions is None:
             return read_numbers(frame, self.column_name)
         rows = np.arange(len(frame)) if wanted is None else np.flatnonzero(wanted)
-        cells = [self.positions.get(category(value), math.nan) for value in frame[self.column_name].iloc[rows]]
+        cells = [self.positions.get(category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
         # a fixed spread by trial number, so that equal settings do not hide each other
         spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * JITTER
-        made = np.full(len(frame), np.nan)
-        made[rows] = np.array(cells, dtype=np.float64) + spread
-        return made
+        positions = np.full(len(frame), np.nan)
+        positions[rows] = np.array(cells, dtype=np.float64) + spread
+        return positions
 
 
-def category(value: object) -> object:
+def category_key(value: object) -> object:
     """A cell as a key: missing is None, and 1 and True are two categories."""
-    value = plain(value)
+    value = plain_value(value)
     return (type(value).__name__, value) if isinstance(value, bool) else value
 
 
-def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, Place]:
+def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
     """The axis of a key as its parameter was written in the study: choices side by side, powers of two as ticks."""
     name = key if key == GLOBAL_BATCH else f"config.{key}"
     label = key_label(key)
@@ -59,25 +58,17 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, Place]:
     form = parameter.form if parameter else "log2" if key == GLOBAL_BATCH else _guess(evidence.trials, name)
     if form == "choice":
         values = list(parameter.choice or ()) if parameter else _values(evidence.trials, name)
-        positions = {category(value): index for index, value in enumerate(values)}
+        positions = {category_key(value): index for index, value in enumerate(values)}
         ticks = tuple((float(index), format_setting(value)) for index, value in enumerate(values))
-        return Axis(label, ticks=ticks), Place(name, positions)
+        return Axis(label, ticks=ticks), AxisPosition(name, positions)
     if form == "log2":
-        used = known(read_numbers(evidence.trials, name))
-        return Axis(label, scale="log", ticks=_powers(used)), Place(name, None)
-    return Axis(label, scale="log" if form == "log" else "linear"), Place(name, None)
-
-
-def _powers(values: Values) -> tuple[tuple[float, str], ...]:
-    if not len(values) or values.min() <= 0:
-        return ()
-    low, high = math.floor(math.log2(values.min())), math.ceil(math.log2(values.max()))
-    step = max(1, (high - low) // 6)
-    return tuple((2.0**power, f"{2**power}") for power in range(low, high + 1, step) if power >= 0)
+        used = keep_finite(read_numbers(evidence.trials, name))
+        return make_batch_axis(label, used), AxisPosition(name, None)
+    return Axis(label, scale="log" if form == "log" else "linear"), AxisPosition(name, None)
 
 
 def _values(trials: pd.DataFrame, name: str) -> list[object]:
-    found = {category(value): plain(value) for value in trials[name]}
+    found = {category_key(value): plain_value(value) for value in trials[name]}
     return sorted(found.values(), key=lambda value: (str(type(value)), value if _ordered(value) else str(value)))
 
 
@@ -89,5 +80,5 @@ def _guess(trials: pd.DataFrame, name: str) -> str:
     values: Sequence[object] = _values(trials, name)
     if len(values) <= 6 or not all(_ordered(value) for value in values if value is not None):
         return "choice"
-    finite = known(read_numbers(trials, name))
+    finite = keep_finite(read_numbers(trials, name))
     return "log" if finite.min() > 0 and finite.max() > 50 * finite.min() else "float"

@@ -3,29 +3,30 @@
 import numpy as np
 import pandas as pd
 
-from reports.evidence import Evidence, known
+from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Figure, Intervals, Layer, Panel
 from reports.figures import edges, marks
-from reports.figures.positions import Place, parameter_axis, parameters
-from reports.labels import metric_label, plural
+from reports.figures.positions import AxisPosition, parameter_axis, swept_parameters
+from reports.labels import metric_label
 from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.pareto import Mask
 from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 # A slice has many panels; more marks than this in each make a page slow.
 MAX_MARKS = 600
 
 
-def slices(evidence: Evidence) -> list[Figure] | Absent:
+def make_slices(evidence: Evidence) -> list[Figure] | Absent:
     """A figure for each objective with a panel for each parameter."""
-    keys = parameters(evidence)
+    keys = swept_parameters(evidence)
     figures = []
     for objective in evidence.objectives:
         panels = [panel for key in keys if (panel := _panel(evidence, key, objective))]
         if panels:
             title = f"What moves {metric_label(objective).lower()}"
             figures.append(Figure(f"slices_{objective}", title, _caption(evidence), tuple(panels)))
-    return figures or Absent("What moves an objective", "wants a trial that measured one; there is none yet.")
+    return figures or Absent("What moves an objective", "requires a trial that measured one; there is none yet.")
 
 
 def _panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
@@ -36,12 +37,12 @@ def _panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     confirmed = marks.confirmed_marks(evidence, objective, objective)
     all_y = np.append(y, confirmed.y if confirmed else ())
     ended = evidence.unfinished
-    if not len(known(np.append(all_y, edges.used(ended, objective)))):
+    if not len(keep_finite(np.append(all_y, edges.read_used(ended, objective)))):
         return None
     y_axis = marks.metric_axis(objective, all_y)
     layers: list[Layer] = []
     if not is_shown.all() and not x_axis.ticks and np.isfinite(x + y).any():
-        layers.append(marks.density(x, y, x_axis.scale, y_axis.scale))
+        layers.append(marks.make_density(x, y, x_axis.scale, y_axis.scale))
     layers += marks.search_points(evidence, frame, np.where(is_shown, x, np.nan), y)
     layers += _unfinished(evidence, ended, place, objective, all_y, y_axis.scale)
     if confirmed is not None:
@@ -61,20 +62,25 @@ def _shown(frame: pd.DataFrame) -> Mask:
 
 
 def _unfinished(
-    evidence: Evidence, ended: pd.DataFrame, place: Place, objective: str, all_y: marks.Values, scale: marks.Scale
+    evidence: Evidence,
+    ended: pd.DataFrame,
+    place: AxisPosition,
+    objective: str,
+    all_y: marks.Values,
+    scale: marks.Scale,
 ) -> list[Layer]:
-    x, used = place(ended), edges.used(ended, objective)
+    x, used = place(ended), edges.read_used(ended, objective)
     outcomes = ended["outcome"].unique().tolist()
-    edge = edges.worst_edge(np.append(all_y, used), METRICS[objective].sign, scale, outcomes, step=0.04)
-    rules = [edges.rule("y", edge)] if np.isnan(used[np.isfinite(x)]).any() else []
-    return [*rules, *marks.outcome_points(evidence, ended, x, edges.or_edge(used, ended, edge))]
+    edge = edges.place_edge(np.append(all_y, used), METRICS[objective].sign, scale, outcomes, step=0.04)
+    rules = [edges.make_rule("y", edge)] if np.isnan(used[np.isfinite(x)]).any() else []
+    return [*rules, *marks.outcome_points(evidence, ended, x, edges.fill_with_edge(used, ended, edge))]
 
 
-def _confirmed(evidence: Evidence, place: Place, objective: str, layer: Intervals) -> list[Layer]:
+def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: Intervals) -> list[Layer]:
     frame = evidence.configurations
     frame = frame[frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(read_numbers(frame, objective))]
     x = place(frame)
-    at = marks.floats(x)
+    at = marks.to_floats(x)
     if not np.isfinite(x).all():
         return []
     return [
@@ -83,7 +89,7 @@ def _confirmed(evidence: Evidence, place: Place, objective: str, layer: Interval
 
 
 def _caption(evidence: Evidence) -> str:
-    text = f"{plural(len(evidence.search), 'complete search trial')}, one seed each; all other parameters vary too."
+    text = f"{format_count(len(evidence.search), 'complete search trial')}, one seed each; other parameters vary too."
     if len(evidence.search) > MAX_MARKS:
         text += f" At most {MAX_MARKS} of them are drawn: those nearest to the front and the latest."
     return text + " Trials that did not complete stand beyond the thin line, or at the time or memory they had used."

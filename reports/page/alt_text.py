@@ -1,22 +1,22 @@
 """What a panel shows in words, for whoever cannot see it."""
 
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
-from reports.labels import choose_unit, plural
-from reports.page.plot_layout import depths, extents, shown_units
-from sweep.config.units import DisplayUnit
+from reports.labels import choose_unit
+from reports.plot_layout import choose_units, read_depths, read_extents
+from sweep.config.units import DisplayUnit, format_count
 
 MAX_LAYERS = 12
 
 
-def alt_text(figure: Figure, panel: Panel) -> str:
+def describe_panel(figure: Figure, panel: Panel) -> str:
     """Title, axes with their ranges, and how many marks of which kind; values are in the tables of the page."""
-    x, y = extents(panel)
-    x_shown, y_shown = shown_units(panel)
+    x, y = read_extents(panel)
+    x_shown, y_shown = choose_units(panel)
     said = [f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
     said.append(_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
     said.append(_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
     if panel.z is not None:
-        z = depths(panel)
+        z = read_depths(panel)
         said.append(_axis("In depth", panel.z.label, z, choose_unit(panel.z.unit, z), []))
     counts = [words for layer in panel.layers[:MAX_LAYERS] if (words := _count(layer))]
     return " ".join([*filter(None, said), f"It shows {'; '.join(counts)}." if counts else ""])
@@ -34,13 +34,13 @@ def _axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks
 def _count(layer: Layer) -> str:
     name = f" ({layer.name})" if layer.name else ""
     if isinstance(layer, Points | Intervals | Cloud):
-        return plural(len(layer.x), "mark") + name
+        return format_count(len(layer.x), "mark") + name
     if isinstance(layer, Lines):
-        return plural(len(layer.segments), "line") + name
+        return format_count(len(layer.segments), "line") + name
     if isinstance(layer, Bars):
-        return plural(sum(length > 0 for length in layer.lengths), "bar") + name
+        return format_count(sum(length > 0 for length in layer.lengths), "bar") + name
     if isinstance(layer, Density):
-        return f"a shade for {plural(sum(map(sum, layer.counts)), 'trial')}"
+        return f"a shade for {format_count(sum(map(sum, layer.counts)), 'trial')}"
     if isinstance(layer, Heat):
-        return plural(len(layer.known), "coloured cell") + name
+        return format_count(len(layer.known), "coloured cell") + name
     return f"a line at {layer.text}" if layer.text else ""

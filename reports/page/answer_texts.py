@@ -1,4 +1,4 @@
-"""The answer, the facts beside it and the findings as texts, without any markup."""
+"""The recommendations, additional measurements and claims as texts, without any markup."""
 
 from dataclasses import dataclass
 
@@ -23,10 +23,10 @@ from sweep.config.command_lines import train_command
 from sweep.config.metrics import METRICS
 
 _TITLES = {
-    "accuracy": "For accuracy",
-    "speed": "For speed",
-    "memory": "For little memory",
-    "balanced": "A balance of all",
+    "accuracy": "Best accuracy",
+    "speed": "Fastest",
+    "memory": "Lowest memory",
+    "balanced": "Balanced",
     "fine_tune": "For fine-tuning",
     "distributed": "On several devices",
 }
@@ -34,7 +34,7 @@ NEGLIGIBLE = 1e-3
 
 
 @dataclass(frozen=True)
-class Value:
+class CardValue:
     """A measured value of a card."""
 
     label: str
@@ -42,7 +42,7 @@ class Value:
     note: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """What to take for one use; ``trial`` is None where the records do not tell. ``missing`` says what to run to know,
     or to be surer."""
@@ -51,73 +51,73 @@ class Card:
     meaning: str
     trial: int | None
     settings: tuple[tuple[str, str], ...]
-    values: tuple[Value, ...]
-    sure: str
-    given_up: str
+    values: tuple[CardValue, ...]
+    confidence: str
+    comparison: str
     evidence: tuple[str, ...]
     command: str
     missing: str
 
 
-@dataclass(frozen=True)
-class Line:
-    """A row of the facts or of the findings."""
+@dataclass(frozen=True, kw_only=True)
+class ClaimRow:
+    """A row of the measurements or of the claims; ``settle`` is the command or the data that would answer it."""
 
     statement: str
     effect: str
     interval: str
     n: int
-    verdict: str
     detail: str
-    published: str
     settle: str
+    verdict: str = ""
+    published: str = ""
 
 
-@dataclass(frozen=True)
-class Answers:
+@dataclass(frozen=True, kw_only=True)
+class AnswerTexts:
     """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims that the records say
     something about, ``untested`` the others."""
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]
-    facts: tuple[Line, ...]
-    tested: tuple[Line, ...]
-    untested: tuple[Line, ...]
+    facts: tuple[ClaimRow, ...]
+    tested: tuple[ClaimRow, ...]
+    untested: tuple[ClaimRow, ...]
     notes: tuple[str, ...]
     method: str
 
 
-def answers(evidence: Evidence) -> Answers:
+def describe_answers(evidence: Evidence) -> AnswerTexts:
     """What the records say, worked out by :mod:`sweep.analysis`."""
     answer = recommend(evidence)
     cards = [_card(evidence, item) for item in answer.uses.values()]
     claims = [_finding(item) for item in evaluate_claims(evidence)]
-    return Answers(
-        tuple(card for card in cards if card.trial is not None),
-        tuple(card for card in cards if card.trial is None),
-        tuple(_fact(fact) for fact in answer.facts.values()),
-        tuple(line for line in claims if line.n),
-        tuple(line for line in claims if not line.n),
-        answer.notes,
-        answer.method,
+    return AnswerTexts(
+        cards=tuple(card for card in cards if card.trial is not None),
+        open=tuple(card for card in cards if card.trial is None),
+        facts=tuple(_fact(fact) for fact in answer.facts.values()),
+        tested=tuple(row for row in claims if row.n),
+        untested=tuple(row for row in claims if not row.n),
+        notes=answer.notes,
+        method=answer.method,
     )
 
 
 def _card(evidence: Evidence, item: Recommendation) -> Card:
     settings = [(key_label(key).capitalize(), format_setting(item.config.get(key))) for key in item.settings]
     if item.global_batch_size is not None:
-        settings.append(("Global batch", str(item.global_batch_size)))
+        settings.append(("Effective batch size", str(item.global_batch_size)))
     return Card(
-        _TITLES[item.use],
-        USE_MEANINGS[item.use],
-        item.number,
-        tuple(settings),
-        tuple(_value(name, value) for name, value in item.values.items()),
-        _sure(item) if item.number is not None else "",
-        _given_up(item.next_best) if item.next_best else "",
-        item.evidence,
-        train_command(item.config, _seed(evidence, item.number)) if item.number is not None else "",
-        item.missing or "",
+        title=_TITLES[item.use],
+        meaning=USE_MEANINGS[item.use],
+        trial=item.number,
+        settings=tuple(settings),
+        values=tuple(_value(name, value) for name, value in item.values.items()),
+        confidence=_describe_confidence(item) if item.number is not None else "",
+        comparison=_compare_next(item.next_best) if item.next_best else "",
+        evidence=item.evidence,
+        command=train_command(item.config, _seed(evidence, item.number)) if item.number is not None else "",
+        missing=item.missing or "",
     )
 
 
@@ -126,41 +126,58 @@ def _seed(evidence: Evidence, number: int) -> int:
     return int(read_numbers(evidence.trials, "seed")[rows[0]])
 
 
-def _value(name: str, value: Interval) -> Value:
+def _value(name: str, value: Interval) -> CardValue:
     interval = format_interval(METRICS[name].unit, value.low, value.high, value.median)
     note = f"{interval}, n = {value.n}" if interval else f"n = {value.n}"
-    return Value(metric_label(name), format_metric(name, value.median), note)
+    return CardValue(metric_label(name), format_metric(name, value.median), note)
 
 
-def _sure(item: Recommendation) -> str:
+def _describe_confidence(item: Recommendation) -> str:
     basis = "confirmed with fresh seeds" if item.is_confirmed else "from one seed, not confirmed"
     sure = (
-        f"{item.certainty:.0%} sure that nothing tried is better; {item.on_front:.0%} that it is on the front; {basis}"
+        f"{item.certainty:.0%} probability that nothing tried is better; "
+        f"{item.on_front:.0%} that it is on the Pareto front; {basis}"
     )
     if item.regret_metric not in item.values:
         return f"{sure}."
     if item.regret < NEGLIGIBLE * item.values[item.regret_metric].median:
-        return f"{sure}. Against the truly best nothing to speak of is lost."
-    return f"{sure}. Expected loss against the truly best: {format_metric(item.regret_metric, item.regret)}."
+        return f"{sure}. Expected regret is negligible."
+    return f"{sure}. Expected regret: {format_metric(item.regret_metric, item.regret)}."
 
 
-def _given_up(following: NextBest) -> str:
+def _compare_next(following: NextBest) -> str:
     changes = [f"{key_label(key)} {format_setting(value)}" for key, value in following.changes.items()]
     parts = [
         f"{metric_label(name).lower()} {format_difference(following.units[name], *value[:3])}"
         for name, value in following.differences.items()
     ]
     others = f" ({', '.join(changes)})" if changes else ""
-    return f"Against the next best, trial {following.number}{others}: {'; '.join(parts)}."
+    return f"Compared with the next best, trial {following.number}{others}: {'; '.join(parts)}."
 
 
-def _fact(fact: Fact) -> Line:
+def _fact(fact: Fact) -> ClaimRow:
     effect = format_value(fact.unit, fact.value)
     interval = format_interval(fact.unit, fact.low, fact.high, fact.value)
-    return Line(fact.statement, effect, interval, fact.n, "", fact.detail, "", fact.missing or "")
+    return ClaimRow(
+        statement=fact.statement,
+        effect=effect,
+        interval=interval,
+        n=fact.n,
+        detail=fact.detail,
+        settle=fact.missing or "",
+    )
 
 
-def _finding(item: Finding) -> Line:
+def _finding(item: Finding) -> ClaimRow:
     effect = format_value(item.unit, item.effect)
     interval = format_interval(item.unit, item.low, item.high, item.effect)
-    return Line(item.statement, effect, interval, item.n, item.verdict, item.detail, item.published, item.settle)
+    return ClaimRow(
+        statement=item.statement,
+        effect=effect,
+        interval=interval,
+        n=item.n,
+        detail=item.detail,
+        settle=item.settle,
+        verdict=item.verdict,
+        published=item.published,
+    )

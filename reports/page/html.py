@@ -11,21 +11,21 @@ from markupsafe import Markup
 
 from reports.evidence import Evidence
 from reports.figure import Figure, Panel
-from reports.figures.all_figures import Drawn
+from reports.figures.all_figures import ReportFigures
 from reports.labels import OUTCOME_NAMES, metric_label
 from reports.page import reading_checks, report_texts
-from reports.page.alt_text import alt_text
-from reports.page.answer_texts import answers
-from reports.page.plot_layout import scales
+from reports.page.alt_text import describe_panel
+from reports.page.answer_texts import describe_answers
 from reports.page.traces import figures_json
-from reports.page.trial_details import details, fixed_settings
-from reports.palette import key_glyph, look
+from reports.page.trial_details import describe_details, fixed_settings
+from reports.palette import key_glyph, look_of
+from reports.plot_layout import make_scales
 
 # One script, in this order; a later file uses what an earlier one declares.
 _SCRIPTS = ("data.js", "theme.js", "plots.js", "filters.js", "tables.js", "choose.js", "print.js", "start.js")
 
 
-def page(evidence: Evidence, made: Drawn) -> str:
+def render_page(evidence: Evidence, made: ReportFigures) -> str:
     """The whole HTML text. The same evidence gives the same bytes: no time, no random name."""
     plotly, script = _normal(_plotly_script()), _normal(_script())
     environment = Environment(
@@ -35,7 +35,7 @@ def page(evidence: Evidence, made: Drawn) -> str:
         lstrip_blocks=True,
         loader=FunctionLoader(_resource),
     )
-    known = details(evidence)
+    known = describe_details(evidence)
     return environment.get_template("page.html.jinja").render(
         policy=_policy(plotly, script),
         # not escaped: three files of ours and Plotly's, and JSON without any <, > or &
@@ -58,17 +58,17 @@ def _texts(evidence: Evidence) -> dict[str, Any]:
         "name": evidence.name,
         "question": evidence.question,
         "objectives": [metric_label(name).lower() for name in evidence.objectives],
-        "basis": report_texts.basis(evidence),
-        "answers": answers(evidence),
-        "warnings": reading_checks.warnings(evidence),
+        "basis": report_texts.describe_basis(evidence),
+        "answers": describe_answers(evidence),
+        "warnings": reading_checks.find_doubts(evidence),
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),
         "planned": evidence.spec.trials if evidence.spec else None,
         "fixed": fixed_settings(evidence),
         "table": report_texts.front_table(evidence),
-        "reuse": report_texts.reuse(evidence),
+        "reuse": report_texts.describe_reuse(evidence),
         "environments": report_texts.environment_rows(evidence),
-        "devices": report_texts.devices(evidence),
+        "devices": report_texts.describe_devices(evidence),
     }
 
 
@@ -78,7 +78,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "name": figure.name,
         "title": figure.title,
         "caption": figure.caption,
-        "legend": [(layer.name, look(layer.role).colour, key_glyph(layer)) for layer in figure.legend()],
+        "legend": [(layer.name, look_of(layer.role).colour, key_glyph(layer)) for layer in figure.legend()],
         "views": views,
         "panels": [_panel(figure, panel, views[:1]) for panel in figure.panels],
         "is_single": sum(panel.view in ("", *views[:1]) for panel in figure.panels) == 1,
@@ -88,11 +88,11 @@ def _figure(figure: Figure) -> dict[str, Any]:
 def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any]:
     return {
         "title": panel.title,
-        "alt": alt_text(figure, panel),
+        "alt": describe_panel(figure, panel),
         "view": panel.view,
         "is_hidden": panel.view not in ("", *first_view),
         "is_space": panel.z is not None,
-        "scales": [(which, chosen["first"] == "log") for which, chosen in scales(panel).items()],
+        "scales": [(which, chosen["first"] == "log") for which, chosen in make_scales(panel).items()],
     }
 
 

@@ -62,7 +62,7 @@ const draw = (plot) => {
   const panel = panelOf(plot);
   if (plot.closest("[hidden]")) return Promise.resolve();
   if (panel.layout.scene && !hasSpace) {
-    plot.textContent = "This browser draws no 3-D figures (WebGL is off). The pairs of objectives show the same trials.";
+    plot.textContent = "3-D figures require WebGL, which is off in this browser. The pairs of objectives show the same trials.";
     return Promise.resolve();
   }
   const off = new Set((plot.dataset.off || "").split("\n"));

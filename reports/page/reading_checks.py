@@ -1,18 +1,19 @@
-"""What a reader must know before believing a report, as sentences."""
+"""Reservations about the records, as sentences."""
 
 from collections.abc import Callable
 
-from reports.evidence import Evidence, known
-from reports.labels import OUTCOME_NAMES, plural
+from reports.evidence import Evidence, keep_finite
+from reports.labels import OUTCOME_NAMES
 from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.config.units import format_count
 from sweep.records.messages import INFEASIBLE
 
 FEW_TRIALS = 10
 MUCH = 0.3
 
 
-def warnings(evidence: Evidence) -> list[str]:
-    """Every doubt that the records themselves raise; nothing where there is none."""
+def find_doubts(evidence: Evidence) -> list[str]:
+    """A sentence for each reservation that the records give reason for."""
     return [sentence for check in _CHECKS if (sentence := check(evidence))]
 
 
@@ -20,14 +21,14 @@ def _running(evidence: Evidence) -> str:
     num_open = evidence.outcomes().get("", 0)
     if not num_open:
         return ""
-    return f"{plural(num_open, 'trial')} had not ended when this page was written: the study may still be running."
+    return f"{format_count(num_open, 'trial')} had not ended when this page was written."
 
 
 def _few_trials(evidence: Evidence) -> str:
     done = len(evidence.search)
     if done >= FEW_TRIALS:
         return ""
-    return f"Only {plural(done, 'search trial')} completed: the front can still move a lot. More trials are the remedy."
+    return f"Only {format_count(done, 'search trial')} completed: the front may still change much. Run more trials."
 
 
 def _one_seed(evidence: Evidence) -> str:
@@ -35,14 +36,14 @@ def _one_seed(evidence: Evidence) -> str:
         return ""
     if not evidence.num_confirmed:
         return (
-            "Nothing is confirmed: every value is from one seed, and the best of many noisy trials looks better than "
-            "it is. Finish the study, or raise confirm."
+            "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased "
+            "upward. Finish the study, or raise confirm."
         )
     front = evidence.configurations["on_search_front"].to_numpy(dtype=bool)
     alone = int((front & ~evidence.configurations["confirmed"].to_numpy(dtype=bool)).sum())
     if not alone:
         return ""
-    return f"On the search front, {plural(alone, 'configuration')} with one seed only: their values may flatter them."
+    return f"On the search front, {format_count(alone, 'configuration')} with one seed only: values may be optimistic."
 
 
 def _failed_seeds(evidence: Evidence) -> str:
@@ -52,7 +53,7 @@ def _failed_seeds(evidence: Evidence) -> str:
         return ""
     numbers = ", ".join(str(number) for number in failed["number"].head(5))
     return (
-        f"Confirming seeds did not complete for {plural(len(failed), 'configuration')} (of trial {numbers}): "
+        f"Confirming seeds did not complete for {format_count(len(failed), 'configuration')} (of trial {numbers}): "
         "its median is over the others only."
     )
 
@@ -61,7 +62,7 @@ def _devices(evidence: Evidence) -> str:
     used = sorted(set(read_text(evidence.trials, "device")) - {""})
     if len(used) < 2:
         return ""
-    return f"Trials ran on different devices ({'; '.join(used[:5])}): their times and memory do not compare."
+    return f"Trials ran on different devices ({'; '.join(used[:5])}): their times and memory are not comparable."
 
 
 def _environments(evidence: Evidence) -> str:
@@ -76,8 +77,8 @@ def _crashed(evidence: Evidence) -> str:
     if not len(crashed):
         return ""
     errors = [line for line in read_text(crashed, "error") if line]
-    said = f" The last said: {str(errors[-1]).strip().splitlines()[-1][:300]}" if errors else ""
-    return f"{plural(len(crashed), 'trial')} crashed, which says nothing about the configuration.{said}"
+    said = f" The last error: {str(errors[-1]).strip().splitlines()[-1][:300]}" if errors else ""
+    return f"{format_count(len(crashed), 'trial')} crashed, which does not reflect on the configuration.{said}"
 
 
 def _infeasible(evidence: Evidence) -> str:
@@ -86,14 +87,14 @@ def _infeasible(evidence: Evidence) -> str:
     if not ended or sum(counts.values()) < MUCH * ended:
         return ""
     parts = ", ".join(f"{count} {OUTCOME_NAMES[name]}" for name, count in counts.items())
-    return f"{sum(counts.values()) / ended:.0%} of the trials could not complete ({parts}): narrow the space."
+    return f"{sum(counts.values()) / ended:.0%} of the trials were infeasible ({parts}): narrow the space."
 
 
 def _test_split(evidence: Evidence) -> str:
     frame = evidence.configurations
-    if not len(frame) or len(known(read_numbers(frame, "test_accuracy"))):
+    if not len(frame) or len(keep_finite(read_numbers(frame, "test_accuracy"))):
         return ""
-    return "The test split was not read: accuracies are of the validation split, by which the front was chosen."
+    return "The test split was not used: accuracies are of the validation split, by which the front was selected."
 
 
 _CHECKS: tuple[Callable[[Evidence], str], ...] = (

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.describe import measured, plain
+from reports.describe import read_measurement
 from reports.evidence import Evidence
-from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label, plural
+from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label
 from reports.page.train_command import train_commands
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
 from sweep.analysis.summary import USUAL_METRICS
 from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 MAX_ROWS = 200
 
@@ -27,7 +28,7 @@ class Cell:
     note: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One configuration of the table; ``trial`` is the first that its values rest on."""
 
@@ -46,18 +47,18 @@ class Table:
     num_left_out: int
 
 
-def basis(evidence: Evidence) -> str:
+def describe_basis(evidence: Evidence) -> str:
     """What the answer rests on, in one sentence."""
     done, frame = len(evidence.search), evidence.configurations
     if not len(frame):
-        return "There is no answer yet: no trial has completed."
-    begin = f"{plural(done, 'search trial')} completed with one seed each"
+        return "There is no recommendation yet: no trial has completed."
+    begin = f"{format_count(done, 'search trial')} completed with one seed each"
     if not evidence.num_confirmed:
-        return f"{begin}; none is confirmed with a fresh seed, so every figure below is from one seed."
+        return f"{begin}; none is confirmed with a fresh seed, so every value below is from one seed."
     chosen = frame[frame["confirmed"].to_numpy(dtype=bool)]
     counts = sorted(set(chosen["num_seeds"].tolist()))
-    seeds = plural(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
-    how_many = plural(len(chosen), "configuration")
+    seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
+    how_many = format_count(len(chosen), "configuration")
     return f"{begin}; {how_many} of the front trained again with {seeds}."
 
 
@@ -95,14 +96,16 @@ def _row(
     cells.append(seeds if row["confirmed"] else Cell("1 (search)", 0.0, failed))
     cells += [_measured_cell(row, name) for name in objectives]
     cells.append(_certainty(row))
-    cells += [_setting(plain(row[f"config.{key}"])) for key in settings]
+    cells += [_setting(plain_value(row[f"config.{key}"])) for key in settings]
     cells += [_measured_cell(row, name) for name in others]
-    return Row(tuple(cells), command, bool(row["confirmed"]), row["numbers"][0])
+    return Row(cells=tuple(cells), command=command, confirmed=bool(row["confirmed"]), trial=row["numbers"][0])
 
 
 def _measured_cell(row: pd.Series, name: str) -> Cell:
-    value = measured(row, name)
-    interval = format_interval(METRICS[name].unit, measured(row, f"{name}_low"), measured(row, f"{name}_high"), value)
+    value = read_measurement(row, name)
+    interval = format_interval(
+        METRICS[name].unit, read_measurement(row, f"{name}_low"), read_measurement(row, f"{name}_high"), value
+    )
     return Cell(format_metric(name, value), value if math.isfinite(value) else "", interval)
 
 
@@ -112,13 +115,13 @@ def _setting(value: object) -> Cell:
 
 
 def _certainty(row: pd.Series) -> Cell:
-    share = measured(row, "p_front_confirmed")
+    share = read_measurement(row, "p_front_confirmed")
     if math.isnan(share):
         return Cell("in the search" if row["on_search_front"] else "no", -1.0)
     return Cell("yes" if row["on_front"] else "no", share, f"{share:.0%} sure")
 
 
-def reuse(evidence: Evidence) -> str:
+def describe_reuse(evidence: Evidence) -> str:
     """How many trials were taken from earlier records and what that saved; "" when none was."""
     reused = evidence.trials[read_text(evidence.trials, "reused_from") != ""]
     if not len(reused):
@@ -127,13 +130,13 @@ def reuse(evidence: Evidence) -> str:
     sources = sorted({str(origin).rpartition("/")[0] for origin in read_text(reused, "reused_from")})
     origin = f" ({', '.join(sources[:5])})" if sources != [""] else ""
     time = f", which saved {format_metric('total_seconds', saved)}" if saved else ""
-    return f"{plural(len(reused), 'trial')} reused from earlier records{origin}{time}."
+    return f"{format_count(len(reused), 'trial')} reused from earlier records{origin}{time}."
 
 
-def devices(evidence: Evidence) -> str:
+def describe_devices(evidence: Evidence) -> str:
     """The devices that trials ran on, with how many each; "" when none is known."""
     names, counts = np.unique([str(name) for name in read_text(evidence.trials, "device") if name], return_counts=True)
-    return "; ".join(f"{name} ({plural(int(count), 'trial')})" for name, count in zip(names, counts, strict=True))
+    return "; ".join(f"{name} ({format_count(int(count), 'trial')})" for name, count in zip(names, counts, strict=True))
 
 
 def environment_rows(evidence: Evidence) -> list[tuple[str, list[str]]]:
@@ -141,7 +144,7 @@ def environment_rows(evidence: Evidence) -> list[tuple[str, list[str]]]:
     frame = evidence.environments
     rows = []
     for name in frame.columns:
-        values = [plain(value) for value in frame[name].head(5)]
+        values = [plain_value(value) for value in frame[name].head(5)]
         if any(value not in (None, "") for value in values):
             rows.append((str(name), ["–" if value is None else str(value)[:300] for value in values]))
     return rows

@@ -5,8 +5,8 @@ from typing import Any
 
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
 from reports.labels import choose_unit
-from reports.page.plot_layout import Json, depths, escape, layout, scales, shown_units
-from reports.palette import HEAT_COLOURS, look
+from reports.palette import HEAT_COLOURS, look_of
+from reports.plot_layout import Json, choose_units, escape_text, make_layout, make_scales, read_depths
 from sweep.config.units import DisplayUnit
 
 # Of Plotly's symbols these are known in space.
@@ -35,13 +35,13 @@ def _pooled(texts: list[Any], pool: dict[str, int]) -> list[Any]:
 
 
 def _panel(panel: Panel) -> Json:
-    x_shown, y_shown = shown_units(panel)
+    x_shown, y_shown = choose_units(panel)
     traces = [trace for layer in panel.layers for trace in _traces(layer, x_shown, y_shown)]
     if panel.z is not None:
-        z_shown = choose_unit(panel.z.unit, depths(panel))
+        z_shown = choose_unit(panel.z.unit, read_depths(panel))
         traces = [_cloud(layer, x_shown, y_shown, z_shown) for layer in panel.layers if isinstance(layer, Cloud)]
     members = [place for layer in panel.layers if isinstance(layer, Heat) for place in layer.members]
-    return {"traces": traces, "layout": layout(panel), "scales": scales(panel), "members": members}
+    return {"traces": traces, "layout": make_layout(panel), "scales": make_scales(panel), "members": members}
 
 
 def _traces(layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> list[Json]:
@@ -62,14 +62,14 @@ def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> list[float]:
 
 def _base(name: str, texts: Iterable[str], trials: Iterable[int] = ()) -> Json:
     # "text" and not a template: a template would read %{...} inside a text
-    shown, numbers = [escape(text) for text in texts], list(trials)
-    made: Json = {"meta": name, "name": escape(name), "hoverinfo": "text" if shown else "skip"}
+    shown, numbers = [escape_text(text) for text in texts], list(trials)
+    made: Json = {"meta": name, "name": escape_text(name), "hoverinfo": "text" if shown else "skip"}
     made |= {"hovertext": shown} if shown else {}
     return made | ({"customdata": numbers} if numbers else {})
 
 
 def _marker(role: str) -> Json:
-    style = look(role)
+    style = look_of(role)
     outline = {"width": 1.6 if "open" in style.plotly or "thin" in style.plotly else 0, "color": style.colour}
     return {
         "color": style.colour, "symbol": style.plotly, "size": style.size, "opacity": style.opacity, "line": outline
@@ -81,7 +81,7 @@ def _marks(layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit
     made |= {"type": "scatter", "mode": "markers", "marker": _marker(layer.role)}
     made |= {"x": _scaled(layer.x, x_shown), "y": _scaled(layer.y, y_shown)}
     if isinstance(layer, Intervals):
-        colour = look(layer.role).colour
+        colour = look_of(layer.role).colour
         made["error_x"] = _error(layer.x, layer.x_low, layer.x_high, x_shown, colour)
         made["error_y"] = _error(layer.y, layer.y_low, layer.y_high, y_shown, colour)
     return made
@@ -108,7 +108,7 @@ def _error(
 
 
 def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
-    style = look(layer.role)
+    style = look_of(layer.role)
     x: list[float | None] = []
     y: list[float | None] = []
     owners: list[int] = []
@@ -126,13 +126,13 @@ def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
 
 
 def _bars(layer: Bars, shown: DisplayUnit) -> Json:
-    marker = {"color": look(layer.role).colour}
+    marker = {"color": look_of(layer.role).colour}
     made = _base(layer.name, layer.texts) | {"type": "bar", "orientation": "h", "marker": marker, "width": 0.6}
     return made | {"x": _scaled(layer.lengths, shown), "y": list(layer.y), "base": _scaled(layer.starts, shown)}
 
 
 def _density(layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
-    colour = look(layer.role).colour
+    colour = look_of(layer.role).colour
     made = {"type": "heatmap", "x": _scaled(layer.x_edges, x_shown), "y": _scaled(layer.y_edges, y_shown)}
     # an empty cell is a gap, so that the page shines through in the dark too
     cells = [[count or None for count in row] for row in layer.counts]
@@ -145,7 +145,7 @@ def _heat(layer: Heat) -> Json:
     low, high = (bound * shown.factor for bound in layer.span)
     cells = [[None if value is None else float(f"{value * shown.factor:.8g}") for value in row] for row in layer.values]
     scale = [[index / (len(HEAT_COLOURS) - 1), colour] for index, colour in enumerate(HEAT_COLOURS)]
-    bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": escape(shown.suffix), "side": "right"}}
+    bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": escape_text(shown.suffix), "side": "right"}}
     made = _base(layer.name, ()) | {
         "type": "heatmap",
         "z": cells,
@@ -154,6 +154,6 @@ def _heat(layer: Heat) -> Json:
         "xgap": 1,
         "ygap": 1,
     }
-    texts = [[escape(text) for text in row] for row in layer.texts]
+    texts = [[escape_text(text) for text in row] for row in layer.texts]
     made |= {"zmin": low, "zmax": high, "hoverinfo": "text", "hovertext": texts, "hoverongaps": False}
     return made | {"customdata": [list(row) for row in layer.trials]}

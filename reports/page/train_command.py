@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from reports.describe import cells, plain
+from reports.describe import read_cells
+from sweep.analysis.statistics.frame_columns import plain_value
 from sweep.config.command_lines import default_settings, train_command
 from sweep.records.columns import CONFIG_COLUMNS
 
@@ -25,14 +26,16 @@ def train_commands(frame: pd.DataFrame) -> list[str]:
 
 def recorded(frame: pd.DataFrame, key: str) -> list[object]:
     """A key's value in every row, with the word that stands for a missing cell."""
-    return _worded(key, cells(frame, f"config.{key}"))
+    return _worded(key, read_cells(frame, f"config.{key}"))
 
 
 def _worded(key: str, values: Iterable[object]) -> list[object]:
     word = _WORDS.get(key)
-    return [word if value is None else value for value in map(plain, values)]
+    return [word if value is None else value for value in map(plain_value, values)]
 
 
 def _is_named(frame: pd.DataFrame, key: str) -> bool:
     default = default_settings()[key]
-    return any(value is not None and value != default for value in _worded(key, set(cells(frame, f"config.{key}"))))
+    return any(
+        value is not None and value != default for value in _worded(key, set(read_cells(frame, f"config.{key}")))
+    )

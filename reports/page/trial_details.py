@@ -11,7 +11,7 @@ import numpy as np
 
 from reports.describe import format_column
 from reports.evidence import Evidence, keep_finite
-from reports.figures.curves import moments
+from reports.figures.curves import select_evenly
 from reports.figures.ledger import PARTS, parts_of
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
 from reports.page.train_command import train_commands
@@ -72,7 +72,9 @@ def _settings(evidence: Evidence) -> list[Json]:
     made = [_setting(evidence, key) for key in evidence.swept]
     if any(key.startswith("batch.") for key in evidence.swept) and "batch.global" not in evidence.swept:
         sizes = read_numbers(frame, "global_batch_size")
-        made.append(_numbers("Global batch", "setting", [format_setting(size) for size in sizes.tolist()], sizes))
+        made.append(
+            _numbers("Effective batch size", "setting", [format_setting(size) for size in sizes.tolist()], sizes)
+        )
     return made
 
 
@@ -93,8 +95,8 @@ def _measurements(evidence: Evidence) -> list[Json]:
         if len(keep_finite(values)):
             texts = [format_metric(name, value) for value in values]
             made.append(_numbers(metric_label(name), "measured", texts, values))
-    held_up = [str(cause) for cause in read_text(frame, "bottleneck")]
-    return [*made, {"label": "Held up by", "group": "measured", "texts": held_up}] if any(held_up) else made
+    bottlenecks = [str(cause) for cause in read_text(frame, "bottleneck")]
+    return [*made, {"label": "Bottleneck", "group": "measured", "texts": bottlenecks}] if any(bottlenecks) else made
 
 
 def _clocks(evidence: Evidence) -> list[list[str]]:
@@ -159,7 +161,7 @@ def _curves(evidence: Evidence) -> Json:
     owners, begins = np.unique(read_numbers(frame, "number"), return_index=True)
     made: Json = {}
     for owner, part in zip(owners, np.split(table, begins[1:]), strict=False):
-        rows = part[moments(len(part), MAX_MOMENTS)]
+        rows = part[select_evenly(len(part), MAX_MOMENTS)]
         made[str(int(owner))] = [[_short(value) for value in values] for values in rows.T.tolist()]
     return made
 

@@ -15,28 +15,28 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
-from reports.page.plot_layout import axis_ticks, axis_title, depths, extents, shown_units
-from reports.palette import HEAT_COLOURS, Look, look
+from reports.palette import HEAT_COLOURS, Look, look_of
+from reports.plot_layout import axis_ticks, axis_title, choose_units, read_depths, read_extents
 from sweep.config.units import DisplayUnit
 
 MAX_TICK = 32  # characters of a tick's text
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """``text`` in one line, with a mark in place of what cannot be drawn."""
     return "".join(each if each.isprintable() else "\ufffd" for each in text.replace("\n", " "))
 
 
 def draw_panel(area: Axes, panel: Panel) -> None:
     """Draws ``panel`` into ``area``, which has three axes where the panel has."""
-    area.set_title(printable(panel.title))
+    area.set_title(make_printable(panel.title))
     if panel.z is not None:
         _space(area, panel, panel.z)
         return
     # bars begin at the axis; a shade has a margin like the marks upon it
     area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
-    x_shown, y_shown = shown_units(panel)
+    x_shown, y_shown = choose_units(panel)
     for layer in panel.layers:
         _layer(area, layer, x_shown, y_shown)
     area.set(xscale=panel.x.scale, yscale=panel.y.scale)
@@ -44,13 +44,13 @@ def draw_panel(area: Axes, panel: Panel) -> None:
     if any(isinstance(layer, Heat) for layer in panel.layers):
         area.grid(visible=False)
     for line, axis, unit, values in zip(
-        (area.xaxis, area.yaxis), (panel.x, panel.y), (x_shown, y_shown), extents(panel), strict=True
+        (area.xaxis, area.yaxis), (panel.x, panel.y), (x_shown, y_shown), read_extents(panel), strict=True
     ):
         _draw_axis(line, axis, unit, values)
 
 
 def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float]) -> None:
-    line.set_label_text(printable(axis_title(axis, unit)))
+    line.set_label_text(make_printable(axis_title(axis, unit)))
     low, high = sorted(line.get_view_interval())
     ticks = [(at, _short(text)) for at, text in axis_ticks(axis, unit, values) if low <= at <= high]
     if ticks:
@@ -63,7 +63,7 @@ def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float
 
 def _layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
     if isinstance(layer, Points):
-        area.scatter(_scaled(layer.x, x_shown), _scaled(layer.y, y_shown), **_mark(look(layer.role)))
+        area.scatter(_scaled(layer.x, x_shown), _scaled(layer.y, y_shown), **_mark(look_of(layer.role)))
     elif isinstance(layer, Intervals):
         _intervals(area, layer, x_shown, y_shown)
     elif isinstance(layer, Lines):
@@ -71,7 +71,7 @@ def _layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit)
     elif isinstance(layer, Bars):
         starts = _scaled(layer.starts, x_shown)
         bars = area.barh(
-            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look(layer.role).colour
+            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look_of(layer.role).colour
         )
         for bar in bars:
             bar.sticky_edges.x[:] = [0.0]  # the axis, not where another bar ends: marks there want a margin
@@ -98,7 +98,7 @@ def _mark(style: Look) -> dict[str, Any]:
 
 
 def _intervals(area: Axes, layer: Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
-    style = look(layer.role)
+    style = look_of(layer.role)
     x, y = _scaled(layer.x, x_shown), _scaled(layer.y, y_shown)
     x_error = np.abs(np.stack([x - _scaled(layer.x_low, x_shown), _scaled(layer.x_high, x_shown) - x]))
     y_error = np.abs(np.stack([y - _scaled(layer.y_low, y_shown), _scaled(layer.y_high, y_shown) - y]))
@@ -109,7 +109,7 @@ def _intervals(area: Axes, layer: Intervals, x_shown: DisplayUnit, y_shown: Disp
 
 
 def _lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
-    style, is_faint = look(layer.role), layer.role == "faint"
+    style, is_faint = look_of(layer.role), layer.role == "faint"
     paths = [np.stack([_scaled(x, x_shown), _scaled(y, y_shown)], axis=1) for x, y in layer.segments]
     area.add_collection(
         LineCollection(
@@ -120,7 +120,7 @@ def _lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit)
 
 
 def _density(area: Axes, layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
-    colour = look(layer.role).colour
+    colour = look_of(layer.role).colour
     shade = LinearSegmentedColormap.from_list("count", [to_rgba(colour, 0.15), to_rgba(colour, 0.9)])
     counts = np.ma.masked_equal(np.array(layer.counts, dtype=np.float64), 0.0)
     area.pcolormesh(
@@ -143,7 +143,7 @@ def _heat(area: Axes, layer: Heat) -> None:
 
 
 def _rule(area: Axes, layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
-    style: dict[str, Any] = {"color": look("rule").colour, "linewidth": 0.8, "linestyle": ":"}
+    style: dict[str, Any] = {"color": look_of("rule").colour, "linewidth": 0.8, "linestyle": ":"}
     text: dict[str, Any] = {"fontsize": 7, "color": "#5b6675"}
     if layer.axis == "x":
         at = layer.value * x_shown.factor
@@ -151,7 +151,7 @@ def _rule(area: Axes, layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -
         area.text(
             at,
             0.99,
-            printable(layer.text),
+            make_printable(layer.text),
             rotation=90,
             va="top",
             ha="right",
@@ -161,12 +161,14 @@ def _rule(area: Axes, layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -
         return
     at = layer.value * y_shown.factor
     area.axhline(at, **style)
-    area.text(0.99, at, printable(layer.text), va="bottom", ha="right", transform=area.get_yaxis_transform(), **text)
+    area.text(
+        0.99, at, make_printable(layer.text), va="bottom", ha="right", transform=area.get_yaxis_transform(), **text
+    )
 
 
 def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
-    x, y = extents(panel)
-    axes = {"x": (panel.x, x), "y": (panel.y, y), "z": (z_axis, depths(panel))}
+    x, y = read_extents(panel)
+    axes = {"x": (panel.x, x), "y": (panel.y, y), "z": (z_axis, read_depths(panel))}
     shown = {which: choose_unit(axis.unit, values) for which, (axis, values) in axes.items()}
 
     def place(which: str, values: tuple[float, ...]) -> Floats:
@@ -176,9 +178,9 @@ def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
 
     for layer in panel.layers:
         if isinstance(layer, Cloud):
-            area.scatter(place("x", layer.x), place("y", layer.y), place("z", layer.z), **_mark(look(layer.role)))
+            area.scatter(place("x", layer.x), place("y", layer.y), place("z", layer.z), **_mark(look_of(layer.role)))
     for which, (axis, values) in axes.items():
-        area.set(**{f"{which}label": printable(axis_title(axis, shown[which]))})
+        area.set(**{f"{which}label": make_printable(axis_title(axis, shown[which]))})
         ticks = axis_ticks(axis, shown[which], values)
         if ticks:
             places = [math.log10(at) if axis.scale == "log" else at for at, _ in ticks]
@@ -186,4 +188,4 @@ def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
 
 
 def _short(text: str) -> str:
-    return printable(textwrap.shorten(text, MAX_TICK))
+    return make_printable(textwrap.shorten(text, MAX_TICK))

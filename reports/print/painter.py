@@ -54,7 +54,7 @@ class Painter:
         """Orders a picture; returns before it is drawn."""
         self._num_tasks += 1
         with suppress(OSError):  # pictures() returns None then
-            self._line.send_bytes(dumps(task).encode())
+            self._line.send_bytes(dump_task(task).encode())
 
     def pictures(self) -> list[bytes] | None:
         """The picture of each task, when all are drawn; None where the processes failed."""
@@ -65,12 +65,12 @@ class Painter:
             return None
 
 
-def dumps(task: Task) -> str:
+def dump_task(task: Task) -> str:
     """A task as JSON; a layer, a panel or a figure is an object with its class as ``kind``."""
     return json.dumps(task, default=_fields)
 
 
-def loads(text: str | bytes) -> Task:
+def load_task(text: str | bytes) -> Task:
     """The inverse of :func:`dumps`."""
     figure, form = json.loads(text, object_hook=_build)
     return figure, form
@@ -127,4 +127,4 @@ def _wait_for_parent() -> None:
 def _draw(text: bytes) -> bytes:
     from reports.print.pictures import draw_picture
 
-    return draw_picture(*loads(text))
+    return draw_picture(*load_task(text))

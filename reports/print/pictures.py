@@ -13,8 +13,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from reports.figure import Bars, Figure, Format, Layer, Lines
-from reports.palette import look
-from reports.print.drawing import draw_panel, printable
+from reports.palette import look_of
+from reports.print.drawing import draw_panel, make_printable
 
 MAX_COLUMNS = 3
 # No time and no version, so that equal figures give equal bytes.
@@ -43,7 +43,7 @@ def draw_picture(figure: Figure, form: Format = "png", dpi: int = 130) -> bytes:
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # of a name; a box is drawn in its place
         canvas = Canvas(figsize=(width, rows * _row_height(figure) + 0.9), dpi=dpi, layout="constrained")
-        canvas.suptitle(printable(figure.title), x=0.01, ha="left", fontsize=13, fontweight="bold")
+        canvas.suptitle(make_printable(figure.title), x=0.01, ha="left", fontsize=13, fontweight="bold")
         _add_panels(canvas, figure, rows, columns)
         _add_legend(canvas, figure, width)
         buffer = io.BytesIO()
@@ -86,15 +86,15 @@ def _add_legend(canvas: Canvas, figure: Figure, width: float) -> None:
     legend = canvas.legend(
         handles=handles if len(handles) > 1 else [], loc="outside lower left", alignment="left",
         ncols=max(1, min(5, int(width * 13 / (longest + 5)))),
-        title="\n".join(textwrap.wrap(printable(figure.caption), int(width * 14))),
+        title="\n".join(textwrap.wrap(make_printable(figure.caption), int(width * 14))),
     )  # fmt: skip
     legend.get_title().set_color(_MUTED)
 
 
 def _handle(layer: Layer) -> Line2D:
-    style, line = look(layer.role), isinstance(layer, Lines)
+    style, line = look_of(layer.role), isinstance(layer, Lines)
     return Line2D(
-        [], [], color=style.colour, label=printable(textwrap.shorten(layer.name, 130)), markersize=6,
+        [], [], color=style.colour, label=make_printable(textwrap.shorten(layer.name, 130)), markersize=6,
         linestyle=(":" if isinstance(layer, Lines) and layer.dashed else "-") if line else "",
         marker="" if line else "s" if isinstance(layer, Bars) else style.matplotlib,
         markerfacecolor="none" if "open" in style.plotly else style.colour,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
-from reports.palette import look
+from reports.palette import look_of
 from sweep.config.units import DisplayUnit
 
 Json = dict[str, Any]
@@ -15,19 +15,19 @@ Json = dict[str, Any]
 _CAMERA = {"eye": {"x": 1.9, "y": -1.9, "z": 1.1}, "center": {"x": 0.0, "y": 0.0, "z": -0.2}}
 
 
-def escape(text: str) -> str:
+def escape_text(text: str) -> str:
     """``text`` without anything that Plotly reads as markup; line ends become ``<br>``."""
     # a pair of dollar signs would be taken for a formula
     return html.escape(text, quote=False).replace("$", "&#36;").replace("\n", "<br>")
 
 
-def shown_units(panel: Panel) -> tuple[DisplayUnit, DisplayUnit]:
+def choose_units(panel: Panel) -> tuple[DisplayUnit, DisplayUnit]:
     """The units in which the two axes of ``panel`` read well."""
-    x, y = extents(panel)
+    x, y = read_extents(panel)
     return choose_unit(panel.x.unit, x), choose_unit(panel.y.unit, y)
 
 
-def extents(panel: Panel) -> tuple[list[float], list[float]]:
+def read_extents(panel: Panel) -> tuple[list[float], list[float]]:
     """All x and all y that are drawn in ``panel``."""
     x: list[float] = []
     y: list[float] = []
@@ -52,7 +52,7 @@ def _extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
     return (), ()
 
 
-def depths(panel: Panel) -> list[float]:
+def read_depths(panel: Panel) -> list[float]:
     """All z that are drawn in a panel with three axes."""
     return [value for layer in panel.layers if isinstance(layer, Cloud) for value in layer.z]
 
@@ -84,12 +84,12 @@ def axis_title(axis: Axis, shown: DisplayUnit) -> str:
     return f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
 
 
-def layout(panel: Panel) -> Json:
+def make_layout(panel: Panel) -> Json:
     """What Plotly's layout says of ``panel``; colours are the page's."""
     if panel.z is not None:
         return _scene(panel, panel.z)
-    x_shown, y_shown = shown_units(panel)
-    x, y = extents(panel)
+    x_shown, y_shown = choose_units(panel)
+    x, y = read_extents(panel)
     return {
         "xaxis": _axis(panel.x, panel.x.scale, x_shown, x) | _from_zero(panel),
         "yaxis": _axis(panel.y, panel.y.scale, y_shown, y),
@@ -101,13 +101,13 @@ def layout(panel: Panel) -> Json:
     }
 
 
-def scales(panel: Panel) -> Json:
+def make_scales(panel: Panel) -> Json:
     """For each axis whose scale a reader may choose: the axis in either scale and which is shown first."""
     if panel.z is not None:
         return {}
     chosen: Json = {}
     for which, axis, shown, values in zip(
-        ("x", "y"), (panel.x, panel.y), shown_units(panel), extents(panel), strict=True
+        ("x", "y"), (panel.x, panel.y), choose_units(panel), read_extents(panel), strict=True
     ):
         is_category = bool(axis.ticks) and axis.scale == "linear"
         if is_category or any(isinstance(layer, Bars | Heat) for layer in panel.layers) or not values:
@@ -120,12 +120,12 @@ def scales(panel: Panel) -> Json:
 
 def _axis(axis: Axis, scale: str, shown: DisplayUnit, values: Iterable[float]) -> Json:
     # with a standoff the title keeps off the ticks' texts, however long they are
-    title = {"text": escape(axis_title(axis, shown)), "standoff": 8}
+    title = {"text": escape_text(axis_title(axis, shown)), "standoff": 8}
     made: Json = {"title": title, "type": scale, "automargin": True}
     as_drawn = Axis(axis.label, axis.unit, _scale(scale), axis.ticks if scale == axis.scale else ())
     ticks = axis_ticks(as_drawn, shown, values)
     if ticks:
-        positions, texts = [position for position, _ in ticks], [escape(text) for _, text in ticks]
+        positions, texts = [position for position, _ in ticks], [escape_text(text) for _, text in ticks]
         made |= {"tickmode": "array", "tickvals": positions, "ticktext": texts}
     return made | {"zeroline": False, "exponentformat": "e"}
 
@@ -143,16 +143,16 @@ def _rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     other = "y" if layer.axis == "x" else "x"
     value = layer.value * (x_shown if layer.axis == "x" else y_shown).factor
     place = {f"{layer.axis}0": value, f"{layer.axis}1": value, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
-    text = escape(layer.text) if layer.axis == "y" else ""  # beside an upright line there is no room
-    label = {"text": text, "textposition": "start", "font": {"size": 10, "color": look("rule").colour}}
-    line = {"color": look("rule").colour, "width": 1, "dash": "dot"}
+    text = escape_text(layer.text) if layer.axis == "y" else ""  # beside an upright line there is no room
+    label = {"text": text, "textposition": "start", "font": {"size": 10, "color": look_of("rule").colour}}
+    line = {"color": look_of("rule").colour, "width": 1, "dash": "dot"}
     return place | {"type": "line", "line": line, "label": label}
 
 
 def _scene(panel: Panel, z_axis: Axis) -> Json:
-    x, y = extents(panel)
-    z = depths(panel)
-    shown = (*shown_units(panel), choose_unit(z_axis.unit, z))
+    x, y = read_extents(panel)
+    z = read_depths(panel)
+    shown = (*choose_units(panel), choose_unit(z_axis.unit, z))
     axes = zip(("xaxis", "yaxis", "zaxis"), (panel.x, panel.y, z_axis), shown, (x, y, z), strict=True)
     scene = {name: _axis(axis, axis.scale, unit, values) for name, axis, unit, values in axes}
     for axis in scene.values():

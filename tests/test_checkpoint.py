@@ -142,7 +142,7 @@ def curve(messages: list[Message]) -> list[tuple[float, ...]]:
 
 @pytest.fixture
 def every_step_is_an_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.training.loop.trial._WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
     monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
 
 

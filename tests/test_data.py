@@ -16,8 +16,8 @@ from PIL import Image
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.trial_config import TrialConfig, build_config
+from sweep.training.data import digits
 from sweep.training.data.data_checks import check_data, data_digest
-from sweep.training.data.digits import digits
 from sweep.training.data.folder import FolderImages
 from sweep.training.data.images import ArrayImages, Images
 from sweep.training.data.published_files import is_reachable
@@ -67,7 +67,7 @@ def test_digits_are_scikit_learns() -> None:
     from sklearn.datasets import load_digits
 
     levels, labels = load_digits(return_X_y=True)
-    source = digits(config(name="digits").data)
+    source = digits.load_digits(config(name="digits").data)
     assert np.array_equal(everything(source.train)[..., 0].reshape(-1, 64), np.rint(levels * 255 / 16))
     assert np.array_equal(source.train.labels, labels)
 
@@ -172,9 +172,9 @@ def test_digests_tell_sets_and_sizes_apart() -> None:
 
 
 def test_data_without_a_digest_may_have_changed_and_is_never_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits))
+    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits.load_digits))
     assert data_digest(config(name="mine")) != data_digest(config(name="mine"))
-    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits, digest=lambda _section: "v1"))
+    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits.load_digits, digest=lambda _section: "v1"))
     assert data_digest(config(name="mine")) == data_digest(config(name="mine"))
 
 

@@ -12,8 +12,8 @@ import pytest
 from executor_contract import program, run, task
 from frames_factory import make_frames
 
-from reports.evidence import gather
-from reports.figures.marks import floats
+from reports.evidence import gather_evidence
+from reports.figures.marks import to_floats
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
@@ -87,11 +87,11 @@ def test_the_plug_in_trains(tmp_path: Path) -> None:
 
 def test_the_figure_holds_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load(example("gap.py", tmp_path), monkeypatch)
-    evidence = gather(make_frames(20))
+    evidence = gather_evidence(make_frames(20))
     (figure,) = module.gap(evidence)
     (points,) = figure.panels[0].layers
-    assert points.y == floats(evidence.search["generalization_gap"])
-    assert points.x == floats(evidence.search["global_batch_size"])
+    assert points.y == to_floats(evidence.search["generalization_gap"])
+    assert points.x == to_floats(evidence.search["global_batch_size"])
     assert len(points.texts) == len(points.x) > 10
 
 

@@ -29,7 +29,7 @@ from sweep.records.messages import Ending
 from sweep.records.probe_record import make_probe_record
 from sweep.records.store.probe_book import ProbeBook
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast import memory_breakdown as asked
+from sweep.search.forecast import forecaster as forecasting
 from sweep.search.forecast.forecaster import Forecaster
 
 MIB = 2.0**20
@@ -147,18 +147,20 @@ def record(number: int, config: TrialConfig, seconds: float, outcome: Any = "com
 def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = (16, 32, 64, 128)
     clock = iter(range(1000))
-    monkeypatch.setattr(asked.time, "monotonic", lambda: float(next(clock)))  # each look at the clock takes a second
+    monkeypatch.setattr(
+        forecasting.time, "monotonic", lambda: float(next(clock))
+    )  # each call takes 1 s
     wanted: list[TrialConfig] = []
     records = [record(n, config_of(batch__micro=size), 50.0) for n, size in enumerate(sizes)]
     records.append(record(9, config_of(batch__micro=256), 50.0, "out_of_memory"))
-    asked.estimate_trained(records, frozenset(), wanted.append)
+    forecasting.estimate_trained(records, frozenset(), wanted.append)
     # a fiftieth of 250 s are 5 s: the smallest and the largest go first
     assert [config.batch.micro for config in wanted] == [16, 128, 32, 64]
     wanted.clear()
-    asked.estimate_trained(records[:3], {shape_of(config_of(batch__micro=16))}, wanted.append)
+    forecasting.estimate_trained(records[:3], {shape_of(config_of(batch__micro=16))}, wanted.append)
     assert [config.batch.micro for config in wanted] == [64]
     wanted.clear()
-    asked.estimate_trained([record(0, config_of(), 1.0)], frozenset[Shape](), wanted.append)
+    forecasting.estimate_trained([record(0, config_of(), 1.0)], frozenset[Shape](), wanted.append)
     assert wanted == []
 
 

@@ -16,7 +16,7 @@ from executor_contract import lives, run, seconds_until_dead, task
 
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import WorkerProgram
-from sweep.executors.devices import available_devices
+from sweep.executors.devices import list_devices
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Message, Progress, TrialTask
 
@@ -217,7 +217,7 @@ def test_a_gpu_is_pinned_before_the_trial_can_ask_for_it(make: Make, monkeypatch
 
 @pytest.mark.gpu
 def test_every_gpu_serves_trials_one_after_the_other(make: Make) -> None:
-    devices = available_devices()
+    devices = list_devices()
     if devices == ["cpu"]:
         pytest.skip("no CUDA device")
     executor = make("uses_gpu", devices=devices, modules=("torch",))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from records_factory import add_trials, make_ending, make_evaluation, make_spec, make_store
 
 from studies import shipped_studies
-from sweep.cli.arguments import parse_sets, find_records
+from sweep.cli.arguments import find_records, parse_sets
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study

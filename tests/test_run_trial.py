@@ -123,7 +123,7 @@ def test_warm_up_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_losses_do_not_depend_on_how_steps_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = curve(task())
-    monkeypatch.setattr("sweep.training.loop.trial._WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
     assert curve(task()) == expected
 
 
@@ -283,7 +283,7 @@ def test_interruption_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sweep.training.loop.finish.evaluate", interrupt)
+    monkeypatch.setattr("sweep.training.loop.finish.evaluate_model", interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(run_trial(task(budget__steps=1)))
 

@@ -7,9 +7,9 @@ from frames_factory import frames_of, make_frames, make_spec
 from hostile import hostile_frames
 from visiting import Visit
 
-from reports.evidence import MAX_DETAILED, gather
+from reports.evidence import MAX_DETAILED, gather_evidence
 from reports.figure import Bars, Cloud, Density, Heat, Intervals, Lines, Points
-from reports.figures.all_figures import all_figures
+from reports.figures.all_figures import make_figures
 from reports.writing import write_frames_report
 
 pytestmark = pytest.mark.browser
@@ -66,7 +66,7 @@ def wanted_marks(panel) -> dict[str, int]:
 
 
 def test_every_mark_of_every_figure_is_drawn(visit, study):
-    figures = all_figures(gather(study))
+    figures = make_figures(gather_evidence(study)).figures
     assert len(figures) >= 13
     for figure in figures:
         for view in dict.fromkeys(panel.view for panel in figure.panels):
@@ -79,7 +79,7 @@ def test_every_mark_of_every_figure_is_drawn(visit, study):
 
 
 def test_space_is_filled(visit, study):
-    figure = next(figure for figure in all_figures(gather(study)) if figure.name == "cloud")
+    figure = next(figure for figure in make_figures(gather_evidence(study)).figures if figure.name == "cloud")
     assert all(isinstance(layer, Cloud) for layer in figure.panels[0].layers)
     plot = visit.plot("cloud")
     plot.scroll_into_view_if_needed()
@@ -167,7 +167,7 @@ def test_five_thousand_trials_are_a_density(chromium, tmp_path):
         for n in range(5000)
     ]  # fmt: skip
     frames = frames_of(make_spec(objectives=["val_accuracy", "train_seconds"]), rows)
-    panel = all_figures(gather(frames))[0].panels[0]
+    panel = make_figures(gather_evidence(frames)).figures[0].panels[0]
     assert any(isinstance(layer, Density) for layer in panel.layers)
     visit = Visit(chromium, write_frames_report(frames, tmp_path / "report.html", formats=()))
     assert visit.is_quiet()

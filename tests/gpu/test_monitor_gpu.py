@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sweep.config.trial_config import build_config
-from sweep.executors.monitored import source_of
+from sweep.executors.monitored import make_source
 from sweep.executors.table import ExecutorSettings
 from sweep.measurement.nvml import NvmlSource
 from sweep.measurement.reference_work import reference_seconds
@@ -46,7 +46,7 @@ def run(**values: object) -> Ending:
 
 def test_the_library_is_read_in_our_units() -> None:
     held = torch.ones(2**28, executor=ExecutorSettings(device="cuda"))  # 1 GiB
-    source = source_of("cuda:0")
+    source = make_source("cuda:0")
     assert isinstance(source, NvmlSource)
     reading = source.read()
     assert reading.memory_bytes is not None

@@ -21,7 +21,7 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
 from sweep.measurement.device_trace import Reading, Summary, merge, summarise
 from sweep.measurement.host import HostSource
-from sweep.measurement.monitor import Monitor, Source
+from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.nvml import NvmlSource
 from sweep.measurement.quality import MEANINGS
 from sweep.records.messages import Ending, Message, TrialTask
@@ -231,7 +231,7 @@ NOTHING = Reading()
 
 
 @final
-class Scripted(Source):
+class Scripted(SensorSource):
     """Says the same at every look; counts the looks."""
 
     def __init__(self, reading: Reading = NOTHING, broken_after: int = 10**9) -> None:
@@ -253,7 +253,7 @@ def test_trials_on_one_device_share_its_source_and_are_told_apart() -> None:
     source = Scripted(Reading(num_others=1, temperature_celsius=50.0))
     made: list[str] = []
 
-    def make(device: str) -> Source:
+    def make(device: str) -> SensorSource:
         made.append(device)
         return source
 

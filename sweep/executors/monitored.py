@@ -6,7 +6,7 @@ from typing import final
 
 from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.devices import make_pinned_environment
-from sweep.measurement.monitor import Monitor, Source
+from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.quality import reference_flags
 from sweep.records.messages import Ending, Message, Task
 
@@ -69,7 +69,7 @@ def _scale_to_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, 
     return seen | {"energy_joules": seen["energy_joules"] * max(1.0, trained_seconds / watched_seconds)}
 
 
-def make_source(device: str) -> Source:
+def make_source(device: str) -> SensorSource:
     """The source of readings of ``device``: ``cpu``, or ``cuda:1`` as this process counts them."""
     if device.startswith("cuda"):
         from sweep.measurement.nvml import NvmlSource

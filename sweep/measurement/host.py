@@ -8,7 +8,7 @@ from typing import final
 import psutil
 
 from sweep.measurement.device_trace import Reading
-from sweep.measurement.monitor import Source
+from sweep.measurement.monitor import SensorSource
 
 _LOOKS_A_TREE = 4
 _MAX_ASKED = 4  # processors whose frequency is read: a file each
@@ -16,7 +16,7 @@ _FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 
 
 @final
-class HostSource(Source):
+class HostSource(SensorSource):
     """Looks at the processors that this process may use, and at the process tree under ``root_pid``."""
 
     def __init__(self, root_pid: int | None = None) -> None:

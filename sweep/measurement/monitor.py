@@ -14,7 +14,7 @@ _INTERVAL_SECONDS = 0.5
 _MAX_READINGS = 20_000  # of one trial on one device, about three hours; then every second one is dropped
 
 
-class Source(ABC):
+class SensorSource(ABC):
     """Where readings of one device come from. Used from one thread."""
 
     @abstractmethod
@@ -30,9 +30,9 @@ class Source(ABC):
 class Monitor:
     """Watches trials by number. ``source_of`` makes the source of a device (``cuda:0``, ``cpu``), in the thread."""
 
-    def __init__(self, source_of: Callable[[str], Source], interval_seconds: float = _INTERVAL_SECONDS) -> None:
+    def __init__(self, source_of: Callable[[str], SensorSource], interval_seconds: float = _INTERVAL_SECONDS) -> None:
         self._source_of, self._interval = source_of, interval_seconds
-        self._sources: dict[str, Source | None] = {}
+        self._sources: dict[str, SensorSource | None] = {}
         self._watches: dict[int, dict[str, list[Reading]]] = {}  # by trial and device
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()

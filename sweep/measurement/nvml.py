@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 
 from sweep.measurement.device_trace import Reading
 from sweep.measurement.host import own_pids
-from sweep.measurement.monitor import Source
+from sweep.measurement.monitor import SensorSource
 
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -47,7 +47,7 @@ def driver_version() -> str:
 
 
 @final
-class NvmlSource(Source):
+class NvmlSource(SensorSource):
     """Looks at one GPU. ``entry`` is its number in the order of the bus, or its UUID (``GPU-...``, ``MIG-...``).
 
     A question that the library refuses leaves its field empty and is complained of once; the others are asked on.

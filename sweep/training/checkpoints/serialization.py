@@ -38,7 +38,7 @@ def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, list | tuple):
         items = [_pack(item, f"{path}.{index}", tensors) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
-    raise TypeError(f"{path.lstrip('.')}: a {type(value).__name__} cannot be saved in a checkpoint")
+    raise TypeError(f"{path.lstrip('.')}: a {type(value).__name__} cannot be kept in a checkpoint")
 
 
 def _pack_tensor(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> Any:
@@ -52,7 +52,7 @@ def _pack_tensor(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> Any:
 
 def _scalar(key: Any, path: str) -> Any:
     if type(key) not in _SCALARS:
-        raise TypeError(f"{path.lstrip('.')}: the key {key!r} cannot be saved in a checkpoint")
+        raise TypeError(f"{path.lstrip('.')}: the key {key!r} cannot be kept in a checkpoint")
     return key
 
 

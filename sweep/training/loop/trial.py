@@ -108,7 +108,7 @@ def choose_device(task: Task, state: TrialState) -> None:
         torch.backends.cudnn.benchmark = True  # it chooses algorithms during the warm-up
 
 
-def count_window_steps(step_seconds: float, window_seconds: float = WINDOW_SECONDS) -> int:
+def count_window_steps(step_seconds: float, window_seconds: float) -> int:
     """Optimizer steps of a timed window of about ``window_seconds``."""
     return max(1, min(MAX_WINDOW_STEPS, int(window_seconds / max(step_seconds, 1e-6))))
 
@@ -143,7 +143,7 @@ def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
     setup.budget.expect_step_seconds(warmup.step_seconds)
-    return count_window_steps(warmup.step_seconds)
+    return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
 
 
 def _make_evaluation_schedule(setup: TrainingSetup) -> EvaluationSchedule:

@@ -140,11 +140,11 @@ def config_cells(column: ConfigColumn, columns: Columns, num_rows: int) -> Seque
 
 def trial_records(connection: Connection, where: ColumnElement[bool]) -> list[TrialRecord]:
     """The trials that ``where`` selects, by study and number."""
-    columns = read_columns(connection, TRIALS, where)
-    return _records(columns)
+    return records_of_columns(read_columns(connection, TRIALS, where))
 
 
-def _records(columns: Columns) -> list[TrialRecord]:
+def records_of_columns(columns: Columns) -> list[TrialRecord]:
+    """The rows of a table of trials, given by column."""
     num_rows = len(columns["number"])
     paths = [column.path for column in CONFIG_COLUMNS]
     config_rows = zip(*(config_cells(column, columns, num_rows) for column in CONFIG_COLUMNS), strict=True)
@@ -179,12 +179,14 @@ def evaluations_of(connection: Connection, study: str, number: int) -> list[Eval
         .where(*of_trial, EVALUATIONS.c.attempt == latest)
         .order_by(EVALUATIONS.c.step)
     )
-    found = []
-    for row in connection.execute(query).mappings():
-        unknown = {name: None if name in OPTIONAL_OF_EVALUATION else math.nan for name in row}
-        cells: dict[str, Any] = {name: unknown[name] if cell is None else cell for name, cell in row.items()}
-        found.append(Evaluation(**cells))
-    return found
+    return [make_evaluation(row) for row in connection.execute(query).mappings()]
+
+
+def make_evaluation(row: Mapping[str, Any]) -> Evaluation:
+    """The evaluation with these cells; a missing one is NaN where the field is not optional."""
+    missing = {name: None if name in OPTIONAL_OF_EVALUATION else math.nan for name, cell in row.items() if cell is None}
+    cells: dict[str, Any] = {**row, **missing}
+    return Evaluation(**cells)
 
 
 def reusable_trials(connection: Connection, keys: Collection[str]) -> dict[str, ReusableTrial]:
@@ -220,7 +222,7 @@ def _reusable(
 ) -> ReusableTrial:
     where = (TRIALS.c.study == study) & (TRIALS.c.number == number)
     columns = read_columns(connection, TRIALS, where)
-    (record,) = _records(columns)
+    (record,) = records_of_columns(columns)
     ending = Ending(
         outcome="complete",
         measurements=record.measurements,

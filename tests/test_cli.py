@@ -140,7 +140,7 @@ def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path) -> None:
     assert record["test_accuracy"] is None
     assert list(record) == [column.name for column in TRIAL_COLUMNS]
     assert (len(record["trial_key"]), len(record["environment_digest"])) == (64, 16)
-    assert "global batch 48 = 2 x micro batch of at most 32" in result.stderr
+    assert "effective batch size 48 = 2 x micro batch of at most 32" in result.stderr
     from safetensors.numpy import load_file
 
     weights = load_file(tmp_path / "weights.safetensors")

@@ -84,7 +84,7 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
         yield f"  not enough data; run: {item.missing}"
         return
     settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
-    yield f"  trial {item.number}: {', '.join(settings)}, global batch {item.global_batch_size}"
+    yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"
     for name, value in item.values.items():
         shown = format_effect(METRICS[name].unit, *value[:3])
         yield f"    {metric_label(name)}: {shown}, n = {value.n}"

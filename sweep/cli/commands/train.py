@@ -60,7 +60,7 @@ def _headline(config: TrialConfig) -> str:
     parts = f"= {config.num_accumulation} x micro batch of at most {config.batch.micro}"
     if config.batch.is_auto:
         parts = "in the largest micro batches that fit"
-    return f"{config.model.name} on {config.data.name}: global batch {config.global_batch_size} {parts}"
+    return f"{config.model.name} on {config.data.name}: effective batch size {config.global_batch_size} {parts}"
 
 
 def _evaluation_line(evaluation: "Evaluation") -> str:

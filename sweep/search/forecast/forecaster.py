@@ -1,7 +1,7 @@
 """The predictions for a study before it trains: probes, costs, the memory gate, the forecast."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import final
 
 from sweep.config.study import StudySpec
@@ -66,19 +66,11 @@ class Forecaster:
             book.keep(best.with_forecast_of(estimates.get(key) or earlier.get(key) or best))
 
     def estimate_breakdowns(self, store: Store) -> None:
-        """Estimates what the memory of the trained shapes consists of, for the report: one configuration of each shape,
-        within a fiftieth of the time that the trials took. No trial may be running."""
+        """Estimates what the memory of the trained shapes consists of, for the report. No trial may be running."""
         book = ProbeBook(store, self._spec.name)
         estimated = {Shape.from_text(probe.shape) for probe in book.of_device(self.device_class) if probe.forecast}
         records = store.trial_records(self._spec.name)
-        until = time.monotonic() + _report_seconds(records)
-        # where the micro batch was found while training, the shape is not that of the configuration
-        trained = [each.config for each in records if each.outcome == "complete" and not each.config.batch.is_auto]
-        for config in select_shapes(trained)[:_MAX_REPORT_SHAPES]:
-            if time.monotonic() + _ESTIMATE_SECONDS > until:
-                break
-            if shape_of(config) not in estimated:
-                self.prober.estimate_peak_memory_bytes(config)
+        estimate_trained(records, estimated, self.prober.estimate_peak_memory_bytes)
         self.save_probes(store)
 
     def _predict_bytes(self, config: TrialConfig) -> int | None:
@@ -86,6 +78,17 @@ class Forecaster:
         return self.prober.estimate_peak_memory_bytes(config) if measured is None else measured
 
 
-def _report_seconds(records: Sequence[TrialRecord]) -> float:
+def estimate_trained(
+    records: Sequence[TrialRecord], estimated: Container[Shape], estimate: Callable[[TrialConfig], object]
+) -> None:
+    """Calls ``estimate`` with a configuration of each shape that completed and is not ``estimated`` yet, within a
+    fiftieth of the time that the trials took."""
     spent = sum(float(each.measurements.get("total_seconds", 0.0)) for each in records if not each.reused_from)
-    return min(_REPORT_SHARE * spent, _MAX_REPORT_SECONDS)
+    until = time.monotonic() + min(_REPORT_SHARE * spent, _MAX_REPORT_SECONDS)
+    # where the micro batch was found while training, the shape is not that of the configuration
+    trained = [each.config for each in records if each.outcome == "complete" and not each.config.batch.is_auto]
+    for config in select_shapes(trained)[:_MAX_REPORT_SHAPES]:
+        if time.monotonic() + _ESTIMATE_SECONDS > until:
+            return
+        if shape_of(config) not in estimated:
+            estimate(config)

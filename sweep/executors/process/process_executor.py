@@ -30,7 +30,7 @@ _WAIT_SECONDS = 1.0
 
 
 @final
-@dataclass
+@dataclass(kw_only=True)
 class _Running:
     """An attempt under way."""
 
@@ -116,7 +116,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
             task=encode_task(self._place_task(task, slot)).decode(),
         )
         child = self._fork(request, OutputFile(self._log_dir / name if self._log_dir else None))
-        self._running[task.number] = _Running(slot, child)
+        self._running[task.number] = _Running(slot=slot, child=child)
 
     def devices_of(self, number: int) -> tuple[str, ...]:
         return tuple(self._slots[self._running[number].slot].split(","))

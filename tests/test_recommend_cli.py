@@ -26,7 +26,7 @@ def test_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr()
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
     assert "from one seed, not confirmed" in shown.out
-    assert "to be surer: sweep run s.toml --set confirm.max_configurations=" in shown.out
+    assert "to increase confidence: sweep run s.toml --set confirm.max_configurations=" in shown.out
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
     assert "Findings: " in shown.out
@@ -79,7 +79,7 @@ def test_nothing_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_an_empty_study_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_store(tmp_path / "study.sqlite").close()
     assert run_app(["recommend", str(tmp_path)]) == 0
-    assert "the records do not tell; run: sweep run s.toml --trials 20" in capsys.readouterr().out
+    assert "not enough data; run: sweep run s.toml --trials 20" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from sweep.analysis.statistics.estimates import Estimate, confidence_interval, mean_estimate
 from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread, t_quantile
@@ -149,29 +150,27 @@ def _difference(
 ) -> Interval:
     scale = scale_of(name)
     values = [scale.forward(read_numbers(side.done, name)[some]) for side, some in zip(sides, rows, strict=True)]
-    if len(shared) >= _MIN_PAIRS:  # equal seeds saw equal data: the differences of pairs scatter less
-        order = [[values[side][seeds[side] == seed][0] for seed in shared] for side in (0, 1)]
-        gaps = np.array(order[1]) - np.array(order[0])
-        gaps = gaps[np.isfinite(gaps)]
-        if len(gaps) >= _MIN_PAIRS:
-            error = float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-            return _interval(scale, values[0], float(gaps.mean()), error, len(gaps) - 1, len(gaps))
+    # equal seeds saw equal data: the differences of pairs scatter less
+    pairs = [[some[own == seed][0] for some, own in zip(values, seeds, strict=True)] for seed in shared]
+    gaps = np.array([second - first for first, second in pairs])
+    if np.isfinite(gaps).sum() >= _MIN_PAIRS:
+        return _interval(scale, values[0], mean_estimate(gaps))
     known = [some[np.isfinite(some)] for some in values]
     if not (len(known[0]) and len(known[1])):
         return Interval(np.nan, np.nan, np.nan, 0)
     counts = np.array([len(some) for some in known])
     error = spread.sd * float(np.hypot(*median_errors(counts)))
     gap = float(np.median(known[1]) - np.median(known[0]))
-    return _interval(scale, known[0], gap, error, spread.degrees, int(counts.min()))
+    return _interval(scale, known[0], Estimate(gap, error, spread.degrees, int(counts.min())))
 
 
-def _interval(scale: Scale, base: Values, gap: float, error: float, degrees: int, n: int) -> Interval:
-    half = t_quantile(CONFIDENCE, degrees) * error if degrees > 0 else np.nan
-    bounds = np.array([gap, gap - half, gap + half])
-    if scale.is_ratio:
-        return _as_interval(LOG.backward(bounds), n)
-    start = float(np.nanmedian(base))
-    return _as_interval(scale.backward(start + bounds) - scale.backward(np.array([start]))[0], n)
+def _interval(scale: Scale, base: Values, estimate: Estimate) -> Interval:
+    # ``estimate`` of a difference on the scale, in the metric's unit where that is no ratio
+    bounds = np.array(confidence_interval(estimate._replace(is_ratio=scale.is_ratio)))
+    if not scale.is_ratio:
+        start = np.array([np.nanmedian(base)])
+        bounds = scale.backward(start + bounds) - scale.backward(start)
+    return _as_interval(bounds, estimate.n)
 
 
 def _as_interval(bounds: Values, n: int) -> Interval:

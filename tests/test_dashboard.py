@@ -43,8 +43,8 @@ def study(tmp_path: Path) -> Iterator[tuple[Path, Store, Mirror]]:
 @pytest.fixture
 def server(study: tuple[Path, Store, Mirror]) -> Iterator[tuple[int, int]]:
     port = _free_port()
-    code = "import sys; from sweep.cli.commands.dashboard import dashboard; "
-    code += "sys.exit(dashboard(sys.argv[1], int(sys.argv[2])))"
+    code = "import sys; from sweep.cli.commands.dashboard import serve_dashboard; "
+    code += "sys.exit(serve_dashboard(sys.argv[1], int(sys.argv[2])))"
     command = [sys.executable, "-c", code, str(study[0]), str(port)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
+from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
 
 MAX_ERROR = 200
@@ -68,11 +68,11 @@ def _doubts(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
 def _doubt(flags: str, step_seconds: float, probed_seconds: float) -> str:
     if not flags:
         return ""
-    said = f"Quality warnings: {flags}"
+    warning = f"Quality warnings: {flags}"
     if not math.isfinite(probed_seconds):
-        return said
+        return warning
     took, probed = (format_metric("step_seconds_median", value) for value in (step_seconds, probed_seconds))
-    return f"{said}\nStep time {took}; of a probe alone on the device {probed}"
+    return f"{warning}\nStep time {took}; of a probe alone on the device {probed}"
 
 
 def _ending(outcome: str, error: object) -> str:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import describe_configuration, describe_trials
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.pareto import front_rank
 from sweep.analysis.summary import objective_signs, objective_table, summarize_configurations
@@ -62,12 +62,12 @@ class Evidence:
 
     @cached_property
     def texts(self) -> dict[int, str]:
-        """What the mark of a detailed trial says, by its number; the same in every figure."""
+        """The hover text of each detailed trial, by its number; the same in every figure."""
         return describe_trials(self.detailed, self.swept, self.objectives, self.probes)
 
     @cached_property
     def confirmed_texts(self) -> dict[int, str]:
-        """What the mark of a confirmed configuration says, by the configuration's number."""
+        """The hover text of each confirmed configuration, by its number."""
         frame = self.configurations[self.configurations["confirmed"].to_numpy(dtype=bool)]
         return {
             int(row["number"]): describe_configuration(row, self.swept, self.objectives) for _, row in frame.iterrows()
@@ -133,7 +133,7 @@ def _search(trials: pd.DataFrame, objectives: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _detailed(trials: pd.DataFrame, search: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """The latest that did not complete, the latest confirming ones, and of the search the front and its neighbours for
+    """The latest that did not complete, the latest confirming ones, and of the search the front and its neighbors for
     one half and the latest for the other; shape ``[len(trials)]``."""
     outcome, confirm = trials["outcome"], (trials["phase"] == "confirm").to_numpy(dtype=bool)
     complete = (outcome == "complete").to_numpy(dtype=bool)

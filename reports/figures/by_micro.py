@@ -11,7 +11,7 @@ from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Po
 from reports.figures import marks
 from reports.labels import format_value, metric_label
 from reports.palette import NUM_SERIES
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.trial_shapes import parse_shapes, ran_micro_batches
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
@@ -50,7 +50,7 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
     if not series:
         return Absent(title, "requires trials that measured images_per_second.")
     layers: list[Layer] = []
-    said = []
+    knees = []
     for index, (name, frame) in enumerate(series):
         x, y = ran_micro_batches(frame), read_numbers(frame, "images_per_second")
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
@@ -61,11 +61,11 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
         knee = int(np.flatnonzero(middle >= NEAR_BEST * middle.max())[0])
         words = f"{name}: knee at micro batch {at[knee]:.0f}, {format_value('images/second', middle[knee])}"
         layers.append(Points("knee", "knee", (float(at[knee]),), (float(middle[knee]),), (words,)))
-        said.append(f"{name} {at[knee]:.0f}")
+        knees.append(f"{name} {at[knee]:.0f}")
     layers += _probes(evidence, "images_per_second")
     caption = f"{_how_many(series)}. "
-    if said:
-        caption += f"The knee is the smallest micro batch whose median is within 5 % of the best: {', '.join(said)}. "
+    if knees:
+        caption += f"The knee is the smallest micro batch whose median is within 5 % of the best: {', '.join(knees)}. "
     panel = Panel(_micro_axis(evidence), Axis("Throughput", "images/second"), tuple(layers))
     return [Figure("throughput", title, caption + "Accumulation and device also affect throughput.", (panel,))]
 

@@ -6,7 +6,7 @@ from reports.evidence import Evidence
 from reports.figure import Absent, Cloud, Figure, Panel
 from reports.figures import marks
 from reports.labels import metric_label
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.config.units import format_count
 
 TITLE = "Three objectives in one space"

@@ -1,4 +1,4 @@
-"""The edge of a panel, where stand the trials without a value."""
+"""The edge of a panel, where trials without a value are drawn."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from reports.evidence import keep_finite
 from reports.figure import Rule
 from reports.figures.marks import Scale, Values
 from reports.labels import OUTCOME_NAMES
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.config.metrics import METRICS
 
 
 class Edge(NamedTuple):
-    """Where marks without a value stand on one axis, a place for each outcome, and where the line before them."""
+    """Positions of marks without a value on one axis, by outcome, and of the line that separates them."""
 
     places: dict[str, float]
     rule: float
@@ -57,5 +57,5 @@ def fill_with_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
 
 
 def make_rule(axis: Literal["x", "y"], edge: Edge) -> Rule:
-    """The line beyond which stand marks without a value."""
+    """The line beyond which marks without a value are drawn."""
     return Rule(axis, edge.rule, "no value")

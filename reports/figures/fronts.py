@@ -8,7 +8,7 @@ from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Figure, Layer, Panel
 from reports.figures import edges, marks
 from reports.labels import metric_label
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 
@@ -76,17 +76,17 @@ def _unfinished(
 
 def _caption(evidence: Evidence) -> str:
     num_search = len(evidence.search)
-    said = f"{format_count(num_search, 'complete search trial')}, one seed each"
+    parts = f"{format_count(num_search, 'complete search trial')}, one seed each"
     num_detailed = int(evidence.search["detailed"].sum())
     if num_search > num_detailed:
-        said += f" ({num_detailed:,} of them as single marks, all as the shade behind)"
+        parts += f" ({num_detailed:,} of them as single points, all as the density behind)"
     if evidence.num_confirmed:
-        said += f"; {format_count(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
+        parts += f"; {format_count(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
     else:
-        said += "; nothing is confirmed with fresh seeds"
-    said += _doubts(evidence)
+        parts += "; nothing is confirmed with fresh seeds"
+    parts += _doubts(evidence)
     return (
-        f"{said}. The line is the Pareto front of the pair. Trials that did not "
+        f"{parts}. The line is the Pareto front of the pair. Trials that did not "
         "complete are shown at the time and memory they had used, or beyond the thin line where nothing was measured."
     )
 

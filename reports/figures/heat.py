@@ -11,7 +11,7 @@ from reports.figure import Absent, Axis, Figure, Heat, Layer, Panel, Points
 from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 
@@ -38,8 +38,8 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     panels = [cells.panel(_of(trials, model), _of(ended, model), model) for model in models]
     caption = (
         f"{format_count(len(trials), 'complete search trial')}, one seed each. Color: the median "
-        f"{metric_label(objective).lower()} of a cell; the text tells n and the best trial. A mark stands where trials "
-        "were tried and none completed."
+        f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
+        "which no trial completed."
     )
     return [Figure("batch_and_rate", TITLE, caption, tuple(panels))]
 
@@ -102,12 +102,12 @@ class _Cells:
             shown = [format_metric(self.objective, value) for value in (values[cell], y[best])]
             texts[cell] = f"{format_count(len(rows), 'trial')}, median {shown[0]}\nbest {shown[1]}: trial {names[best]}"
         unit = METRICS[self.objective].unit
-        colours, words, best_of = (tuple(map(tuple, table)) for table in (values, texts, numbers))
+        colors, words, best_of = (tuple(map(tuple, table)) for table in (values, texts, numbers))
         members = tuple(
             (names[row], *cell) for cell, rows in cells.items() for row in rows if names[row] in self.evidence.texts
         )
         name = f"median {metric_label(self.objective).lower()}"
-        return Heat(name, "heat", unit, colours, words, best_of, members, self.span)
+        return Heat(name, "heat", unit, colors, words, best_of, members, self.span)
 
     def _failures(
         self, cells: dict[tuple[int, int], list[int]], ended: pd.DataFrame, complete: set[tuple[int, int]]

@@ -5,7 +5,7 @@ import numpy as np
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Figure, Layer, Lines, Panel
 from reports.figures import marks
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.pareto import hypervolume as volume
 from sweep.analysis.statistics.pareto import non_dominated, reference_point
 from sweep.analysis.summary import objective_signs, objective_table

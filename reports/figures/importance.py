@@ -9,7 +9,7 @@ from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
 from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH, swept_parameters
 from reports.labels import key_label, metric_label
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.config.units import format_count
 
 MIN_TRIALS = 12
@@ -18,7 +18,7 @@ TITLE = "Parameter importance"
 
 
 def make_importance(evidence: Evidence) -> list[Figure] | Absent:
-    """A bar for each parameter and objective; those that chance alone explains in their own colour."""
+    """A bar for each parameter and objective; insignificant ones in their own color."""
     keys = swept_parameters(evidence)
     panels = [panel for name in evidence.objectives if keys and (panel := _panel(evidence, name, keys))]
     if not panels:

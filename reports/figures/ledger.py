@@ -7,7 +7,7 @@ from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Bars, Figure, Panel
 from reports.figures.marks import Values, to_floats
 from reports.labels import OUTCOME_NAMES, format_value
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.config.units import format_count
 
 PARTS = (

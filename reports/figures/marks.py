@@ -11,7 +11,7 @@ import pandas as pd
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis, Density, Floats, Intervals, Lines, Points
 from reports.labels import OUTCOME_NAMES, metric_label
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.metrics import METRICS
 

@@ -1,4 +1,4 @@
-"""What the memory of a step is for, as it was estimated, with what was measured beside it."""
+"""Memory breakdown of a step: estimates by part, with measurements."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points, Rule
 from reports.figures.marks import Rows, Values, to_floats
 from reports.labels import format_value
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.trial_shapes import match_probes, parse_shapes
 from sweep.config.units import format_count
 from sweep.records.probe_record import MEMORY_PARTS

@@ -8,7 +8,7 @@ from reports.figure import Absent, Axis, Figure, Layer, Panel
 from reports.figures import marks
 from reports.figures.positions import parameter_axis, swept_parameters
 from reports.labels import OUTCOME_NAMES
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.config.units import format_count
 
 TITLE = "Outcomes over the search space"

@@ -8,7 +8,7 @@ from reports.figure import Absent, Figure, Intervals, Layer, Panel
 from reports.figures import edges, marks
 from reports.figures.positions import AxisPosition, parameter_axis, swept_parameters
 from reports.labels import metric_label
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.pareto import Mask
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count

@@ -17,7 +17,7 @@ from reports.labels import (
 from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommendation
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.claims.findings import Finding, evaluate_claims
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.config.command_lines import train_command
 from sweep.config.metrics import METRICS
@@ -44,7 +44,7 @@ class CardValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What to take for one use; ``trial`` is None where the records do not tell. ``missing`` says what to run to know,
+    """The recommendation for one use; ``trial`` is None without enough data. ``missing`` is the command to run to know,
     or to be surer."""
 
     title: str

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from reports.evidence import Evidence, keep_finite
 from reports.labels import OUTCOME_NAMES
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.config.units import format_count
 from sweep.records.messages import INFEASIBLE
 
@@ -77,8 +77,8 @@ def _crashed(evidence: Evidence) -> str:
     if not len(crashed):
         return ""
     errors = [line for line in read_text(crashed, "error") if line]
-    said = f" The last error: {str(errors[-1]).strip().splitlines()[-1][:300]}" if errors else ""
-    return f"{format_count(len(crashed), 'trial')} crashed, which does not reflect on the configuration.{said}"
+    last = f" The last error: {str(errors[-1]).strip().splitlines()[-1][:300]}" if errors else ""
+    return f"{format_count(len(crashed), 'trial')} crashed, which does not reflect on the configuration.{last}"
 
 
 def _infeasible(evidence: Evidence) -> str:

@@ -11,7 +11,7 @@ from reports.describe import read_measurement
 from reports.evidence import Evidence
 from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label
 from reports.page.train_command import train_commands
-from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
+from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.summary import USUAL_METRICS
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from reports.describe import read_cells
-from sweep.analysis.statistics.frame_columns import plain_value
+from sweep.analysis.statistics.column_reading import plain_value
 from sweep.config.command_lines import default_settings, train_command
 from sweep.records.columns import CONFIG_COLUMNS
 

@@ -17,7 +17,7 @@ from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_lab
 from reports.page.train_command import train_commands
 from reports.palette import look_of
 from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.summary import USUAL_METRICS
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ def describe_details(evidence: Evidence) -> Json:
         "columns": columns,
         "filters": [item for index, each in enumerate(columns) if (item := _filter(index, each))],
         "notes": _notes(evidence),
-        "parts": [{"name": name, "colour": look_of(part).colour} for part, name in PARTS],
+        "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
         "clocks": _clocks(evidence),
         "curves": _curves(evidence),
@@ -142,15 +142,15 @@ def _first_key(given: Json, value: str) -> float:
 
 
 def _notes(evidence: Evidence) -> list[str]:
-    """What is to be said of a trial beside its numbers: the error, doubts, where it was taken from."""
+    """Remarks about a trial: its error, quality warnings, origin."""
     frame = evidence.detailed
     whole = zip(*(read_text(frame, name) for name in ("error", "quality_flags", "reused_from")), strict=True)
     return ["\n".join(_note(*map(str, parts)))[:MAX_NOTE] for parts in whole]
 
 
 def _note(error: str, flags: str, origin: str) -> Sequence[str]:
-    said = [(error, error), (flags, f"Doubts about the measurement: {flags}"), (origin, f"Reused from {origin}")]
-    return [sentence for cause, sentence in said if cause]
+    remarks = [(error, error), (flags, f"Quality warnings: {flags}"), (origin, f"Reused from {origin}")]
+    return [sentence for cause, sentence in remarks if cause]
 
 
 def _curves(evidence: Evidence) -> Json:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.frame_columns import format_count, most_common, read_text
+from sweep.analysis.statistics.column_reading import format_count, most_common, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior

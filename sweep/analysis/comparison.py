@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval, mean_estimate
-from sweep.analysis.statistics.frame_columns import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread, t_quantile
 from sweep.analysis.statistics.pareto import Values, hypervolume, non_dominated, reference_point

@@ -6,7 +6,7 @@ import numpy as np
 
 from sweep.analysis.answer.answer import Limits
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS, ComparableTrials
-from sweep.analysis.statistics.frame_columns import read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
 from sweep.analysis.statistics.posterior import Posterior, draw_all

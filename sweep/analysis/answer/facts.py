@@ -7,8 +7,8 @@ from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.batch_curve import fit_batch_curve
 from sweep.analysis.comparable_trials import ACCURACY, SECONDS
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.intervals import Interval, median_interval, t_upper_tail
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.trial_shapes import parse_shapes

@@ -13,7 +13,7 @@ from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
 from sweep.analysis.comparable_trials import ACCURACY, select_comparable
 from sweep.analysis.documents import to_document
-from sweep.analysis.statistics.frame_columns import read_text
+from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import FrameSet

@@ -7,7 +7,7 @@ import numpy as np
 
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
 from sweep.analysis.statistics.scales import LOG
 from sweep.config.metrics import METRICS

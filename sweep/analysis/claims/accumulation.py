@@ -6,8 +6,8 @@ import pandas as pd
 from sweep.analysis.claims.claim import Claim, Measurement
 from sweep.analysis.claims.pairs import MICRO_KEYS, compare_accuracies, count_pairs, pair_by_cost
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Region, log_ratio, mean_estimate
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.tables.models import has_batch_statistics

@@ -7,8 +7,8 @@ import numpy as np
 from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, slope_estimate
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.config.tables.models import model_family
 
 _SMALL = 32  # samples

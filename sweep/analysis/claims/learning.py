@@ -6,8 +6,8 @@ from sweep.analysis.claims.claim import Claim, Measurement, run_variant
 from sweep.analysis.claims.learning_rates import scaled_learning_rates
 from sweep.analysis.claims.regimes import fewest_steps, fit_regimes
 from sweep.analysis.comparable_trials import ComparableTrials, is_main_model
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, slope_estimate
-from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.pareto import Values
 
 

@@ -9,8 +9,8 @@ from sweep.analysis.batch_curve import fit_batch_curve
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space
 from sweep.analysis.claims.pairs import compare_accuracies
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.config.tables.recipes import OPTIMIZERS
 

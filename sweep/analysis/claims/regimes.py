@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import fit_curve
-from sweep.analysis.statistics.frame_columns import read_numbers
 from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG

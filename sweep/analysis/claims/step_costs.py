@@ -8,6 +8,7 @@ import numpy as np
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space
 from sweep.analysis.claims.pairs import MICRO_KEYS, compare_costs
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import (
     NOTHING,
     Estimate,
@@ -17,7 +18,6 @@ from sweep.analysis.statistics.estimates import (
     mean_estimate,
     slope_estimate,
 )  # fmt: skip
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.posterior import equal_cost_groups

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.intervals import Spread, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.frame_columns import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
 from sweep.analysis.statistics.intervals import Spread, median_errors, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values

@@ -13,13 +13,13 @@ from sweep.measurement.device import device_class
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.quality import MIN_WINDOWS, Timing, flags_of, is_worth_repeating
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
+from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.loop.trial import choose_device, count_window_steps
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import classify_error, explain_error
-from sweep.training.protocol import WINDOW_SECONDS
 from sweep.training.steps.evaluation import evaluate_model
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr

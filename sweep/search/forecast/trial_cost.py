@@ -16,7 +16,7 @@ from sweep.measurement.quality import MIN_WINDOWS
 from sweep.probing.shape import Shape, largest_accumulation, shape_of
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.workload import Workload, compute_workload, count_evaluations
-from sweep.training.protocol import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS, TRAIN_ACCURACY_IMAGES
+from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS, TRAIN_ACCURACY_IMAGES
 
 # Where one size was probed, so much of a micro batch's time is taken to be independent of its size: the time to launch
 # operations, which is small beside a long computation.

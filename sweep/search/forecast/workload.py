@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import TrialConfig
+from sweep.training.constants import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH
 from sweep.training.data.windows import cut_epoch
-from sweep.training.protocol import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH
 from sweep.training.steps.batch_schedule import BatchSchedule
 from sweep.training.steps.budget import Budget
 

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import torch
 
 from sweep.measurement.clock import Ledger
+from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
-from sweep.training.protocol import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS
 from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import TrialState

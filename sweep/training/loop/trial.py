@@ -13,6 +13,7 @@ from sweep.measurement.device_memory import read_memory
 from sweep.measurement.reference_work import reference_seconds
 from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
 from sweep.training.checkpoints.saver import CheckpointSaver
+from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
 from sweep.training.data.windows import Window
 from sweep.training.loop.finish import describe_ending, evaluate_images, finish_trial
 from sweep.training.loop.stepping import adapt_micro_batch, ends_timed_window, open_window, take_step
@@ -20,7 +21,6 @@ from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.plugins import load_plugin
-from sweep.training.protocol import MAX_WINDOW_STEPS, WINDOW_SECONDS
 from sweep.training.recipe.schedules import lr_factor
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training

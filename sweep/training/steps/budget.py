@@ -5,8 +5,8 @@ from math import ceil
 from typing import Any, NamedTuple, final
 
 from sweep.config.data_sections import BudgetSection
+from sweep.training.constants import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH
 from sweep.training.data.windows import count_budget_epochs, count_budget_steps
-from sweep.training.protocol import MAX_EVALUATIONS, TARGET_EPOCHS, TARGET_GROWTH
 from sweep.training.recipe.schedules import Span
 
 

@@ -14,6 +14,7 @@ from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
 from sweep.training.checkpoints.checkpoint import Stateful
+from sweep.training.constants import TRAIN_ACCURACY_IMAGES
 from sweep.training.data.batch_planner import BatchPlanner, ShardedFeeder, check_shards, shard_images
 from sweep.training.data.feeders import Batch, Feeder, make_feeder, make_plain_batches
 from sweep.training.data.images import Images
@@ -21,7 +22,6 @@ from sweep.training.data.splits import Splits
 from sweep.training.data.table import load_splits
 from sweep.training.models.norms import has_batch_statistics
 from sweep.training.models.table import build_model
-from sweep.training.protocol import TRAIN_ACCURACY_IMAGES
 from sweep.training.recipe.ema import Ema
 from sweep.training.recipe.optimizers import build_optimizer
 from sweep.training.recipe.precision import Precision, make_precision, place_model

@@ -1,4 +1,4 @@
-"""What held a training up: the verdict on measured times, on real trials, and what the doctor makes of it."""
+"""What limited the speed of a training: from measured times, of real trials, and the text of the doctor."""
 
 import json
 import time
@@ -47,7 +47,7 @@ def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
         (0.0100, None, ""),  # a smaller micro batch could not be tried
     ],
 )
-def test_the_verdict_on_a_step_of_ten_milliseconds(cached: float, share: float | None, expected: str) -> None:
+def test_the_bottleneck_of_a_step_of_ten_milliseconds(cached: float, share: float | None, expected: str) -> None:
     assert classify_bottleneck(ledger_of(0.01), CachedSteps(cached, share)) == expected
 
 
@@ -154,7 +154,7 @@ def test_a_training_too_short_to_look_at_is_not_judged() -> None:
 # ---------------------------------------------------------------------- on record, and the doctor
 
 
-def test_a_verdict_is_kept_and_goes_with_a_reused_trial_on_the_same_device_only(tmp_path: Path) -> None:
+def test_a_bottleneck_is_kept_and_goes_with_a_reused_trial_on_the_same_device_only(tmp_path: Path) -> None:
     store = _study(tmp_path, [make_ending(0, bottleneck="launch_bound", quality_flags=("few_steps",))])
     trials = load_frames(tmp_path).trials
     assert trials["bottleneck"].tolist() == ["launch_bound"]

@@ -26,7 +26,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Points:
-    """Marks at ``x``, ``y``; ``texts`` says for each mark what it is."""
+    """Marks at ``x``, ``y``; ``texts`` are the hover texts."""
 
     name: str
     role: str
@@ -111,7 +111,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Density:
-    """How many points fall into each cell; ``counts[row][column]`` lies between ``y_edges[row]`` and the next."""
+    """How many points fall into each cell; ``counts[row][column]`` is between ``y_edges[row]`` and the next."""
 
     name: str
     role: str
@@ -179,7 +179,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the report: ``name`` is its file name and anchor, ``caption`` says how to read it and n."""
+    """One figure of the report: ``name`` is its file name and anchor, ``caption`` explains it and gives n."""
 
     name: str
     title: str

@@ -1,5 +1,5 @@
-"""One look for each role, the same on the page and in the PNG: Okabe and Ito's colours, which colour-blind readers tell
-apart, each with its own symbol so that colour is never the only sign."""
+"""One look for each role, the same on the page and in the PNG: Okabe and Ito's colors, which color-blind readers tell
+apart, each with its own symbol so that color is never the only difference."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ from reports.figure import Layer, Lines
 
 
 class Look(NamedTuple):
-    """A colour, the symbol's name in Plotly and in matplotlib, its glyph in a legend, size in points, opacity."""
+    """A color, the symbol's name in Plotly and in matplotlib, its glyph in a legend, size in points, opacity."""
 
-    colour: str
+    color: str
     plotly: str
     matplotlib: str
     glyph: str
@@ -62,12 +62,12 @@ _SYMBOLS = (
     ("cross", "P", "✚"), ("triangle-down", "v", "▼"), ("star", "*", "★"), ("x", "X", "✖"),
 )  # fmt: skip
 NUM_SERIES = len(_SERIES)
-# viridis: even steps of lightness, told apart without colour
-HEAT_COLOURS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725")
+# viridis: even steps of lightness, distinguishable without color
+HEAT_COLORS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725")
 
 
 def key_glyph(layer: Layer) -> str:
-    """What stands for a layer in a legend made of text."""
+    """The symbol of a layer in a legend of text."""
     if isinstance(layer, Lines):
         return "┅" if layer.dashed else "━"
     return look_of(layer.role).glyph

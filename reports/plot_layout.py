@@ -22,7 +22,7 @@ def escape_text(text: str) -> str:
 
 
 def choose_units(panel: Panel) -> tuple[DisplayUnit, DisplayUnit]:
-    """The units in which the two axes of ``panel`` read well."""
+    """The units in which the two axes of ``panel`` are readable."""
     x, y = read_extents(panel)
     return choose_unit(panel.x.unit, x), choose_unit(panel.y.unit, y)
 
@@ -85,7 +85,7 @@ def axis_title(axis: Axis, shown: DisplayUnit) -> str:
 
 
 def make_layout(panel: Panel) -> Json:
-    """What Plotly's layout says of ``panel``; colours are the page's."""
+    """Plotly's layout of ``panel``; colors are set by the page."""
     if panel.z is not None:
         return _scene(panel, panel.z)
     x_shown, y_shown = choose_units(panel)
@@ -144,8 +144,8 @@ def _rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     value = layer.value * (x_shown if layer.axis == "x" else y_shown).factor
     place = {f"{layer.axis}0": value, f"{layer.axis}1": value, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
     text = escape_text(layer.text) if layer.axis == "y" else ""  # beside an upright line there is no room
-    label = {"text": text, "textposition": "start", "font": {"size": 10, "color": look_of("rule").colour}}
-    line = {"color": look_of("rule").colour, "width": 1, "dash": "dot"}
+    label = {"text": text, "textposition": "start", "font": {"size": 10, "color": look_of("rule").color}}
+    line = {"color": look_of("rule").color, "width": 1, "dash": "dot"}
     return place | {"type": "line", "line": line, "label": label}
 
 

@@ -1,4 +1,4 @@
-"""What a panel shows in words, for whoever cannot see it."""
+"""Alternative texts of panels for screen readers."""
 
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
 from reports.labels import choose_unit
@@ -12,14 +12,14 @@ def describe_panel(figure: Figure, panel: Panel) -> str:
     """Title, axes with their ranges, and how many marks of which kind; values are in the tables of the page."""
     x, y = read_extents(panel)
     x_shown, y_shown = choose_units(panel)
-    said = [f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
-    said.append(_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
-    said.append(_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
+    parts = [f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
+    parts.append(_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
+    parts.append(_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
     if panel.z is not None:
         z = read_depths(panel)
-        said.append(_axis("In depth", panel.z.label, z, choose_unit(panel.z.unit, z), []))
+        parts.append(_axis("In depth", panel.z.label, z, choose_unit(panel.z.unit, z), []))
     counts = [words for layer in panel.layers[:MAX_LAYERS] if (words := _count(layer))]
-    return " ".join([*filter(None, said), f"It shows {'; '.join(counts)}." if counts else ""])
+    return " ".join([*filter(None, parts), f"It shows {'; '.join(counts)}." if counts else ""])
 
 
 def _axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks: list[str]) -> str:
@@ -42,5 +42,5 @@ def _count(layer: Layer) -> str:
     if isinstance(layer, Density):
         return f"a shade for {format_count(sum(map(sum, layer.counts)), 'trial')}"
     if isinstance(layer, Heat):
-        return format_count(len(layer.known), "coloured cell") + name
+        return format_count(len(layer.known), "colored cell") + name
     return f"a line at {layer.text}" if layer.text else ""

@@ -50,11 +50,11 @@ const showLedger = (seconds) => {
   for (const part of parts) {
     const piece = make("span");
     piece.style.width = `${(100 * part.seconds) / total}%`;
-    piece.style.background = part.colour;
+    piece.style.background = part.color;
     bar.append(piece);
   }
   const list = make("dl", {}, ...pairs(parts.map((part) => [part.name, `${Number(part.seconds.toPrecision(3))} s (${Math.round((100 * part.seconds) / total)} %)`])));
-  [...list.querySelectorAll("dt")].forEach((term, index) => { term.style.borderLeftColor = parts[index].colour; });
+  [...list.querySelectorAll("dt")].forEach((term, index) => { term.style.borderLeftColor = parts[index].color; });
   byId("chosen-ledger-body").replaceChildren(bar, list);
 };
 

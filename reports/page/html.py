@@ -78,7 +78,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "name": figure.name,
         "title": figure.title,
         "caption": figure.caption,
-        "legend": [(layer.name, look_of(layer.role).colour, key_glyph(layer)) for layer in figure.legend()],
+        "legend": [(layer.name, look_of(layer.role).color, key_glyph(layer)) for layer in figure.legend()],
         "views": views,
         "panels": [_panel(figure, panel, views[:1]) for panel in figure.panels],
         "is_single": sum(panel.view in ("", *views[:1]) for panel in figure.panels) == 1,

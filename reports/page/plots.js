@@ -33,7 +33,7 @@ const highlights = (panel) => {
 };
 const overlay = (trace, panel, isChosen) => {
   const base = { hoverinfo: "skip", meta: "chosen", name: "chosen", showlegend: false, visible: trace.visible };
-  const ring = { symbol: "circle-open", size: 17, color: colour("--ink"), line: { width: 2.5, color: colour("--ink") } };
+  const ring = { symbol: "circle-open", size: 17, color: color("--ink"), line: { width: 2.5, color: color("--ink") } };
   if (trace.type === "heatmap") {
     const cells = panel.members.filter(([number]) => isChosen(number) && isShown(number));
     return { ...base, type: "scatter", mode: "markers", marker: ring, x: cells.map((cell) => cell[2]), y: cells.map((cell) => cell[1]) };
@@ -44,7 +44,7 @@ const overlay = (trace, panel, isChosen) => {
     return { ...base, ...places, z: masked(trace.z, kept), type: "scatter3d", mode: "markers", marker: { ...ring, size: 12 } };
   }
   if (trace.mode === "lines") {
-    return { ...base, ...places, type: "scatter", mode: "lines", line: { color: colour("--ink"), width: 3.5 } };
+    return { ...base, ...places, type: "scatter", mode: "lines", line: { color: color("--ink"), width: 3.5 } };
   }
   return { ...base, ...places, type: "scatter", mode: "markers", marker: ring };
 };

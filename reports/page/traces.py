@@ -5,7 +5,7 @@ from typing import Any
 
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
 from reports.labels import choose_unit
-from reports.palette import HEAT_COLOURS, look_of
+from reports.palette import HEAT_COLORS, look_of
 from reports.plot_layout import Json, choose_units, escape_text, make_layout, make_scales, read_depths
 from sweep.config.units import DisplayUnit
 
@@ -17,7 +17,7 @@ def figures_json(figures: Iterable[Figure]) -> Json:
     """``{"figures": [{"name", "panels": [{"traces", "layout", "scales", "members"}]}], "texts"}``.
 
     Every text is escaped, because Plotly reads markup in texts. A trace's ``hovertext`` holds positions in ``texts``: a
-    trial says the same in every panel. Its ``customdata`` holds the numbers of the trials that its marks stand for.
+    trial has the same text in every panel. Its ``customdata`` holds the numbers of the trials that its marks stand for.
     """
     made: list[Json] = [
         {"name": figure.name, "panels": [_panel(panel) for panel in figure.panels]} for figure in figures
@@ -70,9 +70,9 @@ def _base(name: str, texts: Iterable[str], trials: Iterable[int] = ()) -> Json:
 
 def _marker(role: str) -> Json:
     style = look_of(role)
-    outline = {"width": 1.6 if "open" in style.plotly or "thin" in style.plotly else 0, "color": style.colour}
+    outline = {"width": 1.6 if "open" in style.plotly or "thin" in style.plotly else 0, "color": style.color}
     return {
-        "color": style.colour, "symbol": style.plotly, "size": style.size, "opacity": style.opacity, "line": outline
+        "color": style.color, "symbol": style.plotly, "size": style.size, "opacity": style.opacity, "line": outline
     }  # fmt: skip
 
 
@@ -81,9 +81,9 @@ def _marks(layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit
     made |= {"type": "scatter", "mode": "markers", "marker": _marker(layer.role)}
     made |= {"x": _scaled(layer.x, x_shown), "y": _scaled(layer.y, y_shown)}
     if isinstance(layer, Intervals):
-        colour = look_of(layer.role).colour
-        made["error_x"] = _error(layer.x, layer.x_low, layer.x_high, x_shown, colour)
-        made["error_y"] = _error(layer.y, layer.y_low, layer.y_high, y_shown, colour)
+        color = look_of(layer.role).color
+        made["error_x"] = _error(layer.x, layer.x_low, layer.x_high, x_shown, color)
+        made["error_y"] = _error(layer.y, layer.y_low, layer.y_high, y_shown, color)
     return made
 
 
@@ -96,13 +96,13 @@ def _cloud(layer: Cloud, x_shown: DisplayUnit, y_shown: DisplayUnit, z_shown: Di
 
 
 def _error(
-    middle: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], shown: DisplayUnit, colour: str
+    middle: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], shown: DisplayUnit, color: str
 ) -> Json:
     up = tuple(h - m for h, m in zip(high, middle, strict=True))
     down = tuple(m - lo for m, lo in zip(middle, low, strict=True))
     bars = {"array": _scaled(up, shown), "arrayminus": _scaled(down, shown)}
     return bars | {
-        "type": "data", "symmetric": False, "color": colour, "thickness": 1.4, "width": 3,
+        "type": "data", "symmetric": False, "color": color, "thickness": 1.4, "width": 3,
         "visible": any(up) or any(down),
     }  # fmt: skip
 
@@ -119,24 +119,24 @@ def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     owners = owners[:-1]  # a gap parts two lines; after the last one there is none
     texts = [layer.texts[index] for index in owners] if layer.texts else []
     trials = [layer.trials[index] for index in owners] if layer.trials else []
-    line = {"color": style.colour, "width": 1.0 if layer.role == "faint" else 1.8}
+    line = {"color": style.color, "width": 1.0 if layer.role == "faint" else 1.8}
     line |= {"dash": "dot"} if layer.dashed else {}
     made = _base(layer.name, texts, trials) | {"type": "scatter", "mode": "lines", "line": line}
     return made | {"x": x[:-1], "y": y[:-1], "opacity": style.opacity, "connectgaps": False}
 
 
 def _bars(layer: Bars, shown: DisplayUnit) -> Json:
-    marker = {"color": look_of(layer.role).colour}
+    marker = {"color": look_of(layer.role).color}
     made = _base(layer.name, layer.texts) | {"type": "bar", "orientation": "h", "marker": marker, "width": 0.6}
     return made | {"x": _scaled(layer.lengths, shown), "y": list(layer.y), "base": _scaled(layer.starts, shown)}
 
 
 def _density(layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
-    colour = look_of(layer.role).colour
+    color = look_of(layer.role).color
     made = {"type": "heatmap", "x": _scaled(layer.x_edges, x_shown), "y": _scaled(layer.y_edges, y_shown)}
     # an empty cell is a gap, so that the page shines through in the dark too
     cells = [[count or None for count in row] for row in layer.counts]
-    scale = [[0.0, f"{colour}22"], [1.0, f"{colour}cc"]]
+    scale = [[0.0, f"{color}22"], [1.0, f"{color}cc"]]
     return made | _base(layer.name, ()) | {"z": cells, "colorscale": scale, "showscale": False}
 
 
@@ -144,7 +144,7 @@ def _heat(layer: Heat) -> Json:
     shown = choose_unit(layer.unit, layer.span)
     low, high = (bound * shown.factor for bound in layer.span)
     cells = [[None if value is None else float(f"{value * shown.factor:.8g}") for value in row] for row in layer.values]
-    scale = [[index / (len(HEAT_COLOURS) - 1), colour] for index, colour in enumerate(HEAT_COLOURS)]
+    scale = [[index / (len(HEAT_COLORS) - 1), color] for index, color in enumerate(HEAT_COLORS)]
     bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": escape_text(shown.suffix), "side": "right"}}
     made = _base(layer.name, ()) | {
         "type": "heatmap",

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
-from reports.palette import HEAT_COLOURS, Look, look_of
+from reports.palette import HEAT_COLORS, Look, look_of
 from reports.plot_layout import axis_ticks, axis_title, choose_units, read_depths, read_extents
 from sweep.config.units import DisplayUnit
 
@@ -71,7 +71,7 @@ def _layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit)
     elif isinstance(layer, Bars):
         starts = _scaled(layer.starts, x_shown)
         bars = area.barh(
-            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look_of(layer.role).colour
+            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look_of(layer.role).color
         )
         for bar in bars:
             bar.sticky_edges.x[:] = [0.0]  # the axis, not where another bar ends: marks there want a margin
@@ -92,8 +92,8 @@ def _mark(style: Look) -> dict[str, Any]:
     return {
         "s": style.size**2 * 0.7, "marker": style.matplotlib, "alpha": style.opacity,
         "linewidths": 1.2 if is_open or style.matplotlib in "x+" else 0,
-        "facecolors": "none" if is_open else style.colour,
-        "edgecolors": None if style.matplotlib in "x+" else style.colour,
+        "facecolors": "none" if is_open else style.color,
+        "edgecolors": None if style.matplotlib in "x+" else style.color,
     }  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def _intervals(area: Axes, layer: Intervals, x_shown: DisplayUnit, y_shown: Disp
     x_error = np.abs(np.stack([x - _scaled(layer.x_low, x_shown), _scaled(layer.x_high, x_shown) - x]))
     y_error = np.abs(np.stack([y - _scaled(layer.y_low, y_shown), _scaled(layer.y_high, y_shown) - y]))
     area.errorbar(
-        x, y, xerr=x_error, yerr=y_error, fmt=style.matplotlib, color=style.colour, markersize=5.5, elinewidth=1.1,
+        x, y, xerr=x_error, yerr=y_error, fmt=style.matplotlib, color=style.color, markersize=5.5, elinewidth=1.1,
         capsize=2, zorder=4,
     )  # fmt: skip
 
@@ -113,15 +113,15 @@ def _lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit)
     paths = [np.stack([_scaled(x, x_shown), _scaled(y, y_shown)], axis=1) for x, y in layer.segments]
     area.add_collection(
         LineCollection(
-            paths, colors=style.colour, alpha=style.opacity, linestyles=":" if layer.dashed else "-",
+            paths, colors=style.color, alpha=style.opacity, linestyles=":" if layer.dashed else "-",
             linewidths=0.8 if is_faint else 1.5, zorder=1.5 if is_faint else 2,
         )
     )  # fmt: skip
 
 
 def _density(area: Axes, layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
-    colour = look_of(layer.role).colour
-    shade = LinearSegmentedColormap.from_list("count", [to_rgba(colour, 0.15), to_rgba(colour, 0.9)])
+    color = look_of(layer.role).color
+    shade = LinearSegmentedColormap.from_list("count", [to_rgba(color, 0.15), to_rgba(color, 0.9)])
     counts = np.ma.masked_equal(np.array(layer.counts, dtype=np.float64), 0.0)
     area.pcolormesh(
         _scaled(layer.x_edges, x_shown), _scaled(layer.y_edges, y_shown), counts, cmap=shade, rasterized=True
@@ -131,19 +131,19 @@ def _density(area: Axes, layer: Density, x_shown: DisplayUnit, y_shown: DisplayU
 def _heat(area: Axes, layer: Heat) -> None:
     shown = choose_unit(layer.unit, layer.span)
     cells = np.array([[np.nan if value is None else value for value in row] for row in layer.values]) * shown.factor
-    colours = LinearSegmentedColormap.from_list("heat", HEAT_COLOURS)
+    colors = LinearSegmentedColormap.from_list("heat", HEAT_COLORS)
     low, high = (bound * shown.factor for bound in layer.span)
     scale = Normalize(low, high if high > low else low + 1.0)
     edges = [np.arange(size + 1) - 0.5 for size in (cells.shape[1], cells.shape[0])]
-    area.pcolormesh(*edges, np.ma.masked_invalid(cells), cmap=colours, norm=scale, edgecolors="white", linewidth=0.8)
+    area.pcolormesh(*edges, np.ma.masked_invalid(cells), cmap=colors, norm=scale, edgecolors="white", linewidth=0.8)
     figure = area.get_figure()
     assert figure is not None
-    bar = figure.colorbar(ScalarMappable(scale, colours), ax=area, fraction=0.05, pad=0.02, label=shown.suffix)
+    bar = figure.colorbar(ScalarMappable(scale, colors), ax=area, fraction=0.05, pad=0.02, label=shown.suffix)
     bar.outline.set_visible(False)
 
 
 def _rule(area: Axes, layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
-    style: dict[str, Any] = {"color": look_of("rule").colour, "linewidth": 0.8, "linestyle": ":"}
+    style: dict[str, Any] = {"color": look_of("rule").color, "linewidth": 0.8, "linestyle": ":"}
     text: dict[str, Any] = {"fontsize": 7, "color": "#5b6675"}
     if layer.axis == "x":
         at = layer.value * x_shown.factor

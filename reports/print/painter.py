@@ -105,7 +105,7 @@ def main() -> None:
         initializer=_end_with_parent,
         initargs=(line,),
     ) as pool:
-        with suppress(EOFError, OSError):  # the process that wants the pictures has ended or needs them no more
+        with suppress(EOFError, OSError):  # the parent has ended or closed the connection
             drawn = [pool.submit(_draw, text) for text in iter(line.recv_bytes, b"")]
             for each in drawn:
                 line.send_bytes(each.result())

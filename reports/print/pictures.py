@@ -94,8 +94,8 @@ def _add_legend(canvas: Canvas, figure: Figure, width: float) -> None:
 def _handle(layer: Layer) -> Line2D:
     style, line = look_of(layer.role), isinstance(layer, Lines)
     return Line2D(
-        [], [], color=style.colour, label=make_printable(textwrap.shorten(layer.name, 130)), markersize=6,
+        [], [], color=style.color, label=make_printable(textwrap.shorten(layer.name, 130)), markersize=6,
         linestyle=(":" if isinstance(layer, Lines) and layer.dashed else "-") if line else "",
         marker="" if line else "s" if isinstance(layer, Bars) else style.matplotlib,
-        markerfacecolor="none" if "open" in style.plotly else style.colour,
+        markerfacecolor="none" if "open" in style.plotly else style.color,
     )  # fmt: skip

@@ -84,7 +84,7 @@ def test_space_is_filled(visit, study):
     plot = visit.plot("cloud")
     plot.scroll_into_view_if_needed()
     # a blank canvas is what a browser shows that cannot draw in space; the marks have a colour of their own
-    coloured = plot.evaluate(
+    colored = plot.evaluate(
         """async (plot) => {
           const url = await Plotly.toImage(plot, { format: "png", width: 500, height: 400 });
           const image = new Image(); image.src = url; await image.decode();
@@ -99,7 +99,7 @@ def test_space_is_filled(visit, study):
           return count;
         }"""
     )
-    assert coloured > 100
+    assert colored > 100
 
 
 def test_every_figure_has_words_for_whoever_does_not_see_it(visit):

@@ -19,7 +19,7 @@ from sweep.search.forecast.workload import Workload, compute_workload, count_eva
 from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS, TRAIN_ACCURACY_IMAGES
 
 # Where one size was probed, so much of a micro batch's time is taken to be independent of its size: the time to launch
-# operations, which is small beside a long computation.
+# operations, which is short compared with a long computation.
 _FIXED_SHARE = 0.3
 _FIXED_SECONDS = 3e-3
 _REFERENCE_SECONDS = 0.05  # of the reference work before a trial, which measures the speed of the machine

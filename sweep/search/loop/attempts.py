@@ -35,7 +35,7 @@ class Attempt:
     last_evaluation: Evaluation | None = None
     first_step: int | None = None  # that it reported, at the end of its setup
     has_advanced: bool = False  # by one step or more
-    heard_at: float = 0.0  # in seconds of listening, of all attempts together
+    last_message_at: float = 0.0  # in seconds of listening, of all attempts together
     quality_flags: tuple[str, ...] = ()  # of its record, whatever its end
     preempt_cause: str = ""  # empty until it is preempted
     stop_by: float = _NEVER  # when it is preempted
@@ -113,7 +113,7 @@ class Attempts:
             limit_seconds=(self._spec.trial_timeout or _NEVER) - spent,
             faults=tuple(cause for cause, _ in earlier if cause in FAULTS_OF_THE_MACHINE),
             memory_limit_bytes=memory_limit_bytes,
-            heard_at=self._listened_seconds,
+            last_message_at=self._listened_seconds,
         )
         self._schedule_check(attempt)
         self._executor.start(self._make_task(record, memory_limit_bytes))
@@ -125,7 +125,7 @@ class Attempts:
         messages = [(number, message) for number, message in received if number in self._running]
         for number, message in messages:
             self._running[number].update(message, self._plan.clock())
-            self._running[number].heard_at = self._listened_seconds
+            self._running[number].last_message_at = self._listened_seconds
         return messages
 
     def stop_overdue(self) -> Iterator[tuple[int, Ending]]:
@@ -192,14 +192,14 @@ class Attempts:
         if now >= attempt.deadline:
             error = f"stopped after trial_timeout = {self._spec.trial_timeout:g} s"
             return attempt.make_ending("timed_out", error=error, cause="trial_timeout")
-        if self._listened_seconds - attempt.heard_at >= self._spec.stall_timeout:
+        if self._listened_seconds - attempt.last_message_at >= self._spec.stall_timeout:
             error = f"no message for stall_timeout = {self._spec.stall_timeout:g} s"
             return attempt.make_ending("crashed", error=error, cause=STALLED)
         return None
 
     def _schedule_check(self, attempt: Attempt) -> None:
         self._first_limit = min(self._first_limit, attempt.deadline, attempt.stop_by)
-        self._first_stall = min(self._first_stall, attempt.heard_at + self._spec.stall_timeout)
+        self._first_stall = min(self._first_stall, attempt.last_message_at + self._spec.stall_timeout)
 
     def _wait_seconds(self) -> float:
         now = self._plan.clock()

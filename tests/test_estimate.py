@@ -124,19 +124,10 @@ def test_the_scratch_of_a_large_batch_follows_from_smaller_ones() -> None:
 
 
 @pytest.mark.usefixtures("small_batches")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_of_matrices_are_extrapolated_along_their_longer_axis(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tall, wide = torch.zeros(4096, 96, dtype=dtype), torch.zeros(96, 64, dtype=dtype)
-    products = [
-        operation(ATEN.mm.default, tall, wide),
-        operation(ATEN.mm.default, tall.t(), torch.zeros(4096, 64).to(dtype)),
-    ]
-    extrapolated = [measure_scratch(each) for each in products]
-    monkeypatch.setattr(scratch_memory, "_LARGE_BYTES", 2**30)
-    scratch_memory._measure.cache_clear()
-    assert extrapolated == pytest.approx([measure_scratch(each) for each in products], rel=0.05, abs=4096)
+def test_products_of_matrices_are_extrapolated_along_their_longer_axis() -> None:
+    tall, wide = torch.zeros(4096, 96), torch.zeros(96, 64)
+    assert scratch_memory._find_batch_axes(operation(ATEN.mm.default, tall, wide)) == [(0, 0)]
+    assert scratch_memory._find_batch_axes(operation(ATEN.mm.default, tall.t(), tall)) == [(0, 1), (1, 0)]
 
 
 def test_layouts_keep_their_order_of_memory() -> None:

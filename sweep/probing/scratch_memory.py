@@ -19,7 +19,8 @@ from torch import Tensor
 
 from sweep.measurement.peak_memory import record_allocations
 
-_LARGE_BYTES = 2**24  # of the arguments; from here on smaller batches are run
+_LARGE_BYTES = 2**22  # of the arguments; from here on smaller batches are run
+_LARGE_HALF_BYTES = 2**19  # of 16-bit floats that many processors have no fast instructions for
 _HUGE_BYTES = 2**30  # of the arguments of the smaller batch; such an operation is not run
 _KEPT = 2**12  # measurements: a step has about a hundred different operations
 
@@ -85,9 +86,11 @@ def measure_scratch(operation: Operation) -> int:
 @lru_cache(maxsize=_KEPT)
 def _measure(operation: Operation, num_threads: int) -> int:
     # The size of a copy may depend on whether the batch is smaller than the number of threads.
+    is_half = any(isinstance(each, TensorLayout) and each.dtype == torch.float16 for each in operation.arguments)
+    limit = min(_LARGE_BYTES, _LARGE_HALF_BYTES) if is_half else _LARGE_BYTES
     axes = _find_batch_axes(operation)
     length = _axis_length(operation, axes)
-    longer = max(length * _LARGE_BYTES // max(1, operation.num_bytes), 2 * num_threads)
+    longer = max(length * limit // max(1, operation.num_bytes), 2 * num_threads)
     if longer >= length:
         return _run(operation)
     shorter = longer // 2

@@ -77,10 +77,12 @@ class MemoryGate:
         micro, predicted = config.micro_batch, self.predicted(config)
         if not config.batch.is_auto and micro > self._fitting[kind]:
             self._fitting[kind] = micro
+            if predicted is None:  # nothing was refused
+                return
             _log.warning(
                 "micro batch %d was predicted to need %s and took %s; up to this size trials are launched from now on",
                 micro,
-                _format_mebibytes(predicted or 0),
+                _format_mebibytes(predicted),
                 _format_mebibytes(peak),
             )
 

@@ -21,7 +21,7 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import metric
 from sweep.config.space import Parameter
 from sweep.records.messages import Ending
-from sweep.search.replay.recorded_table import Point, Table, read_table, study_on
+from sweep.search.replay.recorded_table import Point, RecordedTable, read_table, study_on
 from sweep.search.replay.replay import Search, replay
 
 OURS: dict[str, Any] = {"sampler": "cost_aware", "pruner": "front"}
@@ -29,10 +29,10 @@ TARGET = 0.99  # of the table's hypervolume
 NUM_SEEDS = 20
 TABLES = Path(__file__).parent / "tables"
 _MOST_ASKS = 20  # times the number of points
-Seconds = Callable[[Table, int], float]  # of one search with that seed
+Seconds = Callable[[RecordedTable, int], float]  # of one search with that seed
 
 
-def shipped_tables() -> list[Table]:
+def shipped_tables() -> list[RecordedTable]:
     """Every table under ``benchmarks/tables``.
 
     Raises:
@@ -45,7 +45,7 @@ def shipped_tables() -> list[Table]:
 
 
 @cache
-def _read(folder: Path) -> Table:
+def _read(folder: Path) -> RecordedTable:
     return read_table(folder)
 
 
@@ -80,18 +80,18 @@ def _folders() -> list[Path]:
     return sorted(path.parent for path in TABLES.glob("*/export.json"))
 
 
-def our_search(table: Table, seed: int, until: float | None = TARGET, **changes: Any) -> Search:
+def our_search(table: RecordedTable, seed: int, until: float | None = TARGET, **changes: Any) -> Search:
     """One replayed search of the whole table, without a confirm phase unless ``changes`` ask for one."""
     plain = {"trials": len(table.points), "confirm": {"max_configurations": 0, "seeds": 0}, **OURS, **changes}
     return replay(table, study_on(table, "benchmark", seed=seed, **plain), until)
 
 
-def our_seconds(table: Table, seed: int) -> float:
+def our_seconds(table: RecordedTable, seed: int) -> float:
     """Until our search has the share ``TARGET``."""
     return our_search(table, seed).seconds_to(TARGET)
 
 
-def our_seconds_with_confirm(table: Table, seed: int) -> float:
+def our_seconds_with_confirm(table: RecordedTable, seed: int) -> float:
     """The same with the confirm phase of a study that had planned just as many trials."""
     search = our_search(table, seed)
     fresh = max(len(seeds) for seeds in table.curves.values()) - 1
@@ -107,7 +107,7 @@ def optuna_seconds(make: Callable[[int], BaseSampler]) -> Seconds:
     was trained already is answered from memory and costs nothing.
     """
 
-    def seconds(table: Table, seed: int) -> float:
+    def seconds(table: RecordedTable, seed: int) -> float:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         directions = [metric(name).direction or "minimize" for name in table.spec.objectives]
         study = optuna.create_study(directions=directions, sampler=make(seed))
@@ -130,7 +130,7 @@ def optuna_seconds(make: Callable[[int], BaseSampler]) -> Seconds:
     return seconds
 
 
-def _tell(study: optuna.Study, trial: optuna.Trial, ending: Ending | None, table: Table) -> None:
+def _tell(study: optuna.Study, trial: optuna.Trial, ending: Ending | None, table: RecordedTable) -> None:
     if ending is None or ending.outcome != "complete":
         study.tell(trial, state=TrialState.FAIL)
         return

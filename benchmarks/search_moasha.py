@@ -13,14 +13,14 @@ from benchmarks.search_arms import TARGET, against, is_ordered
 from sweep.config.errors import InputError
 from sweep.config.metrics import metric
 from sweep.records.messages import Evaluation
-from sweep.search.replay.recorded_table import Table
+from sweep.search.replay.recorded_table import RecordedTable
 from sweep.search.replay.replay_executor import schedule
 
 PYTHON = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
 _SCRIPT = Path(__file__).parent / "peer_moasha.py"
 
 
-def moasha_seconds(table: Table, seed: int) -> float:
+def moasha_seconds(table: RecordedTable, seed: int) -> float:
     """Until a search by MO-ASHA has the share ``TARGET``, or what it spent without.
 
     Raises:
@@ -43,7 +43,7 @@ def moasha_seconds(table: Table, seed: int) -> float:
     return float(progress[-1][0])
 
 
-def plain_table(table: Table, seed: int) -> dict[str, Any]:
+def plain_table(table: RecordedTable, seed: int) -> dict[str, Any]:
     """The table as JSON for a process that knows nothing of this project: for each point the seconds after its start at
     which it reports, and its objectives then, smaller is better."""
     objectives = table.spec.objectives

@@ -32,7 +32,7 @@ from sweep.search.loop.events import Event, TrialEnded
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.replay.recorded_table import Table, study_on
+from sweep.search.replay.recorded_table import RecordedTable, study_on
 from sweep.search.replay.replay import device_of
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, Told, schedule
 from sweep.search.samplers.base import Sampler
@@ -69,7 +69,7 @@ class Load:
 
 
 def measure_load(
-    table: Table,
+    table: RecordedTable,
     num_workers: int,
     trial_seconds: float,
     folder: Path,
@@ -240,7 +240,7 @@ def _widen(parameter: Parameter) -> Parameter:
 
 
 def _make_player(
-    table: Table, spec: StudySpec, trial_seconds: float, clock: SimulatedClock
+    table: RecordedTable, spec: StudySpec, trial_seconds: float, clock: SimulatedClock
 ) -> Callable[[TrialConfig], Iterator[Told]]:
     """The messages of a configuration: those of the nearest recorded one, stretched. Heartbeats begin when the first
     trials have ended, because nothing before that is measured."""

@@ -15,12 +15,12 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.candidate_points import Candidates, point_key
+from sweep.search.samplers.candidate_points import CandidatePoints, point_key
 from sweep.search.samplers.cost_aware import CostAwareSampler
 from sweep.search.samplers.cost_axis import Axis
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import GaussianProcess
-from sweep.search.samplers.hypervolume_gain import Belief, OpenSpace
+from sweep.search.samplers.hypervolume_gain import GaussianPrediction, OpenSpace
 from sweep.search.samplers.surrogates import Learner
 from sweep.search.samplers.table import make_sampler
 
@@ -81,7 +81,7 @@ def test_a_gaussian_process_lives_on_next_to_nothing(y: list[float]) -> None:
 def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
     costs = np.array([[0.2, 0.9], [0.5, 0.5], [1.0, 0.1]])
     means, deviations = np.array([[0.3, 0.4], [0.9, 0.95], [0.1, 0.2]]), np.array([[0.1, 0.05]] * 3)
-    beliefs = [Belief(means[:, j], deviations[:, j], Axis("")) for j in range(2)]
+    beliefs = [GaussianPrediction(means[:, j], deviations[:, j], Axis("")) for j in range(2)]
     gains = OpenSpace(costs, beliefs, 0).gains()
     best, worst = np.minimum(costs.min(0), (means - deviations).min(0)), np.maximum(costs.max(0), means.max(0))
     high, low = worst + 0.1 * (worst - best), best - 0.1 * (worst - best)
@@ -96,8 +96,8 @@ def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
 
 def test_a_sure_logarithm_is_a_step() -> None:
     sure = [
-        Belief(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), Axis("")),
-        Belief(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), Axis("train_seconds")),
+        GaussianPrediction(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), Axis("")),
+        GaussianPrediction(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), Axis("train_seconds")),
     ]
     gains = OpenSpace(np.array([[1.0, 100.0], [2.0, 10.0]]), sure, 0).gains()
     # of the box from (0.85, 1) to (2.65, 109), the first point adds 1 wide and 50 high
@@ -330,7 +330,7 @@ def test_what_another_study_tried_is_known_and_may_be_tried_here() -> None:
     space = {"batch.micro": {"log2": [4, 6]}, "optimizer.lr": {"choice": [0.01, 0.1]}}
     spec = make_spec(sampler="cost_aware", space=space)
     prior = []
-    for number, values in enumerate(Candidates(spec).at(0, [], set())):
+    for number, values in enumerate(CandidatePoints(spec).at(0, [], set())):
         accuracy = 0.9 if values["optimizer.lr"] == 0.1 else 0.2
         measured = {"val_accuracy": accuracy, "train_seconds": 5.0, "peak_memory_bytes": 10}
         prior.append(TrialRecord(-1 - number, "search", flatten_config(spec.config(values)), "complete", measured))

@@ -10,7 +10,7 @@ from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.space import pick_grid_point
 from sweep.records.messages import Ending, Progress, TrialTask
-from sweep.search.replay.recorded_table import Table, read_table, study_on
+from sweep.search.replay.recorded_table import RecordedTable, read_table, study_on
 from sweep.search.replay.replay import replay
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule
 from sweep.search.replay.replays import median_with_misses, searches, summarise
@@ -22,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(place: Path) -> Table:
+def table(place: Path) -> RecordedTable:
     return read_table(place)
 
 
@@ -31,7 +31,7 @@ def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return costs != others and all(mine <= theirs for mine, theirs in zip(costs, others, strict=True))
 
 
-def test_reference_front_is_that_of_the_means_over_the_seeds(table: Table) -> None:
+def test_reference_front_is_that_of_the_means_over_the_seeds(table: RecordedTable) -> None:
     spec = table.spec
     assert len(table.points) == 18
     means = []
@@ -47,7 +47,7 @@ def test_reference_front_is_that_of_the_means_over_the_seeds(table: Table) -> No
     assert table.share(list(np.flatnonzero(table.on_front))) == pytest.approx(1.0)
 
 
-def test_a_training_is_told_when_it_was_told_once(table: Table) -> None:
+def test_a_training_is_told_when_it_was_told_once(table: RecordedTable) -> None:
     config = table.spec.config(pick_grid_point(table.space, 4))
     said = schedule(table.training(config))
     first, first_told, last = said[0], said[1], said[-1]
@@ -61,7 +61,7 @@ def test_a_training_is_told_when_it_was_told_once(table: Table) -> None:
     assert [seconds for seconds, _ in said] == sorted(seconds for seconds, _ in said)
 
 
-def test_a_stopped_training_costs_what_passed_until_then(table: Table) -> None:
+def test_a_stopped_training_costs_what_passed_until_then(table: RecordedTable) -> None:
     clock = SimulatedClock()
     executor = ReplayingExecutor(lambda config: iter(schedule(table.training(config))), clock, "cpu")
     config = table.spec.config(pick_grid_point(table.space, 0))
@@ -80,7 +80,9 @@ def test_a_stopped_training_costs_what_passed_until_then(table: Table) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2"])
-def test_a_whole_search_tries_every_point_once_and_takes_the_sum_of_their_times(table: Table, sampler: str) -> None:
+def test_a_whole_search_tries_every_point_once_and_takes_the_sum_of_their_times(
+    table: RecordedTable, sampler: str
+) -> None:
     search = replay(table, study_on(table, "r", sampler=sampler, seed=5, trials=18))
     assert search.outcomes == {"complete": 18}
     seconds = [table.training(table.spec.config(dict(zip(table.space, p, strict=True)), 5)) for p in table.points]
@@ -92,7 +94,7 @@ def test_a_whole_search_tries_every_point_once_and_takes_the_sum_of_their_times(
     assert search.seconds_to(0.5) == next(when for when, share in search.progress if share >= 0.5)
 
 
-def test_replays_are_deterministic_and_seeds_differ(table: Table) -> None:
+def test_replays_are_deterministic_and_seeds_differ(table: RecordedTable) -> None:
     def runs(seed: int) -> list[tuple[float, float]]:
         return list(replay(table, study_on(table, "r", sampler="tpe", seed=seed, trials=12)).progress)
 
@@ -100,7 +102,7 @@ def test_replays_are_deterministic_and_seeds_differ(table: Table) -> None:
     assert runs(3) != runs(4)
 
 
-def test_a_search_ends_at_its_target(table: Table) -> None:
+def test_a_search_ends_at_its_target(table: RecordedTable) -> None:
     spec = study_on(table, "r", sampler="random", seed=0, trials=18)
     whole, short = replay(table, spec), replay(table, spec, until=0.7)
     assert short.seconds_to(0.7) == whole.seconds_to(0.7) == short.search_seconds < whole.search_seconds
@@ -118,7 +120,7 @@ def test_a_continuous_key_varies_over_what_was_recorded(tmp_path: Path) -> None:
     table = read_table(write_table(tmp_path))
     space = {**table.spec.space, "optimizer.lr": {"log": [0.001, 10.0]}}
     dumped = table.spec.model_dump(by_alias=True) | {"space": space}
-    loose = Table(type(table.spec).model_validate(dumped), table.curves)
+    loose = RecordedTable(type(table.spec).model_validate(dumped), table.curves)
     assert loose.space["optimizer.lr"].choice == (0.01, 0.1, 1.0)
     assert loose.space["batch.micro"].log2 == (4, 6)
 
@@ -132,7 +134,7 @@ def test_a_search_that_never_arrives_counts_as_later_than_every_other() -> None:
     assert (low, high) == (3.0, 3.0)
 
 
-def test_seeds_are_summarised_with_what_was_missed(table: Table) -> None:
+def test_seeds_are_summarised_with_what_was_missed(table: RecordedTable) -> None:
     found = list(searches(table, 4, {"sampler": "random", "trials": 3}))
     answer = summarise(table, found, 1.0)
     assert [row["seed"] for row in answer["searches"]] == [0, 1, 2, 3]

@@ -13,7 +13,7 @@ from benchmarks.search_arms import is_ordered, optuna_seconds, our_search, our_s
 from benchmarks.search_moasha import plain_table
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
-from sweep.search.replay.recorded_table import Table, read_table
+from sweep.search.replay.recorded_table import RecordedTable, read_table
 
 SEARCHES = ["search_nsga2", "search_default", "search_confirm", "search_front"]
 
@@ -26,23 +26,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedTable:
     monkeypatch.setattr(search_arms, "TABLES", folder)
     return read_table(folder / "small")
 
 
-def seconds_of(table: Table, seed: int) -> list[float]:
+def seconds_of(table: RecordedTable, seed: int) -> list[float]:
     configs = [table.spec.config(dict(zip(table.space, point, strict=True)), seed) for point in table.points]
     return [table.training(config).ending.measurements["total_seconds"] for config in configs]
 
 
-def test_optuna_pays_for_each_point_once(small: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optuna_pays_for_each_point_once(small: RecordedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_arms, "TARGET", 2.0)  # out of reach, so that it goes on to the end of the table
     spent = optuna_seconds(lambda seed: NSGAIISampler(seed=seed))(small, 0)
     assert spent == pytest.approx(sum(seconds_of(small, 0)))
 
 
-def test_optuna_stops_paying_at_the_target(small: Table) -> None:
+def test_optuna_stops_paying_at_the_target(small: RecordedTable) -> None:
     spent = optuna_seconds(lambda seed: NSGAIISampler(seed=seed))(small, 1)
     assert min(seconds_of(small, 1)) <= spent < sum(seconds_of(small, 1))
 
@@ -55,13 +55,13 @@ def test_numbers_are_searched_by_rank_and_names_as_categories() -> None:
     assert not is_ordered(Parameter(choice=(4, 1)))
 
 
-def test_confirming_costs_extra(small: Table) -> None:
+def test_confirming_costs_extra(small: RecordedTable) -> None:
     alone, confirmed = our_seconds(small, 0), our_seconds_with_confirm(small, 0)
     assert alone == our_search(small, 0).seconds_to(search_arms.TARGET)
     assert alone < confirmed < alone + 8 * max(max(seconds_of(small, seed)) for seed in range(3))
 
 
-def test_the_table_for_another_process_has_the_curves_as_costs(small: Table) -> None:
+def test_the_table_for_another_process_has_the_curves_as_costs(small: RecordedTable) -> None:
     plain = json.loads(json.dumps(plain_table(small, 0)))
     assert plain["objectives"] == ["val_accuracy", "train_seconds", "peak_memory_bytes"]
     assert [item["values"] for item in plain["space"]] == [[16, 32, 64], [1, 4], [0.01, 0.1, 1.0]]
@@ -84,7 +84,7 @@ def test_every_search_benchmark_runs(name: str, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{name} ratio=")
 
 
-def test_mo_asha_runs_in_its_own_environment(small: Table) -> None:
+def test_mo_asha_runs_in_its_own_environment(small: RecordedTable) -> None:
     if not search_moasha.PYTHON.exists():
         with pytest.raises(InputError, match="make bench-peers"):
             search_moasha.moasha_seconds(small, 0)

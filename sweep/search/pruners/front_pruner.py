@@ -23,7 +23,7 @@ from sweep.measurement.quality import OF_THE_CONFIGURATION, PACKED
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.pruners.running_curves import CURVES, MEMORY, SECONDS, Course, Rungs, cost_key, share_of
+from sweep.search.pruners.running_curves import CURVES, MEMORY, SECONDS, Rungs, RunningCurves, cost_key, share_of
 
 _NUM_RECALLED = 500  # curves that are read when a study is opened again
 _NO_DIFFERENCE = 1e-9
@@ -79,7 +79,7 @@ class FrontPruner(Pruner):
         followed = [name for name in self._objectives if name in CURVES] + [SECONDS]
         self._families = {name: CurveFamily(is_share=name == "val_accuracy") for name in followed}
         self._rungs = Rungs()
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[int, RunningCurves] = {}
         self._said: dict[int, Progress] = {}
         self._likely_ends: dict[int, dict[str, float | int]] = {}
         self._memory: dict[str, float] = {}  # by cost key, as measured
@@ -115,24 +115,24 @@ class FrontPruner(Pruner):
         better_somewhere = (self._rivals < ends - _NO_DIFFERENCE).any(axis=1)
         return bool((worse_nowhere & better_somewhere).any())
 
-    def _follow(self, record: TrialRecord, evaluation: Evaluation) -> Course | None:
+    def _follow(self, record: TrialRecord, evaluation: Evaluation) -> RunningCurves | None:
         share = share_of(record.config.budget, evaluation)
         if not share:
             return None
         if record.number not in self._courses:
-            self._courses[record.number] = Course(cost_key(record.config))
+            self._courses[record.number] = RunningCurves(cost_key(record.config))
         course = self._courses[record.number]
         course.add(share, evaluation)
         if course.shares:
             self._rungs.pass_by(course, self._row(record.number, course))
         return course if course.shares else None
 
-    def _row(self, number: int, course: Course) -> list[float]:
+    def _row(self, number: int, course: RunningCurves) -> list[float]:
         known = {name: course.last(name) for name in course.costs}
         known[MEMORY] = self._memory_of(number, course.key)
         return [known[name] for name in self._objectives]
 
-    def _best_ends(self, number: int, course: Course) -> Values:
+    def _best_ends(self, number: int, course: RunningCurves) -> Values:
         share = course.shares[-1]
         ends = {name: family.best_end(share, course.last(name)) for name, family in self._families.items()}
         memory = self._memory_of(number, course.key)
@@ -158,7 +158,7 @@ class FrontPruner(Pruner):
         self.learn(record)
 
     def learn(self, record: TrialRecord) -> None:
-        course = self._courses.pop(record.number, Course(""))
+        course = self._courses.pop(record.number, RunningCurves(""))
         self._said.pop(record.number, None)
         if record.outcome == "pruned" and course.shares:
             self._likely_ends[record.number] = self._likely(course)
@@ -172,7 +172,7 @@ class FrontPruner(Pruner):
         ends = self._likely_ends.get(record.number, {})
         return replace(record, measurements=record.measurements | ends) if ends else record
 
-    def _likely(self, course: Course) -> dict[str, float | int]:
+    def _likely(self, course: RunningCurves) -> dict[str, float | int]:
         found: dict[str, float | int] = {}
         for name, family in self._families.items():
             end = family.likely_end(course.shares[-1], course.last(name))

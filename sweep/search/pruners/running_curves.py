@@ -42,7 +42,7 @@ def cost_key(config: TrialConfig) -> str:
 
 @final
 @dataclass
-class Course:
+class RunningCurves:
     """The evaluations of one trial: shares of its schedule, and for each objective that changes over it the costs.
 
     Those of ``train_seconds`` are logarithms of what the whole would take at the pace until then.
@@ -77,7 +77,7 @@ class Rungs:
     def __init__(self) -> None:
         self._rows: list[list[list[float]]] = [[] for _ in RUNGS]
 
-    def pass_by(self, course: Course, row: list[float]) -> None:
+    def pass_by(self, course: RunningCurves, row: list[float]) -> None:
         """Notes the course's costs (``row``, NaN where unknown) at each rung that its last evaluation has reached."""
         while course.num_rungs < len(RUNGS) and course.shares[-1] >= RUNGS[course.num_rungs]:
             rows = self._rows[course.num_rungs]

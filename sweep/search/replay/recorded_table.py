@@ -28,7 +28,7 @@ Point = tuple[Scalar, ...]  # values in the order of the space
 
 
 @dataclass(frozen=True)
-class Table:
+class RecordedTable:
     """Recorded trainings by point of the space and by seed. Get one from :func:`read_table`."""
 
     spec: StudySpec
@@ -101,7 +101,7 @@ def _gridded(parameter: Parameter, recorded: set[Scalar]) -> Parameter:
     return Parameter(choice=tuple(sorted(recorded, key=lambda value: (str(type(value)), value))))
 
 
-def read_table(place: str | Path) -> Table:
+def read_table(place: str | Path) -> RecordedTable:
     """The table in ``place``: a folder that ``sweep export`` wrote, a study's folder or a database URL.
 
     Raises:
@@ -119,7 +119,7 @@ def read_table(place: str | Path) -> Table:
             f"{hide_credentials(place)}: the study {spec.name!r} varies nothing, so there is nothing to search."
         )
     curves = curves_of_frame(frames.evaluations)
-    table = Table(spec, {})
+    table = RecordedTable(spec, {})
     for record in records_of_frame(frames.trials):
         if record.outcome in (None, "cancelled", "crashed", "pruned"):
             continue  # not the whole training
@@ -148,7 +148,7 @@ def _ending(record: TrialRecord) -> Ending:
     )
 
 
-def study_on(table: Table, name: str, **changes: Any) -> StudySpec:
+def study_on(table: RecordedTable, name: str, **changes: Any) -> StudySpec:
     """The table's study over the recorded grid, with other values of its plain keys.
 
     Raises:

@@ -24,7 +24,7 @@ from sweep.search.loop.events import TrialEnded
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.replay.recorded_table import Point, Table
+from sweep.search.replay.recorded_table import Point, RecordedTable
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
@@ -53,7 +53,7 @@ class Search:
 class GridSampler(Sampler):
     """Another sampler's proposals, each moved to the nearest recorded point that has not been tried."""
 
-    def __init__(self, inner: Sampler, table: Table) -> None:
+    def __init__(self, inner: Sampler, table: RecordedTable) -> None:
         self._inner = inner
         self._left = dict.fromkeys(table.points)
         self._space = table.space
@@ -81,7 +81,7 @@ def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
     return abs(parameter.share(one) - parameter.share(other)) if is_number else float(one != other)
 
 
-def replay(table: Table, spec: StudySpec, until: float | None = None) -> Search:
+def replay(table: RecordedTable, spec: StudySpec, until: float | None = None) -> Search:
     """Runs ``spec``, a study over the table's space (:func:`sweep.search.replay.recorded_table.study_on`), from its
     start to its end, or until its search has reached the share ``until`` of the table's hypervolume."""
     clock = SimulatedClock()
@@ -111,7 +111,7 @@ def _opened(spec: StudySpec) -> Iterator[Store]:
         yield store
 
 
-def _plan(table: Table, clock: SimulatedClock) -> RunPlan:
+def _plan(table: RecordedTable, clock: SimulatedClock) -> RunPlan:
     def sampler(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
         return GridSampler(make_sampler(spec, records), table)
 
@@ -123,7 +123,7 @@ def _plan(table: Table, clock: SimulatedClock) -> RunPlan:
     )
 
 
-def device_of(table: Table) -> str:
+def device_of(table: RecordedTable) -> str:
     """The class of the device that the table was made on."""
     first = next(iter(table.curves.values()))
     return next(iter(first.values())).ending.device
@@ -133,7 +133,7 @@ def device_of(table: Table) -> str:
 class _Book:
     """Keeps what a search has found so far."""
 
-    def __init__(self, table: Table, clock: SimulatedClock) -> None:
+    def __init__(self, table: RecordedTable, clock: SimulatedClock) -> None:
         self._table, self._clock = table, clock
         self._rows = {point: row for row, point in enumerate(table.points)}
         self._found: list[int] = []

@@ -7,13 +7,15 @@ import numpy as np
 
 from sweep.analysis.statistics.intervals import CONFIDENCE, NUM_RESAMPLES, Interval
 from sweep.config.errors import InputError
-from sweep.search.replay.recorded_table import Table, study_on
+from sweep.search.replay.recorded_table import RecordedTable, study_on
 from sweep.search.replay.replay import Search, replay
 
 _POINTS = 50  # of the curve of hypervolume over cost
 
 
-def searches(table: Table, num_seeds: int, changes: dict[str, Any], until: float | None = None) -> Iterator[Search]:
+def searches(
+    table: RecordedTable, num_seeds: int, changes: dict[str, Any], until: float | None = None
+) -> Iterator[Search]:
     """One search for each seed from 0; ``changes`` are plain keys of the study (sampler, pruner, trials ...).
 
     Raises:
@@ -36,7 +38,7 @@ def median_with_misses(values: Sequence[float], seed: int = 0) -> Interval:
     return Interval(float(np.median(known)), low, high, len(known))
 
 
-def summarise(table: Table, found: Sequence[Search], target: float) -> dict[str, Any]:
+def summarise(table: RecordedTable, found: Sequence[Search], target: float) -> dict[str, Any]:
     """The searches as a JSON document: an infinite number of seconds is null."""
     seconds = [search.seconds_to(target) for search in found]
     with_confirm = [search.seconds_to(target) + search.confirm_seconds for search in found]

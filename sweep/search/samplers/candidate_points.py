@@ -17,7 +17,7 @@ Point = dict[str, Any]
 
 
 @final
-class Candidates:
+class CandidatePoints:
     """Points of a study's space."""
 
     def __init__(self, spec: StudySpec) -> None:

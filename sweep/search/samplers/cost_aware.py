@@ -21,10 +21,10 @@ from sweep.config.study import StudySpec
 from sweep.records.messages import INFEASIBLE
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import PREDICTED_METRICS, PredictCost, Sampler, window
-from sweep.search.samplers.candidate_points import Candidates, Point, point_key
+from sweep.search.samplers.candidate_points import CandidatePoints, Point, point_key
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import Floats
-from sweep.search.samplers.hypervolume_gain import Belief, OpenSpace
+from sweep.search.samplers.hypervolume_gain import GaussianPrediction, OpenSpace
 from sweep.search.samplers.sobol import SobolPoints
 from sweep.search.samplers.surrogates import Learner, is_of_shape
 
@@ -47,7 +47,7 @@ class CostAwareSampler(Sampler):
 
     def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], known: PredictCost | None = None) -> None:
         self._spec, self._encoding = spec, Encoding(spec)
-        self._candidates, self._quasi_random = Candidates(spec), SobolPoints(spec.space, spec.seed)
+        self._candidates, self._quasi_random = CandidatePoints(spec), SobolPoints(spec.space, spec.seed)
         self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
         self._threads = ThreadpoolController()
         self._seen: set[str] = set()
@@ -161,7 +161,7 @@ class CostAwareSampler(Sampler):
     def _gains(self, points: list[Point], costs: Floats, index: int) -> Floats:
         if not len(costs):
             return np.ones(len(points))
-        beliefs: list[Belief] = []
+        beliefs: list[GaussianPrediction] = []
         for name in self._spec.objectives:
             self._learners[name].fit(self._records)
             beliefs.append(self._learners[name].predict(points))

@@ -21,7 +21,7 @@ _REACH = 0.1  # how far beyond the best and the worst of each objective, as a sh
 
 
 @dataclass(frozen=True)
-class Belief:
+class GaussianPrediction:
     """Means and deviations of one objective for each candidate, shape ``[k]``, on the ``axis`` where it is normal."""
 
     mean: Floats
@@ -39,7 +39,7 @@ class OpenSpace:
     """What no row of ``costs`` (shape ``[n, m]``, smaller is better) reaches yet, between the best and the worst that
     was seen or is believed of a candidate."""
 
-    def __init__(self, costs: Floats, beliefs: list[Belief], seed: int) -> None:
+    def __init__(self, costs: Floats, beliefs: list[GaussianPrediction], seed: int) -> None:
         self._beliefs = beliefs
         reach = np.array([belief.reach for belief in beliefs])
         low, high = np.minimum(costs.min(axis=0), reach[:, 0]), np.maximum(costs.max(axis=0), reach[:, 1])

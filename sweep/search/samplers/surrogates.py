@@ -13,7 +13,7 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.cost_axis import Axis
 from sweep.search.samplers.encoding import Encoding, Values
 from sweep.search.samplers.gaussian_process import Floats, GaussianProcess
-from sweep.search.samplers.hypervolume_gain import Belief
+from sweep.search.samplers.hypervolume_gain import GaussianPrediction
 
 _GROWTH = 1.15  # hyperparameters are fitted again when there is so much more to learn from
 _FIRST_FIT = 6
@@ -82,10 +82,10 @@ class Learner:
             self._hyperparameters = GaussianProcess(*_merged(features[:number], costs[:number])).parameters
         self._model = GaussianProcess(*_merged(features, costs), self._hyperparameters)
 
-    def predict(self, points: Sequence[Values]) -> Belief:
+    def predict(self, points: Sequence[Values]) -> GaussianPrediction:
         """What is believed of these points. Only after a fit."""
         assert self._model is not None
-        return Belief(*self._model.predict(self._features(points)), self.axis)
+        return GaussianPrediction(*self._model.predict(self._features(points)), self.axis)
 
     def _is_usable(self, record: TrialRecord) -> bool:
         value = record.measurements.get(self._name)

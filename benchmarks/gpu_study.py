@@ -17,7 +17,7 @@ from benchmarks.gpu_cifar import images_folder
 from benchmarks.gpu_part import Job, Measure
 from benchmarks.gpu_sheet import Row
 from sweep.analysis.answer.recommend import as_document, recommend
-from sweep.executors.monitored import source_of
+from sweep.executors.monitored import make_source
 from sweep.records.frames.frames import load_frames
 
 NUM_TRIALS = 60
@@ -106,7 +106,7 @@ def _watched(device: str) -> Iterator[list[float]]:
             if value is not None:
                 looks.append(value)
 
-    source = source_of(device)
+    source = make_source(device)
     watcher = threading.Thread(target=look_on, args=(source.read,), daemon=True)
     watcher.start()
     try:

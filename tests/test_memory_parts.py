@@ -147,9 +147,7 @@ def record(number: int, config: TrialConfig, seconds: float, outcome: Any = "com
 def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = (16, 32, 64, 128)
     clock = iter(range(1000))
-    monkeypatch.setattr(
-        forecasting.time, "monotonic", lambda: float(next(clock))
-    )  # each call takes 1 s
+    monkeypatch.setattr(forecasting.time, "monotonic", lambda: float(next(clock)))  # each call takes 1 s
     wanted: list[TrialConfig] = []
     records = [record(n, config_of(batch__micro=size), 50.0) for n, size in enumerate(sizes)]
     records.append(record(9, config_of(batch__micro=256), 50.0, "out_of_memory"))

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from records_factory import add_trials, make_store
-from sweep.records.exchange import limits, parquet
 
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.executors.helper_process import OutputFile
 from sweep.executors.process.forkserver import Child
+from sweep.records.frames import parquet, validation
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
@@ -60,7 +60,7 @@ def _zeros(path: Path) -> None:
 
 def _sparse(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(limits.MAX_FILE_BYTES + 1)
+        file.truncate(validation.MAX_FILE_BYTES + 1)
 
 
 def _one_line(path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_bomb_among_records_is_refused(case: int, exports: Path, tmp_path: Pat
 
 
 def test_a_table_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch, exports: Path) -> None:
-    monkeypatch.setattr(limits, "MAX_CELLS", 20)
+    monkeypatch.setattr(validation, "MAX_CELLS", 20)
     for form in ("csv", "parquet"):
         with pytest.raises(InputError, match="more than 20 cells"):
             load_frames(exports / form)

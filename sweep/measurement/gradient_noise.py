@@ -113,9 +113,7 @@ class NoiseMeter:
         self._scale = NoiseScale()
         self._squares: list[Tensor] = []  # of the open window, over the squared share
         self._sizes: list[int] = []
-        self._waiting: list[
-            tuple[Tensor, list[int]]
-        ] = []  # of closed windows; the last square is the whole window's
+        self._waiting: list[tuple[Tensor, list[int]]] = []  # of closed windows; the last square is the whole window's
         self._windows_every = windows_every
         self._until_window = 0
         self._halves_every = _HALVES_EVERY[self._parameters[0].device.type]

@@ -21,8 +21,8 @@ _OUT_OF_MEMORY_TEXTS = (
     "failed to allocate",
 )
 
-# Messages of failures of the machine, not of the trial. The errors of CUDA are those after which a process can no longer
-# use the device; a failed assertion in a kernel is not listed, because the model or its labels are wrong then.
+# Messages of failures of the machine, not of the trial. The errors of CUDA are those after which a process can no
+# longer use the device; a failed assertion in a kernel is not listed, because the model or its labels are wrong then.
 _MACHINE_TEXTS = {
     DATA_WORKER_LOST: ("dataloader worker (pid",),
     DEVICE_FAILED: (

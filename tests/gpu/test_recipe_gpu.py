@@ -54,7 +54,8 @@ def test_graphs_train_the_same(settings: dict[str, object]) -> None:
 
 
 def test_graphs_draw_new_random_numbers_at_each_step() -> None:
-    setup = prepare_training(task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config, CUDA)
+    config = task(model__name="vit_micro", model__dropout=0.5, precision__cuda_graphs=True).config
+    setup = prepare_training(config, CUDA)
     warm_up_trial(setup, TrialState().ledger)
     set_lr(setup.step.optimizer, 0.0)
     (window, *_) = setup.planner.windows_of_epoch(64)

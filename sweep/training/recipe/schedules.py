@@ -28,7 +28,8 @@ class Span(NamedTuple):
         return round(value * steps_per_unit[unit])
 
 
-# Each: the factor of the highest rate at the share of the budget after the warm-up, in [0, 1), for the factor at the end.
+# Each: the factor of the highest rate at the share of the budget after the warm-up, in [0, 1), for the factor at the
+# end.
 def constant(_share: float, _final: float) -> float:
     return 1.0
 

@@ -60,7 +60,7 @@ def test_tables_are_those_of_the_code() -> None:
 
 def test_every_study_loads(tmp_path: Path) -> None:
     studies = [text for _, text in examples("toml")]
-    assert len(studies) == 2
+    assert len(studies) == 3
     for text in studies:
         path = tmp_path / "study.toml"
         path.write_text(text)
@@ -88,7 +88,7 @@ def test_the_plug_in_trains(tmp_path: Path) -> None:
 def test_the_figure_holds_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load(example("gap.py", tmp_path), monkeypatch)
     evidence = gather_evidence(make_frames(20))
-    (figure,) = module.gap(evidence)
+    (figure,) = module.make_gap(evidence)
     (points,) = figure.panels[0].layers
     assert points.y == to_floats(evidence.search["generalization_gap"])
     assert points.x == to_floats(evidence.search["global_batch_size"])

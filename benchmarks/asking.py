@@ -12,8 +12,8 @@ from sweep.config.trial_config import flatten_config
 from sweep.executors.base import Executor
 from sweep.records.messages import Ending, Message, Task
 from sweep.records.store.store import open_store
-from sweep.search.loop.content_keys import KeyMaker
 from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.trial_index import KeyMaker
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 

@@ -14,7 +14,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
 from sweep.executors.table import ExecutorSettings
 from sweep.records.frames.frames import load_frames
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import Session, open_session
 
 _MOST_OFF = 1.15

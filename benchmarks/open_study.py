@@ -15,8 +15,8 @@ from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.many_trials import fill, many_spec
 from benchmarks.optuna_studies import SPEC, load, make_study
 from sweep.records.store.store import open_store
-from sweep.search.loop.content_keys import KeyMaker
 from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.trial_index import KeyMaker
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_conversion import make_distributions
 from sweep.search.mirror.optuna_mirror import Mirror

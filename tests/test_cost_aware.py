@@ -17,7 +17,7 @@ from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.candidate_points import CandidatePoints, point_key
 from sweep.search.samplers.cost_aware import CostAwareSampler
-from sweep.search.samplers.cost_axis import Axis
+from sweep.search.samplers.cost_axis import CostAxis
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import GaussianProcess
 from sweep.search.samplers.hypervolume_gain import GaussianPrediction, OpenSpace
@@ -81,7 +81,7 @@ def test_a_gaussian_process_lives_on_next_to_nothing(y: list[float]) -> None:
 def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
     costs = np.array([[0.2, 0.9], [0.5, 0.5], [1.0, 0.1]])
     means, deviations = np.array([[0.3, 0.4], [0.9, 0.95], [0.1, 0.2]]), np.array([[0.1, 0.05]] * 3)
-    beliefs = [GaussianPrediction(means[:, j], deviations[:, j], Axis("")) for j in range(2)]
+    beliefs = [GaussianPrediction(means[:, j], deviations[:, j], CostAxis("")) for j in range(2)]
     gains = OpenSpace(costs, beliefs, 0).gains()
     best, worst = np.minimum(costs.min(0), (means - deviations).min(0)), np.maximum(costs.max(0), means.max(0))
     high, low = worst + 0.1 * (worst - best), best - 0.1 * (worst - best)
@@ -96,8 +96,8 @@ def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
 
 def test_a_sure_logarithm_is_a_step() -> None:
     sure = [
-        GaussianPrediction(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), Axis("")),
-        GaussianPrediction(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), Axis("train_seconds")),
+        GaussianPrediction(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), CostAxis("")),
+        GaussianPrediction(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), CostAxis("train_seconds")),
     ]
     gains = OpenSpace(np.array([[1.0, 100.0], [2.0, 10.0]]), sure, 0).gains()
     # of the box from (0.85, 1) to (2.65, 109), the first point adds 1 wide and 50 high
@@ -113,14 +113,14 @@ def test_an_axis_goes_up_with_the_cost_and_back_to_it() -> None:
         "generalization_gap": [-0.1, 0.0, 0.4],
     }.items():
         costs = METRICS[name].sign * np.array(values)
-        places = Axis(name).of_values(np.array(values))
-        assert Axis(name).of_costs(costs) == pytest.approx(places)
-        assert Axis(name).costs(places) == pytest.approx(costs)
+        places = CostAxis(name).of_values(np.array(values))
+        assert CostAxis(name).of_costs(costs) == pytest.approx(places)
+        assert CostAxis(name).costs(places) == pytest.approx(costs)
         assert (np.diff(places) * METRICS[name].sign > 0).all()
-    assert not np.isfinite(Axis("train_seconds").of_values(np.array([0.0]))).any()
-    assert np.isfinite(Axis("train_seconds").of_costs(np.array([-1.0, 0.0]))).all()
+    assert not np.isfinite(CostAxis("train_seconds").of_values(np.array([0.0]))).any()
+    assert np.isfinite(CostAxis("train_seconds").of_costs(np.array([-1.0, 0.0]))).all()
     # the same number of images more or less counts for more where few are wrong
-    steps = np.diff(Axis("val_accuracy").of_values(np.array([0.50, 0.51, 0.98, 0.99])))
+    steps = np.diff(CostAxis("val_accuracy").of_values(np.array([0.50, 0.51, 0.98, 0.99])))
     assert abs(steps[2]) > 3 * abs(steps[0])
 
 

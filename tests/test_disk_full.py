@@ -20,7 +20,7 @@ from sweep.records.store.store import StoreError, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.checkpoint_space import DiskSpace
 from sweep.search.loop.events import Event, TrialEnded, TrialStarted
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
 
 _MIB = 1 << 20

@@ -27,7 +27,7 @@ from sweep.measurement.quality import MEANINGS
 from sweep.records.messages import Ending, Message, TrialTask
 from sweep.records.store.store import open_store
 from sweep.search.loop import session
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from tests.records_factory import make_spec
 from tests.traces_factory import (
     SPANS,

@@ -29,7 +29,7 @@ from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.search.loop.device_sharing import check_device_sharing, choose_concurrency, list_shapes, measure_throughput
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import run_study
 from sweep.training.loop.trial import run_trial
 

@@ -26,7 +26,7 @@ from sweep.config.study_file import build_study
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import config_keys
 from sweep.executors.table import ExecutorSettings
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
 from sweep.training.data.downloads import load_cifar10
 from sweep.training.models.pretrained import read_weights

@@ -28,7 +28,7 @@ from sweep.executors.table import ExecutorSettings, check_executor
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.attempts import Attempt
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import run_study
 from sweep.training.plugins import load_plugin
 

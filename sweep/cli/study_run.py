@@ -19,7 +19,7 @@ from sweep.executors.table import ExecutorSettings
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.events import Stopped
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import Session, open_session
 from sweep.search.loop.shutdown import shutdown_on_signals
 from sweep.search.seed_allocation.confirmation import count_confirmations, find_front

@@ -20,7 +20,7 @@ from sweep.executors.slurm import jobs
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.records.store.store import StoreError
 from sweep.search.loop import session
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan
 from sweep.training.subprocesses import die_with_parent
 

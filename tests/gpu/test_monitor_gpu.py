@@ -15,7 +15,7 @@ from sweep.measurement.nvml import NvmlSource
 from sweep.measurement.reference_work import reference_seconds
 from sweep.records.messages import Ending, TrialTask
 from sweep.records.store.store import open_store
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import run_study
 from sweep.training.loop.trial import run_trial
 from tests.records_factory import make_spec

@@ -11,8 +11,8 @@ from sweep.executors.table import ExecutorSettings
 from sweep.probing.micro_batch_search import MicroSearch, search_micro
 from sweep.probing.shape import with_micro
 from sweep.search.forecast.memory_gate import compute_memory_limit
-from sweep.search.loop.options import Options
 from sweep.search.loop.probe_report import open_prober
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
 
 pytestmark = pytest.mark.gpu

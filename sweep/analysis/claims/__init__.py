@@ -1,3 +1,3 @@
 """Common claims about batch sizes, each tested on a study's own records.
 
-Each module holds the claims of one kind as rows of `CLAIMS`, with what measures them; `findings` tests them all."""
+Here belongs a module for each kind of claim: rows of `CLAIMS` with the functions that measure them; `findings` tests them all."""

@@ -33,8 +33,8 @@ def probe(
     alone on the device; studies under the same root share the probes."""
     from sweep.executors.table import ExecutorSettings
     from sweep.probing.micro_batch_search import ProbeFailedError
-    from sweep.search.loop.options import Options
     from sweep.search.loop.probe_report import check_probe, open_prober, probe_one, probe_sizes
+    from sweep.search.loop.run_options import Options
 
     options = Options(root=root, executor=ExecutorSettings(device=device), plugin=load_plugin(plugin))
     config, limit = build_base_config(study, parse_sets(sets or [])), parse_bytes(memory, "--memory")

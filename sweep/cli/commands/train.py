@@ -87,7 +87,7 @@ def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | Non
     """The trial under the names of the ``trials`` frame, every one of them."""
     from sweep.records.content_key import environment_digest
     from sweep.records.frames.frame_columns import TRIAL_COLUMNS
-    from sweep.search.loop.content_keys import KeyMaker
+    from sweep.search.loop.trial_index import KeyMaker
 
     known = {
         "study": study,

@@ -16,7 +16,7 @@ from typing import NoReturn, cast
 
 from sweep.executors.base import Describer, Runner, load_function, make_uncaught_ending, receive_task
 from sweep.executors.process.cpu_cores import pin_process
-from sweep.executors.process.protocol import ChildRequest, DescriptionRequest, TaskRequest
+from sweep.executors.process.forkserver_protocol import ChildRequest, DescriptionRequest, TaskRequest
 from sweep.measurement.host_memory import limit_own_data
 from sweep.records.messages import Heartbeat, encode_message
 from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import final
 
 from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
-from sweep.executors.process import protocol
+from sweep.executors.process import forkserver_protocol as protocol
 from sweep.records.attempt_causes import FORKSERVER_LOST
 from sweep.records.messages import Ending
 from sweep.training.subprocesses import describe_exit, find_signal_name

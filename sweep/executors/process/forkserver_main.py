@@ -2,7 +2,7 @@
 
 It replaces the one of :mod:`multiprocessing`: nothing is pickled, the caller's main module is not run again, no
 resource tracker outlives the supervisor, and a child is killed and reaped by the only process that cannot mistake its
-id. See :mod:`sweep.executors.process.protocol` for its messages.
+id. See :mod:`sweep.executors.process.forkserver_protocol` for its messages.
 """
 
 import gc
@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import final
 
 from sweep.executors.openmp import limit_spinning
-from sweep.executors.process import protocol
+from sweep.executors.process import forkserver_protocol as protocol
 from sweep.executors.process.child import run_child
 from sweep.training.subprocesses import adopt_orphans, die_with_parent
 
@@ -32,7 +32,7 @@ def run_forkserver(control_fd: int, supervisor_pid: int, modules: tuple[str, ...
     # numpy's BLAS has idle threads after its import and supports being forked with them
     warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
     with socket.socket(fileno=control_fd) as control, suppress(BrokenPipeError, ConnectionResetError):
-        _Server(control).serve()
+        _ForkServer(control).serve()
 
 
 def _preload(modules: tuple[str, ...]) -> None:
@@ -52,7 +52,7 @@ def _preload(modules: tuple[str, ...]) -> None:
 
 
 @final
-class _Server:
+class _ForkServer:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._selector = selectors.DefaultSelector()

@@ -20,7 +20,7 @@ from sweep.executors.devices import list_devices, make_pinned_environment
 from sweep.executors.helper_process import OutputFile
 from sweep.executors.process.cpu_cores import divide_cores
 from sweep.executors.process.forkserver import Child, ForkServer
-from sweep.executors.process.protocol import ChildRequest, DescriptionRequest, TaskRequest
+from sweep.executors.process.forkserver_protocol import ChildRequest, DescriptionRequest, TaskRequest
 from sweep.records.messages import Ending, Task, encode_task
 
 # From a trial's ending to the end of its process: longer than a driver needs to free the memory.

@@ -21,7 +21,7 @@ from sweep.executors.base import Executor, receive_task
 from sweep.executors.devices import list_devices
 from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.protocol import ActorConfig
+from sweep.executors.ray.ray_protocol import ActorConfig
 from sweep.measurement.monitor import Monitor
 from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, Evaluation, Message, encode_message

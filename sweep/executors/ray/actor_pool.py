@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from sweep.executors.ray.actor import TrialActor, compute_code_version
-from sweep.executors.ray.protocol import ActorConfig
 from sweep.executors.ray.ray_cluster import Node, list_nodes
+from sweep.executors.ray.ray_protocol import ActorConfig
 from sweep.records.attempt_causes import ACTOR_LOST, NODE_LOST
 
 _SETTLE_SECONDS = 20.0  # from the first actor that is ready to the choice of a device class

@@ -1,6 +1,6 @@
 """The process that uses Ray for the supervisor: it gives attempts to the actors and returns their messages.
 
-See :mod:`sweep.executors.ray.protocol` for the requests and answers.
+See :mod:`sweep.executors.ray.ray_protocol` for the requests and answers.
 """
 
 import os
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, final
 
-from sweep.executors.ray import protocol
+from sweep.executors.ray import ray_protocol as protocol
 from sweep.executors.ray.actor_pool import ActorPool, ActorSlot, NoSlotError, shorten_error
 from sweep.executors.ray.ray_cluster import call_on_loss, join_cluster, list_nodes, start_cluster
 from sweep.records.attempt_causes import NODE_LOST

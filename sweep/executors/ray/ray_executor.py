@@ -24,7 +24,7 @@ from sweep.config.errors import InputError, hide_credentials
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
 from sweep.executors.devices import list_devices, make_pinned_environment, select_gpus
 from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
-from sweep.executors.ray import protocol
+from sweep.executors.ray import ray_protocol as protocol
 from sweep.records.attempt_causes import CLUSTER_LOST
 from sweep.records.messages import Ending, Task, TrialTask, decode_message, encode_task
 

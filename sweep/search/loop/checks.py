@@ -8,7 +8,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
 from sweep.search.earlier.reuse_index import list_reuse_files
 from sweep.search.loop.device_sharing import check_device_sharing
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 from sweep.training.data.data_checks import check_data, check_norm, check_precision
 
 

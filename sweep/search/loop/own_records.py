@@ -10,7 +10,7 @@ from sweep.config.study import StudySpec, find_differences
 from sweep.records.store.lock import database_lock, study_lock
 from sweep.records.store.store import Store, open_store
 from sweep.search.earlier.reuse_index import ASIDE
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 
 
 def study_file(spec: StudySpec, options: Options) -> Path:

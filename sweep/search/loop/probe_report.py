@@ -15,7 +15,7 @@ from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.memory_gate import compute_memory_limit
 from sweep.search.forecast.prober import Prober, ProbeSettings, open_shared_book
 from sweep.search.loop.checks import check_config
-from sweep.search.loop.options import Options
+from sweep.search.loop.run_options import Options
 
 _ACCUMULATIONS = (1, 2, 4, 8)
 _TIMED_SECONDS = 1.0

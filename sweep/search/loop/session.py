@@ -29,13 +29,13 @@ from sweep.search.forecast.remaining_work import PlannedTrials
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
 from sweep.search.loop.checks import check_run
-from sweep.search.loop.content_keys import KeyMaker
 from sweep.search.loop.device_sharing import share_devices
 from sweep.search.loop.events import Event, TrialEnded
-from sweep.search.loop.options import Options
 from sweep.search.loop.own_records import open_for_preview, open_for_writing, study_file
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
+from sweep.search.loop.trial_index import KeyMaker
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler

@@ -1,13 +1,18 @@
-"""The trials of a study by number, with the counts that a proposal requires.
+"""The trials of a study by number and by content key, with the counts that a proposal requires.
 
 The counts are kept up to date, so that a proposal takes as long in a study of 100,000 trials as in one of ten.
 """
 
 from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
 from typing import final
 
+from sweep.config.trial_config import TrialConfig
+from sweep.records.content_key import code_digest, trial_key
 from sweep.records.messages import NOT_COUNTED
 from sweep.records.trial_record import TrialRecord
+from sweep.training.data.data_checks import data_digest
 
 
 @final
@@ -53,3 +58,19 @@ class TrialIndex:
     def has_key(self, key: str) -> bool:
         """Whether a trial has that content key."""
         return key in self._keys
+
+
+@final
+class KeyMaker:
+    """Makes content keys of configurations. Each data set and each file of initial weights is read once."""
+
+    def __init__(self, plugin: str | None = None) -> None:
+        self._code = code_digest([Path(plugin)] if plugin else [])
+        self._torch = version("torch")
+        self._digests: dict[object, str] = {}
+
+    def __call__(self, config: TrialConfig) -> str:
+        inputs = (config.data, config.model.weights)
+        if inputs not in self._digests:
+            self._digests[inputs] = data_digest(config)
+        return trial_key(config, self._digests[inputs], self._code, self._torch)

@@ -14,7 +14,7 @@ _LEAST = 1e-300  # nothing that is measured in seconds or bytes is below it
 
 @final
 @dataclass(frozen=True)
-class Axis:
+class CostAxis:
     """The metric ``name``, of which smaller is better; an empty name is a plain number."""
 
     name: str

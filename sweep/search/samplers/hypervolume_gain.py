@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import qmc
 
-from sweep.search.samplers.cost_axis import Axis
+from sweep.search.samplers.cost_axis import CostAxis
 from sweep.search.samplers.gaussian_process import Floats
 
 _NUM_PLACES = 4096
@@ -26,7 +26,7 @@ class GaussianPrediction:
 
     mean: Floats
     deviation: Floats
-    axis: Axis
+    axis: CostAxis
 
     @property
     def reach(self) -> Floats:

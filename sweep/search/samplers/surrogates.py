@@ -10,7 +10,7 @@ import numpy as np
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.cost_axis import Axis
+from sweep.search.samplers.cost_axis import CostAxis
 from sweep.search.samplers.encoding import Encoding, Values
 from sweep.search.samplers.gaussian_process import Floats, GaussianProcess
 from sweep.search.samplers.hypervolume_gain import GaussianPrediction
@@ -32,7 +32,7 @@ class Learner:
 
     def __init__(self, name: str, encoding: Encoding, of_shape: bool) -> None:
         self._name, self._encoding, self.of_shape = name, encoding, of_shape
-        self.axis = Axis(name)
+        self.axis = CostAxis(name)
         self._model: GaussianProcess | None = None
         self._num_fitted = 0
         self._hyperparameters: Floats | None = None

@@ -14,7 +14,7 @@ Format = Literal["png", "svg", "pdf"]  # of a picture
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Axis:
     """``unit`` is one of the metric table or "". ``ticks`` replaces the renderer's own: positions and their texts."""
 
@@ -24,7 +24,7 @@ class Axis:
     ticks: tuple[tuple[float, str], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Points:
     """Marks at ``x``, ``y``; ``texts`` are the hover texts."""
 
@@ -40,7 +40,7 @@ class Points:
         _check_trials(self.name, len(self.x), self.trials)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cloud:
     """Marks in space, for a panel with three axes."""
 
@@ -57,7 +57,7 @@ class Cloud:
         _check_trials(self.name, len(self.x), self.trials)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lines:
     """One or more polylines, each a pair of x and y."""
 
@@ -74,7 +74,7 @@ class Lines:
         _check_trials(self.name, len(self.segments), self.trials)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Intervals:
     """Marks with a cross of intervals; a bound equals the mark where there is no interval."""
 
@@ -94,7 +94,7 @@ class Intervals:
         _check_trials(self.name, len(self.x), self.trials)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bars:
     """Horizontal bars from ``starts`` to ``starts + lengths`` at the heights ``y``."""
 
@@ -109,7 +109,7 @@ class Bars:
         _check(self.name, len(self.y), self.y, self.starts, self.lengths)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Density:
     """How many points fall into each cell; ``counts[row][column]`` is between ``y_edges[row]`` and the next."""
 
@@ -124,7 +124,7 @@ class Density:
         _check(self.name, len(self.y_edges), self.y_edges)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Heat:
     """Colored cells at whole positions: ``values[row][column]`` at x = column, y = row, in ``unit``; None is a cell
     without a value. ``trials`` holds the trial that a cell stands for, -1 in an empty one; ``members`` the trial, row
@@ -150,7 +150,7 @@ class Heat:
         return tuple(value for row in self.values for value in row if value is not None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """A thin line across the panel at ``value`` of one axis; ``text`` says its meaning."""
 
@@ -164,7 +164,7 @@ class Rule:
 Layer = Points | Cloud | Lines | Intervals | Bars | Density | Heat | Rule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Panel:
     """One pair of axes, or with ``z`` three. ``view`` groups panels that show the same in another way: the page shows
     the panels of one view at a time, a picture those of all."""
@@ -177,7 +177,7 @@ class Panel:
     view: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure of the report: ``name`` is its file name and anchor, ``caption`` explains it and gives n."""
 

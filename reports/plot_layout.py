@@ -122,7 +122,9 @@ def _axis(axis: Axis, scale: str, shown: DisplayUnit, values: Iterable[float]) -
     # with a standoff the title keeps off the ticks' texts, however long they are
     title = {"text": escape_text(axis_title(axis, shown)), "standoff": 8}
     made: Json = {"title": title, "type": scale, "automargin": True}
-    as_drawn = Axis(axis.label, axis.unit, _scale(scale), axis.ticks if scale == axis.scale else ())
+    as_drawn = Axis(
+        label=axis.label, unit=axis.unit, scale=_scale(scale), ticks=axis.ticks if scale == axis.scale else ()
+    )
     ticks = axis_ticks(as_drawn, shown, values)
     if ticks:
         positions, texts = [position for position, _ in ticks], [escape_text(text) for _, text in ticks]

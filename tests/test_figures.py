@@ -46,7 +46,7 @@ def test_search_trials_and_their_front():
     line = layers(panel, Lines)["search_front"]
     # from the fastest along its accuracy to the next time, then up
     assert line.segments == (((5.0, 10.0, 10.0), (0.8, 0.8, 0.9)),)
-    assert panel.x == Axis("Training time", "seconds")
+    assert panel.x == Axis(label="Training time", unit="seconds")
     assert "Trial 2, seed 0" in points["search"].texts[0]
 
 
@@ -174,7 +174,7 @@ def test_many_trials_become_a_density():
     density = next(layer for layer in panel.layers if isinstance(layer, Density))
     assert sum(map(sum, density.counts)) == 5000
     assert sum(len(layer.x) for layer in panel.layers if isinstance(layer, Points)) == MAX_DETAILED
-    assert "2,000 of them as single marks" in make_fronts(evidence)[0].caption
+    assert "2,000 of them as single points" in make_fronts(evidence)[0].caption
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,6 @@ def test_without_a_recorded_study():
 
 def test_a_figure_refuses_what_is_not_finite():
     with pytest.raises(ValueError, match="not finite"):
-        Points("p", "search", (math.nan,), (0.0,))
+        Points(name="p", role="search", x=(math.nan,), y=(0.0,))
     with pytest.raises(ValueError, match="columns of"):
-        Points("p", "search", (1.0, 2.0), (0.0,))
+        Points(name="p", role="search", x=(1.0, 2.0), y=(0.0,))

@@ -33,14 +33,16 @@ def make_memory(evidence: Evidence) -> list[Figure] | Absent:
         line = fit_line(x, y)
         layers += marks.trial_points(name, f"series-{index}", evidence, *_shown(frame, x, y))
         if line is not None:
-            layers.append(Lines(f"{name}: straight line", f"series-{index}", (line[0],), dashed=True))
+            layers.append(
+                Lines(name=f"{name}: straight line", role=f"series-{index}", segments=(line[0],), dashed=True)
+            )
             slopes.append(f"{name} {format_value('bytes', line[1])} per sample")
     layers += [*_probes(evidence, "peak_memory_bytes"), *_limit(evidence, layers)]
     caption = f"{_how_many(series)}. "
     caption += f"Slope of the line: {'; '.join(slopes)}. " if slopes else ""
     caption += "Other swept parameters (precision, optimizer) spread the marks of a model."
-    panel = Panel(_micro_axis(evidence), Axis("Peak memory", "bytes"), tuple(layers))
-    return [Figure("memory", title, caption, (panel,))]
+    panel = Panel(x=_micro_axis(evidence), y=Axis(label="Peak memory", unit="bytes"), layers=tuple(layers))
+    return [Figure(name="memory", title=title, caption=caption, panels=(panel,))]
 
 
 def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
@@ -57,17 +59,30 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
         at, middle = group_medians(x, y)
         if len(at) < 2:
             continue
-        layers.append(Lines(f"{name}: median", f"series-{index}", ((marks.to_floats(at), marks.to_floats(middle)),)))
+        layers.append(
+            Lines(
+                name=f"{name}: median",
+                role=f"series-{index}",
+                segments=((marks.to_floats(at), marks.to_floats(middle)),),
+            )
+        )
         knee = int(np.flatnonzero(middle >= NEAR_BEST * middle.max())[0])
         words = f"{name}: knee at micro batch {at[knee]:.0f}, {format_value('images/second', middle[knee])}"
-        layers.append(Points("knee", "knee", (float(at[knee]),), (float(middle[knee]),), (words,)))
+        layers.append(Points(name="knee", role="knee", x=(float(at[knee]),), y=(float(middle[knee]),), texts=(words,)))
         knees.append(f"{name} {at[knee]:.0f}")
     layers += _probes(evidence, "images_per_second")
     caption = f"{_how_many(series)}. "
     if knees:
         caption += f"The knee is the smallest micro batch whose median is within 5 % of the best: {', '.join(knees)}. "
-    panel = Panel(_micro_axis(evidence), Axis("Throughput", "images/second"), tuple(layers))
-    return [Figure("throughput", title, caption + "Accumulation and device also affect throughput.", (panel,))]
+    panel = Panel(x=_micro_axis(evidence), y=Axis(label="Throughput", unit="images/second"), layers=tuple(layers))
+    return [
+        Figure(
+            name="throughput",
+            title=title,
+            caption=caption + "Accumulation and device also affect throughput.",
+            panels=(panel,),
+        )
+    ]
 
 
 def make_device(evidence: Evidence) -> list[Figure] | Absent:
@@ -83,12 +98,19 @@ def make_device(evidence: Evidence) -> list[Figure] | Absent:
             x, y = ran_micro_batches(frame), read_numbers(frame, name)
             layers += marks.trial_points(model, f"series-{index}", evidence, *_shown(frame, x, y))
         values = np.concatenate([read_numbers(frame, name) for _, frame in series])
-        panels.append(Panel(_micro_axis(evidence), marks.metric_axis(name, values), tuple(layers), metric_label(name)))
+        panels.append(
+            Panel(
+                x=_micro_axis(evidence),
+                y=marks.metric_axis(name, values),
+                layers=tuple(layers),
+                title=metric_label(name),
+            )
+        )
         num = max(num, len(keep_finite(values)))
     if not panels:
         return Absent(title, "requires trials on a GPU that NVML can monitor.")
     caption = f"{format_count(num, 'trial')} with device monitoring, during training only."
-    return [Figure("device", title, caption, tuple(panels))]
+    return [Figure(name="device", title=title, caption=caption, panels=tuple(panels))]
 
 
 def group_medians(x: marks.Values, y: marks.Values) -> tuple[marks.Values, marks.Values]:
@@ -149,7 +171,15 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
         f"Probe of {model}, micro batch {at:.0f}: {value}"
         for model, at, value in zip(models, x[rows], values, strict=True)
     )
-    return [Points("probe, no training", "probe", marks.to_floats(x[rows]), marks.to_floats(y[rows]), tuple(texts))]
+    return [
+        Points(
+            name="probe, no training",
+            role="probe",
+            x=marks.to_floats(x[rows]),
+            y=marks.to_floats(y[rows]),
+            texts=tuple(texts),
+        )
+    ]
 
 
 def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:
@@ -157,4 +187,4 @@ def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:
     limits = keep_finite(read_numbers(evidence.environments, "device_memory_bytes"))
     drawn = max((max(layer.y) for layer in layers if isinstance(layer, Points)), default=0.0)
     near = [float(limit) for limit in np.unique(limits) if 0 < limit < 20 * drawn]
-    return [Rule("y", limit, f"memory of the device: {format_value('bytes', limit)}") for limit in near]
+    return [Rule(axis="y", value=limit, text=f"memory of the device: {format_value('bytes', limit)}") for limit in near]

@@ -16,9 +16,9 @@ from sweep.config.units import format_count
 
 _CURVES = ("val_accuracy", "val_loss")
 _VIEWS = (
-    ("train_seconds", "training time", Axis("Training time", "seconds")),
-    ("step", "steps", Axis("Optimizer steps")),
-    ("epoch", "epochs", Axis("Epochs")),
+    ("train_seconds", "training time", Axis(label="Training time", unit="seconds")),
+    ("step", "steps", Axis(label="Optimizer steps")),
+    ("epoch", "epochs", Axis(label="Epochs")),
 )
 MAX_FAINT = 300
 MAX_MOMENTS = 60  # of one curve
@@ -36,8 +36,10 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
         for x_name, view, axis in _VIEWS:
             lines = make_chosen_lines(evidence, frame, x_name, name)
             if lines:
-                y_axis = Axis(metric_label(name), METRICS[name].unit)
-                panels.append(Panel(axis, y_axis, tuple(lines), f"{metric_label(name)} by {view}", view=view))
+                y_axis = Axis(label=metric_label(name), unit=METRICS[name].unit)
+                panels.append(
+                    Panel(x=axis, y=y_axis, layers=tuple(lines), title=f"{metric_label(name)} by {view}", view=view)
+                )
     if not panels:
         return Absent(TITLE, "requires a finite accuracy or loss in the evaluations.")
     basis = "every confirming seed" if evidence.num_confirmed else "the one seed of the search"
@@ -46,7 +48,7 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
         f"In color: {format_count(len(_colored(evidence)), 'configuration')} of the front, {basis} a line. "
         f"Faint: {format_count(num_faint, 'other trial')}. Training time excludes evaluation."
     )
-    return [Figure("curves", TITLE, caption, tuple(panels))]
+    return [Figure(name="curves", title=TITLE, caption=caption, panels=tuple(panels))]
 
 
 def make_noise(evidence: Evidence) -> list[Figure] | Absent:
@@ -59,14 +61,14 @@ def make_noise(evidence: Evidence) -> list[Figure] | Absent:
     last = read_numbers(measured.groupby("number").tail(1), "noise_scale")
     critical = float(np.median(last))
     layers: list[Layer] = list(make_chosen_lines(evidence, measured, "epoch", "noise_scale"))
-    layers.append(Rule("y", critical, f"critical batch, about {critical:,.0f} samples"))
+    layers.append(Rule(axis="y", value=critical, text=f"critical batch, about {critical:,.0f} samples"))
     caption = (
         f"{format_count(len(last), 'trial')} measured it. Simple noise scale tr(S) / |G|^2 (McCandlish et al. 2018). "
         f"Dotted: the median at the end of training, {critical:,.0f} samples, an estimate of the critical batch: below "
         "it a larger batch saves nearly as many steps as it costs samples, above it few."
     )
-    panel = Panel(Axis("Epochs"), Axis("Noise scale (samples)", scale="log"), tuple(layers))
-    return [Figure("noise_scale", NOISE_TITLE, caption, (panel,))]
+    panel = Panel(x=Axis(label="Epochs"), y=Axis(label="Noise scale (samples)", scale="log"), layers=tuple(layers))
+    return [Figure(name="noise_scale", title=NOISE_TITLE, caption=caption, panels=(panel,))]
 
 
 def make_chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: str) -> list[Lines]:
@@ -78,7 +80,7 @@ def make_chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_na
         trials, segments = _segments(frame, numbers, x_name, y_name)
         if segments:
             texts = tuple(evidence.texts.get(number, name) for number in trials)
-            layers.append(Lines(name, role, segments, texts, trials=trials))
+            layers.append(Lines(name=name, role=role, segments=segments, texts=texts, trials=trials))
     return layers
 
 

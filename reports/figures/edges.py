@@ -58,4 +58,4 @@ def fill_with_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
 
 def make_rule(axis: Literal["x", "y"], edge: Edge) -> Rule:
     """The line beyond which marks without a value are drawn."""
-    return Rule(axis, edge.rule, "no value")
+    return Rule(axis=axis, value=edge.rule, text="no value")

@@ -22,7 +22,7 @@ def make_fronts(evidence: Evidence) -> list[Figure] | Absent:
     panels = [panel for pair in combinations(evidence.objectives, 2) if (panel := _panel(evidence, *pair))]
     if not panels:
         return Absent(TITLE, "requires a completed search trial.")
-    return [Figure("fronts", TITLE, _caption(evidence), tuple(panels))]
+    return [Figure(name="fronts", title=TITLE, caption=_caption(evidence), panels=tuple(panels))]
 
 
 def _panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
@@ -48,7 +48,7 @@ def _panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
         stairs = marks.make_staircase(np.array(confirmed.x), np.array(confirmed.y), x_sign, y_sign)
         layers += [*marks.front_line("confirmed front of the pair", "confirmed", stairs), confirmed]
     title = f"{metric_label(y_name)} against {metric_label(x_name).lower()}"
-    return Panel(x_axis, y_axis, tuple(layers), title)
+    return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=title)
 
 
 def _unfinished(

@@ -41,7 +41,7 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
         f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
         "which no trial completed."
     )
-    return [Figure("batch_and_rate", TITLE, caption, tuple(panels))]
+    return [Figure(name="batch_and_rate", title=TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _of(frame: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -75,10 +75,15 @@ class _Cells:
         layers: list[Layer] = [self._heat(cells, trials)] if cells else []
         layers += self._failures(self._members(ended), ended, set(cells))
         return Panel(
-            Axis(key_label(GLOBAL_BATCH), ticks=_ticks(self.batches, read_numbers(self.evidence.trials, GLOBAL_BATCH))),
-            Axis(key_label(RATE), ticks=_ticks(self.rates, read_numbers(self.evidence.trials, f"config.{RATE}"))),
-            tuple(layers),
-            title,
+            x=Axis(
+                label=key_label(GLOBAL_BATCH),
+                ticks=_ticks(self.batches, read_numbers(self.evidence.trials, GLOBAL_BATCH)),
+            ),
+            y=Axis(
+                label=key_label(RATE), ticks=_ticks(self.rates, read_numbers(self.evidence.trials, f"config.{RATE}"))
+            ),
+            layers=tuple(layers),
+            title=title,
         )
 
     def _members(self, frame: pd.DataFrame) -> dict[tuple[int, int], list[int]]:
@@ -107,7 +112,16 @@ class _Cells:
             (names[row], *cell) for cell, rows in cells.items() for row in rows if names[row] in self.evidence.texts
         )
         name = f"median {metric_label(self.objective).lower()}"
-        return Heat(name, "heat", unit, colors, words, best_of, members, self.span)
+        return Heat(
+            name=name,
+            role="heat",
+            unit=unit,
+            values=colors,
+            texts=words,
+            trials=best_of,
+            members=members,
+            span=self.span,
+        )
 
     def _failures(
         self, cells: dict[tuple[int, int], list[int]], ended: pd.DataFrame, complete: set[tuple[int, int]]
@@ -120,10 +134,10 @@ class _Cells:
                 worst.setdefault(usual, []).append((at, row, names[rows[-1]]))
         return [
             Points(
-                f"{OUTCOME_NAMES[name]}, none complete", name, marks.to_floats([at for at, _, _ in places]),
-                marks.to_floats([row for _, row, _ in places]),
-                tuple(self.evidence.texts[number] for _, _, number in places),
-                tuple(number for _, _, number in places),
+                name=f"{OUTCOME_NAMES[name]}, none complete", role=name, x=marks.to_floats([at for at, _, _ in places]),
+                y=marks.to_floats([row for _, row, _ in places]),
+                texts=tuple(self.evidence.texts[number] for _, _, number in places),
+                trials=tuple(number for _, _, number in places),
             )
             for name, places in worst.items()
         ]  # fmt: skip

@@ -31,20 +31,28 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
         ("Search time", "seconds", _seconds_spent(evidence)), ("Search trials", "", _trials_spent(evidence))
     ):  # fmt: skip
         x = spent[read_numbers(chosen, "number").astype(np.int64)]
-        layers: list[Layer] = [Lines("share reached", "series-0", (_steps(x[moments], share),))]
+        layers: list[Layer] = [Lines(name="share reached", role="series-0", segments=(_steps(x[moments], share),))]
         front = np.flatnonzero(chosen.iloc[moments]["on_search_front"].to_numpy(dtype=bool))
         members = marks.trial_numbers(chosen.iloc[moments[front]])
         layers += marks.trial_points(
             "on the final search front", "search_front", evidence, members, x[moments[front]], share[front]
         )
-        y_axis = Axis("Hypervolume reached", "fraction")
-        panels.append(Panel(Axis(label, unit), y_axis, tuple(layers), f"By {label.lower()}", view=label.lower()))
+        y_axis = Axis(label="Hypervolume reached", unit="fraction")
+        panels.append(
+            Panel(
+                x=Axis(label=label, unit=unit),
+                y=y_axis,
+                layers=tuple(layers),
+                title=f"By {label.lower()}",
+                view=label.lower(),
+            )
+        )
     caption = (
         f"{format_count(len(rows), 'complete search trial')}; the time of all search trials counts, complete or not. "
         "Hypervolume: the space between the current front and a reference point 10 % beyond the worst values, with "
         "objectives scaled to their range on their axes. A curve that still rises calls for more trials."
     )
-    return [Figure("hypervolume", TITLE, caption, tuple(panels))]
+    return [Figure(name="hypervolume", title=TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _scaled(evidence: Evidence) -> marks.Values:

@@ -29,7 +29,7 @@ def make_importance(evidence: Evidence) -> list[Figure] | Absent:
         f"corrected for chance; at most {MAX_GROUPS} groups of values). Gray: not significant at 5 %. Interactions "
         "between parameters are not included."
     )
-    return [Figure("importances", TITLE, caption, tuple(panels))]
+    return [Figure(name="importances", title=TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel | None:
@@ -40,16 +40,18 @@ def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel |
     ranks = np.asarray(pd.Series(y[rows]).rank(), dtype=np.float64)
     found = [(key, *explained_variance(_groups(evidence, key)[rows], ranks)) for key in keys]
     found = sorted(found, key=lambda item: item[1])
-    axis = Axis("", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(found)))
+    axis = Axis(label="", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(found)))
     layers: list[Layer] = []
     for name, role, wanted in (("more than chance", "step", True), ("no more than chance", "setup", False)):
         at = [row for row, (_, _, certain) in enumerate(found) if certain == wanted]
         lengths = tuple(max(found[row][1], 0.004) for row in at)  # a bar of no length could not be seen or pointed at
         texts = tuple(f"{key_label(found[row][0])}: {found[row][1]:.0%} of the ranks' variance" for row in at)
         if at:
-            layers.append(Bars(name, role, marks.to_floats(at), (0.0,) * len(at), lengths, texts))
+            layers.append(
+                Bars(name=name, role=role, y=marks.to_floats(at), starts=(0.0,) * len(at), lengths=lengths, texts=texts)
+            )
     title = metric_label(objective)
-    return Panel(Axis("Share explained", "fraction"), axis, tuple(layers), title)
+    return Panel(x=Axis(label="Share explained", unit="fraction"), y=axis, layers=tuple(layers), title=title)
 
 
 def explained_variance(groups: npt.NDArray[np.int64], ranks: marks.Values) -> tuple[float, bool]:

@@ -24,7 +24,7 @@ def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
     if not counts:
         return Absent("Trial outcomes", "requires a trial; none is recorded.")
     names = list(counts)[::-1]  # the most frequent on top
-    axis = Axis("", ticks=tuple((float(row), OUTCOME_NAMES.get(name, name)) for row, name in enumerate(names)))
+    axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES.get(name, name)) for row, name in enumerate(names)))
     layers, starts = [], np.zeros(len(names))
     for phase in ("search", "confirm"):
         chosen = evidence.trials["outcome"][(evidence.trials["phase"] == phase).to_numpy(dtype=bool)]
@@ -32,8 +32,8 @@ def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
         layers.append(_bars(phase, f"{phase}_phase", starts, lengths, [f"{int(n)} {phase}" for n in lengths]))
         starts = starts + lengths
     caption = f"{format_count(len(evidence.trials), 'trial')}, by outcome and phase."
-    panel = Panel(Axis("Trials"), axis, tuple(layer for layer in layers if any(layer.lengths)))
-    return [Figure("outcomes", "Trial outcomes", caption, (panel,))]
+    panel = Panel(x=Axis(label="Trials"), y=axis, layers=tuple(layer for layer in layers if any(layer.lengths)))
+    return [Figure(name="outcomes", title="Trial outcomes", caption=caption, panels=(panel,))]
 
 
 def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
@@ -44,7 +44,7 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     if not rows:
         return Absent("Where the time went", "requires a trial that ran here and measured total_seconds.")
     spent = [parts for _, parts in rows]
-    axis = Axis("", ticks=tuple((float(row), label) for row, (label, _) in enumerate(rows)))
+    axis = Axis(label="", ticks=tuple((float(row), label) for row, (label, _) in enumerate(rows)))
     layers, starts = [], np.zeros(len(rows))
     for part, name in PARTS:
         lengths = np.array([parts[part] for parts in spent])
@@ -56,8 +56,10 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
         f"Sum over {format_count(num_timed, 'trial')} that ran here: {format_value('seconds', float(starts.sum()))}. "
         "The metric train_seconds is data wait plus training steps."
     )
-    panel = Panel(Axis("Time", "seconds"), axis, tuple(layer for layer in layers if any(layer.lengths)))
-    return [Figure("time_ledger", "Where the time went", caption, (panel,))]
+    panel = Panel(
+        x=Axis(label="Time", unit="seconds"), y=axis, layers=tuple(layer for layer in layers if any(layer.lengths))
+    )
+    return [Figure(name="time_ledger", title="Where the time went", caption=caption, panels=(panel,))]
 
 
 def _rows(trials: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -97,4 +99,11 @@ def _lost(evidence: Evidence) -> dict[str, float]:
 
 
 def _bars(name: str, role: str, starts: Values, lengths: Values, texts: list[str]) -> Bars:
-    return Bars(name, role, to_floats(np.arange(len(lengths))), to_floats(starts), to_floats(lengths), tuple(texts))
+    return Bars(
+        name=name,
+        role=role,
+        y=to_floats(np.arange(len(lengths))),
+        starts=to_floats(starts),
+        lengths=to_floats(lengths),
+        texts=tuple(texts),
+    )

@@ -31,17 +31,17 @@ def metric_axis(name: str, values: Values) -> Axis:
     finite = keep_finite(values)
     wide = len(finite) > 0 and not METRICS[name].is_share and finite.min() > 0
     scale: Scale = "log" if wide and finite.max() > 20 * finite.min() else "linear"
-    return Axis(metric_label(name), METRICS[name].unit, scale)
+    return Axis(label=metric_label(name), unit=METRICS[name].unit, scale=scale)
 
 
 def make_batch_axis(label: str, sizes: Values) -> Axis:
     """The axis of a batch size: logarithmic with powers of two as ticks, at most seven or so; linear where ``sizes``,
     of shape ``[n]``, span less than a factor of four."""
     if not len(sizes) or sizes.min() <= 0 or sizes.max() < 4 * sizes.min():
-        return Axis(label)
+        return Axis(label=label)
     low, high = math.floor(math.log2(sizes.min())), math.ceil(math.log2(sizes.max()))
     powers = range(max(low, 0), high + 1, max(1, (high - low) // 6))
-    return Axis(label, scale="log", ticks=tuple((2.0**power, f"{2**power}") for power in powers))
+    return Axis(label=label, scale="log", ticks=tuple((2.0**power, f"{2**power}") for power in powers))
 
 
 def make_staircase(x: Values, y: Values, x_sign: float, y_sign: float) -> tuple[Floats, Floats] | None:
@@ -74,7 +74,7 @@ def trial_points(name: str, role: str, evidence: Evidence, owners: Sequence[int]
         return []
     shown = tuple(owners[int(row)] for row in rows)
     texts = tuple(evidence.texts.get(number, "") for number in shown)
-    return [Points(name, role, to_floats(x[rows]), to_floats(y[rows]), texts, shown)]
+    return [Points(name=name, role=role, x=to_floats(x[rows]), y=to_floats(y[rows]), texts=texts, trials=shown)]
 
 
 def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:
@@ -98,7 +98,13 @@ def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Densit
     counts, x_edges, y_edges = np.histogram2d(moved[0], moved[1], bins=NUM_CELLS)
     edges = [np.exp(e) if scale == "log" else e for e, scale in ((x_edges, x_scale), (y_edges, y_scale))]
     cells = tuple(tuple(int(count) for count in row) for row in counts.T)
-    return Density("all search trials, darker is more", "density", to_floats(edges[0]), to_floats(edges[1]), cells)
+    return Density(
+        name="all search trials, darker is more",
+        role="density",
+        x_edges=to_floats(edges[0]),
+        y_edges=to_floats(edges[1]),
+        counts=cells,
+    )
 
 
 def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals | None:
@@ -111,8 +117,8 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     chosen = frame.iloc[rows]
     texts = tuple(evidence.confirmed_texts[number] for number in trial_numbers(chosen))
     return Intervals(
-        "confirmed: median and 95 % confidence interval",
-        "confirmed",
+        name="confirmed: median and 95 % confidence interval",
+        role="confirmed",
         x=to_floats(x[rows]),
         y=to_floats(y[rows]),
         x_low=_bound(chosen, x_name, "low"),
@@ -144,4 +150,4 @@ def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values
 
 def front_line(name: str, role: str, stairs: tuple[Floats, Floats] | None, dashed: bool = False) -> list[Lines]:
     """The staircase as a layer; none when it has a single corner."""
-    return [Lines(name, role, (stairs,), dashed=dashed)] if stairs and len(stairs[0]) > 1 else []
+    return [Lines(name=name, role=role, segments=(stairs,), dashed=dashed)] if stairs and len(stairs[0]) > 1 else []

@@ -26,7 +26,7 @@ _NAMES = {
 _NEAR = 20  # times what is drawn: a limit beyond that would press everything against the axis
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Estimates:
     """Every shape whose memory was estimated: its facts, ``parts`` in bytes (shape ``[n, 6]``), the peak that was
     ``measured`` (NaN where nothing of it ran) and the ``trial`` that stands for it (-1 where none did)."""
@@ -54,7 +54,7 @@ def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
     limits = read_numbers(evidence.environments, "device_memory_bytes")
     limits = np.unique(limits[limits > 0])  # a processor has none of its own
     panels = [_panel(found, rows, name, limits) for name, rows in _groups(found.facts)]
-    return [Figure("memory_parts", TITLE, _caption(found, limits), tuple(panels))]
+    return [Figure(name="memory_parts", title=TITLE, caption=_caption(found, limits), panels=tuple(panels))]
 
 
 def _estimates(evidence: Evidence) -> _Estimates:
@@ -69,7 +69,7 @@ def _estimates(evidence: Evidence) -> _Estimates:
     for row in np.unique(of_shape[of_shape >= 0]):
         at = np.flatnonzero(of_shape == row)
         measured[row], owners[row] = np.median(peaks[at]), numbers[at[0]]
-    return _Estimates(parse_shapes(probes), every[rows], measured, owners)
+    return _Estimates(facts=parse_shapes(probes), parts=every[rows], measured=measured, trials=owners)
 
 
 def _groups(facts: Sequence[dict[str, Any]]) -> list[tuple[str, list[int]]]:
@@ -105,13 +105,26 @@ def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Pan
             for label, length in zip(labels, lengths, strict=True)
         )
         if is_used:  # by any model, so that the legend has one order
-            layers.append(Bars(_NAMES[part], part, places, to_floats(starts), to_floats(lengths), texts))
+            layers.append(
+                Bars(
+                    name=_NAMES[part],
+                    role=part,
+                    y=places,
+                    starts=to_floats(starts),
+                    lengths=to_floats(lengths),
+                    texts=texts,
+                )
+            )
         starts = starts + lengths
     layers += _measured(found, rows, labels)
     near = [float(limit) for limit in limits if limit < _NEAR * starts.max()]
-    layers += [Rule("x", limit, f"memory of the device: {format_value('bytes', limit)}") for limit in near]
-    axis = Axis("", ticks=tuple((float(place), label) for place, label in enumerate(labels)))
-    return Panel(Axis("Memory of a step", "bytes"), axis, tuple(layers), f"{name}, by micro batch")
+    layers += [
+        Rule(axis="x", value=limit, text=f"memory of the device: {format_value('bytes', limit)}") for limit in near
+    ]
+    axis = Axis(label="", ticks=tuple((float(place), label) for place, label in enumerate(labels)))
+    return Panel(
+        x=Axis(label="Memory of a step", unit="bytes"), y=axis, layers=tuple(layers), title=f"{name}, by micro batch"
+    )
 
 
 def _label(facts: dict[str, Any]) -> str:
@@ -130,7 +143,16 @@ def _measured(found: _Estimates, rows: list[int], labels: list[str]) -> list[Poi
         for place, peak in zip(places, peaks, strict=True)
     )
     owners = _owners(found, rows, places)
-    return [Points("measured peak", "measured", tuple(peaks), to_floats(places), tuple(texts), owners)]
+    return [
+        Points(
+            name="measured peak",
+            role="measured",
+            x=tuple(peaks),
+            y=to_floats(places),
+            texts=tuple(texts),
+            trials=owners,
+        )
+    ]
 
 
 def _owners(found: _Estimates, rows: list[int], places: list[int]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
     present = [name for name in OUTCOME_NAMES if name and (frame["outcome"] == name).any()]
     if not set(present) - {"complete"}:
         return Absent(TITLE, "has nothing to show: every trial that ended is complete.")
-    axis = Axis("", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
+    axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
     # a fixed spread by trial number, so that equal settings do not hide each other; not that of the choices along x
     spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
     rows = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
@@ -31,11 +31,11 @@ def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
         x_axis, place = parameter_axis(evidence, key)
         layers: list[Layer] = list(marks.outcome_points(evidence, frame, place(frame), rows))
         if layers:
-            panels.append(Panel(x_axis, axis, tuple(layers)))
+            panels.append(Panel(x=x_axis, y=axis, layers=tuple(layers)))
     if not panels:
         return Absent(TITLE, "requires a swept parameter.")
     caption = f"{format_count(len(frame), 'trial')}, by outcome and parameter value. {_shares(evidence)}"
-    return [Figure("where_outcomes", TITLE, caption, tuple(panels))]
+    return [Figure(name="where_outcomes", title=TITLE, caption=caption, panels=tuple(panels))]
 
 
 def _shares(evidence: Evidence) -> str:

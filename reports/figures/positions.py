@@ -60,11 +60,11 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
         values = list(parameter.choice or ()) if parameter else _values(evidence.trials, name)
         positions = {category_key(value): index for index, value in enumerate(values)}
         ticks = tuple((float(index), format_setting(value)) for index, value in enumerate(values))
-        return Axis(label, ticks=ticks), AxisPosition(name, positions)
+        return Axis(label=label, ticks=ticks), AxisPosition(name, positions)
     if form == "log2":
         used = keep_finite(read_numbers(evidence.trials, name))
         return make_batch_axis(label, used), AxisPosition(name, None)
-    return Axis(label, scale="log" if form == "log" else "linear"), AxisPosition(name, None)
+    return Axis(label=label, scale="log" if form == "log" else "linear"), AxisPosition(name, None)
 
 
 def _values(trials: pd.DataFrame, name: str) -> list[object]:

@@ -25,7 +25,9 @@ def make_slices(evidence: Evidence) -> list[Figure] | Absent:
         panels = [panel for key in keys if (panel := _panel(evidence, key, objective))]
         if panels:
             title = f"What moves {metric_label(objective).lower()}"
-            figures.append(Figure(f"slices_{objective}", title, _caption(evidence), tuple(panels)))
+            figures.append(
+                Figure(name=f"slices_{objective}", title=title, caption=_caption(evidence), panels=tuple(panels))
+            )
     return figures or Absent("What moves an objective", "requires a trial that measured one; there is none yet.")
 
 
@@ -47,7 +49,7 @@ def _panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     layers += _unfinished(evidence, ended, place, objective, all_y, y_axis.scale)
     if confirmed is not None:
         layers += _confirmed(evidence, place, objective, confirmed)
-    return Panel(x_axis, y_axis, tuple(layers))
+    return Panel(x=x_axis, y=y_axis, layers=tuple(layers))
 
 
 def _shown(frame: pd.DataFrame) -> Mask:
@@ -84,7 +86,18 @@ def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: I
     if not np.isfinite(x).all():
         return []
     return [
-        Intervals(layer.name, layer.role, at, layer.y, at, at, layer.y_low, layer.y_high, layer.texts, layer.trials)
+        Intervals(
+            name=layer.name,
+            role=layer.role,
+            x=at,
+            y=layer.y,
+            x_low=at,
+            x_high=at,
+            y_low=layer.y_low,
+            y_high=layer.y_high,
+            texts=layer.texts,
+            trials=layer.trials,
+        )
     ]
 
 

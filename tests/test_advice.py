@@ -1,6 +1,7 @@
 """Advice on a study before it runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
 from sweep.config.advice import find_pitfalls
 from sweep.config.study_file import build_study, load_study
+from sweep.config.tables.datasets import DATASETS, DatasetEntry
 
 # a study without a fault
 CLEAN: dict[str, Any] = {
@@ -67,6 +69,14 @@ def test_warm_up_of_a_swept_schedule() -> None:
     assert names({}, wide | {"schedule.warmup": {"choice": [0.0, 0.1]}}) == ["no_warmup"]
     assert names({"schedule.warmup": 0.0, "schedule.name": "triangular"}, wide) == []
     assert names({"schedule.warmup": 0.0, "optimizer.reference_batch": 512}, wide) == []
+
+
+def test_a_data_set_without_a_digest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS, "photos", DatasetEntry(load="sweep.training.data.digits:load_digits"))
+    assert names({"data.name": "photos"}) == ["data_without_digest"]
+    assert names(space={"data.name": {"choice": ["digits", "photos"]}}) == ["data_without_digest"]
+    monkeypatch.setitem(DATASETS, "photos", replace(DATASETS["photos"], digest=lambda _section: "equal"))
+    assert names({"data.name": "photos"}) == []
 
 
 def test_comparing_at_fixed_epochs_only() -> None:

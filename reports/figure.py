@@ -1,8 +1,8 @@
 """Figures as data: what is drawn where, in the units of the records. Renderers decide how it looks.
 
-Every number is finite, so that no renderer has to think of missing values; what is missing is left out, or drawn at
-the edge by the function that makes the figure. ``trials`` of a layer are the numbers of the trials that its marks (of
-lines: its segments) stand for: by them a trial is found again in every figure.
+Every number is finite; the function that makes the figure leaves missing values out or draws them at the edge.
+``trials`` of a layer are the numbers of the trials that its marks (of lines: its segments) represent; by them the page
+highlights a trial in every figure.
 """
 
 import math
@@ -127,7 +127,7 @@ class Density:
 @dataclass(frozen=True, kw_only=True)
 class Heat:
     """Colored cells at whole positions: ``values[row][column]`` at x = column, y = row, in ``unit``; None is a cell
-    without a value. ``trials`` holds the trial that a cell stands for, -1 in an empty one; ``members`` the trial, row
+    without a value. ``trials`` holds the trial that a cell represents, -1 in an empty one; ``members`` the trial, row
     and column of every trial that is in a cell. ``span`` is the range of the color scale, so that panels share them."""
 
     name: str
@@ -152,7 +152,7 @@ class Heat:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A thin line across the panel at ``value`` of one axis; ``text`` says its meaning."""
+    """A thin line across the panel at ``value`` of one axis; ``text`` is its label."""
 
     axis: Literal["x", "y"]
     value: float

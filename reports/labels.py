@@ -19,6 +19,17 @@ OUTCOME_NAMES = {
     "": "running",
 }
 
+_KEY_LABELS = {  # where the last part of the key is not its name
+    "batch.global": "effective batch size",
+    "batch.micro": "micro batch",
+    "data.name": "data",
+    "global_batch_size": "effective batch size",
+    "model.name": "model",
+    "optimizer.lr": "learning rate",
+    "optimizer.name": "optimizer",
+    "schedule.name": "schedule",
+}
+
 
 def metric_label(name: str) -> str:
     """The metric in words, without its unit."""
@@ -84,10 +95,7 @@ def format_setting(value: object) -> str:
 
 def key_label(key: str) -> str:
     """A configuration key in words: ``optimizer.weight_decay`` -> "weight decay"."""
-    known = {"batch.micro": "micro batch", "model.name": "model", "data.name": "data", "batch.global": "global batch"}
-    known |= {"optimizer.lr": "learning rate", "optimizer.name": "optimizer", "schedule.name": "schedule"}
-    known |= {"batch.accumulation": "accumulation", "global_batch_size": "global batch"}
-    return known.get(key, key.rpartition(".")[2].replace("_", " "))
+    return _KEY_LABELS.get(key, key.rpartition(".")[2].replace("_", " "))
 
 
 def _duration(seconds: float) -> str:

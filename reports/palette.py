@@ -1,5 +1,5 @@
-"""One look for each role, the same on the page and in the PNG: Okabe and Ito's colors, which color-blind readers tell
-apart, each with its own symbol so that color is never the only difference."""
+"""One look for each role, the same on the page and in the PNG: the palette of Okabe and Ito, distinguishable with
+color blindness, each with its own symbol so that color is never the only difference."""
 
 from typing import NamedTuple
 

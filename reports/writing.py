@@ -49,7 +49,7 @@ def write_frames_report(frames: "FrameSet", page_path: Path, formats: Sequence[s
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    # a million rows are no garbage, but Python's collector looks through them again and again: a fifth of the time
+    # Python's collector would traverse a million rows repeatedly and free nothing: a fifth of the time
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -64,7 +64,7 @@ def _painter(forms: Sequence[str]) -> AbstractContextManager[Painter | None]:
         return nullcontext()
     try:
         return Painter()
-    except OSError:  # there is no room for one more process: this one will draw
+    except OSError:  # no further process can be started: this one draws
         return nullcontext()
 
 
@@ -113,15 +113,13 @@ def _page_path(path: str | Path, out: str | Path | None) -> Path:
         given = Path(out)
         return given if given.suffix == ".html" else given / "report.html"
     if "://" in str(path):
-        raise InputError(
-            f"{hide_credentials(path)}: records in a database have no folder; say where the report goes with --out DIR."
-        )
+        raise InputError(f"{hide_credentials(path)}: records in a database have no folder; choose one with --out DIR.")
     place = Path(path)
     return (place if place.is_dir() else place.parent) / "report.html"
 
 
 def _write(path: Path, data: bytes) -> None:
-    # whoever looks while it is written sees the old file or the new one
+    # a reader sees the old file or the new one, never a part
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(data)
     draft.replace(path)

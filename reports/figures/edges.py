@@ -32,11 +32,11 @@ def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str
     ``step`` is the share of the range between the places of two outcomes, so that they do not hide each other.
 
     Raises:
-        ValueError: no value is finite, so that there is nothing to stand beyond.
+        ValueError: no value is finite.
     """
     finite = keep_finite(values[values > 0] if scale == "log" else values)
     if not len(finite):
-        raise ValueError("an edge needs a value to lie beyond")
+        raise ValueError("an edge requires a finite value; none was given")
     moved = np.log(finite) if scale == "log" else finite
     worst = float((moved * sign).max())
     spread = float(np.ptp(moved)) or abs(worst) or 1.0

@@ -23,7 +23,7 @@ TITLE = "Batch size against learning rate"
 
 
 def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
-    """The median of the first quality objective in each cell of global batch and learning rate, a panel a model."""
+    """The median of the first quality objective by effective batch size and learning rate, a panel for each model."""
     objective = next((name for name in evidence.objectives if not METRICS[name].is_cost), evidence.objectives[0])
     trials, ended = evidence.search, evidence.unfinished
     both = pd.concat([trials[~np.isnan(read_numbers(trials, objective))], ended])

@@ -1,4 +1,4 @@
-"""How the search front grew with what the search had cost."""
+"""Hypervolume of the search front over time and trials."""
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     caption = (
         f"{format_count(len(rows), 'complete search trial')}; the time of all search trials counts, complete or not. "
         "Hypervolume: the space between the current front and a reference point 10 % beyond the worst values, with "
-        "objectives scaled to their range on their axes. A curve that still rises calls for more trials."
+        "objectives scaled to their range on their axes. A curve that still rises requires more trials."
     )
     return [Figure(name="hypervolume", title=TITLE, caption=caption, panels=tuple(panels))]
 
@@ -69,7 +69,7 @@ def _scaled(evidence: Evidence) -> marks.Values:
 
 
 def _growth(values: marks.Values, front: marks.Rows, signs: list[float]) -> tuple[marks.Rows, marks.Values]:
-    """Rows at which the volume is looked at, and the share of the whole that is reached there."""
+    """Rows at which the volume is computed (shape ``[k]``), and its share of the final volume there (shape ``[k]``)."""
     reference = reference_point(values, signs)
     moments = np.union1d(np.linspace(0, len(values) - 1, NUM_MOMENTS).astype(np.int64), front[:NUM_MOMENTS])
     best, volumes, begin = values[:0], [], 0

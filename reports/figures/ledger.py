@@ -1,4 +1,4 @@
-"""How the trials ended, and where the time went."""
+"""Trial outcomes, and the time of the trials by phase."""
 
 import numpy as np
 import pandas as pd
@@ -42,7 +42,7 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     rows = [(label, _spent(chosen)) for label, chosen in _rows(trials)] + [("attempts cut short", _lost(evidence))]
     rows = [(label, parts) for label, parts in rows if sum(parts.values()) > 0][::-1]
     if not rows:
-        return Absent("Where the time went", "requires a trial that ran here and measured total_seconds.")
+        return Absent("Time by phase", "requires a trial that ran here and measured total_seconds.")
     spent = [parts for _, parts in rows]
     axis = Axis(label="", ticks=tuple((float(row), label) for row, (label, _) in enumerate(rows)))
     layers, starts = [], np.zeros(len(rows))
@@ -59,7 +59,7 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     panel = Panel(
         x=Axis(label="Time", unit="seconds"), y=axis, layers=tuple(layer for layer in layers if any(layer.lengths))
     )
-    return [Figure(name="time_ledger", title="Where the time went", caption=caption, panels=(panel,))]
+    return [Figure(name="time_ledger", title="Time by phase", caption=caption, panels=(panel,))]
 
 
 def _rows(trials: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -29,7 +29,7 @@ _NEAR = 20  # times what is drawn: a limit beyond that would press everything ag
 @dataclass(frozen=True, kw_only=True)
 class _Estimates:
     """Every shape whose memory was estimated: its facts, ``parts`` in bytes (shape ``[n, 6]``), the peak that was
-    ``measured`` (NaN where nothing of it ran) and the ``trial`` that stands for it (-1 where none did)."""
+    ``measured`` (NaN where nothing of it ran) and the number of its trial in ``trials`` (-1 where there is none)."""
 
     facts: list[dict[str, Any]]
     parts: Values
@@ -172,4 +172,4 @@ def _caption(found: _Estimates, limits: Values) -> str:
         text += "None of them ran, so the error of the estimates is unknown. "
     if len(limits):
         text += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in limits)}. "
-    return f"{text}Of each model the settings that were asked for most; batch, rate and seed change nothing here."
+    return f"{text}Each model is shown with its most frequent settings; learning rate and seed do not affect memory."

@@ -18,7 +18,7 @@ JITTER = 0.18
 
 
 def swept_parameters(evidence: Evidence) -> tuple[str, ...]:
-    """The swept keys, after the global batch size where it is not itself one of them in disguise."""
+    """The swept keys, after the effective batch size where more than one ``batch.*`` key determines it."""
     batch = [key for key in evidence.swept if key.startswith("batch.")]
     return (GLOBAL_BATCH, *evidence.swept) if len(batch) > 1 else evidence.swept
 

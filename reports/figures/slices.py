@@ -1,4 +1,4 @@
-"""Slices: every swept parameter, and the global batch size, against every objective."""
+"""Slices: every swept parameter, and the effective batch size, against every objective."""
 
 import numpy as np
 import pandas as pd
@@ -24,11 +24,11 @@ def make_slices(evidence: Evidence) -> list[Figure] | Absent:
     for objective in evidence.objectives:
         panels = [panel for key in keys if (panel := _panel(evidence, key, objective))]
         if panels:
-            title = f"What moves {metric_label(objective).lower()}"
+            title = f"{metric_label(objective)} by parameter"
             figures.append(
                 Figure(name=f"slices_{objective}", title=title, caption=_caption(evidence), panels=tuple(panels))
             )
-    return figures or Absent("What moves an objective", "requires a trial that measured one; there is none yet.")
+    return figures or Absent("Objectives by parameter", "requires a trial that measured an objective.")
 
 
 def _panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
@@ -105,4 +105,4 @@ def _caption(evidence: Evidence) -> str:
     text = f"{format_count(len(evidence.search), 'complete search trial')}, one seed each; other parameters vary too."
     if len(evidence.search) > MAX_MARKS:
         text += f" At most {MAX_MARKS} of them are drawn: those nearest to the front and the latest."
-    return text + " Trials that did not complete stand beyond the thin line, or at the time or memory they had used."
+    return f"{text} Trials that did not complete are at the time or memory they had used, or beyond the thin line."

@@ -44,8 +44,8 @@ class CardValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The recommendation for one use; ``trial`` is None without enough data. ``missing`` is the command to run to know,
-    or to be surer."""
+    """The recommendation for one use; ``trial`` is None without enough data. ``missing`` is the command that provides
+    the missing data or increases confidence."""
 
     title: str
     meaning: str
@@ -75,8 +75,8 @@ class ClaimRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerTexts:
-    """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims that the records say
-    something about, ``untested`` the others."""
+    """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims for which there is
+    data, ``untested`` the others."""
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]
@@ -88,7 +88,7 @@ class AnswerTexts:
 
 
 def describe_answers(evidence: Evidence) -> AnswerTexts:
-    """What the records say, worked out by :mod:`sweep.analysis`."""
+    """The recommendations and claims of :mod:`sweep.analysis` as texts."""
     answer = recommend(evidence)
     cards = [_card(evidence, item) for item in answer.uses.values()]
     claims = [_finding(item) for item in evaluate_claims(evidence)]
@@ -105,7 +105,7 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
 
 def _card(evidence: Evidence, item: Recommendation) -> Card:
     settings = [(key_label(key).capitalize(), format_setting(item.config.get(key))) for key in item.settings]
-    if item.global_batch_size is not None:
+    if item.global_batch_size is not None and "batch.global" not in item.settings:
         settings.append(("Effective batch size", str(item.global_batch_size)))
     return Card(
         title=_TITLES[item.use],

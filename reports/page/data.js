@@ -1,4 +1,4 @@
-// What the page knows, and small helpers. Every text is set as text, never as markup.
+// Data of the page, and helpers. Every text is set as text, never as markup.
 const { figures, texts, details } = JSON.parse(document.getElementById("data").textContent);
 const state = { chosen: null, shown: null, sort: { column: 0, ascending: true }, page: 0 };
 const plots = [...document.querySelectorAll(".plot[data-figure]")];

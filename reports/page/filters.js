@@ -1,4 +1,4 @@
-// Which trials are shown: by outcome, phase and every swept setting. Nothing ticked in a group lets all of it through.
+// Which trials are shown: by outcome, phase and every swept setting. A group without a tick does not filter.
 const field = (filter, index) => {
   const { label } = details.columns[filter.column];
   const set = make("fieldset", { "data-filter": index }, make("legend", {}, label));
@@ -29,7 +29,7 @@ const test = (set) => {
   }
   const [low, high] = [...set.querySelectorAll("input")].map((input) => input.valueAsNumber);
   if (Number.isNaN(low) && Number.isNaN(high)) return null;
-  // a bound that is left out lets everything through; what has no value stays away
+  // a missing bound does not filter; a trial without a value is not shown
   return (row) => column.keys[row] !== null && !(column.keys[row] < low) && !(column.keys[row] > high);
 };
 

@@ -106,7 +106,7 @@ def _policy(*scripts: str) -> str:
 
 
 def _inline_json(data: object) -> str:
-    """JSON that cannot end its script element, whatever stands in it."""
+    """JSON that cannot end its script element, whatever text it contains."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

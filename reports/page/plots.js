@@ -1,7 +1,7 @@
-// The figures: what the filters leave, the chosen trial on top, the scale and the view that were asked for.
+// The figures: filtered trials, the chosen trial on top, the chosen scale and view.
 const config = {
   responsive: true, displaylogo: false,
-  displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // without a pointer it would lie on the data
+  displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // without a pointer it would cover the data
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
 const touch = !matchMedia("(hover: hover)").matches;

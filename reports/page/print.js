@@ -1,4 +1,4 @@
-// On paper: light, as wide as the sheet, nothing that wants a click.
+// Printing: the light theme at the width of the page.
 const PAPER = { one: 680, two: 335 }; // pixels of a column
 let before = null;
 

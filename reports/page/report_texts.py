@@ -73,7 +73,7 @@ def front_table(evidence: Evidence) -> Table:
     settings = evidence.swept
     values, side_values = ([metric_label(name) for name in names] for names in (evidence.objectives, others))
     keys = [key_label(key).capitalize() for key in settings]
-    heads = ("Trial", "Seeds", *values, "On the front", *keys, *side_values)  # what it is before what else it does
+    heads = ("Trial", "Seeds", *values, "On the Pareto front", *keys, *side_values)
     first = shown.head(MAX_ROWS)
     rows = tuple(
         _row(row, command, settings, evidence.objectives, others)
@@ -118,7 +118,7 @@ def _certainty(row: pd.Series) -> Cell:
     share = read_measurement(row, "p_front_confirmed")
     if math.isnan(share):
         return Cell("in the search" if row["on_search_front"] else "no", -1.0)
-    return Cell("yes" if row["on_front"] else "no", share, f"{share:.0%} sure")
+    return Cell("yes" if row["on_front"] else "no", share, f"{share:.0%} probability among the confirmed")
 
 
 def describe_reuse(evidence: Evidence) -> str:

@@ -1,7 +1,7 @@
-// Sorting, copying, and the table of all trials, by which the keyboard makes every choice that a click can make.
+// Sorting, copying, and the table of all trials; every trial can be chosen by the keyboard.
 const PAGE = 20;
 
-// numbers before texts; what is missing comes last in either direction
+// numbers before texts; missing values last in either direction
 const compare = (a, b, direction) => {
   const [none, nothing] = [a, b].map((value) => value === "" || value === null || value === undefined);
   if (none || nothing) return none - nothing;
@@ -27,7 +27,7 @@ const copy = async (button) => {
   try {
     await navigator.clipboard.writeText(code.textContent);
   } catch {
-    getSelection().selectAllChildren(code); // no leave to write the clipboard: the old way
+    getSelection().selectAllChildren(code); // without permission to write the clipboard
     document.execCommand("copy");
   }
   button.textContent = "Copied";

@@ -1,4 +1,4 @@
-"""What the page knows of each trial that it shows one by one: a table, filters, curves, the ledger, the command.
+"""Data of each trial that the page shows individually: table, filters, curves, time by phase, command.
 
 Column by column, because that is smaller and faster than row by row.
 """
@@ -35,7 +35,7 @@ _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
 def describe_details(evidence: Evidence) -> Json:
     """``{"number", "family", "columns", "filters", "notes", "parts", "ledger", "clocks", "curves", "commands"}``.
 
-    Lists are in the order of ``number``; a column has ``label``, ``group``, ``texts`` and, where sorting wants other
+    Lists are in the order of ``number``; a column has ``label``, ``group``, ``texts`` and, where it is sorted by other
     values than the texts, ``keys`` with null where nothing is known. Curves have the columns seconds, steps, epochs,
     accuracy in %, loss.
     """

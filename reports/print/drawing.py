@@ -74,7 +74,7 @@ def _layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit)
             layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look_of(layer.role).color
         )
         for bar in bars:
-            bar.sticky_edges.x[:] = [0.0]  # the axis, not where another bar ends: marks there want a margin
+            bar.sticky_edges.x[:] = [0.0]  # the axis, not the end of another bar: marks there require a margin
     elif isinstance(layer, Density):
         _density(area, layer, x_shown, y_shown)
     elif isinstance(layer, Heat):

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks import peers
 from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.trials import Material
-from sweep.measurement.device import synchronizer
+from sweep.measurement.device import make_synchronizer
 
 accelerate: Any = importlib.import_module("accelerate")
 
@@ -23,7 +23,7 @@ def _loop(shared: Material, epochs: int) -> tuple[float, nn.Module]:
     optimizer: Any = peers.optimizer_of(model)
     schedule: Any = peers.schedule_of(shared, optimizer, epochs)
     model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, peers.loader(shared), schedule)
-    wait = synchronizer(shared.device)
+    wait = make_synchronizer(shared.device)
     model.train()
     began = time.perf_counter()
     for _ in range(epochs):

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from benchmarks.trials import Material, accuracy, material, train
-from sweep.measurement.device import synchronizer
+from sweep.measurement.device import make_synchronizer
 
 _BATCH = 64
 _LR = 0.05
@@ -71,7 +71,7 @@ def hand_loop(shared: Material, epochs: int) -> tuple[float, list[float]]:
     batch, lr = int(shared.config.batch.micro), shared.config.optimizer.lr
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, fused=True)
     num_steps = epochs * math.ceil(count / batch)
-    wait, seconds, means, step = synchronizer(shared.device), 0.0, [], 0
+    wait, seconds, means, step = make_synchronizer(shared.device), 0.0, [], 0
     _first_step(shared)
     wait()
     for epoch in range(epochs):

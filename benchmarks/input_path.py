@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Setting
 from benchmarks.images import cifar_images
 from sweep.config.trial_config import build_config
-from sweep.measurement.device import synchronizer
+from sweep.measurement.device import make_synchronizer
 from sweep.training.data.feeders import make_feeder
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.windows import cut_epoch
@@ -91,7 +91,7 @@ def prepare(setting: Setting) -> Iterator[Arms]:
     """Ours hands out resident images; theirs is a DataLoader with workers and torchvision's transforms."""
     images, source = cifar_images(setting.pick(50_000, 600), setting)
     our_epochs, their_epochs = _our_epochs(images, setting.device), _their_epochs(images, setting.device)
-    wait = synchronizer(setting.device)
+    wait = make_synchronizer(setting.device)
 
     def speed(epochs: Epochs, first: int, count: int) -> float:
         began = time.perf_counter()

@@ -13,7 +13,7 @@ import torch
 from benchmarks.harness import Arms, Benchmark, Setting
 from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger
-from sweep.measurement.device import synchronizer
+from sweep.measurement.device import make_synchronizer
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
 
@@ -68,7 +68,7 @@ def prepare_arms(setting: Setting) -> Iterator[Arms]:
 
 def _watched_steps(setup: TrainingSetup, num_steps: int, device: torch.device) -> float:
     ledger = Ledger()
-    ledger.synchronize = synchronizer(device)
+    ledger.synchronize = make_synchronizer(device)
     began = time.perf_counter()
     ledger.open_window()
     taken = samples = 0
@@ -84,7 +84,7 @@ def _watched_steps(setup: TrainingSetup, num_steps: int, device: torch.device) -
 
 
 def _bare_steps(setup: TrainingSetup, num_steps: int, device: torch.device) -> float:
-    wait = synchronizer(device)
+    wait = make_synchronizer(device)
     wait()
     began = time.perf_counter()
     for window in _windows(setup, num_steps):

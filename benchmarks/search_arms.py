@@ -21,8 +21,8 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import metric
 from sweep.config.space import Parameter
 from sweep.records.messages import Ending
-from sweep.search.replay.recorded_table import Point, RecordedTable, read_table, study_on
-from sweep.search.replay.replay import Search, replay
+from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study, read_table
+from sweep.search.replay.replay import ReplayedSearch, replay_search
 
 OURS: dict[str, Any] = {"sampler": "cost_aware", "pruner": "front"}
 TARGET = 0.99  # of the table's hypervolume
@@ -80,10 +80,10 @@ def _folders() -> list[Path]:
     return sorted(path.parent for path in TABLES.glob("*/export.json"))
 
 
-def our_search(table: RecordedTable, seed: int, until: float | None = TARGET, **changes: Any) -> Search:
+def our_search(table: RecordedTable, seed: int, until: float | None = TARGET, **changes: Any) -> ReplayedSearch:
     """One replayed search of the whole table, without a confirm phase unless ``changes`` ask for one."""
     plain = {"trials": len(table.points), "confirm": {"max_configurations": 0, "seeds": 0}, **OURS, **changes}
-    return replay(table, study_on(table, "benchmark", seed=seed, **plain), until)
+    return replay_search(table, make_replay_study(table, "benchmark", seed=seed, **plain), until)
 
 
 def our_seconds(table: RecordedTable, seed: int) -> float:

@@ -14,7 +14,7 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import metric
 from sweep.records.messages import Evaluation
 from sweep.search.replay.recorded_table import RecordedTable
-from sweep.search.replay.replay_executor import schedule
+from sweep.search.replay.replay_executor import schedule_messages
 
 PYTHON = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
 _SCRIPT = Path(__file__).parent / "peer_moasha.py"
@@ -54,7 +54,7 @@ def plain_table(table: RecordedTable, seed: int) -> dict[str, Any]:
         measured = trial.ending.measurements
         reports = [
             [seconds, *(metric(name).sign * float(getattr(said, name, measured.get(name, 0.0))) for name in objectives)]
-            for seconds, said in schedule(trial)
+            for seconds, said in schedule_messages(trial)
             if isinstance(said, Evaluation)
         ]
         is_complete = trial.ending.outcome == "complete"

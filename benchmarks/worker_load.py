@@ -32,9 +32,9 @@ from sweep.search.loop.events import Event, TrialEnded
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.replay.recorded_table import RecordedTable, study_on
-from sweep.search.replay.replay import device_of
-from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, Told, schedule
+from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
+from sweep.search.replay.replay import find_device
+from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, Told, schedule_messages
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
 from sweep.training.supervisor_link import HEARTBEAT_SECONDS, PROGRESS_SECONDS
@@ -86,13 +86,13 @@ def measure_load(
     Raises:
         InputError: too few trials for the workers, no key over fractions, or a value that a study refuses.
     """
-    spec = _widen_grid(study_on(table, "load", **changes))
+    spec = _widen_grid(make_replay_study(table, "load", **changes))
     least = _MIN_ROUNDS * num_workers
     if spec.trials < least:
         raise InputError(f"trials = {spec.trials}: {num_workers} workers require {least} or more, to be busy a while.")
     clock, file = SimulatedClock(), folder / "study.sqlite"
     play = _make_player(table, spec, trial_seconds, clock)
-    executor = JsonLines(ReplayingExecutor(play, clock, device_of(table), num_workers))
+    executor = JsonLines(ReplayingExecutor(play, clock, find_device(table), num_workers))
     if prepare:
         prepare(file, spec)
     with contextlib.closing(open_store(file, create=True)) as store:
@@ -244,7 +244,7 @@ def _make_player(
 ) -> Callable[[TrialConfig], Iterator[Told]]:
     """The messages of a configuration: those of the nearest recorded one, stretched. Heartbeats begin when the first
     trials have ended, because nothing before that is measured."""
-    schedules = [schedule(next(iter(table.curves[point].values()))) for point in table.points]
+    schedules = [schedule_messages(next(iter(table.curves[point].values()))) for point in table.points]
     stretch = trial_seconds / median(messages[-1][0] for messages in schedules)
     rows = {point: row for row, point in enumerate(table.points)}
     axes = [sorted({point[axis] for point in table.points}, key=str) for axis in range(len(spec.space))]

@@ -122,14 +122,16 @@ class CurveTable:
         """The trial of a point: running without an evaluation, else complete with that as its last."""
         values = flatten_config(self.spec.config(self.points[index]))
         if evaluation is None:
-            return TrialRecord(number, "search", values, None, {}, f"k{index}")
+            return TrialRecord(
+                number=number, phase="search", values=values, outcome=None, measurements={}, trial_key=f"k{index}"
+            )
         measured = {
             "val_accuracy": evaluation.val_accuracy,
             "train_seconds": evaluation.train_seconds,
             "peak_memory_bytes": self.costs(index)[1],
         }
         whole = {"outcome": "complete", "measurements": measured, **fields}
-        return TrialRecord(number, "search", values, trial_key=f"k{index}", **whole)  # type: ignore[arg-type]
+        return TrialRecord(number=number, phase="search", values=values, trial_key=f"k{index}", **whole)  # type: ignore[arg-type]
 
     def front(self) -> set[int]:
         """The points of the true front."""

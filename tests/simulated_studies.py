@@ -67,13 +67,27 @@ def _trained(
 ) -> Simulated:
     rows = [_row(config, truth[number], rng, noise, number, "search") for number, config in enumerate(configs)]
     records = [
-        TrialRecord(row["number"], "search", flatten_config(config), "complete", _measured(row))
+        TrialRecord(
+            number=row["number"],
+            phase="search",
+            values=flatten_config(config),
+            outcome="complete",
+            measurements=_measured(row),
+        )
         for row, config in zip(rows, configs, strict=True)
     ]
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
     while due := list_confirmations(records, study):
         rows.append(_row(due[0], truth[numbers[_without_seed(due[0])]], rng, noise, len(rows), "confirm"))
-        records.append(TrialRecord(len(records), "confirm", flatten_config(due[0]), "complete", _measured(rows[-1])))
+        records.append(
+            TrialRecord(
+                number=len(records),
+                phase="confirm",
+                values=flatten_config(due[0]),
+                outcome="complete",
+                measurements=_measured(rows[-1]),
+            )
+        )
     return Simulated(frames_of(study, rows), truth)
 
 

@@ -23,7 +23,9 @@ OBJECTIVES = ["val_accuracy", "train_seconds"]
 def record(spec: StudySpec, number: int, accuracy: float, seconds: float, outcome: Outcome = "complete") -> TrialRecord:
     config = spec.config({"batch.micro": 16, "optimizer.lr": 0.001 * (number + 1)})
     measured = {"val_accuracy": accuracy, "train_seconds": seconds}
-    return TrialRecord(number, "search", flatten_config(config), outcome, measured)
+    return TrialRecord(
+        number=number, phase="search", values=flatten_config(config), outcome=outcome, measurements=measured
+    )
 
 
 def spec(**confirm: int) -> StudySpec:
@@ -46,8 +48,12 @@ def test_the_front_minds_the_direction_of_each_objective() -> None:
 def test_only_complete_search_trials_with_every_objective_count() -> None:
     study = spec()
     lost = record(study, 9, 0.99, 0.1, "diverged")
-    partial = TrialRecord(10, "search", lost.values, "complete", {"val_accuracy": 0.99})
-    confirmed = TrialRecord(11, "confirm", lost.values, "complete", dict(lost.measurements))
+    partial = TrialRecord(
+        number=10, phase="search", values=lost.values, outcome="complete", measurements={"val_accuracy": 0.99}
+    )
+    confirmed = TrialRecord(
+        number=11, phase="confirm", values=lost.values, outcome="complete", measurements=dict(lost.measurements)
+    )
     assert [item.number for item in find_front([lost, partial, confirmed], OBJECTIVES)] == []
 
 
@@ -76,14 +82,16 @@ def test_done_confirmations_are_not_repeated() -> None:
     study = spec(max_configurations=1, seeds=2)
     (first, second) = list_confirmations(five(study), study)
     assert (first.seed, second.seed) == (1, 2)
-    done = TrialRecord(5, "confirm", flatten_config(first), "complete", {})
+    done = TrialRecord(number=5, phase="confirm", values=flatten_config(first), outcome="complete", measurements={})
     assert list_confirmations([*five(study), done], study) == [second]
 
 
 def trained(config: TrialConfig, number: int, accuracy: float, seconds: float) -> TrialRecord:
     noise = NOISE * np.random.default_rng((config.seed, int(1000 * config.optimizer.lr))).normal(size=2)
     measured = {"val_accuracy": accuracy + noise[0], "train_seconds": seconds * (1 + noise[1])}
-    return TrialRecord(number, "confirm", flatten_config(config), "complete", measured)
+    return TrialRecord(
+        number=number, phase="confirm", values=flatten_config(config), outcome="complete", measurements=measured
+    )
 
 
 def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[list[TrialRecord], dict[float, int]]:
@@ -92,7 +100,11 @@ def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[li
     for number, (lr, point) in enumerate(points.items()):
         config = study.config({"batch.micro": 16, "optimizer.lr": lr})
         measured = {"val_accuracy": point[0], "train_seconds": point[1], "total_seconds": point[1]}
-        records.append(TrialRecord(number, "search", flatten_config(config), "complete", measured))
+        records.append(
+            TrialRecord(
+                number=number, phase="search", values=flatten_config(config), outcome="complete", measurements=measured
+            )
+        )
     while left := list_confirmations(records, study):
         records.append(trained(left[0], len(records), *points[left[0].optimizer.lr]))
     seeds = [record.config.optimizer.lr for record in records if record.phase == "confirm"]
@@ -136,5 +148,9 @@ def test_failed_confirmations_count_as_spent() -> None:
     records = five(study)
     for number in range(10, 13):
         (config, *_) = list_confirmations(records, study)
-        records.append(TrialRecord(number, "confirm", flatten_config(config), "diverged", {}))
+        records.append(
+            TrialRecord(
+                number=number, phase="confirm", values=flatten_config(config), outcome="diverged", measurements={}
+            )
+        )
     assert list_confirmations(records, study) == []

@@ -15,7 +15,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.candidate_points import CandidatePoints, point_key
+from sweep.search.samplers.candidate_points import CandidatePoints, make_point_key
 from sweep.search.samplers.cost_aware import CostAwareSampler
 from sweep.search.samplers.cost_axis import CostAxis
 from sweep.search.samplers.encoding import Encoding
@@ -34,7 +34,15 @@ def search(spec: StudySpec, count: int, judge: Callable[[dict[str, Any]], Measur
         if values is None:
             break
         outcome, measured = judge(values)
-        records.append(TrialRecord(index, "search", flatten_config(spec.config(values)), outcome, measured))
+        records.append(
+            TrialRecord(
+                number=index,
+                phase="search",
+                values=flatten_config(spec.config(values)),
+                outcome=outcome,
+                measurements=measured,
+            )
+        )
         sampler.learn(records[-1])
     return records
 
@@ -180,21 +188,23 @@ def seconds_to(table: CurveTable, sampler: str, share: float, seed: int) -> floa
     """What the trials cost until this share of the hypervolume was found."""
     spec = table_spec(sampler=sampler, seed=seed, trials=400)
     rows = np.array([[-table.mean_end(index), *table.costs(index)] for index in range(len(table.points))])
-    places = {point_key(item): index for index, item in enumerate(table.points)}
+    places = {make_point_key(item): index for index, item in enumerate(table.points)}
     reference = reference_point(rows)
     wanted, seen, spent = share * hypervolume(rows, reference), set(), 0.0
     proposals, records = make_sampler(spec, []), 0
     while hypervolume(rows[sorted(seen)], reference) < wanted if seen else True:
         values = proposals.propose(records)
         assert values is not None
-        index = places[point_key(values)]
+        index = places[make_point_key(values)]
         *_, last = table.evaluations(index, seed)
         record = table.record(index, records, last)
         if index not in seen:
             spent += table.costs(index)[0] + 1.0
         seen.add(index)
         measured = record.measurements | {"total_seconds": table.costs(index)[0] + 1.0}
-        proposals.learn(TrialRecord(records, "search", record.values, "complete", measured))
+        proposals.learn(
+            TrialRecord(number=records, phase="search", values=record.values, outcome="complete", measurements=measured)
+        )
         records += 1
     return spent
 
@@ -227,7 +237,13 @@ def test_what_was_measured_goes_before_what_was_foretold() -> None:
     assert learner.fit([])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([1.0, 5.0], rel=0.05)
     # the machine is slower than the probes said, as a trial of the one shape shows; so the other is as well
-    slower = TrialRecord(0, "search", flatten_config(spec.config(near)), "complete", {"train_seconds": 2.0})
+    slower = TrialRecord(
+        number=0,
+        phase="search",
+        values=flatten_config(spec.config(near)),
+        outcome="complete",
+        measurements={"train_seconds": 2.0},
+    )
     assert learner.fit([slower])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([2.0, 10.0], rel=0.05)
 
@@ -286,13 +302,13 @@ def test_any_objectives(objectives: list[str]) -> None:
     records = search(make_spec(sampler="cost_aware", objectives=objectives), 24, judge)
     rates = [abs(np.log10(record.config.optimizer.lr) + 1.0) for record in records[8:]]
     assert np.median(rates) < 0.6  # 0.85 by chance
-    assert len({point_key(record.values) for record in records}) == 24
+    assert len({make_point_key(record.values) for record in records}) == 24
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "out_of_memory"])
 def test_where_everything_fails_it_goes_on_asking_elsewhere(outcome: Outcome) -> None:
     records = search(make_spec(sampler="cost_aware"), 20, lambda _values: (outcome, {}))
-    assert len({point_key(record.values) for record in records}) == 20
+    assert len({make_point_key(record.values) for record in records}) == 20
     assert len({record.config.batch.micro for record in records}) >= 4
 
 
@@ -314,7 +330,10 @@ def test_equal_trials_and_a_space_of_one_point() -> None:
     records = search(spec, 3, lambda _values: ("complete", measured))
     assert len(records) == 1  # there is no second point
     wide = make_spec(sampler="cost_aware")
-    equal = [TrialRecord(number, "search", records[0].values, "complete", measured) for number in range(12)]
+    equal = [
+        TrialRecord(number=number, phase="search", values=records[0].values, outcome="complete", measurements=measured)
+        for number in range(12)
+    ]
     sampler = make_sampler(wide, equal)
     assert sampler.propose(12) is not None
 
@@ -323,7 +342,7 @@ def test_a_small_grid_is_proposed_whole_and_once() -> None:
     space = {"batch.micro": {"log2": [4, 6]}, "optimizer.lr": {"choice": [0.01, 0.1]}}
     measured: dict[str, float | int] = {"val_accuracy": 0.5, "train_seconds": 1.0, "peak_memory_bytes": 10}
     records = search(make_spec(sampler="cost_aware", space=space), 10, lambda _values: ("complete", measured))
-    assert len({point_key(record.values) for record in records}) == len(records) == 6
+    assert len({make_point_key(record.values) for record in records}) == len(records) == 6
 
 
 def test_what_another_study_tried_is_known_and_may_be_tried_here() -> None:
@@ -333,10 +352,18 @@ def test_what_another_study_tried_is_known_and_may_be_tried_here() -> None:
     for number, values in enumerate(CandidatePoints(spec).at(0, [], set())):
         accuracy = 0.9 if values["optimizer.lr"] == 0.1 else 0.2
         measured = {"val_accuracy": accuracy, "train_seconds": 5.0, "peak_memory_bytes": 10}
-        prior.append(TrialRecord(-1 - number, "search", flatten_config(spec.config(values)), "complete", measured))
+        prior.append(
+            TrialRecord(
+                number=-1 - number,
+                phase="search",
+                values=flatten_config(spec.config(values)),
+                outcome="complete",
+                measurements=measured,
+            )
+        )
     sampler = make_sampler(spec, prior)
     points = [sampler.propose(index) for index in range(6)]
-    assert len({point_key(item) for item in points if item}) == 6
+    assert len({make_point_key(item) for item in points if item}) == 6
 
 
 def test_a_continued_search_proposes_what_an_unbroken_one_would() -> None:
@@ -356,7 +383,13 @@ def test_it_learns_from_a_bounded_number_of_trials() -> None:
     spec = make_spec(sampler="cost_aware", objectives=["val_accuracy"])
     config = spec.config({"batch.micro": 64, "optimizer.lr": 0.1})
     records = [
-        TrialRecord(number, "search", flatten_config(config), "complete", {"val_accuracy": 0.5})
+        TrialRecord(
+            number=number,
+            phase="search",
+            values=flatten_config(config),
+            outcome="complete",
+            measurements={"val_accuracy": 0.5},
+        )
         for number in range(1500)
     ]
     sampler = make_sampler(spec, records)

@@ -281,6 +281,9 @@ def test_the_energy_of_a_trial_is_that_of_all_its_attempts() -> None:
 def test_the_forecast_counts_an_open_trial_as_one_to_come() -> None:
     spec = small(trials=5, sampler="random")
     values = flatten_config(spec.config({"batch.micro": 64, "optimizer.lr": 0.01}))
-    records = [TrialRecord(0, "search", values, "complete"), TrialRecord(1, "search", values)]
+    records = [
+        TrialRecord(number=0, phase="search", values=values, outcome="complete"),
+        TrialRecord(number=1, phase="search", values=values),
+    ]
     outlook = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
     assert (outlook.num_trials, len(outlook.sample), outlook.is_exact) == (4, 4, True)

@@ -10,10 +10,10 @@ from scripted_clock import ScriptedClock
 
 from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger
-from sweep.measurement.device import cpu_model, device_class, resolve_device
+from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
 from sweep.measurement.environment import describe_environment
-from sweep.measurement.nvml import driver_version
-from sweep.measurement.peak_memory import held_bytes, peak_step_bytes
+from sweep.measurement.nvml import read_driver_version
+from sweep.measurement.peak_memory import count_held_bytes, measure_peak_step_bytes
 from sweep.records.content_key import environment_digest
 
 CPU = torch.device("cpu")
@@ -102,16 +102,16 @@ def test_peak_is_what_the_allocator_held_at_once() -> None:
         third = torch.empty(500_000, dtype=torch.uint8)
         del second, third
 
-    assert peak_step_bytes(step, lambda: 300, CPU, other_bytes=0) == 2_500_300
+    assert measure_peak_step_bytes(step, lambda: 300, CPU, other_bytes=0) == 2_500_300
 
 
 def test_held_bytes_count_a_shared_storage_once() -> None:
     tensor = torch.empty(100)
-    assert held_bytes([tensor, tensor[:50], torch.empty(10)]) == 440
+    assert count_held_bytes([tensor, tensor[:50], torch.empty(10)]) == 440
 
 
 def test_profiler_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    peak_step_bytes(lambda: torch.empty(10), lambda: 0, CPU, other_bytes=0)
+    measure_peak_step_bytes(lambda: torch.empty(10), lambda: 0, CPU, other_bytes=0)
     assert capfd.readouterr().err == ""
 
 
@@ -144,12 +144,12 @@ def test_environment_is_json_with_versions_and_allowed_variables_only(monkeypatc
 
 
 def test_device_class_names_processor_and_threads() -> None:
-    assert device_class(CPU) == f"CPU {cpu_model()} x{torch.get_num_threads()} threads"
-    assert cpu_model()
+    assert name_device_class(CPU) == f"CPU {read_cpu_model()} x{torch.get_num_threads()} threads"
+    assert read_cpu_model()
 
 
 def test_missing_driver_leaves_the_field_empty() -> None:
     if torch.cuda.is_available():
-        assert driver_version()[0].isdigit()
+        assert read_driver_version()[0].isdigit()
     else:
-        assert driver_version() == ""
+        assert read_driver_version() == ""

@@ -19,7 +19,7 @@ from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import MonitoredExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.table import ExecutorSettings
-from sweep.measurement.device_trace import Reading, Summary, merge, summarise
+from sweep.measurement.device_trace import DeviceSummary, SensorReading, merge_summaries, summarize_readings
 from sweep.measurement.host import HostSource
 from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.nvml import NvmlSource
@@ -67,32 +67,34 @@ CONTAMINATED: list[tuple[str, Callable[[], Trace]]] = [
 def test_twenty_of_twenty_contaminated_traces_are_flagged_with_their_cause() -> None:
     assert len(CONTAMINATED) == 20
     missed = [(name, number) for number, (name, make) in enumerate(CONTAMINATED)
-              if name not in summarise(make(), SPANS).flags]  # fmt: skip
+              if name not in summarize_readings(make(), SPANS).flags]  # fmt: skip
     assert missed == []
     assert {name for name, _ in CONTAMINATED} <= MEANINGS.keys()
 
 
 def test_none_of_twenty_clean_traces_is_flagged() -> None:
     clean = [gpu_trace(seed) for seed in range(14)] + [host_trace(seed) for seed in range(6)]
-    assert [(number, flags) for number, trace in enumerate(clean) if (flags := summarise(trace, SPANS).flags)] == []
+    assert [
+        (number, flags) for number, trace in enumerate(clean) if (flags := summarize_readings(trace, SPANS).flags)
+    ] == []
 
 
 def test_what_happens_outside_the_training_counts_nowhere() -> None:
-    calm = summarise(gpu_trace(1), SPANS)
+    calm = summarize_readings(gpu_trace(1), SPANS)
     for begin, end in ((0.0, 2.9), (11.1, 12.4), (20.6, 21.9), (30.1, 40.0)):
-        assert summarise(with_process(gpu_trace(1), begin, end), SPANS) == calm
-        assert summarise(slowed(gpu_trace(1), "hw_thermal", begin, end), SPANS) == calm
+        assert summarize_readings(with_process(gpu_trace(1), begin, end), SPANS) == calm
+        assert summarize_readings(slowed(gpu_trace(1), "hw_thermal", begin, end), SPANS) == calm
 
 
 def steady(count: int, **counters: float) -> Trace:
     """A reading each half second; counters grow by their value a second."""
     growing = {name: [0.5 * index * rate for index in range(count)] for name, rate in counters.items()}
-    return [Reading(at=0.5 * index, num_processors=2, **{name: values[index] for name, values in growing.items()})
+    return [SensorReading(at=0.5 * index, num_processors=2, **{name: values[index] for name, values in growing.items()})
             for index in range(count)]  # type: ignore[arg-type]  # fmt: skip
 
 
 def test_energy_is_the_counters_power_over_all_of_the_training() -> None:
-    found = summarise(steady(21, energy_joules=300.0), [(0.7, 4.7), (5.2, 9.9)]).measurements
+    found = summarize_readings(steady(21, energy_joules=300.0), [(0.7, 4.7), (5.2, 9.9)]).measurements
     assert found["power_watts"] == pytest.approx(300.0)
     assert found["energy_joules"] == pytest.approx(300.0 * 8.7)
 
@@ -100,31 +102,36 @@ def test_energy_is_the_counters_power_over_all_of_the_training() -> None:
 def test_a_counter_that_begins_anew_is_passed_over() -> None:
     trace = steady(21, energy_joules=300.0)
     trace[10:] = [replace(reading, energy_joules=(reading.energy_joules or 0) - 1500.0) for reading in trace[10:]]
-    assert summarise(trace, [(0.0, 10.0)]).measurements["power_watts"] == pytest.approx(300.0)
+    assert summarize_readings(trace, [(0.0, 10.0)]).measurements["power_watts"] == pytest.approx(300.0)
 
 
 def test_load_by_others_is_what_we_did_not_use_of_the_processors() -> None:
-    found = summarise(steady(21, busy_seconds=1.5, own_busy_seconds=1.1), [(0.0, 10.0)])
+    found = summarize_readings(steady(21, busy_seconds=1.5, own_busy_seconds=1.1), [(0.0, 10.0)])
     assert found.measurements["cpu_load_by_others"] == pytest.approx(0.2)
     assert found.flags == ("busy_host",)
 
 
 def test_two_looks_are_no_mean_load_and_one_is_no_summary() -> None:
     busy = steady(21, busy_seconds=2.0, own_busy_seconds=0.0)
-    assert summarise(busy[:2], [(0.0, 10.0)]).flags == ()
-    assert summarise(gpu_trace(0)[8:9], SPANS) == Summary()
-    assert summarise([], SPANS) == Summary()
+    assert summarize_readings(busy[:2], [(0.0, 10.0)]).flags == ()
+    assert summarize_readings(gpu_trace(0)[8:9], SPANS) == DeviceSummary()
+    assert summarize_readings([], SPANS) == DeviceSummary()
 
 
 def test_several_devices_add_up_power_and_take_the_hottest() -> None:
-    one = Summary({"power_watts": 300.0, "temperature_celsius": 60.0, "clock_hertz": 1e9}, ("throttled",))
-    two = Summary({"power_watts": 200.0, "temperature_celsius": 70.0, "clock_hertz": 2e9}, ("throttled", "clock_drift"))
+    one = DeviceSummary({"power_watts": 300.0, "temperature_celsius": 60.0, "clock_hertz": 1e9}, ("throttled",))
+    two = DeviceSummary(
+        {"power_watts": 200.0, "temperature_celsius": 70.0, "clock_hertz": 2e9}, ("throttled", "clock_drift")
+    )
     expected = {"power_watts": 500.0, "temperature_celsius": 70.0, "clock_hertz": 1.5e9}
-    assert merge([one, two]) == Summary(expected, ("throttled", "clock_drift"))
+    assert merge_summaries([one, two]) == DeviceSummary(expected, ("throttled", "clock_drift"))
 
 
 def test_every_measurement_is_a_metric_of_a_device() -> None:
-    names = {**summarise(gpu_trace(0), SPANS).measurements, **summarise(host_trace(0), SPANS).measurements}
+    names = {
+        **summarize_readings(gpu_trace(0), SPANS).measurements,
+        **summarize_readings(host_trace(0), SPANS).measurements,
+    }
     assert len(names) == 7
     assert all(METRICS[name].is_of_a_device for name in names)
 
@@ -160,10 +167,19 @@ def fake_nvml(*broken: str, error: Exception | None = None, processes: Sequence[
 def test_a_gpu_is_read_in_our_units() -> None:
     library = fake_nvml(processes=((11, 7 * 2**30), (99, 2**30)))
     reading = replace(NvmlSource("0", library, ours=lambda: {11, 12}).read(), at=0.0)
-    assert reading == Reading(
-        0.0, 0.87, 10 * 2**30, 345.6, 123_456.0, 61.0, 1755e6, 1980e6, frozenset({"power_cap", "sw_thermal"}), 1,
-        3 * 2**30,
-    )  # fmt: skip
+    assert reading == SensorReading(
+        at=0.0,
+        utilization=0.87,
+        memory_bytes=10 * 2**30,
+        power_watts=345.6,
+        energy_joules=123_456.0,
+        temperature_celsius=61.0,
+        clock_hertz=1755e6,
+        max_clock_hertz=1980e6,
+        slow_reasons=frozenset({"power_cap", "sw_thermal"}),
+        num_others=1,
+        other_memory_bytes=3 * 2**30,
+    )
 
 
 def test_in_a_container_one_unknown_process_is_taken_to_be_ours() -> None:
@@ -196,7 +212,7 @@ def test_a_call_that_is_refused_leaves_its_field_empty_with_one_warning(
         source = NvmlSource("0", library, ours=lambda: {11})
         first, second = source.read(), source.read()
         for reading in (first, second):
-            empty = {item.name for item in fields(Reading) if getattr(reading, item.name) is None}
+            empty = {item.name for item in fields(SensorReading) if getattr(reading, item.name) is None}
             assert empty - {"busy_seconds", "own_busy_seconds"} == CALLS[call]
         assert len(caplog.records) == 1
         assert str(error) in caplog.text
@@ -211,7 +227,7 @@ def test_a_library_that_does_not_start_leaves_everything_empty_with_one_warning(
     monitor.begin(1, ["cuda:0"])
     wait_until(lambda: bool(caplog.records))
     time.sleep(0.03)
-    assert monitor.end(1, [(0.0, 1e9)]) == Summary()
+    assert monitor.end(1, [(0.0, 1e9)]) == DeviceSummary()
     monitor.close()
     assert len(caplog.records) == 1
     assert str(error) in caplog.text
@@ -227,19 +243,19 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.005)
 
 
-NOTHING = Reading()
+NOTHING = SensorReading()
 
 
 @final
 class Scripted(SensorSource):
     """Says the same at every look; counts the looks."""
 
-    def __init__(self, reading: Reading = NOTHING, broken_after: int = 10**9) -> None:
+    def __init__(self, reading: SensorReading = NOTHING, broken_after: int = 10**9) -> None:
         self.reading, self.broken_after = reading, broken_after
         self.looks = 0
         self.is_closed = False
 
-    def read(self) -> Reading:
+    def read(self) -> SensorReading:
         self.looks += 1
         if self.looks > self.broken_after:
             raise OSError("the device fell off the bus")
@@ -250,7 +266,7 @@ class Scripted(SensorSource):
 
 
 def test_trials_on_one_device_share_its_source_and_are_told_apart() -> None:
-    source = Scripted(Reading(num_others=1, temperature_celsius=50.0))
+    source = Scripted(SensorReading(num_others=1, temperature_celsius=50.0))
     made: list[str] = []
 
     def make(device: str) -> SensorSource:
@@ -266,10 +282,10 @@ def test_trials_on_one_device_share_its_source_and_are_told_apart() -> None:
     wait_until(lambda: source.looks >= seen + 6)
     both = [(0.0, time.perf_counter())]
     assert monitor.end(1, [(0.0, middle)]).flags == ("other_process",)
-    assert monitor.end(2, [(0.0, middle)]) == Summary()
+    assert monitor.end(2, [(0.0, middle)]) == DeviceSummary()
     monitor.begin(3, ["cpu"])
     monitor.drop(3)
-    assert monitor.end(3, both) == Summary()
+    assert monitor.end(3, both) == DeviceSummary()
     monitor.close()
     assert made == ["cpu"]
     assert source.is_closed
@@ -291,7 +307,7 @@ def test_nobody_looks_while_nothing_runs() -> None:
 
 
 def test_a_device_that_is_lost_amid_a_trial_keeps_what_was_seen(caplog: pytest.LogCaptureFixture) -> None:
-    source = Scripted(Reading(temperature_celsius=50.0), broken_after=4)
+    source = Scripted(SensorReading(temperature_celsius=50.0), broken_after=4)
     monitor = Monitor(lambda _device: source, interval_seconds=0.002)
     monitor.begin(1, ["cuda:0"])
     wait_until(lambda: source.looks >= 8)
@@ -302,7 +318,7 @@ def test_a_device_that_is_lost_amid_a_trial_keeps_what_was_seen(caplog: pytest.L
 
 def test_a_long_trial_keeps_a_bounded_number_of_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.measurement.monitor._MAX_READINGS", 10)
-    source = Scripted(Reading(temperature_celsius=50.0))
+    source = Scripted(SensorReading(temperature_celsius=50.0))
     monitor = Monitor(lambda _device: source, interval_seconds=0.001)
     monitor.begin(1, ["cpu"])
     wait_until(lambda: source.looks >= 40)
@@ -376,7 +392,7 @@ RUNNER = "tests.test_monitor:trains_for_a_moment"
 
 
 def test_an_ending_gets_what_the_monitor_saw_in_another_process() -> None:
-    source = Scripted(Reading(num_others=1, temperature_celsius=55.0))
+    source = Scripted(SensorReading(num_others=1, temperature_celsius=55.0))
     monitor = Monitor(lambda _device: source, interval_seconds=0.01)
     inner = ProcessExecutor(["cpu"], program=WorkerProgram(RUNNER, modules=()))
     with MonitoredExecutor(inner, monitor, {}) as executor:
@@ -398,7 +414,7 @@ def test_reference_work_that_takes_longer_than_usual_is_flagged() -> None:
 def test_a_studys_records_hold_figures_and_doubts_of_the_monitor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Scripted(Reading(num_others=2, power_watts=300.0))
+    source = Scripted(SensorReading(num_others=2, power_watts=300.0))
     monkeypatch.setattr(session, "make_source", lambda _device: source)
     monkeypatch.setattr(session, "Monitor", partial(Monitor, interval_seconds=0.002))
     base = {"data.name": "digits", "data.subset": 256, "budget.epochs": 4.0}

@@ -14,7 +14,7 @@ from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
-from sweep.measurement.host_memory import available_bytes
+from sweep.measurement.host_memory import measure_available_bytes
 from sweep.probing.micro_batch_search import ProbeFailedError, search_micro, throughput_knee
 from sweep.probing.probe import run_probe
 from sweep.probing.shape import (
@@ -336,7 +336,7 @@ def test_a_child_with_a_limit_is_refused_the_memory_instead_of_taking_it() -> No
 
 
 def test_the_machine_has_memory() -> None:
-    assert 1 << 20 < available_bytes() < 1 << 50
+    assert 1 << 20 < measure_available_bytes() < 1 << 50
 
 
 def test_what_trials_say_while_an_answer_is_awaited_is_not_lost() -> None:

@@ -25,7 +25,7 @@ from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.pruners.front_pruner import FrontPruner, make_pruner
-from sweep.search.samplers.candidate_points import point_key
+from sweep.search.samplers.candidate_points import make_point_key
 
 SHARES = [0.25, 0.5, 0.75, 1.0]
 
@@ -134,8 +134,17 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
         pruner.learn(replace(record, measurements=slow))
     values = flatten_config(config) | {"model.name": model}
     measured = {"val_accuracy": 1.0, "train_seconds": 1.0, "peak_memory_bytes": 10}
-    pruner.learn(TrialRecord(40, "search", values, "complete", measured, quality_flags=rival_flags))
-    running = TrialRecord(41, "search", flatten_config(config))
+    pruner.learn(
+        TrialRecord(
+            number=40,
+            phase="search",
+            values=values,
+            outcome="complete",
+            measurements=measured,
+            quality_flags=rival_flags,
+        )
+    )
+    running = TrialRecord(number=41, phase="search", values=flatten_config(config))
     pruner.hear(
         running,
         Progress(
@@ -162,14 +171,14 @@ def test_no_trial_is_stopped_by_a_time_that_is_in_doubt() -> None:
 @cache
 def shared_table() -> tuple[CurveTable, dict[str, int]]:
     table = CurveTable(table_spec(), 5, difficulty=0.3, noise=0.003)
-    return table, {point_key(point): index for index, point in enumerate(table.points)}
+    return table, {make_point_key(point): index for index, point in enumerate(table.points)}
 
 
 def curves(task: TrialTask) -> Iterator[Message]:
     """A training of a curve table, for the inline executor."""
     table, places = shared_table()
     flat = flatten_config(task.config)
-    index = places[point_key({path: flat[path] for path in table.spec.space})]
+    index = places[make_point_key({path: flat[path] for path in table.spec.space})]
     seconds, memory = table.costs(index)
     yield Progress(step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(memory))
     for seen in table.evaluations(index, task.config.seed):

@@ -10,12 +10,12 @@ from sweep.measurement.quality import (
     INHERENT,
     MEANINGS,
     Timing,
-    flags_of,
+    find_reference_flags,
+    find_timing_flags,
     is_disturbed,
     is_worth_repeating,
-    reference_flags,
-    relative_drift,
-    relative_spread,
+    measure_relative_drift,
+    measure_relative_spread,
     repeats_needed,
 )
 
@@ -27,40 +27,44 @@ def steps(noise: float, count: int = 30, seed: int = 0) -> list[float]:
 
 def test_a_steady_timing_raises_no_doubt() -> None:
     for seed in range(20):
-        assert flags_of(Timing(steps(0.02, seed=seed), 300)) == ()
+        assert find_timing_flags(Timing(steps(0.02, seed=seed), 300)) == ()
 
 
 @pytest.mark.parametrize(("count", "num_steps"), [(30, 19), (2, 300)])
 def test_few_steps_or_windows_are_flagged(count: int, num_steps: int) -> None:
-    assert flags_of(Timing(steps(0.01, count), num_steps)) == ("few_steps",)
-    assert flags_of(Timing((), 0)) == ("few_steps",)
+    assert find_timing_flags(Timing(steps(0.01, count), num_steps)) == ("few_steps",)
+    assert find_timing_flags(Timing((), 0)) == ("few_steps",)
 
 
 def test_spread_is_the_middle_half_over_the_median() -> None:
-    assert relative_spread([9.0, 10.0, 11.0, 12.0, 13.0]) == pytest.approx(2 / 11)
-    assert flags_of(Timing([0.95, 1.0, 1.05, 0.94, 1.0, 1.05] * 2, 300)) == ("spread",)
+    assert measure_relative_spread([9.0, 10.0, 11.0, 12.0, 13.0]) == pytest.approx(2 / 11)
+    assert find_timing_flags(Timing([0.95, 1.0, 1.05, 0.94, 1.0, 1.05] * 2, 300)) == ("spread",)
     lonely = [*steps(0.01), 1.0, 2.0]  # two windows out of 32 move no median
-    assert flags_of(Timing(lonely, 300)) == ()
+    assert find_timing_flags(Timing(lonely, 300)) == ()
 
 
 def test_drift_is_flagged_in_either_direction_and_needs_thirds() -> None:
     slower = [1.0, 1.01, 0.99] * 3 + [1.05] * 3 + [1.12, 1.11, 1.13] * 3
-    assert relative_drift(slower[::-1]) == pytest.approx(relative_drift(slower)) == pytest.approx(0.12 / 1.05, abs=0.02)
-    assert "drift" in flags_of(Timing(slower, 300))
-    assert "drift" in flags_of(Timing(slower[::-1], 300))
-    assert "drift" not in flags_of(Timing([1.0, 1.05, 1.12, 1.2], 300))
+    assert (
+        measure_relative_drift(slower[::-1])
+        == pytest.approx(measure_relative_drift(slower))
+        == pytest.approx(0.12 / 1.05, abs=0.02)
+    )
+    assert "drift" in find_timing_flags(Timing(slower, 300))
+    assert "drift" in find_timing_flags(Timing(slower[::-1], 300))
+    assert "drift" not in find_timing_flags(Timing([1.0, 1.05, 1.12, 1.2], 300))
 
 
 def test_allocator_retries_are_flagged() -> None:
-    assert flags_of(Timing(steps(0.01), 300, num_alloc_retries=1)) == ("allocator_retries",)
+    assert find_timing_flags(Timing(steps(0.01), 300, num_alloc_retries=1)) == ("allocator_retries",)
 
 
 def test_reference_work_is_compared_with_that_of_the_other_trials() -> None:
     others = [0.010, 0.0101, 0.0099, 0.0102, 0.010]
-    assert reference_flags(0.0105, others) == ()
-    assert reference_flags(0.0111, others) == ("reference_drift",)
-    assert reference_flags(0.0089, others) == ("reference_drift",)
-    assert reference_flags(0.02, others[:4]) == ()  # too few to say what is usual
+    assert find_reference_flags(0.0105, others) == ()
+    assert find_reference_flags(0.0111, others) == ("reference_drift",)
+    assert find_reference_flags(0.0089, others) == ("reference_drift",)
+    assert find_reference_flags(0.02, others[:4]) == ()  # too few to say what is usual
 
 
 def test_flags_that_would_come_again_are_not_worth_repeating() -> None:

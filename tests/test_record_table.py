@@ -13,8 +13,8 @@ from benchmarks.table_times import read_times, shape_of, spreads
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.records.frames.frames import load_frames
-from sweep.search.replay.recorded_table import read_table, study_on
-from sweep.search.replay.replay import replay
+from sweep.search.replay.recorded_table import make_replay_study, read_table
+from sweep.search.replay.replay import replay_search
 
 DESIGN = """
 name = "small"
@@ -86,7 +86,7 @@ def test_a_table_is_recorded_in_pieces_timed_apart_and_replayed(
     assert (about["num_configurations"], about["num_trainings"], about["is_whole"]) == (4, 8, True)
     assert about["space"] == {"batch.micro": [32, 64], "optimizer.lr": [0.01, 0.1]}
     table = read_table(to / "small")
-    search = replay(table, study_on(table, "r", sampler="random", trials=4))
+    search = replay_search(table, make_replay_study(table, "r", sampler="random", trials=4))
     assert search.outcomes == {"complete": 4}
 
 

@@ -10,10 +10,10 @@ from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.space import pick_grid_point
 from sweep.records.messages import Ending, Progress, TrialTask
-from sweep.search.replay.recorded_table import RecordedTable, read_table, study_on
-from sweep.search.replay.replay import replay
-from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule
-from sweep.search.replay.replays import median_with_misses, searches, summarise
+from sweep.search.replay.recorded_table import RecordedTable, make_replay_study, read_table
+from sweep.search.replay.replay import replay_search
+from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
+from sweep.search.replay.replays import median_with_misses, replay_seeds, summarize_searches
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_reference_front_is_that_of_the_means_over_the_seeds(table: RecordedTabl
 
 def test_a_training_is_told_when_it_was_told_once(table: RecordedTable) -> None:
     config = table.spec.config(pick_grid_point(table.space, 4))
-    said = schedule(table.training(config))
+    said = schedule_messages(table.training(config))
     first, first_told, last = said[0], said[1], said[-1]
     train = ending(config).measurements["train_seconds"]
     assert first[0] == SETUP_SECONDS
@@ -63,7 +63,7 @@ def test_a_training_is_told_when_it_was_told_once(table: RecordedTable) -> None:
 
 def test_a_stopped_training_costs_what_passed_until_then(table: RecordedTable) -> None:
     clock = SimulatedClock()
-    executor = ReplayingExecutor(lambda config: iter(schedule(table.training(config))), clock, "cpu")
+    executor = ReplayingExecutor(lambda config: iter(schedule_messages(table.training(config))), clock, "cpu")
     config = table.spec.config(pick_grid_point(table.space, 0))
     executor.start(TrialTask(number=0, config=config))
     news: list[object] = []
@@ -71,7 +71,7 @@ def test_a_stopped_training_costs_what_passed_until_then(table: RecordedTable) -
         before = clock()
         news += executor.poll(0.5)
         assert clock() - before <= 0.5
-    assert clock() == pytest.approx(schedule(table.training(config))[1][0])
+    assert clock() == pytest.approx(schedule_messages(table.training(config))[1][0])
     executor.stop(0)
     assert executor.poll(10.0) == []
     executor.start(TrialTask(number=1, config=config))
@@ -83,7 +83,7 @@ def test_a_stopped_training_costs_what_passed_until_then(table: RecordedTable) -
 def test_a_whole_search_tries_every_point_once_and_takes_the_sum_of_their_times(
     table: RecordedTable, sampler: str
 ) -> None:
-    search = replay(table, study_on(table, "r", sampler=sampler, seed=5, trials=18))
+    search = replay_search(table, make_replay_study(table, "r", sampler=sampler, seed=5, trials=18))
     assert search.outcomes == {"complete": 18}
     seconds = [table.training(table.spec.config(dict(zip(table.space, p, strict=True)), 5)) for p in table.points]
     assert search.search_seconds == pytest.approx(sum(trial.ending.measurements["total_seconds"] for trial in seconds))
@@ -96,15 +96,15 @@ def test_a_whole_search_tries_every_point_once_and_takes_the_sum_of_their_times(
 
 def test_replays_are_deterministic_and_seeds_differ(table: RecordedTable) -> None:
     def runs(seed: int) -> list[tuple[float, float]]:
-        return list(replay(table, study_on(table, "r", sampler="tpe", seed=seed, trials=12)).progress)
+        return list(replay_search(table, make_replay_study(table, "r", sampler="tpe", seed=seed, trials=12)).progress)
 
     assert runs(3) == runs(3)
     assert runs(3) != runs(4)
 
 
 def test_a_search_ends_at_its_target(table: RecordedTable) -> None:
-    spec = study_on(table, "r", sampler="random", seed=0, trials=18)
-    whole, short = replay(table, spec), replay(table, spec, until=0.7)
+    spec = make_replay_study(table, "r", sampler="random", seed=0, trials=18)
+    whole, short = replay_search(table, spec), replay_search(table, spec, until=0.7)
     assert short.seconds_to(0.7) == whole.seconds_to(0.7) == short.search_seconds < whole.search_seconds
     assert short.seconds_to(1.0) == float("inf")
 
@@ -112,7 +112,7 @@ def test_a_search_ends_at_its_target(table: RecordedTable) -> None:
 def test_points_that_were_not_recorded_are_replaced_by_their_neighbours(tmp_path: Path) -> None:
     part = read_table(write_table(tmp_path, num_rows=11))
     assert len(part.points) == 11
-    search = replay(part, study_on(part, "r", sampler="qmc", seed=0, trials=50))
+    search = replay_search(part, make_replay_study(part, "r", sampler="qmc", seed=0, trials=50))
     assert search.outcomes == {"complete": 11}  # each once, and then there is nothing left
 
 
@@ -135,8 +135,8 @@ def test_a_search_that_never_arrives_counts_as_later_than_every_other() -> None:
 
 
 def test_seeds_are_summarised_with_what_was_missed(table: RecordedTable) -> None:
-    found = list(searches(table, 4, {"sampler": "random", "trials": 3}))
-    answer = summarise(table, found, 1.0)
+    found = list(replay_seeds(table, 4, {"sampler": "random", "trials": 3}))
+    answer = summarize_searches(table, found, 1.0)
     assert [row["seed"] for row in answer["searches"]] == [0, 1, 2, 3]
     assert answer["num_missed"] == 4
     assert answer["seconds_to_target"] == {"median": None, "low": None, "high": None, "n": 4}
@@ -189,7 +189,9 @@ def test_pruning_saves_time_of_the_clock_and_keeps_the_front(tmp_path: Path) -> 
     }
     wide = read_table(write_table(tmp_path, table_spec("wide", space=space)))
     plain = {"sampler": "random", "seed": 1, "trials": 48, "confirm": {"max_configurations": 0, "seeds": 0}}
-    whole, short = (replay(wide, study_on(wide, "r", pruner=pruner, **plain)) for pruner in ("none", "front"))
+    whole, short = (
+        replay_search(wide, make_replay_study(wide, "r", pruner=pruner, **plain)) for pruner in ("none", "front")
+    )
     assert short.outcomes["pruned"] > 0
     assert short.outcomes["pruned"] + short.outcomes["complete"] == 48
     assert short.search_seconds < whole.search_seconds

@@ -44,7 +44,13 @@ def search(spec: StudySpec, count: int) -> list[TrialRecord]:
         assert values is not None
         accuracy = 0.9 - 0.1 * abs(math.log10(values["optimizer.lr"] / best_rate(values)))
         records.append(
-            TrialRecord(index, "search", flatten_config(spec.config(values)), "complete", {"val_accuracy": accuracy})
+            TrialRecord(
+                number=index,
+                phase="search",
+                values=flatten_config(spec.config(values)),
+                outcome="complete",
+                measurements={"val_accuracy": accuracy},
+            )
         )
         sampler.learn(records[-1])
     return records

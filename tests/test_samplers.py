@@ -10,7 +10,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.base import WINDOW, window
+from sweep.search.samplers.base import WINDOW, select_window
 from sweep.search.samplers.table import make_sampler
 
 Judge = Callable[[dict[str, float]], tuple[Outcome, dict[str, float | int]]]
@@ -106,7 +106,7 @@ def test_the_window_keeps_the_front_and_the_latest() -> None:
         )
         for number in range(3 * WINDOW)
     ]
-    kept = [item.number for item in window(records, spec)]
+    kept = [item.number for item in select_window(records, spec)]
     assert len(kept) <= WINDOW
     assert 7 in kept
     assert kept[-WINDOW // 2 :] == list(range(3 * WINDOW - WINDOW // 2, 3 * WINDOW))

@@ -25,7 +25,9 @@ def test_what_a_terminal_obeys_is_shown() -> None:
 
 
 def test_the_error_of_a_trial(capsys: pytest.CaptureFixture[str]) -> None:
-    record = TrialRecord(0, "search", flatten_config(make_config(0)), "crashed", {}, error=TITLE)
+    record = TrialRecord(
+        number=0, phase="search", values=flatten_config(make_config(0)), outcome="crashed", measurements={}, error=TITLE
+    )
     with Display(make_spec(), []) as display:
         display.show(TrialEnded(record, f"it fell\n{CLEAR}{TITLE}"))
     shown = capsys.readouterr().err

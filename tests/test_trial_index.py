@@ -9,7 +9,13 @@ from sweep.search.loop.trial_index import TrialIndex
 
 
 def trial(number: int, outcome: Outcome | None, key: str = "", phase: Phase = "search") -> TrialRecord:
-    return TrialRecord(number, phase, flatten_config(make_config(number)), outcome, trial_key=key or f"key{number}")
+    return TrialRecord(
+        number=number,
+        phase=phase,
+        values=flatten_config(make_config(number)),
+        outcome=outcome,
+        trial_key=key or f"key{number}",
+    )
 
 
 def test_only_what_trained_or_runs_counts() -> None:

@@ -13,7 +13,7 @@ from sweep.config.study import StudySpec
 from sweep.records.messages import Ending, Heartbeat, Progress
 from sweep.records.store.store import open_store
 from sweep.search.replay.recorded_table import read_table
-from sweep.search.replay.replay_executor import schedule
+from sweep.search.replay.replay_executor import schedule_messages
 
 
 def fractions(folder: Path) -> Path:
@@ -62,7 +62,7 @@ def test_a_window_goes_on_from_what_is_on_record(tmp_path: Path) -> None:
 
 def test_messages_are_stretched_with_heartbeats_between_them(tmp_path: Path) -> None:
     table = read_table(write_table(tmp_path))
-    said = schedule(table.training(table.spec.config(pick_grid_point(table.space, 4))))
+    said = schedule_messages(table.training(table.spec.config(pick_grid_point(table.space, 4))))
     told = list(stretch_messages(said, 10.0))
     assert [seconds for seconds, _ in told] == sorted(seconds for seconds, _ in told)
     own = [(seconds, word) for seconds, word in told if word in [each for _, each in said]]

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from sweep.measurement.device_trace import Reading, Span
+from sweep.measurement.device_trace import SensorReading, Span
 
 SPANS: tuple[Span, ...] = ((3.0, 11.0), (12.5, 20.5), (22.0, 30.0))  # setup before, evaluations between
 MAX_CLOCK = 1.98e9
-Trace = list[Reading]
+Trace = list[SensorReading]
 
 
 def gpu_trace(seed: int, *, style: int | None = None) -> Trace:
@@ -27,7 +27,7 @@ def gpu_trace(seed: int, *, style: int | None = None) -> Trace:
         reasons = {"idle"} if is_idle else {"power_cap"} if style == 1 else set[str]()
         clock = float(draws.uniform(0.2e9, 1.2e9)) if is_idle else min(MAX_CLOCK, base_clock * draws.normal(1.0, 0.015))
         readings.append(
-            Reading(
+            SensorReading(
                 at=at,
                 utilization=float(np.clip(draws.normal(use, 0.05), 0.0, 1.0)) if is_training else 0.0,
                 memory_bytes=20 * 2**30,
@@ -54,12 +54,12 @@ def host_trace(seed: int, load: float | None = None) -> Trace:
         others = 0.5 * 2 * load * float(draws.normal(1.0, 0.1)) if load is not None else 0.5 * small
         own, busy = own + mine, busy + mine + others
         clock = 2.6e9 * float(draws.normal(1.0, 0.02))
-        readings.append(Reading(at=0.5 * index, clock_hertz=clock, busy_seconds=busy, own_busy_seconds=own,
+        readings.append(SensorReading(at=0.5 * index, clock_hertz=clock, busy_seconds=busy, own_busy_seconds=own,
                                 num_processors=2))  # fmt: skip
     return readings
 
 
-def between(trace: Trace, begin: float, end: float, change: Callable[[Reading], Reading]) -> Trace:
+def between(trace: Trace, begin: float, end: float, change: Callable[[SensorReading], SensorReading]) -> Trace:
     """The trace with the readings from ``begin`` to ``end`` changed."""
     return [change(reading) if begin <= reading.at <= end else reading for reading in trace]
 
@@ -73,7 +73,7 @@ def with_memory(trace: Trace) -> Trace:
 
 
 def slowed(trace: Trace, reason: str, begin: float = 0.0, end: float = 40.0) -> Trace:
-    def change(reading: Reading) -> Reading:
+    def change(reading: SensorReading) -> SensorReading:
         reasons = (reading.slow_reasons or frozenset()) - {"idle"} | {reason}
         return replace(reading, slow_reasons=reasons, clock_hertz=0.7 * (reading.clock_hertz or 0.0))
 

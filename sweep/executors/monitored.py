@@ -7,7 +7,7 @@ from typing import final
 from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.devices import make_pinned_environment
 from sweep.measurement.monitor import Monitor, SensorSource
-from sweep.measurement.quality import reference_flags
+from sweep.measurement.quality import find_reference_flags
 from sweep.records.messages import Ending, Message, Task
 
 
@@ -55,7 +55,7 @@ class MonitoredExecutor(ExecutorWrapper):
         if seconds is None:
             return ()
         others = self._references.setdefault(ending.device, [])
-        flags = reference_flags(seconds, others)
+        flags = find_reference_flags(seconds, others)
         others.append(seconds)
         return flags
 

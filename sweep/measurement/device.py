@@ -31,7 +31,7 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda", int(index or 0))
 
 
-def synchronizer(device: torch.device) -> Callable[[], None]:
+def make_synchronizer(device: torch.device) -> Callable[[], None]:
     """Waits until the device has done what it was asked for; nothing to do on a CPU."""
     return partial(torch.cuda.synchronize, device) if device.type == "cuda" else _already_done
 
@@ -51,18 +51,18 @@ def make_laps(device: torch.device) -> Laps:
     return Laps(mark, lambda begin, end: float(begin.elapsed_time(end)) / 1e3)
 
 
-def device_class(device: torch.device, ranks: int = 1) -> str:
+def name_device_class(device: torch.device, ranks: int = 1) -> str:
     """What times and memory may be compared within: the GPU's name, or the CPU's with the number of threads.
 
     ``ranks`` train together, with as many threads each as this process has.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU {cpu_model()} x{torch.get_num_threads() * ranks} threads"
+    return f"CPU {read_cpu_model()} x{torch.get_num_threads() * ranks} threads"
 
 
 @cache
-def cpu_model() -> str:
+def read_cpu_model() -> str:
     """The processor's name as the kernel gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

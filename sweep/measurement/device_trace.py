@@ -24,8 +24,8 @@ SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
 _USUAL = frozenset({"idle", "power_cap", "application_clocks", "display_clocks", "sync_boost"})
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorReading:
     """One look. What could not be read is None. Counters count from anywhere; only their differences mean something."""
 
     at: float = 0.0  # by time.perf_counter()
@@ -45,14 +45,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Summary:
+class DeviceSummary:
     """``measurements`` by name of the metric table, and quality flags."""
 
     measurements: dict[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
 
 
-def summarise(readings: Sequence[Reading], spans: Sequence[Span]) -> Summary:
+def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span]) -> DeviceSummary:
     """What ``readings`` of one device (in the order of time) say of the ``spans`` in which the trial trained.
 
     Readings outside the spans do not count. Differences of counters count where most of the time between two readings
@@ -65,7 +65,7 @@ def summarise(readings: Sequence[Reading], spans: Sequence[Span]) -> Summary:
         if _seconds_inside(spans, one.at, two.at) >= _MIN_SHARE * (two.at - one.at) > 0
     ]
     if len(inside) < _MIN_READINGS:
-        return Summary()
+        return DeviceSummary()
     load = _load_by_others(steps)
     measured = {
         "gpu_utilization": _of(inside, "utilization", np.mean),
@@ -82,13 +82,13 @@ def summarise(readings: Sequence[Reading], spans: Sequence[Span]) -> Summary:
         "clock_drift": _is_clock_drifting(inside),
         "busy_host": load is not None and load >= _BUSY,
     }
-    return Summary(
+    return DeviceSummary(
         {name: value for name, value in measured.items() if value is not None},
         tuple(name for name, is_raised in raised.items() if is_raised),
     )
 
 
-def merge(parts: Sequence[Summary]) -> Summary:
+def merge_summaries(parts: Sequence[DeviceSummary]) -> DeviceSummary:
     """Several devices that train one trial: power and energy add up, the hottest and the fullest count, utilisation and
     clocks are means."""
     names = list(dict.fromkeys(name for part in parts for name in part.measurements))
@@ -96,7 +96,7 @@ def merge(parts: Sequence[Summary]) -> Summary:
         name: float(_MERGING.get(name, np.mean)([p.measurements[name] for p in parts if name in p.measurements]))
         for name in names
     }
-    return Summary(merged, tuple(dict.fromkeys(flag for part in parts for flag in part.flags)))
+    return DeviceSummary(merged, tuple(dict.fromkeys(flag for part in parts for flag in part.flags)))
 
 
 _MERGING: dict[str, Callable[[Sequence[float]], float]] = {
@@ -120,16 +120,16 @@ def _seconds_inside(spans: Sequence[Span], begin: float, end: float, *, closed: 
     return total
 
 
-def _known(readings: Sequence[Reading], name: str) -> list[float]:
+def _known(readings: Sequence[SensorReading], name: str) -> list[float]:
     return [value for reading in readings if (value := getattr(reading, name)) is not None]
 
 
-def _of(readings: Sequence[Reading], name: str, combine: Callable[[list[float]], float]) -> float | None:
+def _of(readings: Sequence[SensorReading], name: str, combine: Callable[[list[float]], float]) -> float | None:
     values = _known(readings, name)
     return float(combine(values)) if values else None
 
 
-def _rate(steps: Sequence[tuple[Reading, Reading]], *names: str) -> tuple[float, ...] | None:
+def _rate(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> tuple[float, ...] | None:
     """Growth of the named counters over time, in their units a second; None where one is not there."""
     total, growths = 0.0, [0.0] * len(names)
     for one, two in steps:
@@ -141,19 +141,19 @@ def _rate(steps: Sequence[tuple[Reading, Reading]], *names: str) -> tuple[float,
     return tuple(growth / total for growth in growths) if total else None
 
 
-def _power(inside: Sequence[Reading], steps: Sequence[tuple[Reading, Reading]]) -> float | None:
+def _power(inside: Sequence[SensorReading], steps: Sequence[tuple[SensorReading, SensorReading]]) -> float | None:
     # the counter misses nothing between two looks
     counted = _rate(steps, "energy_joules")
     return counted[0] if counted else _of(inside, "power_watts", np.mean)
 
 
-def _energy(steps: Sequence[tuple[Reading, Reading]], spans: Sequence[Span]) -> float | None:
+def _energy(steps: Sequence[tuple[SensorReading, SensorReading]], spans: Sequence[Span]) -> float | None:
     # the counter's mean power over what was looked at, times all the seconds of training: looks do not fall on edges
     counted = _rate(steps, "energy_joules")
     return counted[0] * sum(end - begin for begin, end in spans) if counted else None
 
 
-def _load_by_others(steps: Sequence[tuple[Reading, Reading]]) -> float | None:
+def _load_by_others(steps: Sequence[tuple[SensorReading, SensorReading]]) -> float | None:
     if sum(two.at - one.at for one, two in steps) < _MIN_SECONDS:
         return None
     rates = _rate(steps, "busy_seconds", "own_busy_seconds")
@@ -163,18 +163,18 @@ def _load_by_others(steps: Sequence[tuple[Reading, Reading]]) -> float | None:
     return max(0.0, everybody - own) / steps[0][0].num_processors
 
 
-def _has_others(inside: Sequence[Reading]) -> bool:
+def _has_others(inside: Sequence[SensorReading]) -> bool:
     memory = _known(inside, "other_memory_bytes")
     return any(_known(inside, "num_others")) or (bool(memory) and float(np.median(memory)) >= _FOREIGN_BYTES)
 
 
-def _is_throttled(inside: Sequence[Reading]) -> bool:
+def _is_throttled(inside: Sequence[SensorReading]) -> bool:
     reasons = [reading.slow_reasons for reading in inside if reading.slow_reasons is not None]
     slowed = sum(bool(reason & SLOWED) for reason in reasons)
     return slowed > 0 and slowed >= _THROTTLED * len(reasons)
 
 
-def _is_clock_drifting(inside: Sequence[Reading]) -> bool:
+def _is_clock_drifting(inside: Sequence[SensorReading]) -> bool:
     clocked = [reading for reading in inside if reading.clock_hertz and "idle" not in (reading.slow_reasons or ())]
     if len(clocked) < _MIN_CLOCKS:
         return False
@@ -184,7 +184,7 @@ def _is_clock_drifting(inside: Sequence[Reading]) -> bool:
     return apart >= _CLOCK_DRIFT * float(np.median(clocks)) or _is_slow(clocked)
 
 
-def _is_slow(clocked: Sequence[Reading]) -> bool:
+def _is_slow(clocked: Sequence[SensorReading]) -> bool:
     # far below the highest clock, and most of the time for no reason that would hold for every trial
     slow = [
         reading.clock_hertz < _SLOW_CLOCK * reading.max_clock_hertz and not (reading.slow_reasons or set()) & _USUAL

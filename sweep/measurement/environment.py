@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from sweep.measurement.device import cpu_model, device_class
-from sweep.measurement.nvml import driver_version
+from sweep.measurement.device import name_device_class, read_cpu_model
+from sweep.measurement.nvml import read_driver_version
 
 _PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
 _OWN_CHECKOUT = Path(__file__).resolve().parents[2]
@@ -22,13 +22,13 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
     """What a timing depends on, ready for JSON; what cannot be found out is an empty string."""
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return {
-        "device": device_class(device),
+        "device": name_device_class(device),
         "device_type": device.type,
         "device_memory_bytes": properties.total_memory if properties else 0,
-        "driver": driver_version() if properties else "",
+        "driver": read_driver_version() if properties else "",
         "cuda": (torch.version.cuda or "") if properties else "",
         "cudnn": _cudnn_version() if properties else "",
-        "cpu": cpu_model(),
+        "cpu": read_cpu_model(),
         "num_cpus": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),

@@ -7,7 +7,7 @@ from typing import final
 
 import psutil
 
-from sweep.measurement.device_trace import Reading
+from sweep.measurement.device_trace import SensorReading
 from sweep.measurement.monitor import SensorSource
 
 _LOOKS_A_TREE = 4
@@ -25,8 +25,8 @@ class HostSource(SensorSource):
         self._tree: list[psutil.Process] = []
         self._num_looks = 0
 
-    def read(self) -> Reading:
-        return Reading(
+    def read(self) -> SensorReading:
+        return SensorReading(
             at=time.perf_counter(),
             clock_hertz=self._frequency(),
             busy_seconds=self._busy_seconds(),
@@ -70,7 +70,7 @@ def _guest(times: object) -> float:
     return float(getattr(times, "guest", 0.0)) + float(getattr(times, "guest_nice", 0.0))
 
 
-def own_pids(root_pid: int | None = None) -> frozenset[int]:
+def list_own_pids(root_pid: int | None = None) -> frozenset[int]:
     """The process tree under ``root_pid``, itself included; this process's when None."""
     root = psutil.Process(root_pid or os.getpid())
     return frozenset({root.pid, *(child.pid for child in root.children(recursive=True))})

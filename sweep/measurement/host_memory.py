@@ -10,7 +10,7 @@ _OTHER_DATA_BYTES = 512 << 20
 _GROUP = Path("/sys/fs/cgroup")
 
 
-def available_bytes() -> int:
+def measure_available_bytes() -> int:
     """What a new process could use without swapping, also inside a container with a limit."""
     free = int(psutil.virtual_memory().available)
     limit, used = _number(_GROUP / "memory.max"), _number(_GROUP / "memory.current")

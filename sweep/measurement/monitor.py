@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import final
 
-from sweep.measurement.device_trace import Reading, Span, Summary, merge, summarise
+from sweep.measurement.device_trace import DeviceSummary, SensorReading, Span, merge_summaries, summarize_readings
 
 _log = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 0.5
@@ -18,7 +18,7 @@ class SensorSource(ABC):
     """Where readings of one device come from. Used from one thread."""
 
     @abstractmethod
-    def read(self) -> Reading:
+    def read(self) -> SensorReading:
         """The device as it is now; what cannot be read is None."""
 
     @abstractmethod
@@ -33,7 +33,7 @@ class Monitor:
     def __init__(self, source_of: Callable[[str], SensorSource], interval_seconds: float = _INTERVAL_SECONDS) -> None:
         self._source_of, self._interval = source_of, interval_seconds
         self._sources: dict[str, SensorSource | None] = {}
-        self._watches: dict[int, dict[str, list[Reading]]] = {}  # by trial and device
+        self._watches: dict[int, dict[str, list[SensorReading]]] = {}  # by trial and device
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -49,13 +49,13 @@ class Monitor:
             self._thread = threading.Thread(target=self._look_on, name="monitor", daemon=True)
             self._thread.start()
 
-    def end(self, number: int, spans: Sequence[Span]) -> Summary:
+    def end(self, number: int, spans: Sequence[Span]) -> DeviceSummary:
         """What was seen of trial ``number`` while it trained, in ``spans``; forgets it."""
         with self._lock:
             watch = self._watches.pop(number, None)
         if watch is None or not spans:
-            return Summary()
-        return merge([summarise(readings, spans) for readings in watch.values()])
+            return DeviceSummary()
+        return merge_summaries([summarize_readings(readings, spans) for readings in watch.values()])
 
     def drop(self, number: int) -> None:
         """Forgets trial ``number``."""
@@ -96,7 +96,7 @@ class Monitor:
         except Exception as error:  # whatever a driver's library may raise
             self._complain(device, error)
 
-    def _keep(self, device: str, reading: Reading) -> None:
+    def _keep(self, device: str, reading: SensorReading) -> None:
         with self._lock:
             for watch in self._watches.values():
                 if device in watch:

@@ -7,8 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar, final
 
-from sweep.measurement.device_trace import Reading
-from sweep.measurement.host import own_pids
+from sweep.measurement.device_trace import SensorReading
+from sweep.measurement.host import list_own_pids
 from sweep.measurement.monitor import SensorSource
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _REASONS = {
 
 
 @cache
-def driver_version() -> str:
+def read_driver_version() -> str:
     """Version of NVIDIA's driver, or ``""``."""
     try:
         import pynvml
@@ -56,7 +56,7 @@ class NvmlSource(SensorSource):
         Exception: of the library, when it is missing, does not fit the driver or does not know the device.
     """
 
-    def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = own_pids) -> None:
+    def __init__(self, entry: str, library: Any = None, ours: Callable[[], Collection[int]] = list_own_pids) -> None:
         self._library, self._ours, self._entry = library or import_module("pynvml"), ours, entry
         library = self._library
         library.nvmlInit()
@@ -66,11 +66,11 @@ class NvmlSource(SensorSource):
         )
         self._refused: set[str] = set()
 
-    def read(self) -> Reading:
+    def read(self) -> SensorReading:
         nvml, device = self._library, self._device
         memory = self._ask("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used))
         num_others, own_memory = self._ask("processes", self._processes) or (None, None)
-        return Reading(
+        return SensorReading(
             at=time.perf_counter(),
             utilization=self._ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100),
             memory_bytes=memory,

@@ -11,13 +11,15 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 
-def held_bytes(tensors: Iterable[Tensor]) -> int:
+def count_held_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes of the storages behind ``tensors``, each counted once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 
 
-def peak_step_bytes(step: Callable[[], object], held: Callable[[], int], device: torch.device, other_bytes: int) -> int:
+def measure_peak_step_bytes(
+    step: Callable[[], object], held: Callable[[], int], device: torch.device, other_bytes: int
+) -> int:
     """Most bytes that the allocator held while ``step`` ran.
 
     ``held`` says what model and optimizer hold already (used on a CPU, whose allocator keeps no count);
@@ -44,7 +46,7 @@ def record_allocations(call: Callable[[], object]) -> list[int]:
     return changes
 
 
-def allocated_bytes(device: torch.device) -> int:
+def read_allocated_bytes(device: torch.device) -> int:
     """Bytes that the GPU's allocator holds now; 0 on a CPU, where nobody counts."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 

@@ -32,14 +32,14 @@ MEANINGS = {
     "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, and less than was asked for",
 }
 # These are no doubts about a time.
-OF_THE_CONFIGURATION = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
+CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
 # These come with the configuration: measuring again would raise them again.
 INHERENT = frozenset(
     {
         "few_steps",
         "allocator_retries",
         "micro_batch_changed",
-        *OF_THE_CONFIGURATION,
+        *CONFIGURATION_FLAGS,
     }
 )
 # A machine that others work on as well is worth a few more seconds of measuring, but not another training, which would
@@ -56,18 +56,19 @@ class Timing:
     num_alloc_retries: int = 0
 
 
-def flags_of(timing: Timing) -> tuple[str, ...]:
+def find_timing_flags(timing: Timing) -> tuple[str, ...]:
     """The doubts that the timing itself raises, by their names in :data:`MEANINGS`."""
     raised = {
         "few_steps": timing.num_steps < MIN_STEPS or len(timing.step_seconds) < MIN_WINDOWS,
-        "spread": len(timing.step_seconds) >= MIN_WINDOWS and relative_spread(timing.step_seconds) >= _MUCH,
-        "drift": len(timing.step_seconds) >= _MIN_DRIFT_WINDOWS and relative_drift(timing.step_seconds) >= _MUCH,
+        "spread": len(timing.step_seconds) >= MIN_WINDOWS and measure_relative_spread(timing.step_seconds) >= _MUCH,
+        "drift": len(timing.step_seconds) >= _MIN_DRIFT_WINDOWS
+        and measure_relative_drift(timing.step_seconds) >= _MUCH,
         "allocator_retries": timing.num_alloc_retries > 0,
     }
     return tuple(name for name, is_raised in raised.items() if is_raised)
 
 
-def reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, ...]:
+def find_reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, ...]:
     """Whether the reference work before a trial took another time than before the ``others`` of its study."""
     if len(others) < _MIN_REFERENCES:
         return ()
@@ -85,13 +86,13 @@ def is_disturbed(flags: Collection[str]) -> bool:
     return not (INHERENT | _OF_THE_MACHINE).issuperset(flags)
 
 
-def relative_spread(values: Sequence[float]) -> float:
+def measure_relative_spread(values: Sequence[float]) -> float:
     """Distance of the quartiles over the median: a lonely outlier, which moves no median, is no spread."""
     low, middle, high = np.percentile(values, (25, 50, 75))
     return float((high - low) / middle) if middle > 0 else 0.0
 
 
-def relative_drift(values: Sequence[float]) -> float:
+def measure_relative_drift(values: Sequence[float]) -> float:
     """How far the medians of the first and the last third lie apart, over the median of all."""
     third = len(values) // 3
     middle = float(np.median(values))

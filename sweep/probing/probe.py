@@ -9,9 +9,9 @@ import torch
 
 from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger, StepWindow
-from sweep.measurement.device import device_class
+from sweep.measurement.device import name_device_class
 from sweep.measurement.environment import describe_environment
-from sweep.measurement.quality import MIN_WINDOWS, Timing, flags_of, is_worth_repeating
+from sweep.measurement.quality import MIN_WINDOWS, Timing, find_timing_flags, is_worth_repeating
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
 from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.feeders import Batch
@@ -51,7 +51,7 @@ def run_probe(task: ProbeTask) -> Iterator[Message]:
     yield Ending(
         outcome=outcome,
         measurements=_figures(state),
-        device=device_class(state.device),
+        device=name_device_class(state.device),
         environment=environment,
         quality_flags=state.flags,
         error=error_text,
@@ -132,7 +132,7 @@ def _full(ledger: Ledger) -> list[StepWindow]:
 def _flags(ledger: Ledger) -> tuple[str, ...]:
     windows = _full(ledger)
     steps = [window.seconds / window.num_steps for window in windows]
-    return flags_of(Timing(steps, sum(window.num_steps for window in windows)))
+    return find_timing_flags(Timing(steps, sum(window.num_steps for window in windows)))
 
 
 def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> float:

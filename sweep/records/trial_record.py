@@ -8,7 +8,7 @@ from sweep.config.trial_config import Scalar, TrialConfig, build_config, flatten
 from sweep.records.messages import Ending, Evaluation, Outcome, Phase
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """One trial as it is recorded. ``values`` is its configuration by dotted path; ``measurements`` holds what was
     measured, by name of the metric table."""

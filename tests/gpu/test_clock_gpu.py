@@ -7,7 +7,7 @@ import torch
 
 from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger
-from sweep.measurement.device import synchronizer
+from sweep.measurement.device import make_synchronizer
 from sweep.training.steps.setup import prepare_training
 from sweep.training.steps.step import set_lr
 
@@ -25,7 +25,7 @@ def test_a_window_is_as_long_as_the_devices_events_say(micro: int) -> None:
     setup = prepare_training(build_config(values, "test"), DEVICE)
     set_lr(setup.step.optimizer, 0.0)
     ledger = Ledger()
-    ledger.synchronize = synchronizer(DEVICE)
+    ledger.synchronize = make_synchronizer(DEVICE)
     begin, end = (CUDA.Event(enable_timing=True) for _ in range(2))
 
     def take(num_steps: int) -> int:

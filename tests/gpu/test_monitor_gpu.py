@@ -12,7 +12,7 @@ from sweep.config.trial_config import build_config
 from sweep.executors.monitored import make_source
 from sweep.executors.table import ExecutorSettings
 from sweep.measurement.nvml import NvmlSource
-from sweep.measurement.reference_work import reference_seconds
+from sweep.measurement.reference_work import measure_reference_seconds
 from sweep.records.messages import Ending, TrialTask
 from sweep.records.store.store import open_store
 from sweep.search.loop.run_options import Options
@@ -105,5 +105,5 @@ def test_small_steps_are_launch_bound_and_large_ones_are_not() -> None:
 def test_the_reference_work_leaves_nothing_behind() -> None:
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
-    assert 0.0 < reference_seconds(torch.device("cuda", 0)) < 1.0
+    assert 0.0 < measure_reference_seconds(torch.device("cuda", 0)) < 1.0
     assert torch.cuda.memory_allocated() == before

@@ -30,7 +30,7 @@ def replay(
 ) -> None:
     """Replay a search on recorded trainings. Uses the sampler, pruner and tuner of `sweep run` on a simulated clock."""
     from sweep.search.replay.recorded_table import read_table
-    from sweep.search.replay.replays import searches, summarise
+    from sweep.search.replay.replays import replay_seeds, summarize_searches
 
     began = time.monotonic()
     recorded = read_table(find_records(table, root))
@@ -44,10 +44,10 @@ def replay(
         "pruner": pruner,
     }
     found = []
-    for search in searches(recorded, seeds, changes, target if until_target else None):
+    for search in replay_seeds(recorded, seeds, changes, target if until_target else None):
         found.append(search)
         print(f"seed {search.seed}: {search.seconds_to(target):.5g} s", file=sys.stderr)
-    answer = {"table": table, "sampler": sampler, "pruner": pruner, **summarise(recorded, found, target)}
+    answer = {"table": table, "sampler": sampler, "pruner": pruner, **summarize_searches(recorded, found, target)}
     answer["wall_seconds"] = time.monotonic() - began
     print_answer(answer, _lines(answer), as_json=as_json)
 

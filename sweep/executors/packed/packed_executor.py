@@ -13,7 +13,7 @@ from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.measurement.quality import OF_THE_CONFIGURATION, PACKED
+from sweep.measurement.quality import CONFIGURATION_FLAGS, PACKED
 from sweep.records.attempt_causes import CROWDED
 from sweep.records.messages import Ending, Evaluation, Message, Progress, Task, TrialTask
 
@@ -136,4 +136,4 @@ def _probed_measurements(own: Mapping[str, float | int], cost: ProbedCost) -> di
 
 
 def _flags_of_configuration(flags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(flag for flag in flags if flag in OF_THE_CONFIGURATION)
+    return tuple(flag for flag in flags if flag in CONFIGURATION_FLAGS)

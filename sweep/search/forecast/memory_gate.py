@@ -7,7 +7,7 @@ from typing import final
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
-from sweep.measurement.host_memory import available_bytes
+from sweep.measurement.host_memory import measure_available_bytes
 from sweep.probing.shape import Shape, largest_accumulation, probed_config, shape_of, with_micro
 from sweep.records.messages import Ending
 
@@ -111,7 +111,7 @@ def _kind_of(config: TrialConfig) -> tuple[Shape, int]:
 
 def compute_memory_limit(device_memory_bytes: int) -> int:
     """Bytes that a trial may use: nine tenths of the device's memory; on a CPU (0), of what is available now."""
-    return int(_USABLE_SHARE * (device_memory_bytes or available_bytes()))
+    return int(_USABLE_SHARE * (device_memory_bytes or measure_available_bytes()))
 
 
 def find_largest_micro(spec: StudySpec) -> int:

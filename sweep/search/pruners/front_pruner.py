@@ -19,16 +19,24 @@ from sweep.analysis.statistics.extrapolation import CurveFamily
 from sweep.analysis.statistics.pareto import Values, non_dominated
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
-from sweep.measurement.quality import OF_THE_CONFIGURATION, PACKED
+from sweep.measurement.quality import CONFIGURATION_FLAGS, PACKED
 from sweep.records.messages import Evaluation, Progress
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.pruners.running_curves import CURVES, MEMORY, SECONDS, Rungs, RunningCurves, cost_key, share_of
+from sweep.search.pruners.running_curves import (
+    CURVES,
+    MEMORY,
+    SECONDS,
+    Rungs,
+    RunningCurves,
+    make_cost_key,
+    measure_budget_share,
+)
 
 _NUM_RECALLED = 500  # curves that are read when a study is opened again
 _NO_DIFFERENCE = 1e-9
 # These say nothing about the time; what bears any other flag is not compared by it.
-_NOT_ABOUT_TIME = OF_THE_CONFIGURATION | {PACKED}
+_NOT_ABOUT_TIME = CONFIGURATION_FLAGS | {PACKED}
 
 
 class Pruner(ABC):
@@ -116,11 +124,11 @@ class FrontPruner(Pruner):
         return bool((worse_nowhere & better_somewhere).any())
 
     def _follow(self, record: TrialRecord, evaluation: Evaluation) -> RunningCurves | None:
-        share = share_of(record.config.budget, evaluation)
+        share = measure_budget_share(record.config.budget, evaluation)
         if not share:
             return None
         if record.number not in self._courses:
-            self._courses[record.number] = RunningCurves(cost_key(record.config))
+            self._courses[record.number] = RunningCurves(key=make_cost_key(record.config))
         course = self._courses[record.number]
         course.add(share, evaluation)
         if course.shares:
@@ -158,7 +166,7 @@ class FrontPruner(Pruner):
         self.learn(record)
 
     def learn(self, record: TrialRecord) -> None:
-        course = self._courses.pop(record.number, RunningCurves(""))
+        course = self._courses.pop(record.number, RunningCurves(key=""))
         self._said.pop(record.number, None)
         if record.outcome == "pruned" and course.shares:
             self._likely_ends[record.number] = self._likely(course)
@@ -180,7 +188,7 @@ class FrontPruner(Pruner):
         return found
 
     def _add_rival(self, record: TrialRecord) -> None:
-        measured, key = record.measurements, cost_key(record.config)
+        measured, key = record.measurements, make_cost_key(record.config)
         if record.device != self._device:  # its times and memory compare to nothing that was
             self._device, self._rivals = record.device, self._rivals[:0]
             self._memory.clear()

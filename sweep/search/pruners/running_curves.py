@@ -19,7 +19,7 @@ SECONDS, MEMORY = "train_seconds", "peak_memory_bytes"
 CURVES = frozenset({"val_accuracy", "val_loss"})
 
 
-def share_of(budget: BudgetSection, evaluation: Evaluation) -> float | None:
+def measure_budget_share(budget: BudgetSection, evaluation: Evaluation) -> float | None:
     """How much of its budget a trial has spent, from 0 to 1; None where only its end will tell."""
     spent = {
         "epochs": evaluation.epoch,
@@ -34,21 +34,21 @@ def share_of(budget: BudgetSection, evaluation: Evaluation) -> float | None:
     return None
 
 
-def cost_key(config: TrialConfig) -> str:
+def make_cost_key(config: TrialConfig) -> str:
     """Equal for configurations whose trainings take the same time and memory: equal in shape, accumulation and
     budget."""
     return f"{shape_of(config).text} {largest_accumulation(config)} {config.budget.model_dump_json()}"
 
 
 @final
-@dataclass
+@dataclass(kw_only=True)
 class RunningCurves:
     """The evaluations of one trial: shares of its schedule, and for each objective that changes over it the costs.
 
     Those of ``train_seconds`` are logarithms of what the whole would take at the pace until then.
     """
 
-    key: str  # see :func:`cost_key`
+    key: str  # see :func:`make_cost_key`
     shares: list[float] = field(default_factory=list)
     costs: dict[str, list[float]] = field(default_factory=dict)
     num_rungs: int = 0  # that it has passed

@@ -148,7 +148,7 @@ def _ending(record: TrialRecord) -> Ending:
     )
 
 
-def study_on(table: RecordedTable, name: str, **changes: Any) -> StudySpec:
+def make_replay_study(table: RecordedTable, name: str, **changes: Any) -> StudySpec:
     """The table's study over the recorded grid, with other values of its plain keys.
 
     Raises:

@@ -25,15 +25,15 @@ from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.recorded_table import Point, RecordedTable
-from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule
+from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
 
 _MEMORY = Path("/dev/shm")  # nosec B108 # a folder with a random name is made there
 
 
-@dataclass(frozen=True)
-class Search:
+@dataclass(frozen=True, kw_only=True)
+class ReplayedSearch:
     """What one replayed search found, and when. Seconds are those of the simulated clock."""
 
     seed: int
@@ -81,13 +81,15 @@ def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
     return abs(parameter.share(one) - parameter.share(other)) if is_number else float(one != other)
 
 
-def replay(table: RecordedTable, spec: StudySpec, until: float | None = None) -> Search:
-    """Runs ``spec``, a study over the table's space (:func:`sweep.search.replay.recorded_table.study_on`), from its
-    start to its end, or until its search has reached the share ``until`` of the table's hypervolume."""
+def replay_search(table: RecordedTable, spec: StudySpec, until: float | None = None) -> ReplayedSearch:
+    """Runs ``spec``, a study over the table's space (:func:`sweep.search.replay.recorded_table.make_replay_study`), to
+    its end, or until its search has reached the share ``until`` of the table's hypervolume."""
     clock = SimulatedClock()
     book = _Book(table, clock)
     with _opened(spec) as store:
-        executor = ReplayingExecutor(lambda config: iter(schedule(table.training(config))), clock, device_of(table))
+        executor = ReplayingExecutor(
+            lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
+        )
         mirror = Mirror(store.url, spec)
         mirror.close()  # nobody browses a replay
         tuner = Tuner(spec, store, executor, mirror, _plan(table, clock))
@@ -123,7 +125,7 @@ def _plan(table: RecordedTable, clock: SimulatedClock) -> RunPlan:
     )
 
 
-def device_of(table: RecordedTable) -> str:
+def find_device(table: RecordedTable) -> str:
     """The class of the device that the table was made on."""
     first = next(iter(table.curves.values()))
     return next(iter(first.values())).ending.device
@@ -160,15 +162,15 @@ class _Book:
             self.share = self._table.share(self._found)
             self._progress.append((self._clock(), self.share))
 
-    def close(self, seed: int) -> Search:
+    def close(self, seed: int) -> ReplayedSearch:
         """What was found, after the last trial."""
         confirm = self._clock() - self._search_seconds if self._num_confirmed else 0.0
-        return Search(
-            seed,
-            tuple(self._progress),
-            self._search_seconds,
-            confirm,
-            self._outcomes,
-            self._num_confirmed,
-            tuple(self._pruned),
+        return ReplayedSearch(
+            seed=seed,
+            progress=tuple(self._progress),
+            search_seconds=self._search_seconds,
+            confirm_seconds=confirm,
+            outcomes=self._outcomes,
+            num_confirmed=self._num_confirmed,
+            pruned_front=tuple(self._pruned),
         )

@@ -33,7 +33,7 @@ class SimulatedClock:
         self._now = max(self._now, seconds)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Playing:
     number: int
     began: float
@@ -75,7 +75,7 @@ class ReplayingExecutor(Executor):
     def start(self, task: Task) -> None:
         if len(self._playing) >= self._slots or task.number in self._playing:
             raise RuntimeError(f"trial {task.number} is running, or no slot of {self._slots} is free")
-        self._play(_Playing(task.number, self._clock(), self._tell(task.config)))
+        self._play(_Playing(number=task.number, began=self._clock(), rest=self._tell(task.config)))
 
     def devices_of(self, number: int) -> tuple[str, ...]:
         del number  # nothing trains
@@ -88,7 +88,7 @@ class ReplayingExecutor(Executor):
     def preempt(self, number: int) -> None:
         if number in self._playing:
             left: Told = (0.0, Ending(outcome="cancelled", cause=LEFT))
-            self._play(_Playing(number, self._clock(), iter([left])))
+            self._play(_Playing(number=number, began=self._clock(), rest=iter([left])))
 
     def stop(self, number: int) -> None:
         self._playing.pop(number, None)
@@ -122,7 +122,7 @@ class ReplayingExecutor(Executor):
         return number, word
 
 
-def schedule(trial: ReusableTrial) -> list[Told]:
+def schedule_messages(trial: ReusableTrial) -> list[Told]:
     """When after its start a trial said what.
 
     Its memory and its doubts before the first step; each evaluation after what comes before the first step, the

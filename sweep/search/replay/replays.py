@@ -7,15 +7,15 @@ import numpy as np
 
 from sweep.analysis.statistics.intervals import CONFIDENCE, NUM_RESAMPLES, Interval
 from sweep.config.errors import InputError
-from sweep.search.replay.recorded_table import RecordedTable, study_on
-from sweep.search.replay.replay import Search, replay
+from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
+from sweep.search.replay.replay import ReplayedSearch, replay_search
 
 _POINTS = 50  # of the curve of hypervolume over cost
 
 
-def searches(
+def replay_seeds(
     table: RecordedTable, num_seeds: int, changes: dict[str, Any], until: float | None = None
-) -> Iterator[Search]:
+) -> Iterator[ReplayedSearch]:
     """One search for each seed from 0; ``changes`` are plain keys of the study (sampler, pruner, trials ...).
 
     Raises:
@@ -23,8 +23,8 @@ def searches(
     """
     if num_seeds < 1:
         raise InputError(f"--seeds {num_seeds}: give 1 or more.")
-    plans = [study_on(table, "replay", seed=seed, **changes) for seed in range(num_seeds)]
-    return (replay(table, spec, until) for spec in plans)
+    plans = [make_replay_study(table, "replay", seed=seed, **changes) for seed in range(num_seeds)]
+    return (replay_search(table, spec, until) for spec in plans)
 
 
 def median_with_misses(values: Sequence[float], seed: int = 0) -> Interval:
@@ -38,7 +38,7 @@ def median_with_misses(values: Sequence[float], seed: int = 0) -> Interval:
     return Interval(float(np.median(known)), low, high, len(known))
 
 
-def summarise(table: RecordedTable, found: Sequence[Search], target: float) -> dict[str, Any]:
+def summarize_searches(table: RecordedTable, found: Sequence[ReplayedSearch], target: float) -> dict[str, Any]:
     """The searches as a JSON document: an infinite number of seconds is null."""
     seconds = [search.seconds_to(target) for search in found]
     with_confirm = [search.seconds_to(target) + search.confirm_seconds for search in found]
@@ -60,7 +60,7 @@ def summarise(table: RecordedTable, found: Sequence[Search], target: float) -> d
     }
 
 
-def _row(search: Search, seconds: float) -> dict[str, Any]:
+def _row(search: ReplayedSearch, seconds: float) -> dict[str, Any]:
     return {
         "seed": search.seed,
         "seconds_to_target": _finite(seconds),
@@ -73,7 +73,7 @@ def _row(search: Search, seconds: float) -> dict[str, Any]:
     }
 
 
-def _over_cost(found: Sequence[Search]) -> list[dict[str, float]]:
+def _over_cost(found: Sequence[ReplayedSearch]) -> list[dict[str, float]]:
     """The median share of the hypervolume at even steps of the cost, with its quartiles over the seeds."""
     last = max(search.search_seconds for search in found)
     rows = []
@@ -84,7 +84,7 @@ def _over_cost(found: Sequence[Search]) -> list[dict[str, float]]:
     return rows
 
 
-def _share_at(search: Search, seconds: float) -> float:
+def _share_at(search: ReplayedSearch, seconds: float) -> float:
     return max((share for when, share in search.progress if when <= seconds), default=0.0)
 
 

@@ -46,7 +46,7 @@ class PointSampler(Sampler):
         del record  # a fixed sequence learns nothing
 
 
-def window(records: list[TrialRecord], spec: StudySpec, size: int = WINDOW) -> list[TrialRecord]:
+def select_window(records: list[TrialRecord], spec: StudySpec, size: int = WINDOW) -> list[TrialRecord]:
     """At most ``size`` records in their order: the front (of a large one an even spread), the latest half, and an even
     spread of the rest."""
     if len(records) <= size:

@@ -27,12 +27,12 @@ class CandidatePoints:
         self._grid = [pick_grid_point(spec.space, index) for index in range(size or 0)] if is_small else None
 
     def at(self, index: int, best: Sequence[Mapping[str, Any]], seen: set[str]) -> list[Point]:
-        """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`point_key`); near ``best``
+        """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`make_point_key`); near ``best``
         where the space is not a small grid. Empty when there is no point left."""
         if self._grid is None:
-            found = {point_key(point): point for point in self._draw(index, best)}
+            found = {make_point_key(point): point for point in self._draw(index, best)}
             return [point for key, point in found.items() if key not in seen]
-        return [point for point in self._grid if point_key(point) not in seen]
+        return [point for point in self._grid if make_point_key(point) not in seen]
 
     def _draw(self, index: int, best: Sequence[Mapping[str, Any]]) -> list[Point]:
         rng = np.random.default_rng((self._seed, index))
@@ -44,7 +44,7 @@ class CandidatePoints:
         return [{path: item.at(float(u)) for (path, item), u in zip(parameters, row, strict=True)} for row in shares]
 
 
-def point_key(values: Mapping[str, Any]) -> str:
+def make_point_key(values: Mapping[str, Any]) -> str:
     """Equal for equal points."""
     return repr([(path, float(value) if _is_number(value) else value) for path, value in sorted(values.items())])
 

@@ -20,8 +20,8 @@ from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.messages import INFEASIBLE
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.base import PREDICTED_METRICS, PredictCost, Sampler, window
-from sweep.search.samplers.candidate_points import CandidatePoints, Point, point_key
+from sweep.search.samplers.base import PREDICTED_METRICS, PredictCost, Sampler, select_window
+from sweep.search.samplers.candidate_points import CandidatePoints, Point, make_point_key
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import Floats
 from sweep.search.samplers.hypervolume_gain import GaussianPrediction, OpenSpace
@@ -74,17 +74,17 @@ class CostAwareSampler(Sampler):
 
     def learn(self, record: TrialRecord) -> None:
         if record.number >= 0:  # what another study has tried is known here, but not on this record
-            self._seen.add(point_key(self._point(record)))
+            self._seen.add(make_point_key(self._point(record)))
         self._records.append(record)
         if len(self._records) > WINDOW + _SLACK:
-            self._records = window(self._records, self._spec, WINDOW)
+            self._records = select_window(self._records, self._spec, WINDOW)
 
     def propose(self, index: int) -> dict[str, Any] | None:
         # the other processors belong to the trial that trains; threads that wait for them take longer than one alone
         with self._threads.limit(limits=1):
             chosen = self._first(index) or self._best(index)
         if chosen is not None:
-            self._seen.add(point_key(chosen))
+            self._seen.add(make_point_key(chosen))
         return chosen
 
     def _point(self, record: TrialRecord) -> Point:
@@ -96,7 +96,7 @@ class CostAwareSampler(Sampler):
         if index >= _NUM_FIRST:
             return None
         numbers = range(index * _CHOICE, (index + 1) * _CHOICE)
-        left = [point for point in map(self._quasi_random, numbers) if point_key(point) not in self._seen]
+        left = [point for point in map(self._quasi_random, numbers) if make_point_key(point) not in self._seen]
         if not left:
             return None
         # extremes are named so that they can be excluded; what is good seldom lies there
@@ -107,7 +107,7 @@ class CostAwareSampler(Sampler):
         """The median price of those of ``points`` that choose the same names, shape ``[n]``: a dear model is not tried
         twice before there is a reason to."""
         prices: dict[str, list[float]] = defaultdict(list)
-        names = [point_key({path: point[path] for path in self._names}) for point in points]
+        names = [make_point_key({path: point[path] for path in self._names}) for point in points]
         for name, price in zip(names, self._prices(points), strict=True):
             prices[name].append(price)
         return np.array([median(prices[name]) for name in names])

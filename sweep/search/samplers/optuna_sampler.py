@@ -18,7 +18,7 @@ from sweep.search.mirror.optuna_conversion import (
     make_distributions,
     make_frozen_trial,
 )
-from sweep.search.samplers.base import WINDOW, Sampler, window
+from sweep.search.samplers.base import WINDOW, Sampler, select_window
 
 _SLACK = 100  # by how many trials the window may grow before it is rebuilt
 
@@ -76,7 +76,7 @@ class OptunaSampler(Sampler):
     def _rebuild(self) -> None:
         self._study = self._empty_study()
         self._asked.clear()
-        for record in window(self._records, self._spec):
+        for record in select_window(self._records, self._spec):
             self._add(record)
 
     def _empty_study(self) -> optuna.Study:

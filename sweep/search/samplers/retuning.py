@@ -13,7 +13,7 @@ from sweep.config.study import StudySpec, is_batch_key
 from sweep.config.trial_config import replace_keys
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import Sampler
-from sweep.search.samplers.candidate_points import point_key
+from sweep.search.samplers.candidate_points import make_point_key
 
 Maker = Callable[[StudySpec, Sequence[TrialRecord]], Sampler]
 
@@ -57,4 +57,4 @@ class RetuningSampler(Sampler):
         return self._samplers[key]
 
     def _key(self, values: Any) -> str:
-        return point_key({path: values[path] for path in self._outer})
+        return make_point_key({path: values[path] for path in self._outer})

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from sweep.measurement.device import device_class
+from sweep.measurement.device import name_device_class
 from sweep.records.content_key import code_digest
 from sweep.records.messages import TrialTask
 from sweep.training.checkpoints.checkpoint import CheckpointFolder, Stateful
@@ -97,7 +97,7 @@ def _fingerprint(task: TrialTask, device: torch.device) -> str:
         "config": task.config.model_dump(mode="json", by_alias=True),
         "code": code_digest([Path(task.plugin)] if task.plugin else []),
         "torch": version("torch"),
-        "device": device_class(device),
+        "device": name_device_class(device),
     }
     return json.dumps(facts, sort_keys=True)
 

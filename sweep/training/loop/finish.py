@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from sweep.measurement.device import device_class
+from sweep.measurement.device import name_device_class
 from sweep.measurement.environment import describe_environment
 from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.training.checkpoints.checkpoint import save_weights
@@ -75,7 +75,7 @@ def _sharpness(task: TrialTask, setup: TrainingSetup) -> dict[str, float]:
 def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
     """The ending of a trial: everything that was measured until then."""
     try:
-        name = device_class(state.device, ranks)
+        name = name_device_class(state.device, ranks)
         environment = {**describe_environment(state.device), "device": name}
     except RuntimeError:  # a GPU that failed cannot be queried
         name, environment = str(state.device), {}

@@ -8,9 +8,9 @@ import torch
 
 from sweep.config.scaling import scale_lr
 from sweep.config.trial_config import TrialConfig
-from sweep.measurement.device import make_laps, resolve_device, synchronizer
+from sweep.measurement.device import make_laps, make_synchronizer, resolve_device
 from sweep.measurement.device_memory import read_memory
-from sweep.measurement.reference_work import reference_seconds
+from sweep.measurement.reference_work import measure_reference_seconds
 from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
 from sweep.training.checkpoints.saver import CheckpointSaver
 from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
@@ -102,7 +102,7 @@ def choose_device(task: Task, state: TrialState) -> None:
     if task.plugin:
         load_plugin(task.plugin)
     state.device = resolve_device(task.device)
-    state.ledger.synchronize = synchronizer(state.device)
+    state.ledger.synchronize = make_synchronizer(state.device)
     if state.device.type == "cuda":
         torch.cuda.set_device(state.device)
         torch.backends.cudnn.benchmark = True  # it chooses algorithms during the warm-up
@@ -119,7 +119,7 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
         state.agree = world.broadcast_first
     if world.size == 1:  # several ranks would disturb each other
         with state.ledger.phase("diagnostics"):
-            state.facts["reference_seconds"] = reference_seconds(state.device)
+            state.facts["reference_seconds"] = measure_reference_seconds(state.device)
     with state.ledger.phase("setup"):
         setup = prepare_training(task.config, state.device, world)
     if task.config.diagnostics.ledger == "full":

@@ -8,7 +8,7 @@ import torch
 
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device_memory import release_memory
-from sweep.measurement.peak_memory import allocated_bytes, held_bytes, peak_step_bytes
+from sweep.measurement.peak_memory import count_held_bytes, measure_peak_step_bytes, read_allocated_bytes
 from sweep.training.data.windows import Window
 from sweep.training.steps.auto_micro import catch_out_of_memory
 from sweep.training.steps.setup import TrainingSetup
@@ -55,7 +55,7 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     first, *others = _warmup_windows(windows, setup.planner.windows_of_epoch(setup.schedule.largest)[0])
     device = setup.step.normalize.mean.device
     # read before the first step, because the workspaces that it allocates belong to the training
-    other_bytes = allocated_bytes(device) - _held_bytes(setup)
+    other_bytes = read_allocated_bytes(device) - _held_bytes(setup)
     with ledger.phase("compile" if setup.is_compiled else "warmup"):
         seconds = _time_step(setup, first, ledger)
     with ledger.phase("warmup"):
@@ -65,7 +65,7 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         setup.feeder.begin_epoch(0, (first,))
         eager = _without_graphs(setup.step)
         eager.clear_gradients()
-        peak = peak_step_bytes(
+        peak = measure_peak_step_bytes(
             lambda: eager(setup.feeder.micro_batches(first), first.samples),
             lambda: _held_bytes(setup),
             device,
@@ -112,7 +112,7 @@ def _time_step(setup: TrainingSetup, window: Window, ledger: Ledger) -> float:
 
 
 def _held_bytes(setup: TrainingSetup) -> int:
-    return held_bytes(_held_tensors(setup)) + setup.step.world.bucket_bytes(setup.model)
+    return count_held_bytes(_held_tensors(setup)) + setup.step.world.bucket_bytes(setup.model)
 
 
 def _held_tensors(setup: TrainingSetup) -> Iterator[torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sweep.measurement.clock import PHASES, Ledger
-from sweep.measurement.quality import Timing, flags_of
+from sweep.measurement.quality import Timing, find_timing_flags
 from sweep.records.messages import Evaluation
 from sweep.training.outcomes import DivergedError
 from sweep.training.steps.budget import TrainingPoint
@@ -128,7 +128,7 @@ class TrialState:
             return self.flags
         num_steps = sum(window.num_steps for window in self.ledger.windows)
         timing = Timing(steps, num_steps, int(self.facts.get("num_alloc_retries", 0)))
-        return tuple(dict.fromkeys((*self.flags, *flags_of(timing))))
+        return tuple(dict.fromkeys((*self.flags, *find_timing_flags(timing))))
 
     def measurements(self) -> dict[str, float | int]:
         """By name of :mod:`sweep.config.metrics`; without values that are unknown or not finite."""

@@ -15,7 +15,7 @@ from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.measurement.host_memory import measure_available_bytes
-from sweep.probing.micro_batch_search import ProbeFailedError, search_micro, throughput_knee
+from sweep.probing.micro_batch_search import MicroSearch, ProbeFailedError, search_micro
 from sweep.probing.probe import run_probe
 from sweep.probing.shape import (
     NO_SHAPE,
@@ -256,12 +256,12 @@ def test_a_probe_that_crashes_is_no_answer_about_memory() -> None:
 
 def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None:
     rates = {8: 100.0, 16: 180.0, 32: 191.0, 64: 200.0, 128: 195.0}
-    probes = [
-        ProbeRecord(shape_key="k", device="fake", micro_batch=size, images_per_second=rate)
+    probes = {
+        size: ProbeRecord(shape_key="k", device="fake", outcome="complete", micro_batch=size, images_per_second=rate)
         for size, rate in rates.items()
-    ]
-    assert throughput_knee(probes) == 32
-    assert throughput_knee([]) is None
+    }
+    assert MicroSearch(probes, most=128).knee == 32
+    assert MicroSearch({}, most=128).knee is None
 
 
 # ---------------------------------------------------------------------- on record

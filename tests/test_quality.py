@@ -1,10 +1,7 @@
-"""Quality flags of a timing, and how many repeats make it sharp."""
-
-import math
+"""Quality flags of a timing."""
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
 from sweep.measurement.quality import (
     INHERENT,
@@ -16,7 +13,6 @@ from sweep.measurement.quality import (
     is_worth_repeating,
     measure_relative_drift,
     measure_relative_spread,
-    repeats_needed,
 )
 
 
@@ -81,34 +77,3 @@ def test_another_training_is_for_what_falsified_the_times_alone() -> None:
     assert not is_disturbed(())
     for flag in ("throttled", "other_process", "clock_drift", "unheard of"):
         assert is_disturbed(("spread", flag)), flag
-
-
-@pytest.mark.parametrize("noise", [0.02, 0.05, 0.2])
-def test_that_many_repeats_give_one_percent_and_one_fewer_does_not(noise: float) -> None:
-    values = steps(noise, 8, seed=3)
-    more = repeats_needed(values)
-
-    def half_width(n: int) -> float:
-        deviation = float(np.std(values, ddof=1))
-        return float(student.ppf(0.975, n - 1)) * math.sqrt(math.pi / 2) * deviation / math.sqrt(n)
-
-    wanted = 0.01 * float(np.median(values))
-    assert more > 0
-    assert half_width(8 + more) <= wanted < half_width(8 + more - 1)
-
-
-def test_sharp_values_need_no_repeats() -> None:
-    assert repeats_needed([1.0, 1.0, 1.0]) == 0
-    assert repeats_needed(steps(0.001)) == 0
-    assert repeats_needed([1.0, 1.1]) > repeats_needed([1.0, 1.1], precision=0.05) > 0
-    with pytest.raises(ValueError, match="two values"):
-        repeats_needed([1.0])
-
-
-def test_the_median_of_that_many_really_lies_within_one_percent() -> None:
-    # simulated: of 400 medians of n draws about 95 % must lie within 1 % of the truth
-    draws = np.random.default_rng(7)
-    pilot = 1 + 0.05 * draws.standard_normal(4000)
-    n = len(pilot) + repeats_needed(pilot, precision=0.001)
-    medians = np.array([np.median(1 + 0.05 * draws.standard_normal(n)) for _ in range(400)])
-    assert 0.9 <= float((np.abs(medians - 1) <= 0.001).mean()) <= 0.99

@@ -12,11 +12,11 @@ from reports.figures import marks
 from reports.labels import format_value, metric_label
 from reports.palette import NUM_SERIES
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.throughput import find_throughput_knee
 from sweep.analysis.trial_shapes import parse_shapes, ran_micro_batches
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 
-NEAR_BEST = 0.95
 DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius", "cpu_load_by_others")
 
 
@@ -66,7 +66,7 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
                 segments=((marks.to_floats(at), marks.to_floats(middle)),),
             )
         )
-        knee = int(np.flatnonzero(middle >= NEAR_BEST * middle.max())[0])
+        knee = find_throughput_knee(at, middle)
         words = f"{name}: knee at micro batch {at[knee]:.0f}, {format_value('images/second', middle[knee])}"
         layers.append(Points(name="knee", role="knee", x=(float(at[knee]),), y=(float(middle[knee]),), texts=(words,)))
         knees.append(f"{name} {at[knee]:.0f}")

@@ -1,6 +1,5 @@
 """What casts doubt on a measurement: flags by name, and how many repeats would make it sharp. No torch here."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,6 @@ MIN_WINDOWS = 3
 _MIN_DRIFT_WINDOWS = 9  # three for each third
 _MIN_REFERENCES = 5
 _MUCH = 0.1  # of the median
-_PRECISION = 0.01  # of the median, to either side
-_MAX_REPEATS = 1_000_000
 
 PACKED = "packed"
 # Every doubt about a measurement that this program raises, and what it says.
@@ -98,41 +95,3 @@ def measure_relative_drift(values: Sequence[float]) -> float:
     middle = float(np.median(values))
     apart = abs(float(np.median(values[-third:])) - float(np.median(values[:third])))
     return apart / middle if middle > 0 else 0.0
-
-
-def repeats_needed(values: Sequence[float], precision: float = _PRECISION) -> int:
-    """How many more repeats would bring the 95 % interval of the median within ``precision`` of it, to either side.
-
-    By the t interval (n - 1 degrees of freedom) with the standard error of the median of n normal values, which for
-    large n is sqrt(pi / 2) s / sqrt(n), s their deviation. 0 when it is as sharp already.
-
-    Raises:
-        ValueError: fewer than two values show no spread.
-    """
-    if len(values) < 2:
-        raise ValueError("how many repeats are needed shows from two values on")
-    wanted = precision * abs(float(np.median(values)))
-    error = math.sqrt(math.pi / 2) * float(np.std(values, ddof=1))
-    if error == 0.0:
-        return 0
-    if wanted == 0.0:
-        return _MAX_REPEATS
-    return max(0, _num_values(error / wanted, len(values)) - len(values))
-
-
-def _num_values(ratio: float, least: int) -> int:
-    # the smallest n >= least with t(n - 1) * ratio <= sqrt(n), whose two sides cross once
-    low, high = least, _MAX_REPEATS
-    while low < high:
-        middle = (low + high) // 2
-        if _student_t(middle - 1) * ratio <= math.sqrt(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _student_t(freedom: int) -> float:
-    from scipy.special import stdtrit  # not at the top: few who want flags want this
-
-    return float(stdtrit(freedom, 0.975))

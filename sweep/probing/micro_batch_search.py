@@ -1,25 +1,27 @@
-"""The search over micro batches: the largest that fits, and where the throughput flattens. Only what was run counts."""
+"""Searches the largest micro batch that fits, and where throughput stops growing. Only sizes that were run count."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
+from sweep.analysis.statistics.throughput import find_throughput_knee
 from sweep.records.probe_record import ProbeRecord
 
 FIRST = 8
-RESOLUTION = 0.05  # of the size, to which the edge is found
-KNEE_SHARE = 0.95  # of the best throughput
+RESOLUTION = 0.05  # of the size: how exactly the largest that fits is found
 _TOO_LARGE = frozenset({"out_of_memory", "not_fitting"})
 
 
 class ProbeFailedError(RuntimeError):
-    """A probe ended in a way that says nothing about memory."""
+    """A probe ended for another reason than memory."""
 
 
 @final
 @dataclass(frozen=True)
 class MicroSearch:
-    """What a search has tried, by micro batch. ``most`` is the largest size that could have been asked for."""
+    """The probes of a search by micro batch; ``most`` is the largest size that it could have tried."""
 
     tried: dict[int, ProbeRecord]
     most: int
@@ -41,8 +43,12 @@ class MicroSearch:
 
     @property
     def knee(self) -> int | None:
-        """The throughput knee: the smallest size run whose images a second are within 5 % of the best."""
-        return throughput_knee(self.tried[size] for size in self.fitting)
+        """The smallest size run whose images per second are within 5 % of the best; None where none was timed."""
+        rates = {size: rate for size in self.fitting if (rate := self.tried[size].images_per_second)}
+        if not rates:
+            return None
+        sizes = list(rates)
+        return sizes[find_throughput_knee(np.array(sizes, dtype=np.float64), np.array(list(rates.values())))]
 
 
 def search_micro(
@@ -70,7 +76,7 @@ def search_micro(
 
 
 def _bracket(fits: Callable[[int], bool], most: int, size: int) -> tuple[int, int]:
-    """A size that fits (0: none) and the next known that does not, or both ``most``."""
+    """A size that fits (0: none) and the smallest that was tried and does not; both are ``most`` where that fits."""
     if not fits(size):
         high = size
         while (size := size // 2) and not fits(size):
@@ -82,10 +88,3 @@ def _bracket(fits: Callable[[int], bool], most: int, size: int) -> tuple[int, in
             return size, larger
         size = larger
     return most, most
-
-
-def throughput_knee(probes: Iterable[ProbeRecord]) -> int | None:
-    """The smallest micro batch whose images a second are within 5 % of the best; None where none was timed."""
-    rates = {probe.micro_batch or 0: probe.images_per_second for probe in probes if probe.images_per_second}
-    best = max(rates.values(), default=0.0)
-    return min((size for size, rate in rates.items() if rate >= KNEE_SHARE * best), default=None)

@@ -11,10 +11,9 @@ from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
 from sweep.analysis.statistics.intervals import Interval, median_interval, t_upper_tail
 from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics.throughput import find_throughput_knee
 from sweep.analysis.trial_shapes import parse_shapes
 
-# The knee is the smallest micro batch this close to the best throughput.
-KNEE_SHARE = 0.95
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 _READ = (
     "outcome", "config.batch.micro", "micro_batch_size", "images_per_second", "noise_scale", "val_accuracy",
@@ -70,7 +69,7 @@ def _throughput_knee(candidates: Candidates, model: str) -> Fact:
     if len(levels) < 2:
         return _unknown("throughput_knee", _more_trials(candidates))
     medians = np.array([np.median(rates[known & (sizes == level)]) for level in levels])
-    knee = levels[medians >= KNEE_SHARE * medians.max()].min()
+    knee = levels[find_throughput_knee(levels, medians)]
     detail = f"{model}; the best throughput was at {int(levels[np.argmax(medians)])}"
     if knee == levels[-1]:
         detail += ", the largest that ran: the knee may be beyond"

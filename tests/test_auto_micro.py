@@ -11,7 +11,7 @@ from sweep.config.errors import InputError
 from sweep.config.tables.entries import resolve
 from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import build_config
-from sweep.measurement.device_memory import MemoryUse
+from sweep.measurement.memory import MemoryUse
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
 from sweep.training.steps.auto_micro import AutoMicro

@@ -17,10 +17,9 @@ from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.candidate_points import CandidatePoints, make_point_key
 from sweep.search.samplers.cost_aware import CostAwareSampler
-from sweep.search.samplers.cost_axis import CostAxis
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import GaussianProcess
-from sweep.search.samplers.hypervolume_gain import GaussianPrediction, OpenSpace
+from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction, OpenSpace
 from sweep.search.samplers.surrogates import Learner
 from sweep.search.samplers.table import make_sampler
 

@@ -12,8 +12,8 @@ from sweep.config.errors import InputError
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
 from sweep.measurement.environment import describe_environment
+from sweep.measurement.memory import count_held_bytes, measure_peak_step_bytes
 from sweep.measurement.nvml import read_driver_version
-from sweep.measurement.peak_memory import count_held_bytes, measure_peak_step_bytes
 from sweep.records.content_key import environment_digest
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from sweep.records.messages import Ending, Progress, TrialTask
 from sweep.search.replay.recorded_table import RecordedTable, make_replay_study, read_table
 from sweep.search.replay.replay import replay_search
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
-from sweep.search.replay.replays import median_with_misses, replay_seeds, summarize_searches
+from sweep.search.replay.replay_summary import median_with_misses, replay_seeds, summarize_searches
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ RUNNER = "sweep.training.ranks.launcher:launch_trial"
 DESCRIBER = "sweep.executors.machine:describe_machine"
 _OTHER_RUNNERS = {
     "probe": "sweep.probing.probe:run_probe",
-    "estimate": "sweep.probing.estimate_task:run_estimate",
+    "estimate": "sweep.probing.estimate:run_estimate",
 }
 
 

@@ -1,6 +1,7 @@
-"""Which device a trial trains on, and how to wait for it."""
+"""The device of a trial: its name, how to wait for it, and how fast it computes at the moment."""
 
 import platform
+import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -10,6 +11,11 @@ import torch
 
 from sweep.config.errors import InputError
 from sweep.measurement.clock import Laps
+
+# The reference work, which is timed before each trial: a longer time means that all else takes longer as well.
+_ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # small enough for a processor's cache; large enough to fill a GPU
+_CALLS = 4
+_REPEATS = 7
 
 
 def resolve_device(name: str) -> torch.device:
@@ -70,6 +76,25 @@ def read_cpu_model() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine()
+
+
+def measure_reference_seconds(device: torch.device) -> float:
+    """Median seconds of sines over a tensor, after one call to warm up. About 20 ms in all.
+
+    Element by element on purpose: it depends on the clock and the number of threads, draws no random numbers, and
+    leaves no library's workspace behind that would count as memory of the trial.
+    """
+    wait = make_synchronizer(device)
+    values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
+    seconds = []
+    for _ in range(_REPEATS + 1):
+        wait()
+        began = time.perf_counter()
+        for _ in range(_CALLS):
+            values.sin_()
+        wait()
+        seconds.append(time.perf_counter() - began)
+    return sorted(seconds[1:])[_REPEATS // 2]
 
 
 def _already_done() -> None:

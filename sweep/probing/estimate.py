@@ -5,6 +5,7 @@ What is forecast is the figure that a trial records as ``peak_memory_bytes``: th
 step of at most two micro batches, with the optimizer's state already there (``sweep/training/loop/warmup.py``).
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -12,7 +13,9 @@ import torch
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables.datasets import DataFacts
 from sweep.config.trial_config import TrialConfig
+from sweep.measurement.device import resolve_device
 from sweep.probing.fake_step import StepPeak, find_step_peak, is_ready
+from sweep.records.messages import Ending, EstimateTask, Message
 from sweep.training.data.data_checks import check_precision
 from sweep.training.data.table import find_facts
 
@@ -61,6 +64,16 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryE
         activation_bytes=found.activation_bytes + kept,
         scratch_bytes=found.scratch_bytes + _library_bytes(),
     )
+
+
+def run_estimate(task: EstimateTask) -> Iterator[Message]:
+    """One :class:`Ending` with the estimated ``peak_memory_bytes`` and its parts; ``crashed`` without one."""
+    try:
+        estimate = estimate_memory(task.config, device_type=resolve_device(task.device).type)
+    except (InputError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        yield Ending(outcome="crashed", error=f"{type(error).__name__}: {error}")
+        return
+    yield Ending(outcome="complete", measurements={"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)})
 
 
 def _divide(peak: StepPeak) -> MemoryEstimate:

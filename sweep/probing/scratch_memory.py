@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sweep.measurement.peak_memory import record_allocations
+from sweep.measurement.memory import record_allocations
 
 _LARGE_BYTES = 2**22  # of the arguments; from here on smaller batches are run
 _LARGE_HALF_BYTES = 2**19  # of 16-bit floats that many processors have no fast instructions for

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sweep.config.trial_config import build_config
-from sweep.measurement.device_memory import read_memory
+from sweep.measurement.memory import read_memory
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 from sweep.training.loop.trial import run_trial
 

@@ -11,8 +11,8 @@ import torch
 from sweep.config.trial_config import build_config
 from sweep.executors.monitored import make_source
 from sweep.executors.table import ExecutorSettings
+from sweep.measurement.device import measure_reference_seconds
 from sweep.measurement.nvml import NvmlSource
-from sweep.measurement.reference_work import measure_reference_seconds
 from sweep.records.messages import Ending, TrialTask
 from sweep.records.store.store import open_store
 from sweep.search.loop.run_options import Options

@@ -1,12 +1,11 @@
-"""The points among which a model chooses the next: all of a small grid, otherwise some anywhere and some near the
-best."""
+"""Points of a space: quasi-random ones by index, and the candidates among which a model chooses the next."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from sweep.config.space import count_grid_points, pick_grid_point
+from sweep.config.space import Space, count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
 
 _MAX_GRID = 3000
@@ -18,7 +17,7 @@ Point = dict[str, Any]
 
 @final
 class CandidatePoints:
-    """Points of a study's space."""
+    """The candidates of a study: all points of a small grid, otherwise random points and points near the best."""
 
     def __init__(self, spec: StudySpec) -> None:
         self._space, self._seed = spec.space, spec.seed
@@ -59,3 +58,29 @@ def _moved(centre: np.ndarray[tuple[int], np.dtype[np.float64]], rng: np.random.
     for place in rng.integers(len(centre), size=rng.integers(1, 3)):
         moved[place] += rng.normal(0.0, _STEP)
     return np.clip(moved, 0.0, np.nextafter(1.0, 0.0))
+
+
+@final
+class SobolPoints:
+    """Scrambled Sobol points (Owen 1998). The next point costs the same however many were drawn before it."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space, self._seed = space, seed
+        self._next = 0
+        self._restart()
+
+    def __call__(self, index: int) -> dict[str, Any]:
+        """Values by dotted path at ``index``, the same whatever was drawn before."""
+        if index < self._next:
+            self._restart()
+        if index > self._next:
+            self._engine.fast_forward(index - self._next)
+        shares = self._engine.random(1)[0]
+        self._next = index + 1
+        return {path: parameter.at(float(u)) for (path, parameter), u in zip(self._space.items(), shares, strict=False)}
+
+    def _restart(self) -> None:
+        from scipy.stats import qmc  # half a second, which studies with another sampler need not wait
+
+        self._engine = qmc.Sobol(max(len(self._space), 1), scramble=True, rng=self._seed)
+        self._next = 0

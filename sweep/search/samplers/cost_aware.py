@@ -21,11 +21,10 @@ from sweep.config.study import StudySpec
 from sweep.records.messages import INFEASIBLE
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import PREDICTED_METRICS, PredictCost, Sampler, select_window
-from sweep.search.samplers.candidate_points import CandidatePoints, Point, make_point_key
+from sweep.search.samplers.candidate_points import CandidatePoints, Point, SobolPoints, make_point_key
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import Floats
 from sweep.search.samplers.hypervolume_gain import GaussianPrediction, OpenSpace
-from sweep.search.samplers.sobol import SobolPoints
 from sweep.search.samplers.surrogates import Learner, is_of_shape
 
 WINDOW = 300  # trials that the models learn from: their cost grows with the cube

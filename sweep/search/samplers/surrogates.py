@@ -10,10 +10,9 @@ import numpy as np
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.cost_axis import CostAxis
 from sweep.search.samplers.encoding import Encoding, Values
 from sweep.search.samplers.gaussian_process import Floats, GaussianProcess
-from sweep.search.samplers.hypervolume_gain import GaussianPrediction
+from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction
 
 _GROWTH = 1.15  # hyperparameters are fitted again when there is so much more to learn from
 _FIRST_FIT = 6

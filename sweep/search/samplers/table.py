@@ -13,10 +13,10 @@ from sweep.config.space import count_grid_points, draw_point, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import PointSampler, PredictCost, Sampler
+from sweep.search.samplers.candidate_points import SobolPoints
 from sweep.search.samplers.cost_aware import CostAwareSampler
 from sweep.search.samplers.optuna_sampler import OptunaSampler
 from sweep.search.samplers.retuning import RetuningSampler
-from sweep.search.samplers.sobol import SobolPoints
 
 
 def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], known: PredictCost | None = None) -> Sampler:

@@ -8,9 +8,8 @@ import torch
 
 from sweep.config.scaling import scale_lr
 from sweep.config.trial_config import TrialConfig
-from sweep.measurement.device import make_laps, make_synchronizer, resolve_device
-from sweep.measurement.device_memory import read_memory
-from sweep.measurement.reference_work import measure_reference_seconds
+from sweep.measurement.device import make_laps, make_synchronizer, measure_reference_seconds, resolve_device
+from sweep.measurement.memory import read_memory
 from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
 from sweep.training.checkpoints.saver import CheckpointSaver
 from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from sweep.measurement.clock import Ledger
-from sweep.measurement.device_memory import release_memory
-from sweep.measurement.peak_memory import count_held_bytes, measure_peak_step_bytes, read_allocated_bytes
+from sweep.measurement.memory import count_held_bytes, measure_peak_step_bytes, read_allocated_bytes, release_memory
 from sweep.training.data.windows import Window
 from sweep.training.steps.auto_micro import catch_out_of_memory
 from sweep.training.steps.setup import TrainingSetup

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.data_sections import BatchSection
-from sweep.measurement.device_memory import MemoryUse, read_memory, release_memory, reset_peak
+from sweep.measurement.memory import MemoryUse, read_memory, release_memory, reset_peak
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.outcomes import classify_error

@@ -1,0 +1,100 @@
+"""Memory of a training: the counters of a GPU's allocator, and the peak of a step.
+
+The peak is measured in a pass of its own, because the bookkeeping would falsify a timing.
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+
+class MemoryUse(NamedTuple):
+    """The allocator's counters."""
+
+    peak_bytes: int  # most that was allocated since the last reset
+    held_bytes: int  # allocated now
+    total_bytes: int  # of the device, or of the share of it that this process was given
+    num_retries: int  # allocations that only succeeded after the cache was given back; since the process began
+
+
+def read_memory(device: torch.device) -> MemoryUse | None:
+    """The counters of a GPU; None on a CPU, whose allocator keeps none."""
+    if device.type != "cuda":
+        return None
+    counters = torch.cuda.memory_stats(device)
+    _, installed = torch.cuda.mem_get_info(device)
+    total = int(installed * torch.cuda.get_per_process_memory_fraction(device))
+    peak, held = (counters[f"allocated_bytes.all.{name}"] for name in ("peak", "current"))
+    return MemoryUse(peak, held, total, counters["num_alloc_retries"])
+
+
+def reset_peak(device: torch.device) -> None:
+    """Begins a new peak."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def release_memory(device: torch.device) -> None:
+    """Releases memory that no tensor occupies to the device."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def count_held_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the storages behind ``tensors``, each counted once."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+def measure_peak_step_bytes(
+    step: Callable[[], object], held: Callable[[], int], device: torch.device, other_bytes: int
+) -> int:
+    """Most bytes that the allocator held while ``step`` ran.
+
+    ``held`` says what model and optimizer hold already (used on a CPU, whose allocator keeps no count);
+    ``other_bytes`` on the GPU are neither model nor step and do not count: the resident data set.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - other_bytes
+    before = held()
+    return before + max(accumulate(record_allocations(step), initial=0))
+
+
+def record_allocations(call: Callable[[], object]) -> list[int]:
+    """Bytes that the CPU allocator hands out (positive) and takes back while ``call`` runs, in the order of time; the
+    result of ``call`` is not released."""
+    with _quiet_profiler() as profiler:
+        kept = call()
+    events = (event for event in _list_events(profiler) if event.name() == "[memory]")
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    del kept
+    return changes
+
+
+def read_allocated_bytes(device: torch.device) -> int:
+    """Bytes that the GPU's allocator holds now; 0 on a CPU, whose allocator keeps no count."""
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def _list_events(profiler: Any) -> Iterable[Any]:
+    return profiler.profiler.kineto_results.events() or ()
+
+
+@contextmanager
+def _quiet_profiler() -> Iterator[profile]:
+    # the profiler's library otherwise writes its own start and stop to standard error
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        yield profiler

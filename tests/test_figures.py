@@ -115,7 +115,14 @@ def test_slices_place_every_parameter():
     figures = {figure.name: figure for figure in make_slices(evidence)}
     assert list(figures) == ["slices_val_accuracy", "slices_train_seconds", "slices_peak_memory_bytes"]
     panels = {panel.x.label: panel for panel in figures["slices_val_accuracy"].panels}
-    assert list(panels) == ["effective batch size", "model", "micro batch", "accumulation", "learning rate", "weight decay"]
+    assert list(panels) == [
+        "effective batch size",
+        "model",
+        "micro batch",
+        "accumulation",
+        "learning rate",
+        "weight decay",
+    ]
     assert panels["model"].x.ticks == ((0.0, "resnet8"), (1.0, "vit_micro"))
     assert panels["micro batch"].x.scale == "log"
     assert [text for _, text in panels["micro batch"].x.ticks] == ["16", "32", "64", "128", "256"]

@@ -31,7 +31,7 @@ _STYLE: Any = {
     "axes.axisbelow": True, "axes.titley": 1.0, "axes.grid": True, "grid.color": "#e3e7ec", "grid.linewidth": 0.7,
     "xtick.color": _MUTED, "ytick.color": _MUTED, "axes.formatter.useoffset": False, "axes.formatter.limits": (-5, 7),
     "legend.frameon": False, "legend.fontsize": 8, "legend.title_fontsize": 8,
-    "svg.hashsalt": "batch-sweep", "pdf.fonttype": 42,
+    "svg.hashsalt": "batch-sweep", "pdf.fonttype": 42, "text.hinting": "none",  # hinting takes a tenth of the time
 }  # fmt: skip
 
 
@@ -65,6 +65,8 @@ def _add_panels(canvas: Canvas, figure: Figure, rows: int, columns: int) -> None
         kind: dict[str, Any] = {"projection": "3d"} if panel.z is not None else {}
         area = canvas.add_subplot(grid[row, column], sharey=first if is_shared else None, **kind)
         draw_panel(area, panel)
+        for spine in area.spines.values():
+            spine.set_in_layout(False)  # inside the box of the ticks and texts, and slow to measure
         if is_shared:
             area.tick_params(axis="y", labelleft=False)
             area.set_ylabel("")

@@ -34,7 +34,7 @@ from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
 from sweep.search.replay.replay import find_device
-from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, Told, schedule_messages
+from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, TimedMessage, schedule_messages
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
 from sweep.training.supervisor_link import HEARTBEAT_SECONDS, PROGRESS_SECONDS
@@ -241,7 +241,7 @@ def _widen(parameter: Parameter) -> Parameter:
 
 def _make_player(
     table: RecordedTable, spec: StudySpec, trial_seconds: float, clock: SimulatedClock
-) -> Callable[[TrialConfig], Iterator[Told]]:
+) -> Callable[[TrialConfig], Iterator[TimedMessage]]:
     """The messages of a configuration: those of the nearest recorded one, stretched. Heartbeats begin when the first
     trials have ended, because nothing before that is measured."""
     schedules = [schedule_messages(next(iter(table.curves[point].values()))) for point in table.points]
@@ -249,7 +249,7 @@ def _make_player(
     rows = {point: row for row, point in enumerate(table.points)}
     axes = [sorted({point[axis] for point in table.points}, key=str) for axis in range(len(spec.space))]
 
-    def play(config: TrialConfig) -> Iterator[Told]:
+    def play(config: TrialConfig) -> Iterator[TimedMessage]:
         flat = flatten_config(config)
         nearest = tuple(_find_nearest(flat[path], axis) for path, axis in zip(spec.space, axes, strict=True))
         return stretch_messages(schedules[rows.get(nearest, 0)], stretch, max(0.0, trial_seconds - clock()))
@@ -262,7 +262,9 @@ def _find_nearest(value: Scalar, recorded: Sequence[Scalar]) -> Scalar:
     return min(numbers, key=lambda each: abs(each - value)) if isinstance(value, float) and numbers else value
 
 
-def stretch_messages(messages: list[Told], stretch: float, quiet_seconds: float = 0.0) -> Iterator[Told]:
+def stretch_messages(
+    messages: list[TimedMessage], stretch: float, quiet_seconds: float = 0.0
+) -> Iterator[TimedMessage]:
     """``messages`` over ``stretch`` times their time, with the heartbeats and the progress of a running trial between
     the first and the last, from ``quiet_seconds`` after the start."""
     first, last = max(messages[0][0] * stretch, quiet_seconds), messages[-1][0] * stretch
@@ -272,7 +274,7 @@ def stretch_messages(messages: list[Told], stretch: float, quiet_seconds: float 
     return heapq.merge(stretched, *between, key=lambda told: told[0])
 
 
-def _repeat(seconds: float, message: Message, first: float, last: float) -> Iterator[Told]:
+def _repeat(seconds: float, message: Message, first: float, last: float) -> Iterator[TimedMessage]:
     when = first + seconds
     while when < last:
         yield when, message

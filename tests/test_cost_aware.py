@@ -228,11 +228,11 @@ def test_what_probes_foretell_decides_the_first_proposal(dear: str, cheap: str) 
         assert first["model.name"] == cheap
 
 
-def test_what_was_measured_goes_before_what_was_foretold() -> None:
+def test_measurements_replace_predictions() -> None:
     made = Encoding(spec := table_spec())
     learner = Learner("train_seconds", made, of_shape=True)
     near, far = point("resnet8", 16, 1), point("vit_micro", 64, 4)
-    learner.foretell([near, far], [1.0, 5.0])
+    learner.set_predictions([near, far], [1.0, 5.0])
     assert learner.fit([])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([1.0, 5.0], rel=0.05)
     # the machine is slower than the probes said, as a trial of the one shape shows; so the other is as well

@@ -67,14 +67,14 @@ def search(
     pruner, spent = FrontPruner(objectives), {}
     for number, index in enumerate(order):
         record = table.record(index, number)
-        pruner.hear(
+        pruner.should_prune(
             record,
             Progress(
                 step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(table.costs(index)[1])
             ),
         )
         evaluations = list(table.evaluations(index, seed))
-        stop = next((place for place, seen in enumerate(evaluations) if pruner.hear(record, seen)), None)
+        stop = next((place for place, seen in enumerate(evaluations) if pruner.should_prune(record, seen)), None)
         if stop is None:
             pruner.learn(with_loss(table.record(index, number, evaluations[-1])))
         else:
@@ -123,12 +123,12 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
     table = CurveTable(table_spec(), 0, noise=0.001)
     config = spec.config({"optimizer.lr": 0.5})
     for number in range(30):  # a family to learn from, of another shape and no rival in time
-        pruner.hear(
+        pruner.should_prune(
             table.record(number, number),
             Progress(step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=1000),
         )
         for seen in table.evaluations(number, 0):
-            pruner.hear(table.record(number, number), replace(seen, train_seconds=100 * seen.train_seconds))
+            pruner.should_prune(table.record(number, number), replace(seen, train_seconds=100 * seen.train_seconds))
         record = table.record(number, number, seen)
         slow = record.measurements | {"train_seconds": 1e5, "peak_memory_bytes": 1e12}
         pruner.learn(replace(record, measurements=slow))
@@ -145,7 +145,7 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
         )
     )
     running = TrialRecord(number=41, phase="search", values=flatten_config(config))
-    pruner.hear(
+    pruner.should_prune(
         running,
         Progress(
             step=0, num_steps=90, epoch=0.0, images_per_second=0.0, peak_memory_bytes=10**13, quality_flags=own_flags
@@ -153,7 +153,7 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
     )
     slow_evaluations = [replace(seen, train_seconds=100 * seen.train_seconds) for seen in table.evaluations(0, 0)]
     bad = [replace(seen, val_accuracy=0.1 + 0.001 * place) for place, seen in enumerate(slow_evaluations)]
-    return any(pruner.hear(running, seen) for seen in bad[:5])
+    return any(pruner.should_prune(running, seen) for seen in bad[:5])
 
 
 def test_no_trial_is_stopped_by_a_time_that_is_in_doubt() -> None:
@@ -252,13 +252,13 @@ def test_a_stopped_trial_is_told_to_the_sampler_with_its_likely_end(tmp_path: Pa
         pruner = make_pruner(table_spec(pruner="front"), store, [item for item in records if item.phase == "search"])
     stopped = [record for record in records if record.outcome == "pruned"]
     gains = [
-        pruner.completed(record).measurements["val_accuracy"] - record.measurements["val_accuracy"]
+        pruner.extrapolate_record(record).measurements["val_accuracy"] - record.measurements["val_accuracy"]
         for record in stopped
     ]
     assert min(gains) >= 0
     assert max(gains) > 0.01
     complete = next(record for record in records if record.outcome == "complete")
-    assert pruner.completed(complete) is complete
+    assert pruner.extrapolate_record(complete) is complete
 
 
 def test_objectives_that_show_at_the_end_alone_are_refused() -> None:

@@ -1,3 +1,3 @@
-"""Clocks, memory, device monitor, environment, noise scale: what turns a training into figures.
+"""Clocks, memory, device monitor, environment, noise scale: the measurements of a training.
 
 Here belongs what measures; what is trained or recorded does not."""

@@ -1,4 +1,4 @@
-"""Where the time of a trial went. The device's clock is touched here only."""
+"""The time of a trial by phase. Only this module synchronizes the device for timing."""
 
 import time
 from collections import Counter
@@ -11,7 +11,7 @@ import numpy as np
 
 Item = TypeVar("Item")
 # Every second of a trial is one of these. "compile" is what torch.compile and the recording of CUDA graphs take;
-# "diagnostics" what is measured beside the training.
+# "diagnostics" are measurements that are not part of the training.
 Phase = Literal["setup", "compile", "memory", "warmup", "data_wait", "step", "eval", "checkpoint", "diagnostics"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 Lap = Literal["wait", "forward", "backward", "optimizer"]
@@ -19,7 +19,7 @@ _SPAN_GAP_SECONDS = 0.05  # windows that follow one another so closely are one s
 
 
 class StepWindow(NamedTuple):
-    """Several optimizer steps between two synchronisations of the device."""
+    """Several optimizer steps between two synchronizations of the device."""
 
     seconds: float
     num_steps: int
@@ -29,13 +29,13 @@ class StepWindow(NamedTuple):
 
 @final
 class Ledger:
-    """Seconds by phase. The device is synchronised at the edges of phases and windows, never per step.
+    """Seconds by phase. The device is synchronized at the edges of phases and windows, never per step.
 
     ``synchronize`` waits for the device; it is set when the device is known. ``laps``, where set, split the steps.
     """
 
     def __init__(self) -> None:
-        self.synchronize: Callable[[], None] = _nothing_to_wait_for
+        self.synchronize: Callable[[], None] = _do_nothing
         self._began = time.perf_counter()
         self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self.windows: list[StepWindow] = []
@@ -47,7 +47,7 @@ class Ledger:
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
-        """Counts the block as ``name``; one that raises counts too."""
+        """Counts the block as ``name``, also where it raises."""
         began = time.perf_counter()
         try:
             yield
@@ -56,7 +56,7 @@ class Ledger:
             self.seconds[name] += time.perf_counter() - began
 
     def open_window(self) -> None:
-        """From here on, time is training."""
+        """Begins to count time as training."""
         self.synchronize()
         self._window_wait = 0.0
         self._window_began = time.perf_counter()
@@ -64,7 +64,7 @@ class Ledger:
             self.laps.begin()
 
     def close_window(self, num_steps: int, samples: int, is_full: bool) -> None:
-        """Until here, time was training: what was not waited for data was spent on steps."""
+        """Counts the time since :meth:`open_window` as data wait and, for the rest, as steps."""
         self.synchronize()
         elapsed = self._open_seconds
         self._note_span(elapsed)
@@ -95,12 +95,12 @@ class Ledger:
 
     @property
     def running_seconds(self) -> float:
-        """Train seconds with those of the open window, as the host sees them; asks the device nothing."""
+        """Train seconds with those of the open window, by the host's clock, without synchronizing the device."""
         return self.train_seconds + self._open_seconds
 
     @property
     def total_seconds(self) -> float:
-        """Wall-clock since the ledger began, and what the attempts before had spent at the checkpoint."""
+        """Wall-clock seconds of this attempt and, until their last checkpoint, of the attempts before it."""
         return self._earlier_seconds + time.perf_counter() - self._began
 
     @property
@@ -133,13 +133,13 @@ class Ledger:
         return float(median), float(p90)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent until now."""
+        """The seconds and windows so far."""
         windows = [list(window) for window in self.windows]
         laps = dict(self.laps.seconds) if self.laps else {}
         return {"seconds": dict(self.seconds), "total": self.total_seconds, "windows": windows, "laps": laps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Adds what an earlier attempt had spent; the time between the two counts nowhere."""
+        """Adds those of earlier attempts; the time between attempts does not count."""
         for name in self.seconds:
             self.seconds[name] += state["seconds"][name]
         self.windows[:0] = [StepWindow(*window) for window in state["windows"]]
@@ -161,7 +161,7 @@ class Ledger:
 
 @final
 class Laps:
-    """Splits the steps of a window. Each call ends a lap and says what the time since the call before was.
+    """Splits the steps of a window. Each call attributes the time since the call before to a lap.
 
     ``mark`` notes a moment without waiting for the device, ``between`` gives the seconds between two moments once the
     device has passed them. Outside of windows calls are ignored.
@@ -174,17 +174,17 @@ class Laps:
         self._is_open = False
 
     def begin(self) -> None:
-        """A window opens."""
+        """Begins a window."""
         self._is_open = True
         self._moments = [("wait", self._mark())]
 
     def __call__(self, lap: Lap) -> None:
-        """The time since the last call was ``lap``."""
+        """Attributes the time since the last call to ``lap``."""
         if self._is_open:
             self._moments.append((lap, self._mark()))
 
     def end(self) -> None:
-        """The window is closed, and the device was waited for."""
+        """Ends the window; the device must be synchronized."""
         for (_, begin), (lap, end) in pairwise(self._moments):
             self.seconds[lap] += self._between(begin, end)
         self._moments, self._is_open = [], False
@@ -194,5 +194,5 @@ def _difference(begin: float, end: float) -> float:
     return end - begin
 
 
-def _nothing_to_wait_for() -> None:
+def _do_nothing() -> None:
     return

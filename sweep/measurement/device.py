@@ -22,7 +22,7 @@ def resolve_device(name: str) -> torch.device:
     """``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        InputError: for another name, or a GPU that is not there.
+        InputError: for another name, or a GPU that does not exist.
     """
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -38,16 +38,16 @@ def resolve_device(name: str) -> torch.device:
 
 
 def make_synchronizer(device: torch.device) -> Callable[[], None]:
-    """Waits until the device has done what it was asked for; nothing to do on a CPU."""
-    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else _already_done
+    """A function that waits until the device is idle; on a CPU it does nothing."""
+    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else _do_nothing_on_cpu
 
 
 def make_laps(device: torch.device) -> Laps:
-    """Splits steps by the host's clock on a CPU; on a GPU by events in its queue, which nobody waits for."""
+    """Splits steps by the host's clock on a CPU; on a GPU by events in its queue, without waiting."""
     if device.type != "cuda":
         return Laps()
 
-    cuda: Any = torch.cuda  # which leaves events untyped
+    cuda: Any = torch.cuda  # torch leaves events untyped
 
     def mark() -> Any:
         event = cuda.Event(enable_timing=True)
@@ -58,7 +58,7 @@ def make_laps(device: torch.device) -> Laps:
 
 
 def name_device_class(device: torch.device, ranks: int = 1) -> str:
-    """What times and memory may be compared within: the GPU's name, or the CPU's with the number of threads.
+    """Times and memory are comparable within a class: the GPU's name, or the CPU's with the number of threads.
 
     ``ranks`` train together, with as many threads each as this process has.
     """
@@ -97,5 +97,5 @@ def measure_reference_seconds(device: torch.device) -> float:
     return sorted(seconds[1:])[_REPEATS // 2]
 
 
-def _already_done() -> None:
+def _do_nothing_on_cpu() -> None:
     return

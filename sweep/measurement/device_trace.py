@@ -1,4 +1,4 @@
-"""What was seen of a device and its host while a trial trained: readings, their summary, and the doubts they raise."""
+"""Readings of the sensors of a device and its host during a trial: their summary and quality flags."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ Span = tuple[float, float]  # from, to; seconds by time.perf_counter(), which on
 _MIN_READINGS = 2  # in training; fewer are no summary
 _MIN_SHARE = 0.5  # of the time between two readings that must be training
 _MIN_SECONDS = 1.0  # between readings, from which a mean load is one
-_BUSY = 0.1  # of the processors, taken by others
+_BUSY = 0.1  # share of the cores that others use
 _THROTTLED = 0.05  # of the readings
 _SLOW_CLOCK = 0.8  # of the highest
 _CLOCK_DRIFT = 0.1  # of the median clock, between the first and the last third
 _MIN_CLOCKS = 6
-_FOREIGN_BYTES = 2 << 30  # more than the driver keeps for itself
+_FOREIGN_BYTES = 2 << 30  # more than the driver itself holds
 
 SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
 # Named reasons for a lower clock that hold for every trial alike; an idle device lowers its clock as well.
@@ -26,21 +26,22 @@ _USUAL = frozenset({"idle", "power_cap", "application_clocks", "display_clocks",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorReading:
-    """One look. What could not be read is None. Counters count from anywhere; only their differences mean something."""
+    """The values of all sensors at one moment; None where one cannot be read. Only differences of counters have a
+    meaning."""
 
     at: float = 0.0  # by time.perf_counter()
     utilization: float | None = None  # of the GPU, as a fraction
-    memory_bytes: int | None = None  # in use on the device, by anybody
+    memory_bytes: int | None = None  # in use on the device, by any process
     power_watts: float | None = None
     energy_joules: float | None = None  # a counter
     temperature_celsius: float | None = None
     clock_hertz: float | None = None
     max_clock_hertz: float | None = None
     slow_reasons: frozenset[str] | None = None  # why the clock is below its highest
-    num_others: int | None = None  # processes on the device that are not ours
-    other_memory_bytes: int | None = None  # in use on the device, and not by our processes
-    busy_seconds: float | None = None  # a counter: of all processors, by anybody
-    own_busy_seconds: float | None = None  # a counter: by our processes
+    num_others: int | None = None  # processes on the device of other programs
+    other_memory_bytes: int | None = None  # in use on the device, by other programs
+    busy_seconds: float | None = None  # a counter: of all cores, by any process
+    own_busy_seconds: float | None = None  # a counter: by this program's processes
     num_processors: int = 1
 
 
@@ -53,10 +54,10 @@ class DeviceSummary:
 
 
 def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span]) -> DeviceSummary:
-    """What ``readings`` of one device (in the order of time) say of the ``spans`` in which the trial trained.
+    """Summarizes the ``readings`` of one device (in the order of time) over the ``spans`` in which the trial trained.
 
     Readings outside the spans do not count. Differences of counters count where most of the time between two readings
-    was training. Too few readings say nothing.
+    was training. With too few readings the summary is empty.
     """
     inside = [reading for reading in readings if _seconds_inside(spans, reading.at, reading.at, closed=True)]
     steps = [
@@ -89,8 +90,8 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
 
 
 def merge_summaries(parts: Sequence[DeviceSummary]) -> DeviceSummary:
-    """Several devices that train one trial: power and energy add up, the hottest and the fullest count, utilisation and
-    clocks are means."""
+    """The summary of several devices of one trial: the sum of power and energy, the maximum of temperature and memory,
+    the mean of utilization and clocks."""
     names = list(dict.fromkeys(name for part in parts for name in part.measurements))
     merged = {
         name: float(_MERGING.get(name, np.mean)([p.measurements[name] for p in parts if name in p.measurements]))
@@ -108,7 +109,8 @@ _MERGING: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _seconds_inside(spans: Sequence[Span], begin: float, end: float, *, closed: bool = False) -> float:
-    """How much of begin ... end lies in the spans, which are in the order of time; of a moment, whether it does."""
+    """Seconds of ``begin`` to ``end`` inside the spans, which are in the order of time; with ``closed`` 1.0 for a
+    moment inside."""
     first = max(0, bisect_right(spans, (begin, float("inf"))) - 1)
     total = 0.0
     for low, high in spans[first:]:
@@ -130,7 +132,7 @@ def _of(readings: Sequence[SensorReading], name: str, combine: Callable[[list[fl
 
 
 def _rate(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> tuple[float, ...] | None:
-    """Growth of the named counters over time, in their units a second; None where one is not there."""
+    """Growth of the named counters over time, in their units a second; None where one is missing."""
     total, growths = 0.0, [0.0] * len(names)
     for one, two in steps:
         ends = [(getattr(one, name), getattr(two, name)) for name in names]
@@ -142,13 +144,13 @@ def _rate(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> 
 
 
 def _power(inside: Sequence[SensorReading], steps: Sequence[tuple[SensorReading, SensorReading]]) -> float | None:
-    # the counter misses nothing between two looks
+    # the counter also covers the time between two readings
     counted = _rate(steps, "energy_joules")
     return counted[0] if counted else _of(inside, "power_watts", np.mean)
 
 
 def _energy(steps: Sequence[tuple[SensorReading, SensorReading]], spans: Sequence[Span]) -> float | None:
-    # the counter's mean power over what was looked at, times all the seconds of training: looks do not fall on edges
+    # mean power by the counter times all seconds of training, because readings do not fall on the edges of spans
     counted = _rate(steps, "energy_joules")
     return counted[0] * sum(end - begin for begin, end in spans) if counted else None
 
@@ -185,7 +187,7 @@ def _is_clock_drifting(inside: Sequence[SensorReading]) -> bool:
 
 
 def _is_slow(clocked: Sequence[SensorReading]) -> bool:
-    # far below the highest clock, and most of the time for no reason that would hold for every trial
+    # far below the highest clock, and mostly for no reason that applies to every trial
     slow = [
         reading.clock_hertz < _SLOW_CLOCK * reading.max_clock_hertz and not (reading.slow_reasons or set()) & _USUAL
         for reading in clocked

@@ -19,7 +19,7 @@ _VARIABLE_PREFIXES = ("CUDA_", "OMP_", "GOMP_", "MKL_", "PYTORCH_")
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
-    """What a timing depends on, ready for JSON; what cannot be found out is an empty string."""
+    """The facts that a timing depends on, ready for JSON; an empty string where one cannot be determined."""
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return {
         "device": name_device_class(device),
@@ -68,8 +68,8 @@ def _project(folder: Path) -> Path | None:
 
 @cache
 def _git_commit(checkout: Path | None) -> str:
-    # "" where there is none, as for an installed package. Read from the files, because a subprocess costs more than a
-    # small trial may
+    # "" without a checkout, as for an installed package. Read from the files, because a subprocess takes longer than
+    # a small trial may
     if checkout is None:
         return ""
     git = checkout / ".git"
@@ -91,6 +91,6 @@ def _git_commit(checkout: Path | None) -> str:
 
 
 def _common_folder(git: Path) -> Path:
-    # where a worktree shares its branches with the checkout that it belongs to
+    # a worktree shares its branches with its main checkout
     shared = git / "commondir"
     return (git / shared.read_text(encoding="utf-8").strip()).resolve() if shared.is_file() else git

@@ -1,4 +1,4 @@
-"""The host that a trial trains on: how busy others keep its processors, and how fast these run."""
+"""Sensors of the host: processor time of other programs and of this one, and clock frequency."""
 
 import os
 import time
@@ -10,20 +10,20 @@ import psutil
 from sweep.measurement.device_trace import SensorReading
 from sweep.measurement.monitor import SensorSource
 
-_LOOKS_A_TREE = 4
-_MAX_ASKED = 4  # processors whose frequency is read: a file each
+_READINGS_PER_TREE = 4
+_MAX_FREQUENCIES = 4  # processors whose frequency is read: a file each
 _FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 
 
 @final
 class HostSource(SensorSource):
-    """Looks at the processors that this process may use, and at the process tree under ``root_pid``."""
+    """Reads the processors that this process may use, and the process tree under ``root_pid``."""
 
     def __init__(self, root_pid: int | None = None) -> None:
         self._root = psutil.Process(root_pid or os.getpid())
         self._processors = sorted(os.sched_getaffinity(0))
         self._tree: list[psutil.Process] = []
-        self._num_looks = 0
+        self._num_readings = 0
 
     def read(self) -> SensorReading:
         return SensorReading(
@@ -38,17 +38,17 @@ class HostSource(SensorSource):
         return
 
     def _busy_seconds(self) -> float | None:
-        # what the machine under a virtual one takes is taken by others as well
+        # "steal" time, which the host of a virtual machine takes, counts as used by others
         times = psutil.cpu_times(percpu=True)
         mine = [times[number] for number in self._processors if number < len(times)]
         return float(sum(sum(one) - one.idle - getattr(one, "iowait", 0.0) - _guest(one) for one in mine))
 
     def _own_seconds(self) -> float | None:
-        # What an ended process spent is with the parent that waited for it, and a counter that is found late brings
-        # all that it has counted: so the tree need not be walked, which takes a file for every process, at each look.
-        if self._num_looks % _LOOKS_A_TREE == 0:
+        # The time of an ended process is added to its parent, and the counter of a process that is found late is
+        # complete: so the tree need not be walked, which reads a file per process, at each reading.
+        if self._num_readings % _READINGS_PER_TREE == 0:
             self._tree = [self._root, *self._root.children(recursive=True)]
-        self._num_looks += 1
+        self._num_readings += 1
         total = 0.0
         for process in self._tree:
             try:
@@ -58,15 +58,15 @@ class HostSource(SensorSource):
         return total
 
     def _frequency(self) -> float | None:
-        files = [Path(_FREQUENCY.format(number)) for number in self._processors[:_MAX_ASKED]]
+        files = [Path(_FREQUENCY.format(number)) for number in self._processors[:_MAX_FREQUENCIES]]
         try:
             return sum(1000.0 * float(file.read_text()) for file in files) / len(files)
-        except (OSError, ValueError):  # a virtual machine's kernel does not tell
+        except (OSError, ValueError):  # absent in a virtual machine
             return None
 
 
 def _guest(times: object) -> float:
-    # which the kernel counts into user and nice already
+    # the kernel already includes it in user and nice
     return float(getattr(times, "guest", 0.0)) + float(getattr(times, "guest_nice", 0.0))
 
 

@@ -1,17 +1,17 @@
-"""The memory of the machine: how much is to be had, and how a process keeps to a part of it. No torch here."""
+"""The memory of the machine: how much is available, and a limit for this process. Imports no torch."""
 
 import resource
 from pathlib import Path
 
 import psutil
 
-# What a training holds that is no tensor: stacks of threads, images on their way, the measuring itself.
+# Memory of a training that is not in tensors: stacks of threads, images in queues, the measurement.
 _OTHER_DATA_BYTES = 512 << 20
 _GROUP = Path("/sys/fs/cgroup")
 
 
 def measure_available_bytes() -> int:
-    """What a new process could use without swapping, also inside a container with a limit."""
+    """Bytes that a new process could use without swapping, also inside a container with a limit."""
     free = int(psutil.virtual_memory().available)
     limit, used = _number(_GROUP / "memory.max"), _number(_GROUP / "memory.current")
     if limit is None or used is None:
@@ -20,14 +20,14 @@ def measure_available_bytes() -> int:
 
 
 def limit_own_data(limit_bytes: int) -> None:
-    """From here on this process gets about ``limit_bytes`` more; asking for more than that fails at once.
+    """Limits this process to about ``limit_bytes`` more; a larger allocation fails at once.
 
-    By the limit on private writable memory (RLIMIT_DATA), for what is only reserved does not count there. Without it
-    the kernel would promise the memory and kill some process when it is used.
+    Uses the limit on private writable memory (RLIMIT_DATA), which does not count memory that is only reserved. Without
+    it the kernel would overcommit and kill some process when the memory is used.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = _own_data_bytes() + limit_bytes + _OTHER_DATA_BYTES
-    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    limit = _own_data_bytes() + limit_bytes + _OTHER_DATA_BYTES
+    soft = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
@@ -37,7 +37,7 @@ def _own_data_bytes() -> int:
 
 
 def _reclaimable_bytes() -> int | None:
-    # the file cache counts as used, and the kernel takes it back when it is wanted
+    # the file cache counts as used, and the kernel reclaims it when needed
     try:
         lines = (_GROUP / "memory.stat").read_text(encoding="utf-8").splitlines()
     except OSError:

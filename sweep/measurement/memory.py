@@ -59,7 +59,7 @@ def measure_peak_step_bytes(
 ) -> int:
     """Most bytes that the allocator held while ``step`` ran.
 
-    ``held`` says what model and optimizer hold already (used on a CPU, whose allocator keeps no count);
+    ``held`` gives the bytes of model and optimizer (used on a CPU, whose allocator keeps no count);
     ``other_bytes`` on the GPU are neither model nor step and do not count: the resident data set.
     """
     if device.type == "cuda":
@@ -73,7 +73,7 @@ def measure_peak_step_bytes(
 
 
 def record_allocations(call: Callable[[], object]) -> list[int]:
-    """Bytes that the CPU allocator hands out (positive) and takes back while ``call`` runs, in the order of time; the
+    """Bytes that the CPU allocator hands out (positive) and releases while ``call`` runs, in the order of time; the
     result of ``call`` is not released."""
     with _quiet_profiler() as profiler:
         kept = call()
@@ -94,7 +94,7 @@ def _list_events(profiler: Any) -> Iterable[Any]:
 
 @contextmanager
 def _quiet_profiler() -> Iterator[profile]:
-    # the profiler's library otherwise writes its own start and stop to standard error
+    # otherwise the profiler's library writes its start and stop to standard error
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         yield profiler

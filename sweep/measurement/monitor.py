@@ -1,5 +1,5 @@
-"""Looks at the devices twice a second while trials train on them: a thread beside the supervisor, which never waits
-for it. Whatever fails here leaves fields empty and the trial unharmed."""
+"""Reads the sensors of devices twice a second while trials train on them, in a thread that the supervisor never waits
+for. A failure leaves fields empty and does not affect the trial."""
 
 import logging
 import threading
@@ -15,20 +15,20 @@ _MAX_READINGS = 20_000  # of one trial on one device, about three hours; then ev
 
 
 class SensorSource(ABC):
-    """Where readings of one device come from. Used from one thread."""
+    """The sensors of one device. Used from one thread."""
 
     @abstractmethod
     def read(self) -> SensorReading:
-        """The device as it is now; what cannot be read is None."""
+        """The present values; None where one cannot be read."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing more is read."""
+        """Releases the sensors."""
 
 
 @final
 class Monitor:
-    """Watches trials by number. ``source_of`` makes the source of a device (``cuda:0``, ``cpu``), in the thread."""
+    """Monitors trials by number. ``source_of`` makes the source of a device (``cuda:0``, ``cpu``), in the thread."""
 
     def __init__(self, source_of: Callable[[str], SensorSource], interval_seconds: float = _INTERVAL_SECONDS) -> None:
         self._source_of, self._interval = source_of, interval_seconds
@@ -37,20 +37,20 @@ class Monitor:
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._complained: set[str] = set()
+        self._warned: set[str] = set()
 
     def begin(self, number: int, devices: Sequence[str]) -> None:
-        """From here on trial ``number`` runs on ``devices``."""
+        """Begins to monitor ``devices`` for trial ``number``."""
         with self._lock:
             self._watches[number] = {device: [] for device in devices}
         self._wake.set()
         if self._thread is None:
-            # a daemon: a driver that does not answer must not keep the program from ending
-            self._thread = threading.Thread(target=self._look_on, name="monitor", daemon=True)
+            # a daemon thread, because a driver that hangs must not keep the program from ending
+            self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
             self._thread.start()
 
     def end(self, number: int, spans: Sequence[Span]) -> DeviceSummary:
-        """What was seen of trial ``number`` while it trained, in ``spans``; forgets it."""
+        """Ends the monitoring of trial ``number``; its summary over ``spans``, in which it trained."""
         with self._lock:
             watch = self._watches.pop(number, None)
         if watch is None or not spans:
@@ -58,7 +58,7 @@ class Monitor:
         return merge_summaries([summarize_readings(readings, spans) for readings in watch.values()])
 
     def drop(self, number: int) -> None:
-        """Forgets trial ``number``."""
+        """Ends the monitoring of trial ``number`` without a summary."""
         with self._lock:
             self._watches.pop(number, None)
 
@@ -69,7 +69,7 @@ class Monitor:
         if self._thread is not None:
             self._thread.join(timeout=2 * self._interval)
 
-    def _look_on(self) -> None:
+    def _run(self) -> None:
         while not self._closed.is_set():
             with self._lock:
                 devices = {device for watch in self._watches.values() for device in watch}
@@ -79,13 +79,13 @@ class Monitor:
                 self._wake.wait()
                 continue
             for device in devices:
-                self._look(device)
+                self._read_device(device)
             self._closed.wait(self._interval)
         for source in self._sources.values():
             if source is not None:
                 source.close()
 
-    def _look(self, device: str) -> None:
+    def _read_device(self, device: str) -> None:
         try:
             if device not in self._sources:
                 self._sources[device] = None  # also where making one fails
@@ -94,7 +94,7 @@ class Monitor:
             if source is not None:
                 self._keep(device, source.read())
         except Exception as error:  # whatever a driver's library may raise
-            self._complain(device, error)
+            self._warn(device, error)
 
     def _keep(self, device: str, reading: SensorReading) -> None:
         with self._lock:
@@ -105,7 +105,9 @@ class Monitor:
                     if len(readings) > _MAX_READINGS:
                         del readings[::2]
 
-    def _complain(self, device: str, error: Exception) -> None:
-        if device not in self._complained:
-            self._complained.add(device)
-            _log.warning("%s is not watched (%s: %s); its figures stay empty", device, type(error).__name__, error)
+    def _warn(self, device: str, error: Exception) -> None:
+        if device not in self._warned:
+            self._warned.add(device)
+            _log.warning(
+                "%s is not monitored (%s: %s); its measurements stay empty", device, type(error).__name__, error
+            )

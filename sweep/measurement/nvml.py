@@ -1,4 +1,4 @@
-"""What NVIDIA's management library knows; a library that is missing or fails leaves the answer empty."""
+"""Sensors of a GPU by NVIDIA's management library; fields stay empty where the library is missing or fails."""
 
 import logging
 import time
@@ -12,9 +12,9 @@ from sweep.measurement.host import list_own_pids
 from sweep.measurement.monitor import SensorSource
 
 _log = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
-# The library's bits for why a clock is below its highest, by the words of ``Reading.slow_reasons``.
+# The library's bits for why a clock is below its highest, by their names in ``SensorReading.slow_reasons``.
 _REASONS = {
     0x1: "idle",
     0x2: "application_clocks",
@@ -48,9 +48,9 @@ def read_driver_version() -> str:
 
 @final
 class NvmlSource(SensorSource):
-    """Looks at one GPU. ``entry`` is its number in the order of the bus, or its UUID (``GPU-...``, ``MIG-...``).
+    """Reads one GPU. ``entry`` is its number in the order of the bus, or its UUID (``GPU-...``, ``MIG-...``).
 
-    A question that the library refuses leaves its field empty and is complained of once; the others are asked on.
+    A query that fails leaves its field empty and is warned of once; the others continue.
 
     Raises:
         Exception: of the library, when it is missing, does not fit the driver or does not know the device.
@@ -68,38 +68,38 @@ class NvmlSource(SensorSource):
 
     def read(self) -> SensorReading:
         nvml, device = self._library, self._device
-        memory = self._ask("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used))
-        num_others, own_memory = self._ask("processes", self._processes) or (None, None)
+        memory = self._query("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used))
+        num_others, own_memory = self._query("processes", self._processes) or (None, None)
         return SensorReading(
             at=time.perf_counter(),
-            utilization=self._ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100),
+            utilization=self._query("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100),
             memory_bytes=memory,
-            power_watts=self._ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
-            energy_joules=self._ask("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
-            temperature_celsius=self._ask("temperature", self._temperature),
-            clock_hertz=self._ask("clock", lambda: 1e6 * nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
-            max_clock_hertz=self._ask(
+            power_watts=self._query("power", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
+            energy_joules=self._query("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
+            temperature_celsius=self._query("temperature", self._temperature),
+            clock_hertz=self._query("clock", lambda: 1e6 * nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
+            max_clock_hertz=self._query(
                 "highest clock", lambda: 1e6 * nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)
             ),
-            slow_reasons=self._ask("clock reasons", self._slow_reasons),
+            slow_reasons=self._query("clock reasons", self._slow_reasons),
             num_others=num_others,
             other_memory_bytes=None if memory is None or own_memory is None else memory - own_memory,
         )
 
     def close(self) -> None:
-        self._ask("shutdown", self._library.nvmlShutdown)
+        self._query("shutdown", self._library.nvmlShutdown)
 
     def _temperature(self) -> float:
         return float(self._library.nvmlDeviceGetTemperature(self._device, self._library.NVML_TEMPERATURE_GPU))
 
     def _slow_reasons(self) -> frozenset[str]:
-        # under its older name, which older libraries know as well
+        # by its older name, which older libraries have as well
         bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
         return frozenset(name for bit, name in _REASONS.items() if bits & bit)
 
     def _processes(self) -> tuple[int, int | None]:
-        # How many of others compute there, and the bytes that ours hold. In a container the ids may be those of
-        # another namespace, so that none is known as ours: then one of them is taken to be ours, and bytes are unknown.
+        # Number of other programs' processes, and bytes of this one's. In a container the ids may be those of another
+        # namespace, so that none is found: then one of them is taken to be this program's, and the bytes are unknown.
         listed = self._library.nvmlDeviceGetComputeRunningProcesses(self._device)
         own = set(self._ours())
         ours = [process for process in listed if process.pid in own]
@@ -108,9 +108,9 @@ class NvmlSource(SensorSource):
         held = [process.usedGpuMemory for process in ours]
         return len(listed) - len(ours), None if None in held else sum(held)
 
-    def _ask(self, what: str, question: Callable[[], Answer]) -> Answer | None:
+    def _query(self, what: str, query: Callable[[], Value]) -> Value | None:
         try:
-            return question()
+            return query()
         except Exception as error:  # each version of the library has its own
             if what not in self._refused:
                 self._refused.add(what)

@@ -1,4 +1,4 @@
-"""What casts doubt on a measurement: flags by name, and how many repeats would make it sharp. No torch here."""
+"""Quality flags of a measurement by name. Imports no torch."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _MIN_REFERENCES = 5
 _MUCH = 0.1  # of the median
 
 PACKED = "packed"
-# Every doubt about a measurement that this program raises, and what it says.
+# Every quality flag and its meaning.
 MEANINGS = {
     "few_steps": f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
     "spread": f"the middle half of the step times is {_MUCH:.0%} of their median wide, or wider",
@@ -28,9 +28,9 @@ MEANINGS = {
     "global_batch_larger_than_train_split": "a step holds the whole training split, and less than was asked for",
     "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, and less than was asked for",
 }
-# These are no doubts about a time.
+# These do not affect times.
 CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
-# These come with the configuration: measuring again would raise them again.
+# These follow from the configuration: a repeated measurement would have them again.
 INHERENT = frozenset(
     {
         "few_steps",
@@ -39,22 +39,22 @@ INHERENT = frozenset(
         *CONFIGURATION_FLAGS,
     }
 )
-# A machine that others work on as well is worth a few more seconds of measuring, but not another training, which would
-# meet the same.
+# On a machine that is shared a measurement is repeated for a few seconds, but not a training, which would be disturbed
+# again.
 _OF_THE_MACHINE = frozenset({"spread", "drift", "busy_host", "reference_drift"})
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Step times as they were measured, one for each window of ``num_steps / len(step_seconds)`` steps on average."""
+    """Measured step times, one for each window of ``num_steps / len(step_seconds)`` steps on average."""
 
-    step_seconds: Sequence[float]  # seconds of one step in each window, in the order of time, warm-up apart
+    step_seconds: Sequence[float]  # seconds of one step in each window, in the order of time, without warm-up
     num_steps: int  # over all windows
     num_alloc_retries: int = 0
 
 
 def find_timing_flags(timing: Timing) -> tuple[str, ...]:
-    """The doubts that the timing itself raises, by their names in :data:`MEANINGS`."""
+    """The flags of a timing, by their names in :data:`MEANINGS`."""
     raised = {
         "few_steps": timing.num_steps < MIN_STEPS or len(timing.step_seconds) < MIN_WINDOWS,
         "spread": len(timing.step_seconds) >= MIN_WINDOWS and measure_relative_spread(timing.step_seconds) >= _MUCH,
@@ -66,7 +66,7 @@ def find_timing_flags(timing: Timing) -> tuple[str, ...]:
 
 
 def find_reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, ...]:
-    """Whether the reference work before a trial took another time than before the ``others`` of its study."""
+    """Whether the reference work before a trial took a different time than before the ``others`` of its study."""
     if len(others) < _MIN_REFERENCES:
         return ()
     usual = float(np.median(others))
@@ -74,23 +74,23 @@ def find_reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, 
 
 
 def is_worth_repeating(flags: Collection[str]) -> bool:
-    """Whether measuring again could be free of one of ``flags``."""
+    """Whether a repeated measurement may be free of one of ``flags``."""
     return not INHERENT.issuperset(flags)
 
 
 def is_disturbed(flags: Collection[str]) -> bool:
-    """Whether one of ``flags`` says that the device itself was disturbed, which another training would be free of."""
+    """Whether one of ``flags`` means that the device itself was disturbed, so that the training is worth repeating."""
     return not (INHERENT | _OF_THE_MACHINE).issuperset(flags)
 
 
 def measure_relative_spread(values: Sequence[float]) -> float:
-    """Distance of the quartiles over the median: a lonely outlier, which moves no median, is no spread."""
+    """Interquartile range over the median, which single outliers do not affect."""
     low, middle, high = np.percentile(values, (25, 50, 75))
     return float((high - low) / middle) if middle > 0 else 0.0
 
 
 def measure_relative_drift(values: Sequence[float]) -> float:
-    """How far the medians of the first and the last third lie apart, over the median of all."""
+    """Difference of the medians of the first and the last third, over the median of all."""
     third = len(values) // 3
     middle = float(np.median(values))
     apart = abs(float(np.median(values[-third:])) - float(np.median(values[:third])))

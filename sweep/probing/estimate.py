@@ -1,8 +1,8 @@
 """The peak memory of a configuration before it is trained: one step of fake tensors, and on a CPU the scratch memory of
 its operations.
 
-What is forecast is the figure that a trial records as ``peak_memory_bytes``: the most that the allocator holds in a
-step of at most two micro batches, with the optimizer's state already there (``sweep/training/loop/warmup.py``).
+The forecast is of the value that a trial records as ``peak_memory_bytes``: the most that the allocator holds in a step
+of at most two micro batches, with the optimizer's state allocated (``sweep/training/loop/warmup.py``).
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ _DEVICE_TYPES = frozenset({"cpu", "cuda"})
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes at the moment when most is held, by what they are for."""
+    """Bytes at the moment when most is held, by category."""
 
     parameter_bytes: int  # weights, buffers and, where one is kept, their moving average
     gradient_bytes: int  # of the parameters
     optimizer_bytes: int  # its state
     activation_bytes: int  # of the forward pass, the images included
     temporary_bytes: int  # of the backward pass and of the optimizer's step
-    scratch_bytes: int  # inside operations, where no tensor shows it
+    scratch_bytes: int  # inside operations, not in tensors
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -43,26 +43,26 @@ class MemoryEstimate:
 def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryEstimate:
     """The peak memory of ``config`` on a device of ``device_type`` (cpu, cuda), on each rank. Needs no such device.
 
-    A micro batch that is to be found is taken to be the whole global batch, which is an upper bound, and a compiled
-    model to hold what it holds without the compiler, which is often more. Of a GPU's libraries only cuBLAS's lasting
-    workspace is counted.
+    A micro batch of "auto" is taken to be the whole global batch, which is an upper bound, and a compiled model to hold
+    what it holds without the compiler, which is often more. Of a GPU's libraries only the persistent workspace of
+    cuBLAS is counted.
 
     Raises:
-        InputError: for an unknown device type; a model, a data set or a precision that cannot be had; a model that
-            cannot be followed without computing.
+        InputError: for an unknown device type; a model, a data set or a precision that is not available; a model
+            that cannot be traced without values.
     """
     if device_type not in _DEVICE_TYPES:
         raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
     check_precision(config.precision, device_type)
     facts = find_facts(config.data)
-    found = _divide(find_step_peak(config, facts, device_type))
+    estimate = _divide(find_step_peak(config, facts, device_type))
     if device_type == "cpu":
-        return found
+        return estimate
     kept = _kept_bytes(config, facts) if is_ready(config, facts) else 0
     return replace(
-        found,
-        activation_bytes=found.activation_bytes + kept,
-        scratch_bytes=found.scratch_bytes + _library_bytes(),
+        estimate,
+        activation_bytes=estimate.activation_bytes + kept,
+        scratch_bytes=estimate.scratch_bytes + _library_bytes(),
     )
 
 
@@ -78,7 +78,7 @@ def run_estimate(task: EstimateTask) -> Iterator[Message]:
 
 def _divide(peak: StepPeak) -> MemoryEstimate:
     held = peak.held
-    # while the optimizer steps, what it needs for that is counted with its state
+    # during the optimizer's step its temporaries are counted with its state
     passing = max(0, held.optimizer_bytes - peak.state_bytes)
     return MemoryEstimate(
         parameter_bytes=held.parameter_bytes + peak.average_bytes,
@@ -91,14 +91,14 @@ def _divide(peak: StepPeak) -> MemoryEstimate:
 
 
 def _library_bytes() -> int:
-    # What torch gives cuBLAS for good with the first matrix product, and so counts: two pieces of 4 MiB and eight of 16
-    # KiB, from Hopper (capability 9) on 32 MiB. The GPU need not be here; then it is taken to be one of these.
+    # The workspace that torch gives cuBLAS with the first matrix product and never releases: two pieces of 4 MiB and
+    # eight of 16 KiB, from Hopper (capability 9) on 32 MiB. Without a GPU it is taken to be that of Hopper.
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (9, 0)
     return 32 * 2**20 if capability >= (9, 0) else 2 * 4 * 2**20 + 8 * 16 * 2**10
 
 
 def _kept_bytes(config: TrialConfig, facts: DataFacts) -> int:
-    # A small set is put in order once an epoch; the copy is made after the resident set was counted out.
+    # A small set is reordered once an epoch; the copy is made after the resident set was subtracted.
     value_bytes = 8 if config.precision.dtype == "fp64" else 4
     values = facts.shape.channels * facts.shape.side**2
     return facts.num_train * (values * value_bytes + _LABEL_BYTES)

@@ -1,4 +1,4 @@
-"""One optimizer step of a configuration with fake tensors, as a trial's rehearsal would take it."""
+"""One optimizer step of a configuration with fake tensors, equal to the warm-up step of a trial."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ from sweep.training.world import World
 
 _CPU = torch.device("cpu")  # of all fake tensors: those of a GPU cannot go backward without one
 _MOST_SCRATCH = 12  # times the arguments of an operation: unfolded images are 9 times as large for a 3 x 3 kernel
-_KEPT = 256  # traces: a study asks for one shape with many learning rates
+_KEPT = 256  # traces: a study has many configurations of one shape
 
 
 class StepPeak(NamedTuple):
@@ -45,7 +45,7 @@ class MicroSizes(NamedTuple):
     """Samples of the step's one or two micro batches, on the rank that has most."""
 
     plain: tuple[int, ...]
-    with_statistics: tuple[int, ...]  # batch normalisation wants two samples or more
+    with_statistics: tuple[int, ...]  # batch normalization requires two samples or more
 
 
 def find_step_peak(config: TrialConfig, facts: DataFacts, device_type: str = "cpu") -> StepPeak:
@@ -61,13 +61,13 @@ def find_step_peak(config: TrialConfig, facts: DataFacts, device_type: str = "cp
 
 
 def micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
-    """The micro batches of the largest step that may come, of which a rehearsal takes two."""
+    """The micro batches of the largest step of a training, of which a warm-up step has two."""
     ranks, is_auto = config.distributed.world_size, config.batch.is_auto
     micro = 1 if is_auto else config.micro_batch * ranks
     largest = BatchSchedule(config.batch, config.global_batch_size, micro).largest
 
     def of_window(least: int) -> tuple[int, ...]:
-        samples = min(num_train, largest + least)  # what comes later changes nothing
+        samples = min(num_train, largest + least)  # later samples change nothing
         window = cut_windows(0, samples, lambda _windows, _samples: largest, samples if is_auto else micro, least)[0]
         return tuple(-(-(part.stop - part.start) // ranks) for part in window.slices[:2])
 
@@ -75,15 +75,15 @@ def micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
 
 
 def is_ready(config: TrialConfig, facts: DataFacts) -> bool:
-    """Whether the whole split is kept normalised, so that a batch is a view of it."""
+    """Whether the whole split is kept normalized, so that a batch is a view of it."""
     recipe, is_resident = config.regularization, config.data.placement == "device"
     is_fixed = config.data.augment == "none" and not recipe.mixup and not recipe.cutmix
     return is_resident and is_fixed and facts.num_train * facts.shape.side**2 <= READY_PIXELS
 
 
 def _essence(config: TrialConfig) -> TrialConfig:
-    # without what changes no tensor's size, so that a trace is found again
-    has_decay = config.optimizer.weight_decay > 0  # makes groups of its own
+    # without fields that change no tensor's size, so that a trace is reused
+    has_decay = config.optimizer.weight_decay > 0  # makes separate parameter groups
     optimizer = config.optimizer.model_copy(update={"lr": 1.0, "weight_decay": float(has_decay)})
     model = config.model.model_copy(update={"weights": None})
     batch = BatchSection(micro=1, accumulation=2, schedule=config.batch.schedule)
@@ -116,7 +116,7 @@ def _find_peak(
 def _find_worst(worst: Mapping[Operation | None, Held], *, has_scratch: bool) -> tuple[Held, int]:
     best, best_scratch = Held(0, 0, 0, 0, 0), 0
     for operation, held in sorted(worst.items(), key=lambda item: -item[1].total):
-        # what cannot become the peak is not measured
+        # operations that cannot become the peak are not measured
         most = _MOST_SCRATCH * operation.num_bytes if operation is not None and has_scratch else 0
         if held.total + most > best.total + best_scratch:
             scratch = measure_scratch(operation) if operation is not None and has_scratch else 0
@@ -129,7 +129,7 @@ def _find_worst(worst: Mapping[Operation | None, Held], *, has_scratch: bool) ->
 def _explain_values(subject: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # code of a plug-in may raise anything; where it reads values there are none
+    except Exception as error:  # a plug-in may raise anything; fake tensors have no values
         reason = str(error).partition("\n")[0]
         raise InputError(f"the memory of {subject} cannot be forecast without computing: {reason}") from None
 
@@ -139,7 +139,7 @@ def _make_step(config: TrialConfig, shape: ImageShape) -> Step:
     section = config.precision.model_copy(update={"cuda_graphs": False})
     if section.dtype == "tf32":
         section = section.model_copy(update={"dtype": "fp32"})
-    # a loss scaler looks at values
+    # a loss scaler reads values
     precision = replace(make_precision(section, _CPU), scaler=None)
     with _default_dtype(precision.weights), zero_values():  # fake parameters cannot be converted
         model = arrange_model(build_model(config.model, shape), section)
@@ -161,12 +161,12 @@ def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:
     if not config.diagnostics.noise_scale and config.batch.schedule != "noise_scale":
         return None
     meter = NoiseMeter(model.parameters(), model.buffers())
-    meter.reset()  # as after the first steps: the next one is not measured by halves
+    meter.reset()  # as after the first steps, so that the halves of the next one are not measured
     return meter
 
 
 def _widen_norms(model: nn.Module) -> None:
-    # autocast on a GPU has these norms take and give 32 bits; on a CPU they keep the format of their input
+    # autocast on a GPU runs these norms in 32 bits; on a CPU they keep the format of their input
     for module in model.modules():
         if isinstance(module, nn.LayerNorm | nn.GroupNorm):
             module.register_forward_pre_hook(lambda _module, inputs: tuple(each.float() for each in inputs))
@@ -183,7 +183,7 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _fill_state(step: Step) -> int:
-    # the optimizer's state is there before the step that is measured; returns its bytes
+    # allocates the optimizer's state before the measured step; returns its bytes
     for group in step.optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)

@@ -20,7 +20,7 @@ from sweep.probing.scratch_memory import Operation, find_operation
 
 
 class Held(NamedTuple):
-    """Bytes that are held at one moment, by what they are for."""
+    """Bytes that are held at one moment, by category."""
 
     parameter_bytes: int  # weights and buffers
     gradient_bytes: int
@@ -55,7 +55,7 @@ class _SkippedSteps(TorchDispatchMode):
 
 @contextmanager
 def zero_values() -> Iterator[None]:
-    """Inside, a fake tensor's value is 0 to whoever asks for it, as some initialisations of weights do."""
+    """Inside, reading a fake tensor's value gives 0; some initializations of weights read values."""
     with _ZeroValues():
         yield
 
@@ -68,7 +68,7 @@ class _ZeroValues(TorchDispatchMode):
 
 
 def frozen_as_buffers(model: nn.Module) -> None:
-    """Makes buffers of the parameters that are not trained; the tracker wants a gradient of every parameter."""
+    """Makes buffers of the parameters that are not trained; the tracker requires a gradient of every parameter."""
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if not parameter.requires_grad:
@@ -79,7 +79,7 @@ def frozen_as_buffers(model: nn.Module) -> None:
 @final
 class _Tracker(MemTracker):
     def _update_peak_stats(self, peak_state: Any) -> None:
-        """After each operation a peak for each module, which nobody asks for and takes most of the time."""
+        """Skips the peak of each module after each operation, which is not used and takes most of the time."""
 
 
 @final
@@ -108,13 +108,13 @@ class StepTracker:
         self._tracker.__exit__(kind, error, trace)
 
     def begin_micro_batch(self) -> None:
-        """To be called before each; a tracker of one pass takes the model's second call for a mistake."""
+        """To be called before each; otherwise the tracker treats the model's second call as an error."""
         self._tracker.reset_mod_stats()
 
     def _held(self) -> Held:
         # only the CPU's fake tensors are tracked, and none are left at the very beginning and end
-        (found,) = self._tracker.get_tracker_snapshot().values() or ({},)
-        by_name: Mapping[str, int] = {getattr(key, "value", key): count for key, count in found.items()}
+        (snapshot,) = self._tracker.get_tracker_snapshot().values() or ({},)
+        by_name: Mapping[str, int] = {getattr(key, "value", key): count for key, count in snapshot.items()}
         count = by_name.get
         return Held(
             count("Parameter", 0) + count("Buffer", 0),

@@ -1,4 +1,4 @@
-"""One shape, alone on the device: how long its steps take, how fast images come, how much memory a step needs."""
+"""Measures one shape alone on the device: step time, throughput of the data loader, peak memory."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,19 +25,19 @@ from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
 from sweep.training.steps.trial_state import LossMeter, TrialState
 
-_NUM_WINDOWS = 12  # of the timed steps, about
-_SLOW_STEP_SECONDS = 10.0  # of such a step a single window is timed
-_MAX_REPEATS = 3  # of a timing that something disturbed
-_SIDE_SECONDS = 0.1  # for each of: the update alone, the images alone, the evaluation
+_NUM_WINDOWS = 12  # of timed steps, approximately
+_SLOW_STEP_SECONDS = 10.0  # for such a step a single window is timed
+_MAX_REPEATS = 3  # of a timing with quality flags
+_SIDE_SECONDS = 0.1  # for each of: the update alone, the data loader alone, the evaluation
 
 
 def run_probe(task: ProbeTask) -> Iterator[Message]:
-    """Measures the shape of the task's configuration; says one :class:`Ending`, whose outcome tells whether it fits.
+    """Measures the shape of the task's configuration; yields one :class:`Ending`, whose outcome is whether it fits.
 
     The learning rate is zero, so that nothing diverges. A step has the configuration's own number of micro batches.
-    Beside the figures of a trial the measurements hold ``step_seconds_mean``, ``update_seconds`` (clipping, optimizer
-    and moving average alone), ``data_images_per_second`` (the feeder alone), ``eval_images_per_second``, and the sizes
-    of the splits.
+    In addition to those of a trial, the measurements have ``step_seconds_mean``, ``update_seconds`` (clipping,
+    optimizer and moving average alone), ``data_images_per_second`` (the data loader alone), ``eval_images_per_second``,
+    and the sizes of the splits.
     """
     state = TrialState()
     outcome: Outcome = "complete"
@@ -90,17 +90,17 @@ def _measure(task: ProbeTask, state: TrialState) -> None:
         state.flags = _flags(ledger)
         if not is_worth_repeating(state.flags):
             break
-    if setup.step.noise is None:  # which wants a window before each update
+    if setup.step.noise is None:  # which requires a window before each update
         state.facts["update_seconds"] = _seconds_of(setup.step.update, ledger.synchronize)
-    state.facts["data_images_per_second"] = _images_per_second(_fed(setup), ledger.synchronize)
+    state.facts["data_images_per_second"] = _images_per_second(_feed_batches(setup), ledger.synchronize)
     with ledger.phase("eval"):
         state.facts["eval_images_per_second"] = _images_per_second(
-            _evaluated(setup, validation), ledger.synchronize, first=1
+            _evaluate_batches(setup, validation), ledger.synchronize, first=1
         )
 
 
 def _time_steps(setup: TrainingSetup, state: TrialState, seconds: float, step_seconds: float) -> None:
-    # as a trial takes them: several steps between two synchronisations, smaller last steps of an epoch apart
+    # as a trial takes them: several steps between two synchronizations, smaller last steps of an epoch separately
     window_steps = count_window_steps(step_seconds, min(WINDOW_SECONDS, seconds / _NUM_WINDOWS))
     meter, began = LossMeter(state.device), time.perf_counter()
     while not _is_enough(state.ledger, time.perf_counter() - began, seconds):
@@ -150,7 +150,7 @@ def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> 
     return median(window(calls) for _ in range(3))
 
 
-def _fed(setup: TrainingSetup) -> Iterator[int]:
+def _feed_batches(setup: TrainingSetup) -> Iterator[int]:
     """Goes through epochs without training; the number of images of each micro batch."""
     windows = setup.planner.windows_of_epoch(setup.schedule.first)
     for epoch in count(1):
@@ -159,7 +159,7 @@ def _fed(setup: TrainingSetup) -> Iterator[int]:
             yield from (len(labels) for _, labels in setup.feeder.micro_batches(window))
 
 
-def _evaluated(setup: TrainingSetup, validation: Callable[[], Iterable[Batch]]) -> Iterator[int]:
+def _evaluate_batches(setup: TrainingSetup, validation: Callable[[], Iterable[Batch]]) -> Iterator[int]:
     """Evaluates the validation split again and again; the number of images of each batch."""
     while True:
         for batch in validation():
@@ -183,8 +183,8 @@ def _images_per_second(counts: Iterator[int], synchronize: Callable[[], None], f
 def _figures(state: TrialState) -> dict[str, float | int]:
     windows = _full(state.ledger)
     steps = sum(window.num_steps for window in windows)
-    known = state.measurements()
+    measurements = state.measurements()
     if windows:
-        known |= {"num_windows": len(windows), "num_steps": steps}
-        known["step_seconds_mean"] = sum(window.seconds for window in windows) / steps
-    return known
+        measurements |= {"num_windows": len(windows), "num_steps": steps}
+        measurements["step_seconds_mean"] = sum(window.seconds for window in windows) / steps
+    return measurements

@@ -1,4 +1,4 @@
-"""What an operation holds inside itself, where no tensor shows it: measured by running it once on zeros.
+"""Memory that an operation holds internally, measured by running it once on zeros.
 
 A library such as oneDNN copies arguments into layouts of its own, sums 16-bit gradients in 32 bits and gives each
 thread a buffer. Which of these it does depends on the processor's instruction set, the number of threads, the number
@@ -137,7 +137,7 @@ def _run(operation: Operation) -> int:
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=()):
             changes = record_allocations(lambda: operation.function(*arguments, **keywords))
-    except Exception:  # each operator refuses in its own way what zeros or a smaller batch cannot be
+    except Exception:  # each operator raises its own error for zeros or a smaller batch
         return 0
     held = list(accumulate(changes, initial=0))
     return max(held) - held[-1]

@@ -1,4 +1,4 @@
-"""The shape of a configuration: what time and memory of its steps depend on, and nothing else. No torch here."""
+"""The shape of a configuration: the fields that time and memory of its steps depend on. Imports no torch."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import Scalar, TrialConfig, config_keys, flatten_config, keys_of_cost
 from sweep.training.steps.batch_schedule import BatchSchedule
 
-# By the declaration of each key, see sweep.config.fields.key.
+# From the declaration of each key, see sweep.config.fields.key.
 SWITCHES = keys_of_cost("switch")
 _AS_THEY_ARE = keys_of_cost("step")
 NO_SHAPE = keys_of_cost("trial", "none")
@@ -26,7 +26,7 @@ class Shape:
 
     @property
     def text(self) -> str:
-        """JSON, for people and programs."""
+        """As JSON."""
         return json.dumps(dict(self.facts))
 
     @classmethod
@@ -72,14 +72,15 @@ def _derive(config: TrialConfig) -> dict[str, Scalar]:
 
 
 def largest_accumulation(config: TrialConfig) -> int:
-    """Micro batches of the largest global batch that may come; ``config.num_accumulation`` where it does not grow."""
+    """Micro batches of the largest global batch of a training; ``config.num_accumulation`` where it does not grow."""
     quantum = config.micro_batch * config.distributed.world_size
     largest = BatchSchedule(config.batch, config.global_batch_size, quantum).largest
     return max(1, ceil(largest / quantum))
 
 
 def with_micro(config: TrialConfig, micro: int, accumulation: int | None = None) -> TrialConfig:
-    """``config`` in micro batches of ``micro`` samples; of so many in a step, its own number (at most two) if None."""
+    """``config`` with micro batches of ``micro`` samples, ``accumulation`` of them in a step; if None, its own number
+    (at most two)."""
     count = min(largest_accumulation(config), 2) if accumulation is None else accumulation
     schedule = "noise_scale" if config.batch.schedule == "noise_scale" else "constant"
     changes = {"micro": micro, "accumulation": count, "global_": None, "schedule": schedule}

@@ -74,12 +74,12 @@ def _study_cases(spec: StudySpec, device_type: str) -> tuple[Case, list[Case]]:
 
     micro = spec.space.get(_MICRO)
     sizes = [{_MICRO: size} for size in _few(micro)] if micro else []
-    found = [case("micro batch", values) for values in sizes]
+    cases = [case("micro batch", values) for values in sizes]
     corners = [case("corner", corner) for corner in islice(spec.corners(), _MAX_CORNERS)] if spec.space else []
     corners.sort(key=lambda each: each.estimate.peak_memory_bytes)
     if corners:
-        found += [corners[0]._replace(name="smallest corner"), corners[-1]._replace(name="largest corner")]
-    return case("base", {}), found
+        cases += [corners[0]._replace(name="smallest corner"), corners[-1]._replace(name="largest corner")]
+    return case("base", {}), cases
 
 
 def _few(parameter: Parameter) -> Sequence[Scalar]:
@@ -93,8 +93,8 @@ def _case(name: str, values: dict[str, Any], config: TrialConfig, device_type: s
     return Case(name, values, estimate_memory(config, device_type=device_type))
 
 
-def _figures(found: "MemoryEstimate") -> dict[str, int]:
-    return {"peak_memory_bytes": found.peak_memory_bytes, **asdict(found)}
+def _figures(estimate: "MemoryEstimate") -> dict[str, int]:
+    return {"peak_memory_bytes": estimate.peak_memory_bytes, **asdict(estimate)}
 
 
 def _point(case: Case) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def probe(
     config, limit = build_base_config(study, parse_sets(sets or [])), parse_bytes(memory, "--memory")
     check_probe(config, options)
 
-    def print_probe(found: "ProbeRecord") -> None:
-        print_lines([_line(found)], err=True)
+    def print_probe(probe: "ProbeRecord") -> None:
+        print_lines([_line(probe)], err=True)
 
     try:
         with open_prober(options, int(limit) if limit else None) as (prober, limit_bytes):
@@ -58,12 +58,12 @@ def probe(
     return 0 if report.search or report.probe.is_complete else 1
 
 
-def _line(found: "ProbeRecord") -> str:
-    if not found.is_complete:
-        return f"micro batch {found.micro_batch}: {found.outcome}"
+def _line(probe: "ProbeRecord") -> str:
+    if not probe.is_complete:
+        return f"micro batch {probe.micro_batch}: {probe.outcome}"
     return (
-        f"micro batch {found.micro_batch}: {found.images_per_second or 0:,.0f} images/s, "
-        f"{format_value('bytes', found.peak_memory_bytes)}"
+        f"micro batch {probe.micro_batch}: {probe.images_per_second or 0:,.0f} images/s, "
+        f"{format_value('bytes', probe.peak_memory_bytes)}"
     )
 
 

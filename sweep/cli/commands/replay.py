@@ -1,17 +1,14 @@
-"""``sweep replay``: how soon a search would have found the front, on trainings that were recorded once."""
+"""``sweep replay``: how soon a search would have found the Pareto front, on recorded trainings."""
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from sweep.cli.arguments import find_records, parse_sets
 from sweep.cli.options import RUNS, AsJson, Root, Sets
 from sweep.cli.output import print_answer
-
-if TYPE_CHECKING:
-    pass
 
 
 def replay(
@@ -34,20 +31,20 @@ def replay(
 
     began = time.monotonic()
     recorded = read_table(find_records(table, root))
-    num_seeds = max(len(found) for found in recorded.curves.values())
+    num_seeds = max(map(len, recorded.curves.values()))
     changes: dict[str, Any] = {
         "trials": len(recorded.points) if trials is None else trials,
-        # one seed of the table is the search's; the others are fresh
+        # the search uses one seed of the table; the others are for confirmation
         "confirm": {"max_configurations": 4, "seeds": num_seeds - 1},
         **parse_sets(sets or []),
         "sampler": sampler,
         "pruner": pruner,
     }
-    found = []
+    searches = []
     for search in replay_seeds(recorded, seeds, changes, target if until_target else None):
-        found.append(search)
+        searches.append(search)
         print(f"seed {search.seed}: {search.seconds_to(target):.5g} s", file=sys.stderr)
-    answer = {"table": table, "sampler": sampler, "pruner": pruner, **summarize_searches(recorded, found, target)}
+    answer = {"table": table, "sampler": sampler, "pruner": pruner, **summarize_searches(recorded, searches, target)}
     answer["wall_seconds"] = time.monotonic() - began
     print_answer(answer, _lines(answer), as_json=as_json)
 

@@ -155,7 +155,7 @@ class Session:
             checkpoint_root=self.folder / "checkpoints",
             memory_gate=forecaster.memory_gate,
             shutdown=shutdown,
-            make_sampler=partial(make_sampler, known=forecaster.cost_model.predict_metric),
+            make_sampler=partial(make_sampler, predict=forecaster.cost_model.predict_metric),
             prior=make_prior_records(self.earlier, self.spec, forecaster.device_class) if self.earlier else (),
         )
 

@@ -1,9 +1,9 @@
-"""Stops a search trial that cannot reach the front any more, with any number of objectives.
+"""Stops a search trial that cannot reach the Pareto front any more, for any number of objectives.
 
-Two questions are asked at an evaluation. Was the trial behind at the last rung of the schedule, by non-dominated rank?
-One that was ahead goes on to the next rung. Of the others: is the best end that is plausible for it beaten by a
-complete trial, at the time and the memory that it will have taken? Only then it is stopped. The first question alone
-would stop slow starters that end on the front, the second alone would judge before anything has shown itself.
+An evaluation stops a trial where two conditions hold. The trial was behind at the last rung of the schedule, by
+non-dominated rank; and a complete trial dominates its best plausible end, at the time and the memory that it will have
+taken. The first condition alone would stop slow starters that end on the front, the second alone would judge before
+the curves differ.
 """
 
 import math
@@ -33,91 +33,91 @@ from sweep.search.pruners.running_curves import (
     measure_budget_share,
 )
 
-_NUM_RECALLED = 500  # curves that are read when a study is opened again
+_NUM_RESTORED = 500  # curves that are read when a study is resumed
 _NO_DIFFERENCE = 1e-9
-# These say nothing about the time; what bears any other flag is not compared by it.
+# A trial with any other flag is not compared by time.
 _NOT_ABOUT_TIME = CONFIGURATION_FLAGS | {PACKED}
 
 
 class Pruner(ABC):
-    """Judges the search trials of a study."""
+    """Decides which search trials of a study are stopped early."""
 
     @abstractmethod
-    def hear(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
-        """Takes news of a running trial; whether it should be stopped."""
+    def should_prune(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
+        """Takes a message of a running trial into account; returns whether to stop the trial."""
 
     @abstractmethod
-    def known(self, number: int) -> dict[str, float | int]:
-        """What a running trial has said of its measurements, for its ending."""
+    def partial_measurements(self, number: int) -> dict[str, float | int]:
+        """The measurements that a running trial has reported so far, for its ending."""
 
     @abstractmethod
     def learn(self, record: TrialRecord) -> None:
         """Takes an ended trial into account."""
 
     @abstractmethod
-    def completed(self, record: TrialRecord) -> TrialRecord:
-        """A trial that was stopped as it would probably have ended, for a sampler to learn from; any other as it is."""
+    def extrapolate_record(self, record: TrialRecord) -> TrialRecord:
+        """The record with the likely final measurements of a pruned trial, for a sampler; any other unchanged."""
 
 
 @final
 class NoPruner(Pruner):
-    """Lets every trial go to its end."""
+    """Stops no trial."""
 
-    def hear(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
+    def should_prune(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
         del record, message
         return False
 
-    def known(self, number: int) -> dict[str, float | int]:
+    def partial_measurements(self, number: int) -> dict[str, float | int]:
         del number
         return {}
 
     def learn(self, record: TrialRecord) -> None:
         del record
 
-    def completed(self, record: TrialRecord) -> TrialRecord:
+    def extrapolate_record(self, record: TrialRecord) -> TrialRecord:
         return record
 
 
 @final
 class FrontPruner(Pruner):
-    """Stops what cannot reach the front."""
+    """Stops trials that cannot reach the Pareto front."""
 
     def __init__(self, objectives: Sequence[str]) -> None:
         self._objectives = list(objectives)
         followed = [name for name in self._objectives if name in CURVES] + [SECONDS]
         self._families = {name: CurveFamily(is_share=name == "val_accuracy") for name in followed}
         self._rungs = Rungs()
-        self._courses: dict[int, RunningCurves] = {}
-        self._said: dict[int, Progress] = {}
+        self._curves: dict[int, RunningCurves] = {}
+        self._progress: dict[int, Progress] = {}
         self._likely_ends: dict[int, dict[str, float | int]] = {}
         self._memory: dict[str, float] = {}  # by cost key, as measured
         self._device = ""
         self._rivals = np.empty((0, len(self._objectives)))
-        # among trials of equal time and memory, however noisy their measurement, the rest decides
+        # between trials of equal time and memory the other objectives decide, however noisy their measurement
         self._judged = [index for index, name in enumerate(self._objectives) if name in CURVES]
         self._peers: dict[str, Values] = defaultdict(lambda: np.empty((0, len(self._judged))))
 
     # ------------------------------------------------------------------ while a trial runs
 
-    def hear(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
+    def should_prune(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
         if isinstance(message, Evaluation):
-            return self._is_hopeless(record, message)
-        self._said[record.number] = message
+            return self._is_dominated(record, message)
+        self._progress[record.number] = message
         return False
 
-    def known(self, number: int) -> dict[str, float | int]:
-        said = self._said.get(number)
-        return {MEMORY: said.peak_memory_bytes} if said and said.peak_memory_bytes is not None else {}
+    def partial_measurements(self, number: int) -> dict[str, float | int]:
+        progress = self._progress.get(number)
+        return {MEMORY: progress.peak_memory_bytes} if progress and progress.peak_memory_bytes is not None else {}
 
-    def _is_hopeless(self, record: TrialRecord, evaluation: Evaluation) -> bool:
-        course = self._follow(record, evaluation)
-        if course is None or course.is_ahead or course.shares[-1] >= 1.0:
+    def _is_dominated(self, record: TrialRecord, evaluation: Evaluation) -> bool:
+        curves = self._follow(record, evaluation)
+        if curves is None or curves.is_ahead or curves.shares[-1] >= 1.0:
             return False
-        ends = self._best_ends(record.number, course)
-        if (self._peers[course.key] < ends[self._judged] - _NO_DIFFERENCE).all(axis=1).any():
+        ends = self._best_ends(record.number, curves)
+        if (self._peers[curves.key] < ends[self._judged] - _NO_DIFFERENCE).all(axis=1).any():
             return True
-        said = self._said.get(record.number)
-        if said is not None and not _is_time_clean(said.quality_flags):
+        progress = self._progress.get(record.number)
+        if progress is not None and not _is_time_clean(progress.quality_flags):
             return False
         worse_nowhere = (self._rivals <= ends + _NO_DIFFERENCE).all(axis=1)
         better_somewhere = (self._rivals < ends - _NO_DIFFERENCE).any(axis=1)
@@ -127,38 +127,38 @@ class FrontPruner(Pruner):
         share = measure_budget_share(record.config.budget, evaluation)
         if not share:
             return None
-        if record.number not in self._courses:
-            self._courses[record.number] = RunningCurves(key=make_cost_key(record.config))
-        course = self._courses[record.number]
-        course.add(share, evaluation)
-        if course.shares:
-            self._rungs.pass_by(course, self._row(record.number, course))
-        return course if course.shares else None
+        if record.number not in self._curves:
+            self._curves[record.number] = RunningCurves(key=make_cost_key(record.config))
+        curves = self._curves[record.number]
+        curves.add(share, evaluation)
+        if curves.shares:
+            self._rungs.record_costs(curves, self._row(record.number, curves))
+        return curves if curves.shares else None
 
-    def _row(self, number: int, course: RunningCurves) -> list[float]:
-        known = {name: course.last(name) for name in course.costs}
-        known[MEMORY] = self._memory_of(number, course.key)
-        return [known[name] for name in self._objectives]
+    def _row(self, number: int, curves: RunningCurves) -> list[float]:
+        costs = {name: curves.last(name) for name in curves.costs}
+        costs[MEMORY] = self._memory_of(number, curves.key)
+        return [costs[name] for name in self._objectives]
 
-    def _best_ends(self, number: int, course: RunningCurves) -> Values:
-        share = course.shares[-1]
-        ends = {name: family.best_end(share, course.last(name)) for name, family in self._families.items()}
-        memory = self._memory_of(number, course.key)
+    def _best_ends(self, number: int, curves: RunningCurves) -> Values:
+        share = curves.shares[-1]
+        ends = {name: family.best_end(share, curves.last(name)) for name, family in self._families.items()}
+        memory = self._memory_of(number, curves.key)
         ends[MEMORY] = -np.inf if math.isnan(memory) else memory
         return np.array([ends[name] for name in self._objectives])
 
     def _memory_of(self, number: int, key: str) -> float:
-        said = self._said.get(number)
-        if said is not None and said.peak_memory_bytes is not None:
-            return float(said.peak_memory_bytes)
+        progress = self._progress.get(number)
+        if progress is not None and progress.peak_memory_bytes is not None:
+            return float(progress.peak_memory_bytes)
         return self._memory.get(key, math.nan)
 
-    # ------------------------------------------------------------------ what ended trials teach
+    # ------------------------------------------------------------------ what ended trials contribute
 
-    def recall(self, record: TrialRecord, evaluations: Iterable[Evaluation]) -> None:
+    def restore_trial(self, record: TrialRecord, evaluations: Iterable[Evaluation]) -> None:
         """Takes an ended search trial of an earlier run into account."""
         if (memory := record.measurements.get(MEMORY)) is not None:
-            self._said[record.number] = Progress(
+            self._progress[record.number] = Progress(
                 step=0, num_steps=0, epoch=0.0, images_per_second=0.0, peak_memory_bytes=int(memory)
             )
         for evaluation in evaluations:
@@ -166,30 +166,30 @@ class FrontPruner(Pruner):
         self.learn(record)
 
     def learn(self, record: TrialRecord) -> None:
-        course = self._courses.pop(record.number, RunningCurves(key=""))
-        self._said.pop(record.number, None)
-        if record.outcome == "pruned" and course.shares:
-            self._likely_ends[record.number] = self._likely(course)
+        curves = self._curves.pop(record.number, RunningCurves(key=""))
+        self._progress.pop(record.number, None)
+        if record.outcome == "pruned" and curves.shares:
+            self._likely_ends[record.number] = self._likely(curves)
         if record.outcome == "complete":
-            if course.shares:
+            if curves.shares:
                 for name, family in self._families.items():
-                    family.add(course.shares, course.costs[name])
+                    family.add(curves.shares, curves.costs[name])
             self._add_rival(record)
 
-    def completed(self, record: TrialRecord) -> TrialRecord:
+    def extrapolate_record(self, record: TrialRecord) -> TrialRecord:
         ends = self._likely_ends.get(record.number, {})
         return replace(record, measurements=record.measurements | ends) if ends else record
 
-    def _likely(self, course: RunningCurves) -> dict[str, float | int]:
-        found: dict[str, float | int] = {}
+    def _likely(self, curves: RunningCurves) -> dict[str, float | int]:
+        measurements: dict[str, float | int] = {}
         for name, family in self._families.items():
-            end = family.likely_end(course.shares[-1], course.last(name))
-            found[name] = math.exp(end) if name == SECONDS else METRICS[name].sign * end
-        return found
+            end = family.likely_end(curves.shares[-1], curves.last(name))
+            measurements[name] = math.exp(end) if name == SECONDS else METRICS[name].sign * end
+        return measurements
 
     def _add_rival(self, record: TrialRecord) -> None:
         measured, key = record.measurements, make_cost_key(record.config)
-        if record.device != self._device:  # its times and memory compare to nothing that was
+        if record.device != self._device:  # times and memory of another device are not comparable
             self._device, self._rivals = record.device, self._rivals[:0]
             self._memory.clear()
         if (memory := measured.get(MEMORY)) is not None:
@@ -203,13 +203,13 @@ class FrontPruner(Pruner):
 
 
 def make_pruner(spec: StudySpec, store: Store, ended: Sequence[TrialRecord]) -> Pruner:
-    """The pruner that the study names, knowing its latest ``ended`` search trials."""
+    """The pruner that the study names; it learns from the latest ``ended`` search trials."""
     if spec.pruner == "none":
         return NoPruner()
     pruner = FrontPruner(spec.objectives)
-    for record in ended[-_NUM_RECALLED:]:
+    for record in ended[-_NUM_RESTORED:]:
         if record.outcome in ("complete", "pruned"):
-            pruner.recall(record, store.evaluations(spec.name, record.number))
+            pruner.restore_trial(record, store.evaluations(spec.name, record.number))
     return pruner
 
 

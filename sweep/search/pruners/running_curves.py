@@ -1,4 +1,4 @@
-"""What running trials have shown so far, in costs (smaller is better) over the share of their schedule."""
+"""Learning curves of running trials: costs (smaller is better) over the share of the schedule."""
 
 import math
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ CURVES = frozenset({"val_accuracy", "val_loss"})
 
 
 def measure_budget_share(budget: BudgetSection, evaluation: Evaluation) -> float | None:
-    """How much of its budget a trial has spent, from 0 to 1; None where only its end will tell."""
+    """How much of its budget a trial has spent, from 0 to 1; None for a budget without a known total."""
     spent = {
         "epochs": evaluation.epoch,
         "steps": evaluation.step,
@@ -45,23 +45,23 @@ def make_cost_key(config: TrialConfig) -> str:
 class RunningCurves:
     """The evaluations of one trial: shares of its schedule, and for each objective that changes over it the costs.
 
-    Those of ``train_seconds`` are logarithms of what the whole would take at the pace until then.
+    A cost of ``train_seconds`` is the logarithm of the seconds that the whole budget would take at the pace so far.
     """
 
     key: str  # see :func:`make_cost_key`
     shares: list[float] = field(default_factory=list)
     costs: dict[str, list[float]] = field(default_factory=dict)
-    num_rungs: int = 0  # that it has passed
-    is_ahead: bool = True  # at the last of them; before the first, all are
+    num_rungs: int = 0  # that the trial has passed
+    is_ahead: bool = True  # at the last of them; True before the first
 
     def add(self, share: float, evaluation: Evaluation) -> None:
-        """Takes an evaluation into account; one that is told again, or without a time, is left out."""
+        """Takes an evaluation into account; a repeated one, or one without a time, is left out."""
         if (self.shares and share <= self.shares[-1]) or not evaluation.train_seconds > 0:
             return
         self.shares.append(share)
-        seen = {name: METRICS[name].sign * float(getattr(evaluation, name)) for name in CURVES}
-        seen[SECONDS] = math.log(evaluation.train_seconds / share)
-        for name, cost in seen.items():
+        costs = {name: METRICS[name].sign * float(getattr(evaluation, name)) for name in CURVES}
+        costs[SECONDS] = math.log(evaluation.train_seconds / share)
+        for name, cost in costs.items():
             self.costs.setdefault(name, []).append(cost)
 
     def last(self, name: str) -> float:
@@ -71,23 +71,23 @@ class RunningCurves:
 
 @final
 class Rungs:
-    """Who is ahead at which share of the schedule: successive halving without waiting for the others (Li et al. 2020,
-    arXiv:1810.05934), ranked by dominance (Schmucker et al. 2021, arXiv:2106.12639)."""
+    """Which trials are ahead at each rung: asynchronous successive halving (Li et al. 2020, arXiv:1810.05934) ranked by
+    dominance (Schmucker et al. 2021, arXiv:2106.12639)."""
 
     def __init__(self) -> None:
         self._rows: list[list[list[float]]] = [[] for _ in RUNGS]
 
-    def pass_by(self, course: RunningCurves, row: list[float]) -> None:
-        """Notes the course's costs (``row``, NaN where unknown) at each rung that its last evaluation has reached."""
-        while course.num_rungs < len(RUNGS) and course.shares[-1] >= RUNGS[course.num_rungs]:
-            rows = self._rows[course.num_rungs]
+    def record_costs(self, curves: RunningCurves, row: list[float]) -> None:
+        """Records the costs of a trial (``row``, NaN where unknown) at each rung that its last evaluation reached."""
+        while curves.num_rungs < len(RUNGS) and curves.shares[-1] >= RUNGS[curves.num_rungs]:
+            rows = self._rows[curves.num_rungs]
             rows.append(row)
-            course.num_rungs += 1
-            course.is_ahead = _is_ahead(np.array(rows))
+            curves.num_rungs += 1
+            curves.is_ahead = _is_ahead(np.array(rows))
 
 
 def _is_ahead(rows: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool:
     ranks = front_rank(rows)
-    if ranks[-1] <= 0:  # on the front, or nothing can be said
+    if ranks[-1] <= 0:  # on the front, or without a rank because a cost is unknown
         return True
     return bool(np.sum((ranks >= 0) & (ranks < ranks[-1])) < len(rows) / REDUCTION)

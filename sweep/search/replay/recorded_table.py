@@ -1,4 +1,4 @@
-"""A table: the trainings of a whole grid with their learning curves, recorded once, for searches to be replayed on.
+"""A table of recorded trainings of a whole grid, with learning curves, on which searches are replayed.
 
 It is any set of records of one study, as ``sweep export`` writes it: a row for each training, several seeds for each
 configuration, and the evaluations.
@@ -29,19 +29,19 @@ Point = tuple[Scalar, ...]  # values in the order of the space
 
 @dataclass(frozen=True)
 class RecordedTable:
-    """Recorded trainings by point of the space and by seed. Get one from :func:`read_table`."""
+    """Recorded trainings by point of the space and by seed, see :func:`read_table`."""
 
     spec: StudySpec
     curves: dict[Point, dict[int, ReusableTrial]]
 
     @cached_property
     def points(self) -> list[Point]:
-        """Every recorded point, in one order for good."""
+        """Every recorded point, in a fixed order."""
         return sorted(self.curves, key=repr)
 
     @cached_property
     def space(self) -> Space:
-        """The study's space, where it is a grid; a key that is none varies over the values that were recorded."""
+        """The study's space as a grid; a continuous parameter has the values that were recorded."""
         recorded = {path: {point[i] for point in self.points} for i, path in enumerate(self.spec.space)}
         return {path: _gridded(parameter, recorded[path]) for path, parameter in self.spec.space.items()}
 
@@ -58,12 +58,12 @@ class RecordedTable:
 
     @cached_property
     def signs(self) -> Values:
-        """-1 for an objective to be made large; shape ``[m]``."""
+        """-1 for an objective to be maximized; shape ``[m]``."""
         return np.array([metric(name).sign for name in self.spec.objectives])
 
     @cached_property
     def reference(self) -> Values:
-        """What hypervolumes are measured from, a tenth of the range beyond the worst mean; shape ``[m]``."""
+        """The reference point of hypervolumes, a tenth of the range beyond the worst mean; shape ``[m]``."""
         return reference_point(self.means, self.signs)
 
     def share(self, rows: Sequence[int]) -> float:
@@ -72,12 +72,12 @@ class RecordedTable:
         return hypervolume(self.means[list(rows)], self.reference, self.signs) / whole if rows else 0.0
 
     def point_of(self, config: TrialConfig) -> Point:
-        """Where a configuration lies."""
+        """The point of a configuration."""
         flat = flatten_config(config)
         return tuple(flat[path] for path in self.spec.space)
 
     def training(self, config: TrialConfig) -> ReusableTrial:
-        """What was recorded at the configuration's point; its seed picks one of those recorded, in turn.
+        """The recorded training at the configuration's point; its seed selects one of the recorded seeds.
 
         Raises:
             KeyError: nothing was recorded there.
@@ -86,8 +86,8 @@ class RecordedTable:
         return seeds[sorted(seeds)[config.seed % len(seeds)]]
 
     def _mean(self, point: Point, name: str) -> float:
-        found = [trial.ending for trial in self.curves[point].values()]
-        values = [_objective(ending, name) for ending in found]
+        endings = [trial.ending for trial in self.curves[point].values()]
+        values = [_objective(ending, name) for ending in endings]
         return float(np.mean(values))
 
 

@@ -1,8 +1,8 @@
-"""A search on recorded trainings: the tuner as it is, an executor that plays what was recorded, a simulated clock.
+"""A search on recorded trainings: the tuner of real studies, a replaying executor, a simulated clock.
 
-All time of trainings counts, also that of trials that were stopped; the time in which the sampler thinks does not,
-because it is that of this machine and not of the one that made the table. Nothing is probed: what a shape takes the
-sampler learns from the trials themselves.
+All time of trainings counts, also that of pruned trials. The computing time of the sampler does not, because it is
+that of this machine and not of the one that recorded the table. Nothing is probed: the sampler learns the cost of a
+shape from trials alone.
 """
 
 import contextlib
@@ -34,18 +34,18 @@ _MEMORY = Path("/dev/shm")  # nosec B108 # a folder with a random name is made t
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedSearch:
-    """What one replayed search found, and when. Seconds are those of the simulated clock."""
+    """The results of one replayed search. Seconds are those of the simulated clock."""
 
     seed: int
-    progress: tuple[tuple[float, float], ...]  # seconds, and the share of the table's hypervolume reached then
+    progress: tuple[tuple[float, float], ...]  # seconds, and share of the table's hypervolume
     search_seconds: float
     confirm_seconds: float
     outcomes: dict[str, int]
     num_confirmed: int
-    pruned_front: tuple[Point, ...]  # configurations of the true front that were stopped
+    pruned_front: tuple[Point, ...]  # configurations of the true front that were pruned
 
     def seconds_to(self, share: float) -> float:
-        """When that share of the hypervolume was reached; infinite when it was not."""
+        """Seconds until that share of the hypervolume was reached; infinite if it was not."""
         return next((seconds for seconds, reached in self.progress if reached >= share), float("inf"))
 
 
@@ -62,8 +62,10 @@ class GridSampler(Sampler):
         values = self._inner.propose(index) if self._left else None
         if values is None:
             return None
-        wanted = tuple(values[path] for path in self._space)
-        point = wanted if wanted in self._left else min(self._left, key=lambda other: self._distance(wanted, other))
+        proposed = tuple(values[path] for path in self._space)
+        point = (
+            proposed if proposed in self._left else min(self._left, key=lambda other: self._distance(proposed, other))
+        )
         del self._left[point]
         return dict(zip(self._space, point, strict=True))
 
@@ -85,26 +87,26 @@ def replay_search(table: RecordedTable, spec: StudySpec, until: float | None = N
     """Runs ``spec``, a study over the table's space (:func:`sweep.search.replay.recorded_table.make_replay_study`), to
     its end, or until its search has reached the share ``until`` of the table's hypervolume."""
     clock = SimulatedClock()
-    book = _Book(table, clock)
+    results = _Results(table, clock)
     with _opened(spec) as store:
         executor = ReplayingExecutor(
             lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
         )
         mirror = Mirror(store.url, spec)
-        mirror.close()  # nobody browses a replay
+        mirror.close()  # a replay has no dashboard
         tuner = Tuner(spec, store, executor, mirror, _plan(table, clock))
         with contextlib.closing(tuner.run()) as events:
             for event in events:
                 if isinstance(event, TrialEnded):
-                    book.enter(event.record)
-                if until is not None and book.share >= until:
+                    results.add_record(event.record)
+                if until is not None and results.share >= until:
                     break
-            return book.close(spec.seed)
+            return results.make_result(spec.seed)
 
 
 @contextlib.contextmanager
 def _opened(spec: StudySpec) -> Iterator[Store]:
-    # in memory where there is such a place: nobody reads these records later, so no disk is waited for
+    # in memory where possible, because these records are not kept
     place = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-replay-", dir=place)))
@@ -132,20 +134,20 @@ def find_device(table: RecordedTable) -> str:
 
 
 @final
-class _Book:
-    """Keeps what a search has found so far."""
+class _Results:
+    """Collects the results of a running search."""
 
     def __init__(self, table: RecordedTable, clock: SimulatedClock) -> None:
         self._table, self._clock = table, clock
         self._rows = {point: row for row, point in enumerate(table.points)}
-        self._found: list[int] = []
+        self._rows_found: list[int] = []
         self._progress: list[tuple[float, float]] = []
         self._outcomes: dict[str, int] = {}
         self._pruned: list[Point] = []
         self._num_confirmed, self._search_seconds = 0, 0.0
         self.share = 0.0
 
-    def enter(self, record: TrialRecord) -> None:
+    def add_record(self, record: TrialRecord) -> None:
         """Takes an ended trial into account."""
         if record.phase == "confirm":
             self._num_confirmed += 1
@@ -158,12 +160,12 @@ class _Book:
         if outcome == "pruned" and self._table.on_front[row]:
             self._pruned.append(point)
         if outcome == "complete" and np.isfinite(self._table.means[row]).all():
-            self._found.append(row)
-            self.share = self._table.share(self._found)
+            self._rows_found.append(row)
+            self.share = self._table.share(self._rows_found)
             self._progress.append((self._clock(), self.share))
 
-    def close(self, seed: int) -> ReplayedSearch:
-        """What was found, after the last trial."""
+    def make_result(self, seed: int) -> ReplayedSearch:
+        """The results, after the last trial."""
         confirm = self._clock() - self._search_seconds if self._num_confirmed else 0.0
         return ReplayedSearch(
             seed=seed,

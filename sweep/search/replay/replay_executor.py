@@ -1,4 +1,4 @@
-"""Plays recorded trainings on a simulated clock: what a search is told, and when, is what it was told once."""
+"""An executor that repeats the messages of recorded trainings on a simulated clock."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -13,14 +13,12 @@ from sweep.records.messages import Ending, Message, Progress, Task
 from sweep.records.trial_record import ReusableTrial
 
 _BEFORE = ("setup_seconds", "compile_seconds", "warmup_seconds", "memory_seconds")
-# How often a running trial says where it stands, and that it lives.
-
-Told = tuple[float, Message]  # seconds after the start of the trial, and what it says then
+TimedMessage = tuple[float, Message]  # seconds after the start of the trial, and the message
 
 
 @final
 class SimulatedClock:
-    """Seconds that pass only when they are passed."""
+    """A clock that advances only on request."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -29,40 +27,40 @@ class SimulatedClock:
         return self._now
 
     def advance_to(self, seconds: float) -> None:
-        """Never goes back."""
+        """Advances to ``seconds``; never back."""
         self._now = max(self._now, seconds)
 
 
 @dataclass(kw_only=True)
-class _Playing:
+class _RecordedTrial:
     number: int
     began: float
-    rest: Iterator[Told]
-    due: float = 0.0  # by the clock, when the next word falls
-    word: Message | None = None
+    rest: Iterator[TimedMessage]
+    due: float = 0.0  # by the clock, when the next message is due
+    message: Message | None = None
 
-    def turn(self) -> None:
-        """To the next word."""
-        seconds, self.word = next(self.rest)
+    def load_next(self) -> None:
+        """Loads the next message."""
+        seconds, self.message = next(self.rest)
         self.due = self.began + seconds
 
 
 @final
 class ReplayingExecutor(Executor):
-    """``slots`` trials at once, each as fast as it was recorded. ``tell`` gives what the training of a configuration
-    says, and when; its last word is an ``Ending``.
+    """``slots`` trials at once, each as fast as it was recorded. ``messages_of`` gives the timed messages of the
+    training of a configuration, the last of which is an ``Ending``.
     """
 
     def __init__(
         self,
-        tell: Callable[[TrialConfig], Iterator[Told]],
+        messages_of: Callable[[TrialConfig], Iterator[TimedMessage]],
         clock: SimulatedClock,
         device: str,
         slots: int = 1,
     ) -> None:
-        self._tell, self._clock, self._device, self._slots = tell, clock, device, slots
-        self._playing: dict[int, _Playing] = {}
-        self._order: list[tuple[float, int, _Playing]] = []  # a heap; some may have been stopped meanwhile
+        self._messages_of, self._clock, self._device, self._slots = messages_of, clock, device, slots
+        self._running: dict[int, _RecordedTrial] = {}
+        self._order: list[tuple[float, int, _RecordedTrial]] = []  # a heap; some may have been stopped since
         self._count = count()
 
     @property
@@ -73,73 +71,73 @@ class ReplayingExecutor(Executor):
         return {"device": self._device}
 
     def start(self, task: Task) -> None:
-        if len(self._playing) >= self._slots or task.number in self._playing:
+        if len(self._running) >= self._slots or task.number in self._running:
             raise RuntimeError(f"trial {task.number} is running, or no slot of {self._slots} is free")
-        self._play(_Playing(number=task.number, began=self._clock(), rest=self._tell(task.config)))
+        self._run(_RecordedTrial(number=task.number, began=self._clock(), rest=self._messages_of(task.config)))
 
     def devices_of(self, number: int) -> tuple[str, ...]:
         del number  # nothing trains
         return ()
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        said = self._next(timeout_seconds)
-        return [] if said is None else [said]
+        message = self._next(timeout_seconds)
+        return [] if message is None else [message]
 
     def preempt(self, number: int) -> None:
-        if number in self._playing:
-            left: Told = (0.0, Ending(outcome="cancelled", cause=LEFT))
-            self._play(_Playing(number=number, began=self._clock(), rest=iter([left])))
+        if number in self._running:
+            left: TimedMessage = (0.0, Ending(outcome="cancelled", cause=LEFT))
+            self._run(_RecordedTrial(number=number, began=self._clock(), rest=iter([left])))
 
     def stop(self, number: int) -> None:
-        self._playing.pop(number, None)
+        self._running.pop(number, None)
 
     def close(self) -> None:
-        self._playing.clear()
+        self._running.clear()
 
-    def _play(self, playing: _Playing) -> None:
-        self._playing[playing.number] = playing
-        playing.turn()
-        heapq.heappush(self._order, (playing.due, next(self._count), playing))
+    def _run(self, running: _RecordedTrial) -> None:
+        self._running[running.number] = running
+        running.load_next()
+        heapq.heappush(self._order, (running.due, next(self._count), running))
 
     def _next(self, timeout_seconds: float) -> tuple[int, Message] | None:
-        while self._order and self._playing.get(self._order[0][2].number) is not self._order[0][2]:
+        while self._order and self._running.get(self._order[0][2].number) is not self._order[0][2]:
             heapq.heappop(self._order)
         if not self._order:
             return None
-        due, _, playing = self._order[0]
+        due, _, running = self._order[0]
         if due > self._clock() + timeout_seconds:
             self._clock.advance_to(self._clock() + timeout_seconds)
             return None
         self._clock.advance_to(due)
-        assert playing.word is not None
-        number, word = playing.number, playing.word
-        if isinstance(word, Ending):
+        assert running.message is not None
+        number, message = running.number, running.message
+        if isinstance(message, Ending):
             heapq.heappop(self._order)
             self.stop(number)
         else:
-            playing.turn()
-            heapq.heapreplace(self._order, (playing.due, next(self._count), playing))
-        return number, word
+            running.load_next()
+            heapq.heapreplace(self._order, (running.due, next(self._count), running))
+        return number, message
 
 
-def schedule_messages(trial: ReusableTrial) -> list[Told]:
-    """When after its start a trial said what.
+def schedule_messages(trial: ReusableTrial) -> list[TimedMessage]:
+    """The messages of a recorded trial with their seconds after its start.
 
-    Its memory and its doubts before the first step; each evaluation after what comes before the first step, the
-    training until then, and its part of the time that is neither; the ending after ``total_seconds``.
+    A progress message with memory and quality flags comes before the first step; each evaluation after the time before
+    the first step, the training until then, and its share of the remaining time; the ending after ``total_seconds``.
     """
     measured, curve = trial.ending.measurements, trial.evaluations
     before = float(sum(measured.get(name, 0.0) for name in _BEFORE))
     trained = float(measured.get("train_seconds", curve[-1].train_seconds if curve else 0.0))
     total = max(float(measured.get("total_seconds", 0.0)), before + trained)
     pause = (total - before - trained) / (len(curve) + 1)
-    said: list[Told] = [(before, _first_words(trial.ending))]
-    for turn, told in enumerate(curve, 1):
-        said.append((min(before + told.train_seconds + pause * turn, total), told))
-    return [*said, (total, trial.ending)]
+    messages: list[TimedMessage] = [(before, _first_progress(trial.ending))]
+    for index, evaluation in enumerate(curve, 1):
+        messages.append((min(before + evaluation.train_seconds + pause * index, total), evaluation))
+    return [*messages, (total, trial.ending)]
 
 
-def _first_words(ending: Ending) -> Progress:
+def _first_progress(ending: Ending) -> Progress:
     memory = ending.measurements.get("peak_memory_bytes")
     return Progress(
         step=0,

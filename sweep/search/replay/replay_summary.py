@@ -1,4 +1,4 @@
-"""Several replayed searches, one seed each, as one answer: how soon, how much, and what was stopped wrongly."""
+"""Replays a search with several seeds and summarizes time to the target, hypervolume and wrongly pruned trials."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,20 +29,20 @@ def replay_seeds(
 
 def median_with_misses(values: Sequence[float], seed: int = 0) -> Interval:
     """Median and its percentile bootstrap interval (Efron, 1979) of values of which some may be infinite: a search that
-    never arrived is later than every other and must not be left out."""
-    known = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(0, len(known), size=(NUM_RESAMPLES, len(known)))
-    medians = np.median(known[draws], axis=1)
+    never reached the target is later than every other and must not be left out."""
+    array = np.asarray(values, dtype=np.float64)
+    draws = np.random.default_rng(seed).integers(0, len(array), size=(NUM_RESAMPLES, len(array)))
+    medians = np.median(array[draws], axis=1)
     tail = (1 - CONFIDENCE) / 2
     low, high = (float(np.quantile(medians, share, method="nearest")) for share in (tail, 1 - tail))
-    return Interval(float(np.median(known)), low, high, len(known))
+    return Interval(float(np.median(array)), low, high, len(array))
 
 
-def summarize_searches(table: RecordedTable, found: Sequence[ReplayedSearch], target: float) -> dict[str, Any]:
+def summarize_searches(table: RecordedTable, searches: Sequence[ReplayedSearch], target: float) -> dict[str, Any]:
     """The searches as a JSON document: an infinite number of seconds is null."""
-    seconds = [search.seconds_to(target) for search in found]
-    with_confirm = [search.seconds_to(target) + search.confirm_seconds for search in found]
-    pruned = [len(search.pruned_front) for search in found]
+    seconds = [search.seconds_to(target) for search in searches]
+    with_confirm = [search.seconds_to(target) + search.confirm_seconds for search in searches]
+    pruned = [len(search.pruned_front) for search in searches]
     return {
         "study": table.spec.name,
         "objectives": list(table.spec.objectives),
@@ -54,9 +54,9 @@ def summarize_searches(table: RecordedTable, found: Sequence[ReplayedSearch], ta
         "seconds_to_target_and_confirm": _interval(with_confirm),
         "num_missed": sum(not np.isfinite(value) for value in seconds),
         "front_pruned": {"median": float(np.median(pruned)), "share_of_seeds_without": pruned.count(0) / len(pruned)},
-        "hypervolume_over_cost": _over_cost(found),
-        "simulated_seconds": sum(search.search_seconds + search.confirm_seconds for search in found),
-        "searches": [_row(search, value) for search, value in zip(found, seconds, strict=True)],
+        "hypervolume_over_cost": _over_cost(searches),
+        "simulated_seconds": sum(search.search_seconds + search.confirm_seconds for search in searches),
+        "searches": [_row(search, value) for search, value in zip(searches, seconds, strict=True)],
     }
 
 
@@ -73,12 +73,12 @@ def _row(search: ReplayedSearch, seconds: float) -> dict[str, Any]:
     }
 
 
-def _over_cost(found: Sequence[ReplayedSearch]) -> list[dict[str, float]]:
+def _over_cost(searches: Sequence[ReplayedSearch]) -> list[dict[str, float]]:
     """The median share of the hypervolume at even steps of the cost, with its quartiles over the seeds."""
-    last = max(search.search_seconds for search in found)
+    last = max(search.search_seconds for search in searches)
     rows = []
     for seconds in np.linspace(0.0, last, _POINTS + 1)[1:]:
-        shares = [_share_at(search, float(seconds)) for search in found]
+        shares = [_share_at(search, float(seconds)) for search in searches]
         low, median, high = (float(value) for value in np.quantile(shares, (0.25, 0.5, 0.75)))
         rows.append({"seconds": float(seconds), "share": median, "quartile_low": low, "quartile_high": high})
     return rows

@@ -1,4 +1,4 @@
-"""What every sampler does, and the bounded window of records that a model-based one looks at."""
+"""The protocol of samplers, and the bounded window of records that model-based ones learn from."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import TrialRecord
 from sweep.search.seed_allocation.confirmation import collect_costs
 
-# MO-TPE takes 400 ms a proposal at 10,000 trials. Beyond 250 trials it calls no more of them good, so further ones
-# add detail about bad points alone.
+# MO-TPE takes 400 ms a proposal at 10,000 trials. Beyond 250 trials it counts no more of them as good, so
+# further ones add detail about bad points only.
 WINDOW = 600
 # The metrics that probes predict before any trial, and a function that predicts one; None where no probe covers it.
 PREDICTED_METRICS = ("train_seconds", "total_seconds", "peak_memory_bytes")
@@ -43,7 +43,7 @@ class PointSampler(Sampler):
         return self._point(index)
 
     def learn(self, record: TrialRecord) -> None:
-        del record  # a fixed sequence learns nothing
+        del record  # the points do not depend on results
 
 
 def select_window(records: list[TrialRecord], spec: StudySpec, size: int = WINDOW) -> list[TrialRecord]:

@@ -29,16 +29,16 @@ class CandidatePoints:
         """Candidates for search trial ``index`` that are not among ``seen`` (see :func:`make_point_key`); near ``best``
         where the space is not a small grid. Empty when there is no point left."""
         if self._grid is None:
-            found = {make_point_key(point): point for point in self._draw(index, best)}
-            return [point for key, point in found.items() if key not in seen]
+            drawn = {make_point_key(point): point for point in self._draw(index, best)}
+            return [point for key, point in drawn.items() if key not in seen]
         return [point for point in self._grid if make_point_key(point) not in seen]
 
     def _draw(self, index: int, best: Sequence[Mapping[str, Any]]) -> list[Point]:
         rng = np.random.default_rng((self._seed, index))
         shares = [rng.random(len(self._space)) for _ in range(_NUM_ANYWHERE)]
         if best:
-            centres = [np.array([item.share(point[path]) for path, item in self._space.items()]) for point in best]
-            shares += [_moved(centres[int(rng.integers(len(centres)))], rng) for _ in range(_NUM_NEAR)]
+            centers = [np.array([item.share(point[path]) for path, item in self._space.items()]) for point in best]
+            shares += [_moved(centers[int(rng.integers(len(centers)))], rng) for _ in range(_NUM_NEAR)]
         parameters = self._space.items()
         return [{path: item.at(float(u)) for (path, item), u in zip(parameters, row, strict=True)} for row in shares]
 
@@ -80,7 +80,7 @@ class SobolPoints:
         return {path: parameter.at(float(u)) for (path, parameter), u in zip(self._space.items(), shares, strict=False)}
 
     def _restart(self) -> None:
-        from scipy.stats import qmc  # half a second, which studies with another sampler need not wait
+        from scipy.stats import qmc  # half a second, which studies with other samplers do not need
 
         self._engine = qmc.Sobol(max(len(self._space), 1), scramble=True, rng=self._seed)
         self._next = 0

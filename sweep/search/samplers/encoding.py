@@ -1,8 +1,8 @@
-"""Points of a space as numbers between 0 and 1, as models of accuracy and of cost want to see them.
+"""Features of points, between 0 and 1, for the models of accuracy and of cost.
 
-What an accuracy depends on is not what a cost depends on. Where the normalisation looks at one sample at a time, the
-split of a global batch into micro batches changes no update: the accuracy then has the global batch alone as a feature.
-Time and memory do not see the learning rate or the weight decay at all.
+Accuracy and cost depend on different parameters. Where normalization is per sample, the split of a global batch into
+micro batches changes no update, so that the accuracy has only the global batch as a feature. Time and memory do not
+depend on the learning rate or the weight decay.
 """
 
 import math
@@ -19,7 +19,7 @@ from sweep.probing.shape import NO_SHAPE, SWITCHES
 from sweep.search.samplers.gaussian_process import Floats
 
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
-_WIDE = 8.0  # a choice of numbers that spans more than this factor is seen by its logarithm
+_WIDE = 8.0  # a choice of numbers that spans more than this factor is encoded by its logarithm
 Values = Mapping[str, Any]
 Feature = Callable[[Values], list[float]]
 
@@ -46,16 +46,16 @@ class Encoding:
             self._of_cost.append(self._cost_batch)
 
     def accuracy(self, points: Sequence[Values]) -> Floats:
-        """Features of what a training reaches, shape ``[n, d]``."""
+        """Features of accuracy, shape ``[n, d]``."""
         return _table(points, self._of_accuracy)
 
     def cost(self, points: Sequence[Values]) -> Floats:
-        """Features of what a training takes, shape ``[n, e]``."""
+        """Features of time and memory, shape ``[n, e]``."""
         return _table(points, self._of_cost)
 
     def _accuracy_batch(self, values: Values) -> list[float]:
         micro, whole = self._batch(values)
-        return [self._scaled(whole), self._scaled(micro) if self._sees_micro(values) else 0.0]
+        return [self._scaled(whole), self._scaled(micro) if self._depends_on_micro(values) else 0.0]
 
     def _cost_batch(self, values: Values) -> list[float]:
         micro, whole = self._batch(values)
@@ -69,10 +69,10 @@ class Encoding:
             micro = whole
         return float(micro), float(micro * split if split else whole)
 
-    def _sees_micro(self, values: Values) -> bool:
+    def _depends_on_micro(self, values: Values) -> bool:
         name = str(values.get("model.name", self._base["model.name"]))
         norm = str(values.get("model.norm", self._base["model.norm"]))
-        return has_batch_statistics(name, norm) is not False  # of a model that does not declare it, it is not known
+        return has_batch_statistics(name, norm) is not False  # None: the model does not declare it
 
     def _scaled(self, size: float) -> float:
         low, high = self._sizes
@@ -101,7 +101,7 @@ def _feature(path: str, parameter: Parameter) -> Feature:
     numbers = [value for value in parameter.choice if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(parameter.choice) > 1:
         return _number(path, numbers)
-    # each value a corner of a simplex, so that all are equally far apart, as far as 0 is from 1
+    # each value is a corner of a simplex, so that all have the distance 1 from each other
     choices = list(parameter.choice)
     corners = (np.eye(len(choices)) / math.sqrt(2.0)).tolist()
     return lambda values: list(corners[choices.index(values[path])])

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 _MAX_FITTED = 120  # points that the hyperparameters are fitted on: the cost grows with their cube
 _JITTER = 1e-8
 # Logarithms of the length scales, of the signal's and of the noise's deviation: means and deviations of their priors,
-# for features that span 0 to 1 and targets of deviation 1. They keep few points from being explained by anything.
+# for features that span 0 to 1 and targets of deviation 1. They regularize a fit to few points.
 _LENGTH, _SIGNAL, _NOISE = (np.log(0.7), 0.8), (0.0, 0.7), (np.log(0.1), 1.2)
 _BOUNDS = ((-3.5, 3.5), (-2.5, 2.5), (-7.0, 0.5))
 
@@ -38,7 +38,7 @@ class GaussianProcess:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of a single ``y`` around what is predicted."""
+        """Standard deviation of a single ``y`` around the prediction."""
         return float(np.exp(self.parameters[-1])) * self._scale
 
     def predict(self, x: Floats) -> tuple[Floats, Floats]:
@@ -55,16 +55,16 @@ def _fit(x: Floats, y: Floats) -> Floats:
     if len(x) > _MAX_FITTED:
         rows = np.linspace(0, len(x) - 1, _MAX_FITTED).astype(np.int64)
         x, y = x[rows], y[rows]
-    centre = np.array([_LENGTH[0]] * width + [_SIGNAL[0], _NOISE[0]])
+    center = np.array([_LENGTH[0]] * width + [_SIGNAL[0], _NOISE[0]])
     spread = np.array([_LENGTH[1]] * width + [_SIGNAL[1], _NOISE[1]])
     bounds = [_BOUNDS[0]] * width + [_BOUNDS[1], _BOUNDS[2]]
-    found = minimize(
-        _loss, centre, args=(x, y, centre, spread), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40}
+    result = minimize(
+        _loss, center, args=(x, y, center, spread), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40}
     )
-    return np.asarray(found.x, dtype=np.float64)
+    return np.asarray(result.x, dtype=np.float64)
 
 
-def _loss(parameters: Floats, x: Floats, y: Floats, centre: Floats, spread: Floats) -> tuple[float, Floats]:
+def _loss(parameters: Floats, x: Floats, y: Floats, center: Floats, spread: Floats) -> tuple[float, Floats]:
     """Minus the logarithm of the posterior density, and its gradient (equations 5.8 and 5.9)."""
     signal, slopes = _matern(x, x, parameters, with_slopes=True)
     noise = np.exp(2.0 * parameters[-1])
@@ -72,7 +72,7 @@ def _loss(parameters: Floats, x: Floats, y: Floats, centre: Floats, spread: Floa
     kernel[np.diag_indices_from(kernel)] += noise + _JITTER
     factor = cho_factor(kernel, lower=True)
     weights = cho_solve(factor, y)
-    away = (parameters - centre) / spread
+    away = (parameters - center) / spread
     value = 0.5 * float(y @ weights) + float(np.log(np.diag(factor[0])).sum()) + 0.5 * float(away @ away)
     inner = cho_solve(factor, np.eye(len(y))) - np.outer(weights, weights)
     gradient = [0.5 * float(np.sum(inner * slope)) for slope in slopes]

@@ -1,8 +1,8 @@
-"""How much hypervolume a point is expected to add to a front, for any number of objectives.
+"""Expected hypervolume improvement of candidates, for any number of objectives (Emmerich et al. 2011).
 
-The space between the front and a reference point is probed at quasi-random places. A candidate gains a place when it
-is at least as good there in every objective; with independent normal beliefs that is a product of their distribution
-functions, so that the mean over the places is the expected gain itself (Emmerich et al. 2011), up to the places.
+The space between the front and a reference point is sampled at quasi-random places. A candidate dominates a place with
+the product of its normal distribution functions there, because the predictions of the objectives are independent; the
+mean over the places estimates the expected improvement.
 """
 
 from dataclasses import dataclass
@@ -17,25 +17,25 @@ from sweep.config.metrics import METRICS
 from sweep.search.samplers.gaussian_process import Floats
 
 _NUM_PLACES = 4096
-_MAX_OPEN = 800  # places that are looked at: beyond them the gain is sharper than the beliefs
-_LEAST = 1e-300  # nothing that is measured in seconds or bytes is below it
+_MAX_OPEN = 800  # places that are used: more would be more exact than the predictions are
+_LEAST = 1e-300  # a lower bound of all seconds and bytes
 _REACH = 0.1  # how far beyond the best and the worst of each objective, as a share of their range
 
 
 @final
 @dataclass(frozen=True)
 class CostAxis:
-    """The metric ``name``, of which smaller is better; an empty name is a plain number."""
+    """The metric ``name`` as a cost (smaller is better), on the scale on which its noise is even; an empty name is a
+    plain number."""
 
     name: str
 
     def of_values(self, values: Floats) -> Floats:
-        """Measured values, in the metric's unit, on this axis; not finite where the scale has no place for one."""
+        """Measured values, in the metric's unit, on this axis; not finite outside the scale."""
         return np.asarray(self._sign * self._scale.forward(values))
 
     def of_costs(self, costs: Floats) -> Floats:
-        """Costs (values, or minus those of a metric to be made large) on this axis; the nearest place for any beyond
-        its end."""
+        """Costs (values, or minus those of a metric to be maximized) on this axis, clipped to it."""
         values = self._sign * costs
         return self.of_values(np.maximum(values, _LEAST) if self._scale.is_ratio else values)
 
@@ -62,18 +62,18 @@ class GaussianPrediction:
 
     @property
     def reach(self) -> Floats:
-        """The cost of the best that is likely for any candidate, and of the worst that is expected of one."""
+        """The lowest cost that is likely for a candidate, and the highest that is expected of one; shape ``[2]``."""
         return self.axis.costs(np.array([(self.mean - self.deviation).min(), self.mean.max()]))
 
 
 @final
 class OpenSpace:
-    """What no row of ``costs`` (shape ``[n, m]``, smaller is better) reaches yet, between the best and the worst that
-    was seen or is believed of a candidate."""
+    """The space that no row of ``costs`` (shape ``[n, m]``, smaller is better) dominates, between the best and the
+    worst that was measured or is predicted for a candidate."""
 
-    def __init__(self, costs: Floats, beliefs: list[GaussianPrediction], seed: int) -> None:
-        self._beliefs = beliefs
-        reach = np.array([belief.reach for belief in beliefs])
+    def __init__(self, costs: Floats, predictions: list[GaussianPrediction], seed: int) -> None:
+        self._predictions = predictions
+        reach = np.array([prediction.reach for prediction in predictions])
         low, high = np.minimum(costs.min(axis=0), reach[:, 0]), np.maximum(costs.max(axis=0), reach[:, 1])
         spread = np.where(high > low, high - low, np.maximum(np.abs(high), 1e-12))
         low, high = low - _REACH * spread, high + _REACH * spread
@@ -87,12 +87,12 @@ class OpenSpace:
         self._places = places[is_open[:_MAX_OPEN]]
 
     def gains(self) -> Floats:
-        """Expected gain of each candidate, as a share of the space that is looked at; shape ``[k]``."""
-        beliefs = self._beliefs
+        """Expected gain of each candidate, as a share of the sampled space; shape ``[k]``."""
+        predictions = self._predictions
         if not len(self._places):
-            return np.zeros(len(beliefs[0].mean))
-        chance = np.ones((len(beliefs[0].mean), len(self._places)))
-        for index, belief in enumerate(beliefs):
-            places = belief.axis.of_costs(self._places[:, index])
-            chance *= ndtr((places[None] - belief.mean[:, None]) / belief.deviation[:, None])
+            return np.zeros(len(predictions[0].mean))
+        chance = np.ones((len(predictions[0].mean), len(self._places)))
+        for index, prediction in enumerate(predictions):
+            places = prediction.axis.of_costs(self._places[:, index])
+            chance *= ndtr((places[None] - prediction.mean[:, None]) / prediction.deviation[:, None])
         return np.asarray(self._weight * chance.mean(axis=1))

@@ -56,21 +56,21 @@ class OptunaSampler(Sampler):
 
     def _add(self, record: TrialRecord) -> None:
         worst = find_worst_values(self._records, self._spec) if record.outcome in INFEASIBLE else []
-        told = make_frozen_trial(record, self._spec, worst)
-        trial = self._asked.pop(_key(told.params), None)
+        frozen = make_frozen_trial(record, self._spec, worst)
+        trial = self._asked.pop(_key(frozen.params), None)
         if trial is None:
-            self._study.add_trial(self._with_generation(told))
+            self._study.add_trial(self._with_generation(frozen))
             return
-        for name, value in told.constraints.items():
+        for name, value in frozen.constraints.items():
             trial.set_constraint(name, value)
-        values = told.values if told.state == TrialState.COMPLETE else None
-        self._study.tell(trial, values=values, state=told.state)
+        values = frozen.values if frozen.state == TrialState.COMPLETE else None
+        self._study.tell(trial, values=values, state=frozen.state)
 
     def _with_generation(self, trial: optuna.trial.FrozenTrial) -> optuna.trial.FrozenTrial:
-        # a genetic sampler finds its parents by generation, which records do not know
+        # a genetic sampler finds parents by generation, which is not recorded
         if self._generation_size:
-            known = len(self._study.get_trials(deepcopy=False))
-            trial.system_attrs["NSGAIISampler:generation"] = known // self._generation_size
+            num_trials = len(self._study.get_trials(deepcopy=False))
+            trial.system_attrs["NSGAIISampler:generation"] = num_trials // self._generation_size
         return trial
 
     def _rebuild(self) -> None:

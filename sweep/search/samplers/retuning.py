@@ -1,7 +1,7 @@
-"""A search of its own for each batch size, so that every batch size is judged by its own best settings.
+"""Searches the hyperparameters for each batch size separately, so that each is compared at its own best settings.
 
-The combinations of the ``batch.*`` parameters take turns; each has a sampler that varies what the study's ``retune``
-names and learns from the trials of that combination alone.
+The combinations of the ``batch.*`` parameters are proposed in turn; each has a sampler that varies the parameters in
+the study's ``retune`` and learns from the trials of that combination alone.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ Maker = Callable[[StudySpec, Sequence[TrialRecord]], Sampler]
 
 @final
 class RetuningSampler(Sampler):
-    """See the module. ``make`` gives the sampler of one combination for a study that varies the rest alone."""
+    """See the module. ``make`` gives the sampler of one combination for a study that varies the other parameters."""
 
     def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], make: Maker) -> None:
         self._spec, self._make = spec, make
@@ -28,9 +28,9 @@ class RetuningSampler(Sampler):
         self._inner = {path: item for path, item in spec.space.items() if not is_batch_key(path)}
         self._num_combinations = count_grid_points(self._outer) or 1
         self._samplers: dict[str, Sampler] = {}
-        self._known: dict[str, list[TrialRecord]] = defaultdict(list)
+        self._records: dict[str, list[TrialRecord]] = defaultdict(list)
         for record in records:
-            self._known[self._key(record.values)].append(record)
+            self._records[self._key(record.values)].append(record)
 
     def propose(self, index: int) -> dict[str, Any] | None:
         for turn in range(self._num_combinations):
@@ -45,7 +45,7 @@ class RetuningSampler(Sampler):
         if key in self._samplers:
             self._samplers[key].learn(record)
         else:
-            self._known[key].append(record)
+            self._records[key].append(record)
 
     def _sampler(self, combination: dict[str, Any]) -> Sampler:
         key = self._key(combination)
@@ -53,7 +53,7 @@ class RetuningSampler(Sampler):
             trials = max(1, self._spec.trials // self._num_combinations)
             base = replace_keys(self._spec.base, combination)
             inner = self._spec.model_copy(update={"base": base, "space": self._inner, "trials": trials, "retune": ()})
-            self._samplers[key] = self._make(inner, self._known.pop(key, []))
+            self._samplers[key] = self._make(inner, self._records.pop(key, []))
         return self._samplers[key]
 
     def _key(self, values: Any) -> str:

@@ -1,4 +1,4 @@
-"""One model for each quantity that a sampler wants to know of points that were not tried."""
+"""Surrogate models: one for each quantity that a sampler predicts for untried points."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from sweep.search.samplers.encoding import Encoding, Values
 from sweep.search.samplers.gaussian_process import Floats, GaussianProcess
 from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction
 
-_GROWTH = 1.15  # hyperparameters are fitted again when there is so much more to learn from
+_GROWTH = 1.15  # hyperparameters are fitted again when the number of points has grown by this factor
 _FIRST_FIT = 6
 
 
 def is_of_shape(name: str, spec: StudySpec) -> bool:
-    """Whether the metric follows from the configuration's shape and budget, whatever the training does."""
+    """Whether the metric depends on the configuration's shape and budget alone."""
     until_target = spec.base.get("budget.target_accuracy") is not None or "budget.target_accuracy" in spec.space
     metric = METRICS[name]
     return metric.is_memory or (metric.is_speed and not metric.until_target and not until_target)
@@ -27,7 +27,7 @@ def is_of_shape(name: str, spec: StudySpec) -> bool:
 
 @final
 class Learner:
-    """A model of ``name`` on its axis."""
+    """A Gaussian process of the metric ``name`` on its axis."""
 
     def __init__(self, name: str, encoding: Encoding, of_shape: bool) -> None:
         self._name, self._encoding, self.of_shape = name, encoding, of_shape
@@ -36,44 +36,44 @@ class Learner:
         self._num_fitted = 0
         self._hyperparameters: Floats | None = None
         self._learned: tuple[int, int] = (-1, -1)
-        self._foretold: tuple[list[Values], Floats] = ([], np.empty(0))
+        self._predicted: tuple[list[Values], Floats] = ([], np.empty(0))
 
-    def foretell(self, points: Sequence[Values], costs: Sequence[float]) -> None:
-        """Takes what probes say of points, in the metric's unit, until trials of their features have measured it."""
-        self._foretold = (list(points), self.axis.of_values(np.array(costs, dtype=np.float64)))
+    def set_predictions(self, points: Sequence[Values], costs: Sequence[float]) -> None:
+        """Sets predictions from probes, in the metric's unit, which hold until trials of equal features measured it."""
+        self._predicted = (list(points), self.axis.of_values(np.array(costs, dtype=np.float64)))
         self._learned = (-1, -1)
 
     def fit(self, records: Sequence[TrialRecord]) -> bool:
-        """Learns from the records that have the metric; whether there is anything to go by. Costs nothing when there
-        is nothing new."""
+        """Fits the records that have the metric; returns whether there is a model. Without new records nothing is
+        computed."""
         state = (len(records), records[-1].number if records else -1)
         if state != self._learned:
             self._learned = state
-            points, costs = self._known([record for record in records if self._is_usable(record)])
+            points, costs = self._collect_data([record for record in records if self._is_usable(record)])
             if not points:
                 self._model = None
                 return False
             self.fit_to(points, costs)
         return self._model is not None
 
-    def _known(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
-        """What trials measured, and what probes foretell of all others: off by the same factor, where it is off."""
+    def _collect_data(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
+        """Measured costs, and the predicted costs of other points, corrected by the median error of the predictions."""
         points: list[Values] = [record.values for record in usable]
         costs = self.axis.of_values(np.array([float(record.measurements[self._name]) for record in usable]))
-        others, foretold = self._foretold
+        others, predicted = self._predicted
         if not others or not points:
-            return (points, costs) if points else (list(others), foretold)
+            return (points, costs) if points else (list(others), predicted)
         measured: dict[bytes, list[float]] = defaultdict(list)
         for row, cost in zip(self._features(points), costs, strict=True):
             measured[row.tobytes()].append(float(cost))
         rows = [row.tobytes() for row in self._features(others)]
-        errors = [median(measured[row]) - cost for row, cost in zip(rows, foretold, strict=True) if row in measured]
+        errors = [median(measured[row]) - cost for row, cost in zip(rows, predicted, strict=True) if row in measured]
         is_new = np.array([row not in measured for row in rows])
         new = [point for point, keep in zip(others, is_new, strict=True) if keep]
-        return points + new, np.append(costs, foretold[is_new] + (median(errors) if errors else 0.0))
+        return points + new, np.append(costs, predicted[is_new] + (median(errors) if errors else 0.0))
 
     def fit_to(self, points: Sequence[Values], costs: Floats) -> None:
-        """Learns from these values at these points; equal points are one, with their mean."""
+        """Fits these values at these points; equal points count as one with their mean."""
         features = self._features(points)
         number = _last_fit(len(features))
         if number != self._num_fitted or self._hyperparameters is None:
@@ -82,14 +82,14 @@ class Learner:
         self._model = GaussianProcess(*_merged(features, costs), self._hyperparameters)
 
     def predict(self, points: Sequence[Values]) -> GaussianPrediction:
-        """What is believed of these points. Only after a fit."""
+        """The prediction at these points; only after a fit."""
         assert self._model is not None
         return GaussianPrediction(*self._model.predict(self._features(points)), self.axis)
 
     def _is_usable(self, record: TrialRecord) -> bool:
         value = record.measurements.get(self._name)
         is_known = value is not None and bool(np.isfinite(self.axis.of_values(np.array([float(value)]))[0]))
-        # of a trial that was stopped the sampler is told a likely end, but a time that says nothing
+        # a pruned trial has a likely final accuracy, but its time is not that of a whole training
         return is_known and (record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape))
 
     def _features(self, points: Sequence[Values]) -> Floats:
@@ -98,7 +98,7 @@ class Learner:
 
 def _last_fit(number: int) -> int:
     """The latest size, of those that grow by a constant factor, at which hyperparameters are fitted. It depends on
-    the number alone, so that a continued study fits as an unbroken one has."""
+    the number alone, so that a resumed study fits the same as an uninterrupted one."""
     size = _FIRST_FIT
     while int(size * _GROWTH) + 1 <= number:
         size = int(size * _GROWTH) + 1

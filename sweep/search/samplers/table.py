@@ -1,6 +1,6 @@
 """The samplers by name.
 
-Optuna is not on the critical path: grid, random and quasi-random points are functions of their index. Every proposal
+Grid, random and quasi-random points are functions of their index. Every proposal
 is seeded by the study's seed and the trial's number, so a resumed study proposes what an uninterrupted one would.
 """
 
@@ -19,12 +19,12 @@ from sweep.search.samplers.optuna_sampler import OptunaSampler
 from sweep.search.samplers.retuning import RetuningSampler
 
 
-def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], known: PredictCost | None = None) -> Sampler:
-    """The sampler that the study names, knowing the ended search trials in ``records``; one that weighs costs also
-    knows what probes say (``known``)."""
+def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> Sampler:
+    """The sampler that the study names, which learns from the ended search trials in ``records``; a cost-aware one also
+    uses predictions from probes (``predict``)."""
     make = _SAMPLERS[spec.sampler]
-    if known and spec.sampler == "cost_aware":
-        make = partial(_cost_aware, known=known)
+    if predict and spec.sampler == "cost_aware":
+        make = partial(_cost_aware, predict=predict)
     if spec.retune:
         return RetuningSampler(spec, records, make)
     return make(spec, records)
@@ -56,8 +56,8 @@ def _gp(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
     return OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed))
 
 
-def _cost_aware(spec: StudySpec, records: Sequence[TrialRecord], known: PredictCost | None = None) -> Sampler:
-    return CostAwareSampler(spec, records, known)
+def _cost_aware(spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> Sampler:
+    return CostAwareSampler(spec, records, predict)
 
 
 _SAMPLERS: dict[str, Callable[[StudySpec, Sequence[TrialRecord]], Sampler]] = {

@@ -78,8 +78,8 @@ class Evidence:
         """Configurations with a complete confirming trial."""
         return int(self.configurations["confirmed"].sum())
 
-    def outcomes(self) -> dict[str, int]:
-        """How many trials ended how, the most frequent first; "" are those that run."""
+    def count_outcomes(self) -> dict[str, int]:
+        """The number of trials by outcome, the most frequent first; "" are those that run."""
         counts = self.trials["outcome"].value_counts()
         return {str(outcome): int(count) for outcome, count in sorted(counts.items(), key=lambda i: (-i[1], i[0]))}
 

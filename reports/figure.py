@@ -186,7 +186,7 @@ class Figure:
     caption: str
     panels: tuple[Panel, ...]
 
-    def legend(self) -> tuple[Layer, ...]:
+    def legend_layers(self) -> tuple[Layer, ...]:
         """A layer of every name, in the order of drawing."""
         layers = [layer for panel in self.panels for layer in panel.layers if layer.name]
         return tuple({layer.name: layer for layer in reversed(layers)}.values())[::-1]

@@ -80,14 +80,14 @@ def _write_all(frames: "FrameSet", page_path: Path, forms: Sequence[Format], pai
         for form in forms:
             tasks.append((figure, form))
             if painter is not None:
-                painter.send(tasks[-1])
+                painter.send_task(tasks[-1])
 
     evidence = gather_evidence(frames)
     made = make_figures(evidence, ready)
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
         _write(page_path, render_page(evidence, made).encode())
-        pictures = painter.pictures() if painter is not None else []
+        pictures = painter.collect_pictures() if painter is not None else []
         for (figure, form), picture in zip(tasks, pictures or map(_drawn_here, tasks), strict=True):
             _write(page_path.with_name(f"{figure.name}.{form}"), picture)
     except OSError as error:

@@ -17,7 +17,7 @@ from reports.figures.curves import make_curves, make_noise
 from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import explained_variance, make_importance
-from reports.figures.outcome_map import make_outcome_map
+from reports.figures.ledger import make_outcome_map
 
 TWO = ["val_accuracy", "train_seconds"]
 

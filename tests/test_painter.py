@@ -22,8 +22,8 @@ def test_it_draws_what_would_be_drawn_here():
     figures = [figure for figure in every if figure.name in {"memory", "outcomes"}]
     with Painter() as painter:
         for figure in figures:
-            painter.send((figure, "png"))
-        assert painter.pictures() == [draw_picture(figure) for figure in figures]
+            painter.send_task((figure, "png"))
+        assert painter.collect_pictures() == [draw_picture(figure) for figure in figures]
 
 
 def test_pictures_are_drawn_here_where_the_process_ends(tmp_path, monkeypatch):
@@ -45,7 +45,7 @@ def test_a_painter_that_is_killed_takes_its_workers_along():
     with Painter() as painter:
         workers = _workers_of(painter)
         painter._process.kill()
-        assert painter.pictures() is None
+        assert painter.collect_pictures() is None
         _, alive = psutil.wait_procs(workers, timeout=30)
     assert workers
     assert not alive
@@ -55,12 +55,12 @@ def test_a_worker_that_is_killed_spoils_no_picture():
     with Painter() as painter:
         _workers_of(painter)[0].kill()
         for figure in make_figures(gather_evidence(make_frames(3))).figures:
-            painter.send((figure, "png"))
-        assert painter.pictures() is None
+            painter.send_task((figure, "png"))
+        assert painter.collect_pictures() is None
 
 
 def _workers_of(painter: Painter) -> list[psutil.Process]:
-    painter.send((make_figures(gather_evidence(make_frames(3))).figures[0], "png"))
+    painter.send_task((make_figures(gather_evidence(make_frames(3))).figures[0], "png"))
     found: list[psutil.Process] = []
     while len(found) < min(MAX_PROCESSES, len(os.sched_getaffinity(0))):  # they are forked at the first task
         assert painter._process.poll() is None

@@ -31,7 +31,7 @@ from reports.labels import (
 )
 from reports.page.answer_texts import describe_answers
 from reports.page.html import render_page
-from reports.page.reading_checks import find_doubts
+from reports.page.reading_checks import find_reservations
 from reports.page.report_texts import describe_basis, describe_reuse, front_table
 from reports.print.pictures import draw_picture
 from reports.writing import write_frames_report
@@ -250,7 +250,7 @@ def test_warnings_are_said_when_due():
         {"number": 5, "outcome": None},
         *({"number": n, "outcome": "out_of_memory"} for n in (6, 7, 8, 9)),
     ]
-    said = " ".join(find_doubts(gather_evidence(frames_of(make_spec(), rows))))
+    said = " ".join(find_reservations(gather_evidence(frames_of(make_spec(), rows))))
     for part in (
         "1 trial had not ended", "Only 4 search trials completed", "Nothing is confirmed", "different devices",
         "2 environments", "1 trial crashed", "RuntimeError: last line", "44% of the trials were infeasible",
@@ -262,7 +262,7 @@ def test_warnings_are_said_when_due():
 def test_a_sound_study_is_not_doubted_for_nothing():
     frames = make_frames(40, confirm=40)
     kept = frames.trials[frames.trials["outcome"] == "complete"]
-    said = find_doubts(gather_evidence(frames.__class__(**{**vars(frames), "trials": kept})))
+    said = find_reservations(gather_evidence(frames.__class__(**{**vars(frames), "trials": kept})))
     assert said == []
 
 

@@ -12,9 +12,8 @@ from reports.figures.fronts import make_fronts
 from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import make_importance
-from reports.figures.ledger import make_outcomes, make_time_ledger
+from reports.figures.ledger import make_outcome_map, make_outcomes, make_time_ledger
 from reports.figures.memory_parts import make_memory_breakdown
-from reports.figures.outcome_map import make_outcome_map
 from reports.figures.slices import make_slices
 
 # To add a figure: a function from the evidence to figures, or to what must be recorded for it, and a line here.

@@ -21,7 +21,7 @@ class Edge(NamedTuple):
     places: dict[str, float]
     rule: float
 
-    def of(self, frame: pd.DataFrame) -> Values:
+    def place_rows(self, frame: pd.DataFrame) -> Values:
         """The place of each row of ``frame`` by its outcome, shape ``[len(frame)]``."""
         return np.array([self.places.get(outcome, self.rule) for outcome in frame["outcome"]], dtype=np.float64)
 
@@ -53,7 +53,7 @@ def read_used(frame: pd.DataFrame, name: str) -> Values:
 
 def fill_with_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
     """``values`` with the edge's places where they are missing."""
-    return np.where(np.isfinite(values), values, edge.of(frame))
+    return np.where(np.isfinite(values), values, edge.place_rows(frame))
 
 
 def make_rule(axis: Literal["x", "y"], edge: Edge) -> Rule:

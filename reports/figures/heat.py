@@ -35,7 +35,7 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     if len(models) > MAX_MODELS:
         models = [""]
     cells = _Cells(evidence, objective, batches, rates)
-    panels = [cells.panel(_of(trials, model), _of(ended, model), model) for model in models]
+    panels = [cells.make_panel(_of(trials, model), _of(ended, model), model) for model in models]
     caption = (
         f"{format_count(len(trials), 'complete search trial')}, one seed each. Color: the median "
         f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
@@ -69,7 +69,7 @@ class _Cells:
         reached = keep_finite(read_numbers(evidence.search, objective))
         self.span = (float(reached.min()), float(reached.max()))  # of single trials, so at least that of the medians
 
-    def panel(self, trials: pd.DataFrame, ended: pd.DataFrame, title: str) -> Panel:
+    def make_panel(self, trials: pd.DataFrame, ended: pd.DataFrame, title: str) -> Panel:
         """The panel of the complete ``trials`` and of those that ``ended`` otherwise."""
         cells = self._members(trials)
         layers: list[Layer] = [self._heat(cells, trials)] if cells else []

@@ -4,12 +4,15 @@ import numpy as np
 import pandas as pd
 
 from reports.evidence import Evidence
-from reports.figure import Absent, Axis, Bars, Figure, Panel
-from reports.figures.marks import Values, to_floats
+from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
+from reports.figures.marks import Values, outcome_points, to_floats
+from reports.figures.positions import parameter_axis, swept_parameters
 from reports.labels import OUTCOME_NAMES, format_value
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.config.units import format_count
 
+MAP_TITLE = "Outcomes over the search space"
+MAX_COMPLETE = 300
 PARTS = (
     ("setup", "set-up"), ("compile", "compilation"), ("warmup", "warm-up"), ("memory", "measuring memory"),
     ("data_wait", "waiting for data"), ("step", "training steps"), ("eval", "evaluation"),
@@ -20,7 +23,7 @@ _MEASURED = ("setup", "compile", "warmup", "memory", "data_wait", "eval", "check
 
 def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
     """How many trials ended how, search and confirm apart."""
-    counts = evidence.outcomes()
+    counts = evidence.count_outcomes()
     if not counts:
         return Absent("Trial outcomes", "requires a trial; none is recorded.")
     names = list(counts)[::-1]  # the most frequent on top
@@ -34,6 +37,35 @@ def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
     caption = f"{format_count(len(evidence.trials), 'trial')}, by outcome and phase."
     panel = Panel(x=Axis(label="Trials"), y=axis, layers=tuple(layer for layer in layers if any(layer.lengths)))
     return [Figure(name="outcomes", title="Trial outcomes", caption=caption, panels=(panel,))]
+
+
+def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
+    """A panel for each parameter with a row for each outcome; only where a trial ended in another way than complete."""
+    complete = evidence.detailed[(evidence.detailed["outcome"] == "complete").to_numpy(dtype=bool)]
+    frame = pd.concat([evidence.unfinished, complete.tail(MAX_COMPLETE)])
+    present = [name for name in OUTCOME_NAMES if name and (frame["outcome"] == name).any()]
+    if not set(present) - {"complete"}:
+        return Absent(MAP_TITLE, "has nothing to show: every trial that ended is complete.")
+    axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES[name]) for row, name in enumerate(present)))
+    # a fixed spread by trial number, so that equal settings do not hide each other; not that of the choices along x
+    spread = (read_numbers(frame, "number") * 0.7548777 % 1.0 - 0.5) * 0.5
+    rows = np.array([present.index(name) for name in frame["outcome"]], dtype=np.float64) + spread
+    panels = []
+    for key in swept_parameters(evidence):
+        x_axis, place = parameter_axis(evidence, key)
+        layers: list[Layer] = list(outcome_points(evidence, frame, place(frame), rows))
+        if layers:
+            panels.append(Panel(x=x_axis, y=axis, layers=tuple(layers)))
+    if not panels:
+        return Absent(MAP_TITLE, "requires a swept parameter.")
+    caption = f"{format_count(len(frame), 'trial')}, by outcome and parameter value. {_shares(evidence)}"
+    return [Figure(name="where_outcomes", title=MAP_TITLE, caption=caption, panels=tuple(panels))]
+
+
+def _shares(evidence: Evidence) -> str:
+    ended = {name: count for name, count in evidence.count_outcomes().items() if name}
+    total = sum(ended.values())
+    return f"{ended.get('complete', 0) / total:.0%} of all {total:,} that ended are complete."
 
 
 def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:

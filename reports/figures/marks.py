@@ -138,7 +138,7 @@ def _bound(frame: pd.DataFrame, name: str, end: str) -> Floats:
 def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:
     """A layer for each outcome of ``frame``, named with its count; the order of the outcome table."""
     layers = []
-    outcome, counts, owners = frame["outcome"].to_numpy(), evidence.outcomes(), trial_numbers(frame)
+    outcome, counts, owners = frame["outcome"].to_numpy(), evidence.count_outcomes(), trial_numbers(frame)
     for role, name in OUTCOME_NAMES.items():
         is_one = outcome == role
         if is_one.any():

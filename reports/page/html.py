@@ -10,19 +10,20 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.evidence import Evidence
-from reports.figure import Figure, Panel
+from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
 from reports.figures.all_figures import ReportFigures
-from reports.labels import OUTCOME_NAMES, metric_label
+from reports.labels import OUTCOME_NAMES, choose_unit, metric_label
 from reports.page import reading_checks, report_texts
-from reports.page.alt_text import describe_panel
 from reports.page.answer_texts import describe_answers
 from reports.page.traces import figures_json
 from reports.page.trial_details import describe_details, fixed_settings
 from reports.palette import key_glyph, look_of
-from reports.plot_layout import make_scales
+from reports.plot_layout import choose_units, make_scales, read_depths, read_extents
+from sweep.config.units import DisplayUnit, format_count
 
 # One script, in this order; a later file uses what an earlier one declares.
 _SCRIPTS = ("data.js", "theme.js", "plots.js", "filters.js", "tables.js", "choose.js", "print.js", "start.js")
+MAX_DESCRIBED_LAYERS = 12  # of a panel, in its alternative text
 
 
 def render_page(evidence: Evidence, made: ReportFigures) -> str:
@@ -53,14 +54,14 @@ def render_page(evidence: Evidence, made: ReportFigures) -> str:
 
 
 def _texts(evidence: Evidence) -> dict[str, Any]:
-    counts = evidence.outcomes()
+    counts = evidence.count_outcomes()
     return {
         "name": evidence.name,
         "question": evidence.question,
         "objectives": [metric_label(name).lower() for name in evidence.objectives],
         "basis": report_texts.describe_basis(evidence),
         "answers": describe_answers(evidence),
-        "warnings": reading_checks.find_doubts(evidence),
+        "warnings": reading_checks.find_reservations(evidence),
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),
         "planned": evidence.spec.trials if evidence.spec else None,
@@ -78,7 +79,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "name": figure.name,
         "title": figure.title,
         "caption": figure.caption,
-        "legend": [(layer.name, look_of(layer.role).color, key_glyph(layer)) for layer in figure.legend()],
+        "legend": [(layer.name, look_of(layer.role).color, key_glyph(layer)) for layer in figure.legend_layers()],
         "views": views,
         "panels": [_panel(figure, panel, views[:1]) for panel in figure.panels],
         "is_single": sum(panel.view in ("", *views[:1]) for panel in figure.panels) == 1,
@@ -94,6 +95,44 @@ def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any
         "is_space": panel.z is not None,
         "scales": [(which, chosen["first"] == "log") for which, chosen in make_scales(panel).items()],
     }
+
+
+def describe_panel(figure: Figure, panel: Panel) -> str:
+    """The alternative text of ``panel``: title, axes with their ranges, number of marks of each kind."""
+    x, y = read_extents(panel)
+    x_shown, y_shown = choose_units(panel)
+    parts = [f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
+    parts.append(_describe_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
+    parts.append(_describe_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
+    if panel.z is not None:
+        z = read_depths(panel)
+        parts.append(_describe_axis("In depth", panel.z.label, z, choose_unit(panel.z.unit, z), []))
+    counts = [words for layer in panel.layers[:MAX_DESCRIBED_LAYERS] if (words := _describe_layer(layer))]
+    return " ".join([*filter(None, parts), f"It shows {'; '.join(counts)}." if counts else ""])
+
+
+def _describe_axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks: list[str]) -> str:
+    if not values and not ticks:
+        return ""
+    if not values or not label:
+        return f"{where}: {', '.join(ticks[:12])}." if ticks else ""
+    low, high = (f"{bound * shown.factor:.4g}" for bound in (min(values), max(values)))
+    return f"{where}: {label}, {low} to {high} {shown.suffix}".rstrip() + "."
+
+
+def _describe_layer(layer: Layer) -> str:
+    name = f" ({layer.name})" if layer.name else ""
+    if isinstance(layer, Points | Intervals | Cloud):
+        return format_count(len(layer.x), "mark") + name
+    if isinstance(layer, Lines):
+        return format_count(len(layer.segments), "line") + name
+    if isinstance(layer, Bars):
+        return format_count(sum(length > 0 for length in layer.lengths), "bar") + name
+    if isinstance(layer, Density):
+        return f"a shade for {format_count(sum(map(sum, layer.counts)), 'trial')}"
+    if isinstance(layer, Heat):
+        return format_count(len(layer.known), "colored cell") + name
+    return f"a line at {layer.text}" if layer.text else ""
 
 
 def _policy(*scripts: str) -> str:

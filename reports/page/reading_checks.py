@@ -12,13 +12,13 @@ FEW_TRIALS = 10
 MUCH = 0.3
 
 
-def find_doubts(evidence: Evidence) -> list[str]:
+def find_reservations(evidence: Evidence) -> list[str]:
     """A sentence for each reservation that the records give reason for."""
     return [sentence for check in _CHECKS if (sentence := check(evidence))]
 
 
 def _running(evidence: Evidence) -> str:
-    num_open = evidence.outcomes().get("", 0)
+    num_open = evidence.count_outcomes().get("", 0)
     if not num_open:
         return ""
     return f"{format_count(num_open, 'trial')} had not ended when this page was written."
@@ -82,8 +82,8 @@ def _crashed(evidence: Evidence) -> str:
 
 
 def _infeasible(evidence: Evidence) -> str:
-    counts = {name: count for name, count in evidence.outcomes().items() if name in INFEASIBLE}
-    ended = len(evidence.trials) - evidence.outcomes().get("", 0)
+    counts = {name: count for name, count in evidence.count_outcomes().items() if name in INFEASIBLE}
+    ended = len(evidence.trials) - evidence.count_outcomes().get("", 0)
     if not ended or sum(counts.values()) < MUCH * ended:
         return ""
     parts = ", ".join(f"{count} {OUTCOME_NAMES[name]}" for name, count in counts.items())

@@ -17,14 +17,14 @@ def train_commands(frame: pd.DataFrame) -> list[str]:
     """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed."""
     seeds = frame["seed"] if "seed" in frame.columns else [numbers[0] for numbers in frame["seeds"]]
     # what is the default in every row is named in none
-    varied = {key: recorded(frame, key) for key in default_settings() if _is_named(frame, key)}
+    varied = {key: read_settings(frame, key) for key in default_settings() if _is_named(frame, key)}
     rows = zip(*varied.values(), strict=True) if varied else [()] * len(frame)
     return [
         train_command(dict(zip(varied, row, strict=True)), int(seed)) for row, seed in zip(rows, seeds, strict=True)
     ]
 
 
-def recorded(frame: pd.DataFrame, key: str) -> list[object]:
+def read_settings(frame: pd.DataFrame, key: str) -> list[object]:
     """A key's value in every row, with the word that stands for a missing cell."""
     return _worded(key, read_cells(frame, f"config.{key}"))
 

@@ -50,13 +50,13 @@ class Painter:
         self._line.close()  # by which the other process ends
         self._process.wait()
 
-    def send(self, task: Task) -> None:
+    def send_task(self, task: Task) -> None:
         """Orders a picture; returns before it is drawn."""
         self._num_tasks += 1
-        with suppress(OSError):  # pictures() returns None then
+        with suppress(OSError):  # collect_pictures() returns None then
             self._line.send_bytes(dump_task(task).encode())
 
-    def pictures(self) -> list[bytes] | None:
+    def collect_pictures(self) -> list[bytes] | None:
         """The picture of each task, when all are drawn; None where the processes failed."""
         try:
             self._line.send_bytes(b"")
@@ -71,7 +71,7 @@ def dump_task(task: Task) -> str:
 
 
 def load_task(text: str | bytes) -> Task:
-    """The inverse of :func:`dumps`."""
+    """The inverse of :func:`dump_task`."""
     figure, form = json.loads(text, object_hook=_build)
     return figure, form
 

@@ -83,7 +83,7 @@ def _row_height(figure: Figure) -> float:
 
 def _add_legend(canvas: Canvas, figure: Figure, width: float) -> None:
     """The caption, and below it the keys of the layers in as many columns as their names leave room for."""
-    handles = [_handle(layer) for layer in figure.legend()]
+    handles = [_handle(layer) for layer in figure.legend_layers()]
     longest = max((len(str(handle.get_label())) for handle in handles), default=1)
     legend = canvas.legend(
         handles=handles if len(handles) > 1 else [], loc="outside lower left", alignment="left",

@@ -7,12 +7,13 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import format_count, most_common, read_text
+from sweep.analysis.statistics.column_reading import most_common, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.study import StudySpec
+from sweep.config.units import format_count
 from sweep.records.frames.study_frames import FrameSet
 
 ACCURACY, SECONDS, MEMORY = "val_accuracy", "train_seconds", "peak_memory_bytes"

@@ -7,11 +7,12 @@ from sweep.analysis.answer.answer import NextBest, Recommendation
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.use_cases import USE_TABLE, Use, score_candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
-from sweep.analysis.statistics.column_reading import format_count, plain_value, read_numbers
+from sweep.analysis.statistics.column_reading import plain_value, read_numbers
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, seed_interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, difference_unit, scale_of
 from sweep.config.trial_config import Scalar, config_keys
+from sweep.config.units import format_count
 
 _SHOWN = (
     "batch.micro", "batch.accumulation", "batch.global", "optimizer.name", "optimizer.lr", "optimizer.weight_decay",

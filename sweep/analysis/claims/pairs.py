@@ -7,11 +7,12 @@ import pandas as pd
 
 from sweep.analysis.claims.claim import Measurement
 from sweep.analysis.comparable_trials import ACCURACY
-from sweep.analysis.statistics.column_reading import format_count, read_numbers
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import log_ratio, mean_estimate
 from sweep.analysis.statistics.grouping import Numbers, configuration_groups
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.posterior import equal_cost_groups
+from sweep.config.units import format_count
 
 # The keys that divide the samples of a step into micro batches.
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")

@@ -35,11 +35,6 @@ def most_common(values: Texts) -> tuple[str, int]:
     return str(names[np.argmax(counts)]), int(counts.sum() - counts.max())
 
 
-def format_count(n: int, what: str) -> str:
-    """The number with its noun, in the plural where it is not 1."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
 def plain_value(value: object) -> Scalar:
     """A cell of a configuration as Python's own type; None for what is missing."""
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):

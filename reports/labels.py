@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from sweep.config.metrics import METRICS
-from sweep.config.units import DisplayUnit, unit_named
+from sweep.config.units import DisplayUnit, find_unit
 
 _MINUTE = 60.0
 OUTCOME_NAMES = {
@@ -38,7 +38,7 @@ def metric_label(name: str) -> str:
 
 def choose_unit(unit: str, values: Iterable[float]) -> DisplayUnit:
     """The display unit in which all of ``values`` are readable; a unit that is not known is shown as it is."""
-    return unit_named(unit).display(values)
+    return find_unit(unit).display(values)
 
 
 def format_value(unit: str, value: float | None) -> str:
@@ -46,7 +46,7 @@ def format_value(unit: str, value: float | None) -> str:
     measured."""
     if value is None or not math.isfinite(value):
         return "–"
-    if unit_named(unit).measures == "time" and abs(value) >= _MINUTE:
+    if find_unit(unit).measures == "time" and abs(value) >= _MINUTE:
         return _duration(value)
     return _in_unit(unit, [value], choose_unit(unit, [value]))
 
@@ -55,7 +55,7 @@ def format_interval(unit: str, low: float, high: float, value: float) -> str:
     """The bounds in the unit in which ``value`` between them is shown; "" where there is no interval."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    if unit_named(unit).measures == "time" and abs(value) >= _MINUTE:
+    if find_unit(unit).measures == "time" and abs(value) >= _MINUTE:
         return f"{format_value(unit, low)} – {format_value(unit, high)}"
     return _in_unit(unit, [low, high], choose_unit(unit, [value]))
 
@@ -76,7 +76,7 @@ def format_effect(unit: str, value: float, low: float, high: float) -> str:
 def format_difference(unit: str, value: float, low: float, high: float) -> str:
     """How much more, or how many times, something is, with its confidence interval: "+1.20 (+0.40 to +2.00) points",
     "0.83 (0.80 to 0.86) times"."""
-    is_share = unit_named(unit).is_share
+    is_share = find_unit(unit).is_share
     factor, suffix = (100.0, "points") if is_share else choose_unit(unit, [value])[:2]
     form = "+.2f" if is_share else ".3g" if unit == "ratio" else "+.3g"
     middle, *bounds = (format(number * factor, form) for number in (value, low, high))
@@ -105,7 +105,7 @@ def _duration(seconds: float) -> str:
 
 
 def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:
-    declared = unit_named(unit)
+    declared = find_unit(unit)
     is_counted = declared.is_whole and shown.factor == 1.0 and all(map(float.is_integer, map(float, values)))
     digits = "{:.2f}".format if declared.is_share else "{:,.0f}".format if is_counted else _digits
     return f"{'–'.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()

@@ -42,8 +42,8 @@ def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel |
     found = sorted(found, key=lambda item: item[1])
     axis = Axis(label="", ticks=tuple((float(row), key_label(key)) for row, (key, *_) in enumerate(found)))
     layers: list[Layer] = []
-    for name, role, wanted in (("more than chance", "step", True), ("no more than chance", "setup", False)):
-        at = [row for row, (_, _, certain) in enumerate(found) if certain == wanted]
+    for name, role, is_certain in (("more than chance", "step", True), ("no more than chance", "setup", False)):
+        at = [row for row, (_, _, certain) in enumerate(found) if certain == is_certain]
         lengths = tuple(max(found[row][1], 0.004) for row in at)  # a bar of no length could not be seen or pointed at
         texts = tuple(f"{key_label(found[row][0])}: {found[row][1]:.0%} of the ranks' variance" for row in at)
         if at:

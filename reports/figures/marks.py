@@ -1,4 +1,4 @@
-"""Layers that several figures share: trials, confirmed medians, outcomes, staircases, densities."""
+"""Axes and layers that several figures share: trials, confirmed medians, outcomes, front lines, densities."""
 
 import math
 from collections.abc import Sequence
@@ -22,12 +22,13 @@ NUM_CELLS = 60
 
 
 def to_floats(values: npt.ArrayLike) -> Floats:
-    """A tuple of plain floats."""
+    """``values``, of shape ``[n]``, as a tuple of ``n`` Python floats."""
     return tuple(np.asarray(values, dtype=np.float64).tolist())
 
 
 def metric_axis(name: str, values: Values) -> Axis:
-    """The axis of a metric; logarithmic where positive values span more than a factor of twenty."""
+    """The axis of a metric; logarithmic where ``values``, of shape ``[n]`` with NaN for missing ones, are positive and
+    span more than a factor of twenty."""
     finite = keep_finite(values)
     wide = len(finite) > 0 and not METRICS[name].is_share and finite.min() > 0
     scale: Scale = "log" if wide and finite.max() > 20 * finite.min() else "linear"
@@ -45,7 +46,8 @@ def make_batch_axis(label: str, sizes: Values) -> Axis:
 
 
 def make_staircase(x: Values, y: Values, x_sign: float, y_sign: float) -> tuple[Floats, Floats] | None:
-    """The corners of the front of a pair, from its best x to its best y; None without a point."""
+    """The corners of the Pareto front of points with the coordinates ``x`` and ``y`` (shape ``[n]`` each), from its
+    best x to its best y; None without a finite point. A sign is -1 where larger is better, else 1."""
     both = np.stack([x, y], axis=1)
     front = both[non_dominated(both, [x_sign, y_sign])]
     if not len(front):
@@ -58,17 +60,18 @@ def make_staircase(x: Values, y: Values, x_sign: float, y_sign: float) -> tuple[
 
 
 def mark_texts(frame: pd.DataFrame, evidence: Evidence) -> tuple[str, ...]:
-    """The hover text of each row; "" for a trial that is not shown individually."""
+    """The hover text of each row of ``frame``; "" for a trial that is not shown individually."""
     return tuple(evidence.texts.get(number, "") for number in trial_numbers(frame))
 
 
 def trial_numbers(frame: pd.DataFrame) -> tuple[int, ...]:
-    """The trials' numbers."""
+    """The number of each trial of ``frame``."""
     return tuple(frame["number"].to_numpy(dtype=np.int64).tolist())
 
 
 def trial_points(name: str, role: str, evidence: Evidence, owners: Sequence[int], x: Values, y: Values) -> list[Points]:
-    """A layer with a mark for each trial of ``owners`` that has both values; none without one."""
+    """A layer with a mark for each trial that has both values; none without one. ``owners`` are the ``n`` numbers of
+    the trials, ``x`` and ``y`` have shape ``[n]`` with NaN for missing values."""
     rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if not len(rows):
         return []
@@ -78,7 +81,8 @@ def trial_points(name: str, role: str, evidence: Evidence, owners: Sequence[int]
 
 
 def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:
-    """Complete search trials, those on the front of all objectives with a mark of their own."""
+    """Layers of complete search trials, those on the Pareto front of all objectives apart; ``x`` and ``y`` have shape
+    ``[len(frame)]``."""
     front, owners = frame["on_search_front"].to_numpy(dtype=bool), trial_numbers(frame)
     layers = []
     for name, role, chosen in (
@@ -90,7 +94,8 @@ def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values)
 
 
 def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Density:
-    """Counts of points in a grid of cells, for more points than can be drawn one by one."""
+    """Counts of points ``x``, ``y`` (shape ``[n]`` each) in a grid of ``NUM_CELLS`` cells a side, even on the scales
+    of the axes."""
     finite = np.isfinite(x) & np.isfinite(y)
     moved = [
         np.log(v[finite]) if scale == "log" else v[finite] for v, scale in ((x, x_scale), (y, y_scale))
@@ -108,7 +113,7 @@ def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Densit
 
 
 def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals | None:
-    """Confirmed medians of two metrics with their intervals."""
+    """Medians of two metrics with their confidence intervals for every confirmed configuration; None without one."""
     frame = evidence.configurations
     x, y = read_numbers(frame, x_name), read_numbers(frame, y_name)
     rows = np.flatnonzero(frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(x) & np.isfinite(y))
@@ -136,7 +141,8 @@ def _bound(frame: pd.DataFrame, name: str, end: str) -> Floats:
 
 
 def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values) -> list[Points]:
-    """A layer for each outcome of ``frame``, named with its count; the order of the outcome table."""
+    """A layer for each outcome of ``frame``, named with its count, in the order of ``OUTCOME_NAMES``; ``x`` and ``y``
+    have shape ``[len(frame)]``."""
     layers = []
     outcome, counts, owners = frame["outcome"].to_numpy(), evidence.count_outcomes(), trial_numbers(frame)
     for role, name in OUTCOME_NAMES.items():
@@ -149,5 +155,5 @@ def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values
 
 
 def front_line(name: str, role: str, stairs: tuple[Floats, Floats] | None, dashed: bool = False) -> list[Lines]:
-    """The staircase as a layer; none when it has a single corner."""
+    """The front line with the corners ``stairs`` as a layer; none where it has a single corner."""
     return [Lines(name=name, role=role, segments=(stairs,), dashed=dashed)] if stairs and len(stairs[0]) > 1 else []

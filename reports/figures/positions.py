@@ -24,28 +24,28 @@ def swept_parameters(evidence: Evidence) -> tuple[str, ...]:
 
 
 class AxisPosition:
-    """Maps rows to positions on the axis of one key."""
+    """Maps rows to positions on the axis of one key; ``positions`` are those of its choices, None of a number."""
 
     def __init__(self, column_name: str, positions: dict[object, int] | None) -> None:
         self.column_name = column_name
         self.positions = positions
 
-    def __call__(self, frame: pd.DataFrame, wanted: Mask | None = None) -> Values:
+    def __call__(self, frame: pd.DataFrame, chosen: Mask | None = None) -> Values:
         """Positions of shape ``[len(frame)]``, NaN where the key has no value. A choice is looked up for the
-        ``wanted`` rows only."""
+        rows of ``chosen`` (shape ``[len(frame)]``) only."""
         if self.positions is None:
             return read_numbers(frame, self.column_name)
-        rows = np.arange(len(frame)) if wanted is None else np.flatnonzero(wanted)
-        cells = [self.positions.get(category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
+        rows = np.arange(len(frame)) if chosen is None else np.flatnonzero(chosen)
+        at = [self.positions.get(category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
         # a fixed spread by trial number, so that equal settings do not hide each other
         spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * JITTER
         positions = np.full(len(frame), np.nan)
-        positions[rows] = np.array(cells, dtype=np.float64) + spread
+        positions[rows] = np.array(at, dtype=np.float64) + spread
         return positions
 
 
 def category_key(value: object) -> object:
-    """A cell as a key: missing is None, and 1 and True are two categories."""
+    """A cell as a key of a dictionary: None where it is missing; 1 and True are two categories."""
     value = plain_value(value)
     return (type(value).__name__, value) if isinstance(value, bool) else value
 
@@ -55,9 +55,9 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
     name = key if key == GLOBAL_BATCH else f"config.{key}"
     label = key_label(key)
     parameter = evidence.spec.space.get(key) if evidence.spec else None
-    form = parameter.form if parameter else "log2" if key == GLOBAL_BATCH else _guess(evidence.trials, name)
+    form = parameter.form if parameter else "log2" if key == GLOBAL_BATCH else _guess_form(evidence.trials, name)
     if form == "choice":
-        values = list(parameter.choice or ()) if parameter else _values(evidence.trials, name)
+        values = list(parameter.choice or ()) if parameter else _list_values(evidence.trials, name)
         positions = {category_key(value): index for index, value in enumerate(values)}
         ticks = tuple((float(index), format_setting(value)) for index, value in enumerate(values))
         return Axis(label=label, ticks=ticks), AxisPosition(name, positions)
@@ -67,18 +67,18 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
     return Axis(label=label, scale="log" if form == "log" else "linear"), AxisPosition(name, None)
 
 
-def _values(trials: pd.DataFrame, name: str) -> list[object]:
+def _list_values(trials: pd.DataFrame, name: str) -> list[object]:
     found = {category_key(value): plain_value(value) for value in trials[name]}
-    return sorted(found.values(), key=lambda value: (str(type(value)), value if _ordered(value) else str(value)))
+    return sorted(found.values(), key=lambda value: (str(type(value)), value if _is_number(value) else str(value)))
 
 
-def _ordered(value: object) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _guess(trials: pd.DataFrame, name: str) -> str:
-    values: Sequence[object] = _values(trials, name)
-    if len(values) <= 6 or not all(_ordered(value) for value in values if value is not None):
+def _guess_form(trials: pd.DataFrame, name: str) -> str:
+    values: Sequence[object] = _list_values(trials, name)
+    if len(values) <= 6 or not all(_is_number(value) for value in values if value is not None):
         return "choice"
     finite = keep_finite(read_numbers(trials, name))
     return "log" if finite.min() > 0 and finite.max() > 50 * finite.min() else "float"

@@ -3,11 +3,11 @@
 from typing import Literal, NamedTuple
 
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.units import MetricUnit, NoiseScale, unit_named
+from sweep.config.units import MetricUnit, NoiseScale, find_unit
 
-# what diagnostics.sharpness asks for
+# measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
-# what can be said of the end of a trial while it runs, and so what a pruner can judge it by
+# metrics whose final value can be predicted while a trial runs, so that a pruner can use them
 FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
 
 
@@ -29,7 +29,7 @@ class Metric(NamedTuple):
 
     @property
     def _unit(self) -> MetricUnit:
-        return unit_named(self.unit)
+        return find_unit(self.unit)
 
     @property
     def sign(self) -> float:
@@ -43,7 +43,7 @@ class Metric(NamedTuple):
 
     @property
     def is_of_a_device(self) -> bool:
-        """Whether another device, or this one on a bad day, would have shown another value."""
+        """Whether the value depends on the device and on its load."""
         return self.of_device or bool(self._unit.measures)
 
     @property
@@ -179,7 +179,7 @@ _TABLE = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 
 
-def metric(name: str) -> Metric:
+def find_metric(name: str) -> Metric:
     """The metric called ``name``.
 
     Raises:
@@ -190,6 +190,6 @@ def metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def objective_names() -> tuple[str, ...]:
+def list_objectives() -> tuple[str, ...]:
     """Metrics that have a direction."""
     return tuple(name for name, item in METRICS.items() if item.direction)

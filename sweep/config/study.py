@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.fields import Section
-from sweep.config.metrics import FORESEEABLE, objective_names
+from sweep.config.metrics import FORESEEABLE, list_objectives
 from sweep.config.space import Space, flatten_space
 from sweep.config.trial_config import (
     TrialConfig,
@@ -101,8 +101,8 @@ class StudySpec(Section):
     @classmethod
     def _known_objectives(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
-            if name not in objective_names():
-                raise ValueError(describe_unknown("objective", name, objective_names()))
+            if name not in list_objectives():
+                raise ValueError(describe_unknown("objective", name, list_objectives()))
         if len(set(names)) < len(names):
             raise ValueError("an objective is named twice")
         return names

@@ -22,7 +22,7 @@ class MetricUnit:
     """Properties of all quantities of one unit; the defaults are those of an unknown one."""
 
     shown: tuple[DisplayUnit, ...] = (DisplayUnit(1.0, ""),)  # by ascending ``below``
-    # Of time, speed, memory and hardware another device, or this one on a bad day, shows another value.
+    # Time, speed, memory and hardware quantities depend on the device and on its load.
     measures: Literal["time", "rate", "memory", "hardware", ""] = ""
     scale: NoiseScale = "linear"  # on which the noise of a value is even
     is_whole: bool = False
@@ -74,7 +74,7 @@ UNITS: dict[str, MetricUnit] = {
 }
 
 
-def unit_named(name: str) -> MetricUnit:
+def find_unit(name: str) -> MetricUnit:
     """The unit called ``name``; one that shows numbers as they are for a text that is no unit."""
     return UNITS.get(name, MetricUnit())
 

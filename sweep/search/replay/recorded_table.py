@@ -14,7 +14,7 @@ import numpy as np
 
 from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
 from sweep.config.errors import InputError, hide_credentials
-from sweep.config.metrics import metric
+from sweep.config.metrics import find_metric
 from sweep.config.space import Parameter, Space
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
@@ -59,7 +59,7 @@ class RecordedTable:
     @cached_property
     def signs(self) -> Values:
         """-1 for an objective to be maximized; shape ``[m]``."""
-        return np.array([metric(name).sign for name in self.spec.objectives])
+        return np.array([find_metric(name).sign for name in self.spec.objectives])
 
     @cached_property
     def reference(self) -> Values:

@@ -53,7 +53,10 @@ def plain_table(table: RecordedTable, seed: int) -> dict[str, Any]:
         trial = table.training(table.spec.config(values, seed))
         measured = trial.ending.measurements
         reports = [
-            [seconds, *(find_metric(name).sign * float(getattr(said, name, measured.get(name, 0.0))) for name in objectives)]
+            [
+                seconds,
+                *(find_metric(name).sign * float(getattr(said, name, measured.get(name, 0.0))) for name in objectives),
+            ]
             for seconds, said in schedule_messages(trial)
             if isinstance(said, Evaluation)
         ]

@@ -47,7 +47,7 @@ def describe_trials(
     for name in objectives:
         lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in read_numbers(frame, name)])
     lines.append([f"Bottleneck: {cause}" if cause else "" for cause in read_text(frame, "bottleneck")])
-    lines.append(_doubts(frame, probes))
+    lines.append(_quality_warnings(frame, probes))
     endings = [_ending(*pair) for pair in zip(frame["outcome"], read_text(frame, "error"), strict=True)]
     whole = zip(*lines, endings, strict=True)
     return {
@@ -56,16 +56,18 @@ def describe_trials(
     }
 
 
-def _doubts(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
+def _quality_warnings(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
     """The quality warnings of each trial, with the step time of a probe of its shape, which ran alone."""
     flags = [str(each) for each in read_text(frame, "quality_flags")]
     if not any(flags):
         return flags
     steps = probed_step_seconds(frame, probes)
-    return [_doubt(*parts) for parts in zip(flags, read_numbers(frame, "step_seconds_median"), steps, strict=True)]
+    return [
+        _quality_warning(*parts) for parts in zip(flags, read_numbers(frame, "step_seconds_median"), steps, strict=True)
+    ]
 
 
-def _doubt(flags: str, step_seconds: float, probed_seconds: float) -> str:
+def _quality_warning(flags: str, step_seconds: float, probed_seconds: float) -> str:
     if not flags:
         return ""
     warning = f"Quality warnings: {flags}"

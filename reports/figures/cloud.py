@@ -44,7 +44,7 @@ def make_cloud(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(TITLE, "requires a trial that measured all three objectives.")
     y_axis, x_axis, z_axis = (marks.metric_axis(name, read_numbers(evidence.search, name)) for name in names)
     caption = (
-        f"{format_count(sum(len(layer.x) for layer in layers), 'mark')}: search trials with one seed each"
+        f"{format_count(sum(len(layer.x) for layer in layers), 'point')}: search trials with one seed each"
         f"{', confirmed medians' if evidence.num_confirmed else ''}. "
         f"Axes: {', '.join(metric_label(name).lower() for name in names)}. On the page, drag to turn it."
     )

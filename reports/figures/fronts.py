@@ -84,14 +84,14 @@ def _caption(evidence: Evidence) -> str:
         parts += f"; {format_count(evidence.num_confirmed, 'configuration')} trained again with fresh seeds"
     else:
         parts += "; nothing is confirmed with fresh seeds"
-    parts += _doubts(evidence)
+    parts += _quality_warnings(evidence)
     return (
         f"{parts}. The line is the Pareto front of the pair. Trials that did not "
         "complete are shown at the time and memory they had used, or beyond the thin line where nothing was measured."
     )
 
 
-def _doubts(evidence: Evidence) -> str:
+def _quality_warnings(evidence: Evidence) -> str:
     num = int(np.sum(read_text(evidence.search, "quality_flags") != ""))
     if not num:
         return ""

@@ -1,10 +1,10 @@
 // The figures: filtered trials, the chosen trial on top, the chosen scale and view.
+const touch = !matchMedia("(hover: hover)").matches;
 const config = {
   responsive: true, displaylogo: false,
-  displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false, // without a pointer it would cover the data
+  displayModeBar: touch ? false : "hover", // without a pointer it would cover the data
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
-const touch = !matchMedia("(hover: hover)").matches;
 const hasSpace = (() => {
   const canvas = document.createElement("canvas");
   return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));

@@ -117,7 +117,7 @@ def _setting(value: object) -> Cell:
 def _certainty(row: pd.Series) -> Cell:
     share = read_measurement(row, "p_front_confirmed")
     if math.isnan(share):
-        return Cell("in the search" if row["on_search_front"] else "no", -1.0)
+        return Cell("search only" if row["on_search_front"] else "no", -1.0)
     return Cell("yes" if row["on_front"] else "no", share, f"{share:.0%} probability among the confirmed")
 
 

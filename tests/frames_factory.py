@@ -11,7 +11,7 @@ from sweep.config.metrics import METRICS as METRIC_TABLE
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import config_keys, flatten_config
-from sweep.probing.shape import shape_of
+from sweep.probing.shape import derive_shape
 from sweep.records.probe_record import MEMORY_PARTS
 
 SPACE: dict[str, Any] = {
@@ -69,7 +69,12 @@ def estimates_of(spec: StudySpec, device: str = "cpu: made") -> pd.DataFrame:
         for micro in (16, 64, 256):
             config = spec.config({"model.name": model, "batch.micro": micro, "optimizer.lr": 0.1})
             row: dict[str, Any] = {"study": spec.name, "shape_key": f"{model}{micro}", "device": device}
-            row |= {"shape": shape_of(config).text, "micro_batch": micro, "outcome": "complete", "quality_flags": ""}
+            row |= {
+                "shape": derive_shape(config).text,
+                "micro_batch": micro,
+                "outcome": "complete",
+                "quality_flags": "",
+            }
             row |= {f"forecast_{part}_bytes": 2 * mebi for part in MEMORY_PARTS}
             row |= {"forecast_activation_bytes": int(0.3 * micro * mebi)}
             rows.append(row | {"peak_memory_bytes": int((8 + 0.35 * micro) * mebi), "step_seconds_median": micro / 4e3})

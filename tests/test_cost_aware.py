@@ -19,8 +19,8 @@ from sweep.search.samplers.candidate_points import CandidatePoints, make_point_k
 from sweep.search.samplers.cost_aware import CostAwareSampler
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import GaussianProcess
-from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction, OpenSpace
-from sweep.search.samplers.surrogates import Learner
+from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction, UndominatedSpace
+from sweep.search.samplers.surrogates import Surrogate
 from sweep.search.samplers.table import make_sampler
 
 Measured = tuple[Outcome, dict[str, float | int]]
@@ -89,7 +89,7 @@ def test_the_expected_gain_is_the_mean_of_the_gains_of_draws() -> None:
     costs = np.array([[0.2, 0.9], [0.5, 0.5], [1.0, 0.1]])
     means, deviations = np.array([[0.3, 0.4], [0.9, 0.95], [0.1, 0.2]]), np.array([[0.1, 0.05]] * 3)
     beliefs = [GaussianPrediction(means[:, j], deviations[:, j], CostAxis("")) for j in range(2)]
-    gains = OpenSpace(costs, beliefs, 0).gains()
+    gains = UndominatedSpace(costs, beliefs, 0).gains()
     best, worst = np.minimum(costs.min(0), (means - deviations).min(0)), np.maximum(costs.max(0), means.max(0))
     high, low = worst + 0.1 * (worst - best), best - 0.1 * (worst - best)
     rng = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def test_a_sure_logarithm_is_a_step() -> None:
         GaussianPrediction(np.array([1.0, 2.5]), np.array([1e-9, 1e-9]), CostAxis("")),
         GaussianPrediction(np.log([50.0, 50.0]), np.array([1e-9, 1e-9]), CostAxis("train_seconds")),
     ]
-    gains = OpenSpace(np.array([[1.0, 100.0], [2.0, 10.0]]), sure, 0).gains()
+    gains = UndominatedSpace(np.array([[1.0, 100.0], [2.0, 10.0]]), sure, 0).gains()
     # of the box from (0.85, 1) to (2.65, 109), the first point adds 1 wide and 50 high
     assert gains == pytest.approx([50.0 / (1.8 * 108.0), 0.0], abs=0.01)
     assert norm.cdf(0) == 0.5
@@ -230,7 +230,7 @@ def test_what_probes_foretell_decides_the_first_proposal(dear: str, cheap: str) 
 
 def test_measurements_replace_predictions() -> None:
     made = Encoding(spec := table_spec())
-    learner = Learner("train_seconds", made, of_shape=True)
+    learner = Surrogate("train_seconds", made, of_shape=True)
     near, far = point("resnet8", 16, 1), point("vit_micro", 64, 4)
     learner.set_predictions([near, far], [1.0, 5.0])
     assert learner.fit([])

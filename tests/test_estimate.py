@@ -20,8 +20,8 @@ from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing import scratch_memory
 from sweep.probing.estimate import MemoryEstimate, estimate_memory
-from sweep.probing.fake_step import MicroSizes, micro_sizes
-from sweep.probing.memory_tracker import Held, StepTracker, fake_tensors
+from sweep.probing.fake_step import MicroSizes, find_micro_sizes
+from sweep.probing.memory_tracker import HeldBytes, StepTracker, use_fake_tensors
 from sweep.probing.scratch_memory import Operation, TensorLayout, find_operation, measure_scratch
 from sweep.training.data.table import find_facts, load_splits
 
@@ -47,7 +47,7 @@ def recorded(**values: object) -> int:
 # torch's private parts: these numbers change when a version of torch changes what its tracker counts
 
 
-def track(model: nn.Module, images: Tensor) -> list[Held]:
+def track(model: nn.Module, images: Tensor) -> list[HeldBytes]:
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -61,7 +61,7 @@ def track(model: nn.Module, images: Tensor) -> list[Held]:
 
 
 def test_the_tracker_counts_a_perceptron_as_by_hand() -> None:
-    with fake_tensors():
+    with use_fake_tensors():
         model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
         moments = track(model, torch.empty(32, 8))
     peak = max(moments, key=lambda held: held.total)
@@ -76,7 +76,7 @@ def test_the_tracker_counts_a_perceptron_as_by_hand() -> None:
 
 
 def test_the_tracker_counts_a_convolution_as_by_hand() -> None:
-    with fake_tensors():
+    with use_fake_tensors():
         model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.Flatten())
         moments = track(model, torch.empty(4, 3, 8, 8))
     peak = max(moments, key=lambda held: held.total)
@@ -344,4 +344,4 @@ def test_sets_that_are_not_here_are_known() -> None:
 def test_micro_batches_of_the_largest_window(
     values: dict[str, object], plain: tuple[int, ...], with_statistics: tuple[int, ...]
 ) -> None:
-    assert micro_sizes(config(**values), 200) == MicroSizes(plain, with_statistics)
+    assert find_micro_sizes(config(**values), 200) == MicroSizes(plain, with_statistics)

@@ -12,7 +12,7 @@ import pytest
 from records_factory import add_trials, make_spec, make_store
 
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing.shape import largest_accumulation, probed_config, shape_key, shape_of
+from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.memory_gate import MemoryGate
@@ -34,13 +34,13 @@ def config(**values: Any) -> TrialConfig:
 
 def probe_of(wanted: TrialConfig, pace: float = 1.0) -> ProbeRecord:
     """What a probe on the made-up machine tells."""
-    probed = probed_config(wanted)
-    micro, accumulation = probed.micro_batch, largest_accumulation(probed)
+    probed = make_probed_config(wanted)
+    micro, accumulation = probed.micro_batch, find_largest_accumulation(probed)
     step = pace * (UPDATE + accumulation * (FIXED + PER_SAMPLE * micro))
     return ProbeRecord(
-        shape_key=shape_key(shape_of(wanted), ""),
+        shape_key=make_shape_key(derive_shape(wanted), ""),
         device="made up",
-        shape=shape_of(wanted).text,
+        shape=derive_shape(wanted).text,
         micro_batch=micro,
         step_seconds_median=step,
         step_seconds_mean=step,
@@ -183,7 +183,7 @@ def test_memory_is_predicted_between_probed_sizes_only() -> None:
 
 def test_a_probe_that_did_not_fit_tells_no_time() -> None:
     failed = ProbeRecord(
-        shape_key="k", device="made up", shape=shape_of(config()).text, outcome="out_of_memory", micro_batch=64
+        shape_key="k", device="made up", shape=derive_shape(config()).text, outcome="out_of_memory", micro_batch=64
     )
     assert CostModel([failed]).predict_seconds(config()) is None
 
@@ -202,7 +202,7 @@ def forecast(
         return probe_of(wanted, pace)
 
     def find(wanted: TrialConfig) -> ProbeRecord | None:
-        return probe_of(wanted, pace) if any(shape_of(wanted) == shape_of(one) for one in probed) else None
+        return probe_of(wanted, pace) if any(derive_shape(wanted) == derive_shape(one) for one in probed) else None
 
     def predict(wanted: TrialConfig) -> int:
         return probe_of(wanted).peak_memory_bytes or 0

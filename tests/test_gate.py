@@ -10,7 +10,7 @@ from test_tuner import run
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.probing.shape import largest_accumulation
+from sweep.probing.shape import find_largest_accumulation
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Outcome
 from sweep.records.store.store import Store, open_store
@@ -23,7 +23,7 @@ LIMIT = 256_000  # a micro batch of 256 fits, as a trial of tuner_runners has 10
 
 def law(config: TrialConfig) -> int:
     """1000 bytes for each sample of a micro batch, 500 more where gradients are kept."""
-    return 1000 * config.micro_batch + (500 if largest_accumulation(config) > 1 else 0)
+    return 1000 * config.micro_batch + (500 if find_largest_accumulation(config) > 1 else 0)
 
 
 class Asked:

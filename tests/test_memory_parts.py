@@ -24,7 +24,7 @@ from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.estimate import estimate_memory
-from sweep.probing.shape import Shape, shape_of
+from sweep.probing.shape import Shape, derive_shape
 from sweep.records.messages import Ending
 from sweep.records.probe_record import make_probe_record
 from sweep.records.store.probe_book import ProbeBook
@@ -48,7 +48,7 @@ def trial(number: int, config: TrialConfig, **more: Any) -> dict[str, Any]:
 
 
 def probe(config: TrialConfig, scale: float = 1.0, **more: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"study": "made", "shape": shape_of(config).text, "device": "cpu: made"}
+    row: dict[str, Any] = {"study": "made", "shape": derive_shape(config).text, "device": "cpu: made"}
     row |= {"micro_batch": config.batch.micro, "outcome": "estimated"}
     return row | {f"forecast_{part}_bytes": scale * mebi * MIB for part, mebi in PARTS.items()} | more
 
@@ -72,7 +72,7 @@ def evidence_of(rows: list[dict[str, Any]], probes: list[dict[str, Any]]) -> Evi
 )
 def test_a_trial_has_the_shape_that_the_prober_would_say(changes: dict[str, Any], is_same: bool) -> None:
     config = config_of(**changes)
-    assert (shape_of(config) == shape_of(config_of())) == is_same
+    assert (derive_shape(config) == derive_shape(config_of())) == is_same
     trials = evidence_of([trial(0, config)], []).trials
     assert match_probes(trials, pd.DataFrame([probe(config_of())])).tolist() == [0 if is_same else -1]
     elsewhere = pd.DataFrame([probe(config_of(), device="cuda: other")])
@@ -135,7 +135,7 @@ def test_without_estimates_the_figure_says_how_to_have_them() -> None:
 
 def test_hostile_names_of_a_model_stay_texts() -> None:
     hostile = "<script>alert(1)</script>${x}"
-    shape = json.dumps(json.loads(shape_of(config_of()).text) | {"model.name": hostile})
+    shape = json.dumps(json.loads(derive_shape(config_of()).text) | {"model.name": hostile})
     evidence = evidence_of([trial(0, config_of(), peak_memory_bytes=MIB)], [probe(config_of(), shape=shape)])
     assert "<script>alert" not in render_page(evidence, make_figures(evidence))
 
@@ -161,7 +161,7 @@ def test_estimates_are_asked_for_as_long_as_training_allows(monkeypatch: pytest.
     # a fiftieth of 250 s are 5 s: the smallest and the largest go first
     assert [config.batch.micro for config in wanted] == [16, 128, 32, 64]
     wanted.clear()
-    forecasting.estimate_trained(records[:3], {shape_of(config_of(batch__micro=16))}, wanted.append)
+    forecasting.estimate_trained(records[:3], {derive_shape(config_of(batch__micro=16))}, wanted.append)
     assert [config.batch.micro for config in wanted] == [64]
     wanted.clear()
     forecasting.estimate_trained([record(0, config_of(), 1.0)], frozenset[Shape](), wanted.append)
@@ -175,7 +175,7 @@ def test_what_was_trained_is_estimated_and_kept_beside_its_probe(tmp_path: Path)
         forecaster = Forecaster(records_spec(), executor, None, device="cpu")
         forecaster.estimate_breakdowns(store)
         smallest = make_config(0)
-        book, shape = ProbeBook(store, "s"), shape_of(smallest)
+        book, shape = ProbeBook(store, "s"), derive_shape(smallest)
         (kept,) = [each for each in book.of_device(forecaster.device_class) if each.shape == shape.text]
         assert (kept.outcome, kept.micro_batch, kept.peak_memory_bytes) == ("estimated", 16, None)
         assert sum(kept.forecast.values()) == estimate_memory(smallest).peak_memory_bytes

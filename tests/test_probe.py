@@ -15,16 +15,16 @@ from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.measurement.host_memory import measure_available_bytes
-from sweep.probing.micro_batch_search import MicroSearch, ProbeFailedError, search_micro
+from sweep.probing.micro_batch_search import MicroBatchSearch, ProbeFailedError, search_micro_batch
 from sweep.probing.probe import run_probe
 from sweep.probing.shape import (
     NO_SHAPE,
     Shape,
-    largest_accumulation,
-    probed_config,
-    shape_key,
-    shape_of,
-    with_micro,
+    derive_shape,
+    find_largest_accumulation,
+    make_probed_config,
+    make_shape_key,
+    replace_micro_batch,
 )
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, ProbeTask, TrialTask
@@ -106,7 +106,7 @@ def config(**values: Any) -> TrialConfig:
 
 
 def shape_with(values: dict[str, Any]) -> Shape:
-    return shape_of(build_config(values, "test"))
+    return derive_shape(build_config(values, "test"))
 
 
 def test_another_value_of_every_key_is_tried() -> None:
@@ -124,14 +124,14 @@ def test_a_key_changes_the_shape_only_where_time_or_memory_depend_on_it(key: str
     value, beside = OTHERS.get(key, (True, {}))
     before, after = shape_with(beside), shape_with(beside | {key: value})
     assert (before == after) == (key in NO_SHAPE)
-    assert (shape_key(before, "c") == shape_key(after, "c")) == (key in NO_SHAPE)
+    assert (make_shape_key(before, "c") == make_shape_key(after, "c")) == (key in NO_SHAPE)
 
 
 def test_a_shape_counts_two_micro_batches_for_any_more() -> None:
     assert shape_with({"batch.accumulation": 2}) == shape_with({"batch.accumulation": 8})
     assert shape_with({"batch.micro": 32, "batch.global": 48}) == shape_with({"batch.micro": 32, "batch.global": 200})
     assert shape_with({"batch.micro": 32}) == shape_with({"batch.micro": 32, "batch.global": 32})
-    assert largest_accumulation(config(batch__schedule="linear", batch__schedule_factor=4.0)) == 4
+    assert find_largest_accumulation(config(batch__schedule="linear", batch__schedule_factor=4.0)) == 4
     assert shape_with({"batch.micro": 32}).group == shape_with({"batch.micro": 64, "batch.accumulation": 4}).group
 
 
@@ -142,14 +142,14 @@ def test_the_probed_configuration_has_the_shape_that_is_asked_for() -> None:
         {"batch.accumulation": 2, "batch.schedule": "noise_scale"},
     ):
         wanted = build_config(values, "test")
-        assert shape_of(probed_config(wanted)) == shape_of(wanted)
-    assert with_micro(config(), 128, 4).global_batch_size == 512
+        assert derive_shape(make_probed_config(wanted)) == derive_shape(wanted)
+    assert replace_micro_batch(config(), 128, 4).global_batch_size == 512
 
 
 def test_a_key_says_the_training_code_and_knows_its_text() -> None:
-    shape = shape_of(config(model__name="vit_micro"))
+    shape = derive_shape(config(model__name="vit_micro"))
     assert Shape.from_text(shape.text) == shape
-    assert shape_key(shape, "one") != shape_key(shape, "other")
+    assert make_shape_key(shape, "one") != make_shape_key(shape, "other")
 
 
 # ---------------------------------------------------------------------- one probe
@@ -221,13 +221,13 @@ def fake_device(capacity: int, ran: list[int]) -> Callable[[int], ProbeRecord]:
 @pytest.mark.parametrize("capacity", [1, 2, 7, 8, 9, 100, 511, 512, 513, 1000, 4095, 65_537])
 def test_the_search_finds_the_edge_of_a_device_and_returns_what_it_ran(capacity: int) -> None:
     ran: list[int] = []
-    exact = search_micro(fake_device(capacity, ran), most=10**6, resolution=0.0)
+    exact = search_micro_batch(fake_device(capacity, ran), most=10**6, resolution=0.0)
     assert exact.largest == capacity
     assert exact.is_limited_by_memory
     assert capacity + 1 in ran
     assert len(ran) == len(set(ran)) == len(exact.tried)
     ran.clear()
-    rough = search_micro(fake_device(capacity, ran), most=10**6)
+    rough = search_micro_batch(fake_device(capacity, ran), most=10**6)
     assert rough.largest in ran
     assert capacity >= (rough.largest or 0) >= capacity / 1.05 - 1
     assert set(rough.fitting) <= set(ran)
@@ -236,12 +236,12 @@ def test_the_search_finds_the_edge_of_a_device_and_returns_what_it_ran(capacity:
 
 def test_the_search_ends_with_the_training_split_or_with_nothing() -> None:
     ran: list[int] = []
-    found = search_micro(fake_device(10**9, ran), most=1300)
+    found = search_micro_batch(fake_device(10**9, ran), most=1300)
     assert (found.largest, found.is_limited_by_memory) == (1300, False)
     assert ran == [8, 16, 32, 64, 128, 256, 512, 1024, 1300]
-    nothing = search_micro(fake_device(0, ran), most=1300)
+    nothing = search_micro_batch(fake_device(0, ran), most=1300)
     assert (nothing.largest, nothing.knee) == (None, None)
-    assert search_micro(fake_device(10, ran), most=3).largest == 3
+    assert search_micro_batch(fake_device(10, ran), most=3).largest == 3
 
 
 def test_a_probe_that_crashes_is_no_answer_about_memory() -> None:
@@ -251,7 +251,7 @@ def test_a_probe_that_crashes_is_no_answer_about_memory() -> None:
         )
 
     with pytest.raises(ProbeFailedError, match="layer 3 is missing"):
-        search_micro(try_size, most=100)
+        search_micro_batch(try_size, most=100)
 
 
 def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None:
@@ -260,8 +260,8 @@ def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best() -> None
         size: ProbeRecord(shape_key="k", device="fake", outcome="complete", micro_batch=size, images_per_second=rate)
         for size, rate in rates.items()
     }
-    assert MicroSearch(probes, most=128).knee == 32
-    assert MicroSearch({}, most=128).knee is None
+    assert MicroBatchSearch(probes, most=128).knee == 32
+    assert MicroBatchSearch({}, most=128).knee is None
 
 
 # ---------------------------------------------------------------------- on record

@@ -13,7 +13,7 @@ from sweep.records.messages import Ending, Progress, TrialTask
 from sweep.search.replay.recorded_table import RecordedTable, make_replay_study, read_table
 from sweep.search.replay.replay import replay_search
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
-from sweep.search.replay.replay_summary import median_with_misses, replay_seeds, summarize_searches
+from sweep.search.replay.replay_summary import find_median_interval, replay_seeds, summarize_searches
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +127,10 @@ def test_a_continuous_key_varies_over_what_was_recorded(tmp_path: Path) -> None:
 
 def test_a_search_that_never_arrives_counts_as_later_than_every_other() -> None:
     inf = float("inf")
-    assert median_with_misses([1.0, 2.0, inf])[:1] == (2.0,)
-    assert median_with_misses([1.0, inf, inf]).median == inf
-    assert median_with_misses([1.0, 2.0, inf, inf]).median == inf
-    low, high = median_with_misses(list(itertools.repeat(3.0, 20)))[1:3]
+    assert find_median_interval([1.0, 2.0, inf])[:1] == (2.0,)
+    assert find_median_interval([1.0, inf, inf]).median == inf
+    assert find_median_interval([1.0, 2.0, inf, inf]).median == inf
+    low, high = find_median_interval(list(itertools.repeat(3.0, 20)))[1:3]
     assert (low, high) == (3.0, 3.0)
 
 

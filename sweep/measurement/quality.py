@@ -15,18 +15,18 @@ PACKED = "packed"
 # Every quality flag and its meaning.
 MEANINGS = {
     "few_steps": f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
-    "spread": f"the middle half of the step times is {_MUCH:.0%} of their median wide, or wider",
+    "spread": f"the interquartile range of the step times is {_MUCH:.0%} of their median, or more",
     "drift": f"steps of the first and of the last third differ by {_MUCH:.0%} of the median, or more",
-    "allocator_retries": "the device's memory was so full that the allocator had to give back its cache",
+    "allocator_retries": "the device's memory was so full that the allocator had to release its cache",
     "other_process": "another process was on the device",
-    "throttled": "the device slowed down for heat or for want of power",
-    "clock_drift": "the device's clock changed, or was far below its highest for no reason that the device names",
-    "busy_host": f"others took {_MUCH:.0%} of the processors, or more",
+    "throttled": "the device slowed down because of heat or lack of power",
+    "clock_drift": "the device's clock changed, or was far below its maximum without a reason that the device reports",
+    "busy_host": f"other programs used {_MUCH:.0%} of the cores, or more",
     "reference_drift": f"a fixed piece of work took {_MUCH:.0%} more or less time than before the study's other trials",
-    "micro_batch_changed": "the micro batch was changed on the way, so times are of more than one",
-    PACKED: "the trial shared its device: its times and memory are those that solo probes tell",
-    "global_batch_larger_than_train_split": "a step holds the whole training split, and less than was asked for",
-    "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, and less than was asked for",
+    "micro_batch_changed": "the micro batch was changed during the trial, so times are of several sizes",
+    PACKED: "the trial shared its device: its times and memory are those of probes that ran alone",
+    "global_batch_larger_than_train_split": "a step holds the whole training split, which is smaller than configured",
+    "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, which is smaller",
 }
 # These do not affect times.
 CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})

@@ -14,7 +14,13 @@ from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DataFacts, ImageShape
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import NoiseMeter
-from sweep.probing.memory_tracker import Held, StepTracker, fake_tensors, frozen_as_buffers, zero_values
+from sweep.probing.memory_tracker import (
+    HeldBytes,
+    StepTracker,
+    convert_frozen_to_buffers,
+    read_zero_values,
+    use_fake_tensors,
+)
 from sweep.probing.scratch_memory import Operation, measure_scratch
 from sweep.training.constants import READY_PIXELS
 from sweep.training.data.feeders import Batch
@@ -35,7 +41,7 @@ _KEPT = 256  # traces: a study has many configurations of one shape
 class StepPeak(NamedTuple):
     """What one step holds when it holds most."""
 
-    held: Held
+    held: HeldBytes
     scratch_bytes: int  # inside the operation that ends then
     state_bytes: int  # of the optimizer
     average_bytes: int  # of the weights' moving average; it changes nothing else, so it is not traced
@@ -56,11 +62,11 @@ def find_step_peak(config: TrialConfig, facts: DataFacts, device_type: str = "cp
     Raises:
         InputError: for a model that cannot be built; a model or an optimizer that depends on the values of tensors.
     """
-    sizes, num_threads = micro_sizes(config, facts.num_train), torch.get_num_threads()
+    sizes, num_threads = find_micro_sizes(config, facts.num_train), torch.get_num_threads()
     return _find_peak(_essence(config), facts.shape, sizes, is_ready(config, facts), device_type, num_threads)
 
 
-def micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
+def find_micro_sizes(config: TrialConfig, num_train: int) -> MicroSizes:
     """The micro batches of the largest step of a training, of which a warm-up step has two."""
     ranks, is_auto = config.distributed.world_size, config.batch.is_auto
     micro = 1 if is_auto else config.micro_batch * ranks
@@ -96,7 +102,7 @@ def _find_peak(
     config: TrialConfig, shape: ImageShape, sizes: MicroSizes, is_ready: bool, device_type: str, num_threads: int
 ) -> StepPeak:
     del num_threads  # scratch memory depends on it
-    with fake_tensors():
+    with use_fake_tensors():
         step = _make_step(config, shape)
         if device_type == "cuda" and step.precision.autocast:
             _widen_norms(step.model)
@@ -113,8 +119,8 @@ def _find_peak(
     return StepPeak(held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0)
 
 
-def _find_worst(worst: Mapping[Operation | None, Held], *, has_scratch: bool) -> tuple[Held, int]:
-    best, best_scratch = Held(0, 0, 0, 0, 0), 0
+def _find_worst(worst: Mapping[Operation | None, HeldBytes], *, has_scratch: bool) -> tuple[HeldBytes, int]:
+    best, best_scratch = HeldBytes(0, 0, 0, 0, 0), 0
     for operation, held in sorted(worst.items(), key=lambda item: -item[1].total):
         # operations that cannot become the peak are not measured
         most = _MOST_SCRATCH * operation.num_bytes if operation is not None and has_scratch else 0
@@ -141,9 +147,9 @@ def _make_step(config: TrialConfig, shape: ImageShape) -> Step:
         section = section.model_copy(update={"dtype": "fp32"})
     # a loss scaler reads values
     precision = replace(make_precision(section, _CPU), scaler=None)
-    with _default_dtype(precision.weights), zero_values():  # fake parameters cannot be converted
+    with _default_dtype(precision.weights), read_zero_values():  # fake parameters cannot be converted
         model = arrange_model(build_model(config.model, shape), section)
-    frozen_as_buffers(model)
+    convert_frozen_to_buffers(model)
     levels = torch.ones(shape.channels, 1, 1, dtype=precision.weights)
     return Step(
         forward=model,

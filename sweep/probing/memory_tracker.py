@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sweep.probing.scratch_memory import Operation, find_operation
 
 
-class Held(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes that are held at one moment, by category."""
 
     parameter_bytes: int  # weights and buffers
@@ -40,7 +40,7 @@ _IN_PLACE = frozenset({"aten::_fused_sgd_", "aten::_fused_adam_", "aten::_fused_
 
 
 @contextmanager
-def fake_tensors() -> Iterator[None]:
+def use_fake_tensors() -> Iterator[None]:
     """Every tensor that is made inside has a shape, a dtype and a memory layout, and no memory."""
     with FakeTensorMode(allow_fallback_kernels=False), _SkippedSteps():
         yield
@@ -54,7 +54,7 @@ class _SkippedSteps(TorchDispatchMode):
 
 
 @contextmanager
-def zero_values() -> Iterator[None]:
+def read_zero_values() -> Iterator[None]:
     """Inside, reading a fake tensor's value gives 0; some initializations of weights read values."""
     with _ZeroValues():
         yield
@@ -67,7 +67,7 @@ class _ZeroValues(TorchDispatchMode):
         return 0 if func.name() == "aten::_local_scalar_dense" else func(*args, **(kwargs or {}))
 
 
-def frozen_as_buffers(model: nn.Module) -> None:
+def convert_frozen_to_buffers(model: nn.Module) -> None:
     """Makes buffers of the parameters that are not trained; the tracker requires a gradient of every parameter."""
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -111,12 +111,12 @@ class StepTracker:
         """To be called before each; otherwise the tracker treats the model's second call as an error."""
         self._tracker.reset_mod_stats()
 
-    def _held(self) -> Held:
+    def _held(self) -> HeldBytes:
         # only the CPU's fake tensors are tracked, and none are left at the very beginning and end
         (snapshot,) = self._tracker.get_tracker_snapshot().values() or ({},)
         by_name: Mapping[str, int] = {getattr(key, "value", key): count for key, count in snapshot.items()}
         count = by_name.get
-        return Held(
+        return HeldBytes(
             count("Parameter", 0) + count("Buffer", 0),
             count("Gradient", 0),
             count("Optstate", 0),
@@ -129,9 +129,9 @@ class StepTracker:
 class _Watch(TorchDispatchMode):
     """Reads what is held after each operation; entered last, it is called first and passes everything on."""
 
-    def __init__(self, read_held: Callable[[], Held]) -> None:
+    def __init__(self, read_held: Callable[[], HeldBytes]) -> None:
         super().__init__()
-        self.worst: dict[Operation | None, Held] = {}
+        self.worst: dict[Operation | None, HeldBytes] = {}
         self._read_held = read_held
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -20,7 +20,7 @@ class ProbeFailedError(RuntimeError):
 
 @final
 @dataclass(frozen=True)
-class MicroSearch:
+class MicroBatchSearch:
     """The probes of a search by micro batch; ``most`` is the largest size that it could have tried."""
 
     tried: dict[int, ProbeRecord]
@@ -51,9 +51,9 @@ class MicroSearch:
         return sizes[find_throughput_knee(np.array(sizes, dtype=np.float64), np.array(list(rates.values())))]
 
 
-def search_micro(
+def search_micro_batch(
     try_size: Callable[[int], ProbeRecord], most: int, first: int = FIRST, resolution: float = RESOLUTION
-) -> MicroSearch:
+) -> MicroBatchSearch:
     """Doubles from ``first`` until a size does not fit or is ``most``, then halves the gap until it is smaller than
     ``resolution`` of the size (0: until there is none). Where ``first`` does not fit it is halved until one does.
 
@@ -72,7 +72,7 @@ def search_micro(
     while high - low > max(1.0, resolution * low):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return MicroSearch(tried, most)
+    return MicroBatchSearch(tried, most)
 
 
 def _bracket(fits: Callable[[int], bool], most: int, size: int) -> tuple[int, int]:

@@ -44,7 +44,7 @@ class Shape:
         return dict(self.facts)[key]
 
 
-def shape_of(config: TrialConfig) -> Shape:
+def derive_shape(config: TrialConfig) -> Shape:
     """The shape of ``config``."""
     flat = flatten_config(config)
     derived = _derive(config)
@@ -66,33 +66,33 @@ def _derive(config: TrialConfig) -> dict[str, Scalar]:
         "data.root": data.root if DATASETS[data.name].depends_on_root else "",
         "data.augment_ops": data.augment_ops if data.augment == "randaugment" else 0,
         "batch.micro": config.micro_batch,
-        "batch.accumulation": min(largest_accumulation(config), 2),
+        "batch.accumulation": min(find_largest_accumulation(config), 2),
         "batch.schedule": "noise_scale" if config.batch.schedule == "noise_scale" else "constant",
     }
 
 
-def largest_accumulation(config: TrialConfig) -> int:
+def find_largest_accumulation(config: TrialConfig) -> int:
     """Micro batches of the largest global batch of a training; ``config.num_accumulation`` where it does not grow."""
     quantum = config.micro_batch * config.distributed.world_size
     largest = BatchSchedule(config.batch, config.global_batch_size, quantum).largest
     return max(1, ceil(largest / quantum))
 
 
-def with_micro(config: TrialConfig, micro: int, accumulation: int | None = None) -> TrialConfig:
+def replace_micro_batch(config: TrialConfig, micro: int, accumulation: int | None = None) -> TrialConfig:
     """``config`` with micro batches of ``micro`` samples, ``accumulation`` of them in a step; if None, its own number
     (at most two)."""
-    count = min(largest_accumulation(config), 2) if accumulation is None else accumulation
+    count = min(find_largest_accumulation(config), 2) if accumulation is None else accumulation
     schedule = "noise_scale" if config.batch.schedule == "noise_scale" else "constant"
     changes = {"micro": micro, "accumulation": count, "global_": None, "schedule": schedule}
     return config.model_copy(update={"batch": config.batch.model_copy(update=changes)})
 
 
-def probed_config(config: TrialConfig) -> TrialConfig:
+def make_probed_config(config: TrialConfig) -> TrialConfig:
     """The configuration that is probed for the shape of ``config``."""
-    return with_micro(config, config.micro_batch)
+    return replace_micro_batch(config, config.micro_batch)
 
 
-def shape_key(shape: Shape, code_digest: str) -> str:
+def make_shape_key(shape: Shape, code_digest: str) -> str:
     """64 hexadecimal digits: equal keys on one device class mean that another probe would measure the same.
 
     Over the shape, the training code by its digest, and torch's version. Facts that are those of a configuration of
@@ -111,4 +111,4 @@ def _torch_version() -> str:
 
 @cache
 def _default_facts() -> tuple[tuple[str, Scalar], ...]:
-    return shape_of(TrialConfig()).facts
+    return derive_shape(TrialConfig()).facts

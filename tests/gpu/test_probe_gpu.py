@@ -8,8 +8,8 @@ import pytest
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import build_config
 from sweep.executors.table import ExecutorSettings
-from sweep.probing.micro_batch_search import MicroSearch, search_micro
-from sweep.probing.shape import with_micro
+from sweep.probing.micro_batch_search import MicroBatchSearch, search_micro_batch
+from sweep.probing.shape import replace_micro_batch
 from sweep.search.forecast.memory_gate import compute_memory_limit
 from sweep.search.loop.probe_report import open_prober
 from sweep.search.loop.run_options import Options
@@ -23,7 +23,9 @@ LIMIT = 2 << 30
 def test_the_largest_that_fits_was_run_within_the_limit_and_the_next_was_not(tmp_path: Path) -> None:
     config = build_config(VALUES, "test")
     with open_prober(Options(root=tmp_path, executor=ExecutorSettings(device="cuda")), LIMIT) as (prober, limit):
-        found: MicroSearch = search_micro(lambda size: prober.probe(with_micro(config, size), 0.1), most=8192)
+        found: MicroBatchSearch = search_micro_batch(
+            lambda size: prober.probe(replace_micro_batch(config, size), 0.1), most=8192
+        )
     assert limit == LIMIT
     assert found.largest is not None
     assert found.is_limited_by_memory

@@ -27,7 +27,7 @@ _DEVICE_TYPES = ("auto", "cpu", "cuda")
 
 
 class Case(NamedTuple):
-    """A configuration's estimate; ``name`` says what it is to its study, ``values`` are its swept keys."""
+    """A configuration's estimate; ``name`` is its role in the study, ``values`` are its swept keys."""
 
     name: str
     values: dict[str, Any]

@@ -7,7 +7,7 @@ from typing import final
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
-from sweep.probing.shape import Shape, shape_of
+from sweep.probing.shape import Shape, derive_shape
 from sweep.records.store.probe_book import ProbeBook
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
@@ -90,5 +90,5 @@ def estimate_trained(
     for config in select_shapes(trained)[:_MAX_REPORT_SHAPES]:
         if time.monotonic() + _ESTIMATE_SECONDS > until:
             return
-        if shape_of(config) not in estimated:
+        if derive_shape(config) not in estimated:
             estimate(config)

@@ -8,7 +8,7 @@ from typing import final
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.host_memory import measure_available_bytes
-from sweep.probing.shape import Shape, largest_accumulation, probed_config, shape_of, with_micro
+from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation, make_probed_config, replace_micro_batch
 from sweep.records.messages import Ending
 
 _log = logging.getLogger(__name__)
@@ -57,13 +57,13 @@ class MemoryGate:
         micro, is_new = config.micro_batch, kind not in self._fitting
         if micro <= self._fitting.get(kind, 0):
             return None
-        if not may_predict and shape_of(with_micro(config, micro)) not in self._bytes:
+        if not may_predict and derive_shape(replace_micro_batch(config, micro)) not in self._bytes:
             return None
         if is_new and self._largest > micro and self._fits(config, self._largest):
             self._fitting[kind] = self._largest
             return None
         self._fitting.setdefault(kind, 0)
-        predicted = self._predict_once(with_micro(config, micro))
+        predicted = self._predict_once(replace_micro_batch(config, micro))
         if predicted is None or predicted > self.limit_bytes:
             return None if predicted is None else Refusal(predicted, self.limit_bytes)
         self._fitting[kind] = micro
@@ -92,21 +92,21 @@ class MemoryGate:
 
     def predicted(self, config: TrialConfig) -> int | None:
         """The prediction for ``config`` where it was made already."""
-        return self._bytes.get(shape_of(probed_config(config)))
+        return self._bytes.get(derive_shape(make_probed_config(config)))
 
     def _fits(self, config: TrialConfig, micro: int) -> bool:
-        predicted = self._predict_once(with_micro(config, micro))
+        predicted = self._predict_once(replace_micro_batch(config, micro))
         return predicted is not None and predicted <= self.limit_bytes
 
     def _predict_once(self, config: TrialConfig) -> int | None:
-        shape = shape_of(config)
+        shape = derive_shape(config)
         if shape not in self._bytes:
             self._bytes[shape] = self._predict(config)
         return self._bytes[shape]
 
 
 def _kind_of(config: TrialConfig) -> tuple[Shape, int]:
-    return shape_of(config).group, min(largest_accumulation(config), 2)
+    return derive_shape(config).group, min(find_largest_accumulation(config), 2)
 
 
 def compute_memory_limit(device_memory_bytes: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sweep.config.trial_config import TrialConfig
-from sweep.probing.shape import Shape, shape_of
+from sweep.probing.shape import Shape, derive_shape
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.remaining_work import RemainingWork
 from sweep.search.forecast.trial_cost import CostModel
@@ -61,7 +61,7 @@ def select_shapes(sample: Sequence[TrialConfig]) -> list[TrialConfig]:
     for config in sample:
         if config.distributed.world_size > 1:
             continue  # a probe is of one rank
-        group = shape_of(config).group
+        group = derive_shape(config).group
         groups.setdefault(group, {}).setdefault(config.micro_batch, config)
         weights[group] += 1
     ordered = [(group, _spread_out(sorted(groups[group]))) for group, _ in weights.most_common()]

@@ -10,7 +10,7 @@ from typing import final
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
-from sweep.probing.shape import Shape, probed_config, shape_key, shape_of
+from sweep.probing.shape import Shape, derive_shape, make_probed_config, make_shape_key
 from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
 from sweep.records.probe_record import ProbeRecord, make_forecast_record, make_probe_record
@@ -50,7 +50,7 @@ class Prober:
 
     def find(self, config: TrialConfig) -> ProbeRecord | None:
         """The probe of the shape of ``config`` where there is one."""
-        key = self._key(shape_of(config))
+        key = self._key(derive_shape(config))
         if key not in self._known:
             return None
         self.used[key] = self._known[key]
@@ -58,8 +58,8 @@ class Prober:
 
     def probe(self, config: TrialConfig, timed_seconds: float) -> ProbeRecord:
         """Probes the shape of ``config`` now, and records the result."""
-        shape = shape_of(config)
-        ending, launch_seconds = self._run_probe(probed_config(config), timed_seconds)
+        shape = derive_shape(config)
+        ending, launch_seconds = self._run_probe(make_probed_config(config), timed_seconds)
         record = make_probe_record(self._key(shape), shape.text, config.micro_batch, ending, launch_seconds)
         self._known[record.shape_key] = self.used[record.shape_key] = record
         if self._book and record.outcome != "crashed":
@@ -83,7 +83,7 @@ class Prober:
                 _log.warning("no memory estimate, so no trial is refused for it: %s", lines[-1] if lines else "")
             self._has_warned = True
             return None
-        shape = shape_of(config)
+        shape = derive_shape(config)
         key, device_class = self._key(shape), self._settings.device_class
         self.estimates[key] = make_forecast_record(
             key, device_class, shape.text, config.micro_batch, ending.measurements
@@ -105,7 +105,7 @@ class Prober:
         return ending, max(time.monotonic() - began - spent, 0.0)
 
     def _key(self, shape: Shape) -> str:
-        return shape_key(shape, self._code)
+        return make_shape_key(shape, self._code)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import final
 
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.quality import MIN_WINDOWS
-from sweep.probing.shape import Shape, largest_accumulation, shape_of
+from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.workload import Workload, compute_workload, count_evaluations
 from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS, TRAIN_ACCURACY_IMAGES
@@ -63,7 +63,7 @@ class CostModel:
 
     def is_measured(self, config: TrialConfig) -> bool:
         """Whether a probe differs from ``config`` at most in the size of a step."""
-        return shape_of(config).group in self._groups
+        return derive_shape(config).group in self._groups
 
     def predict_seconds(self, config: TrialConfig) -> float | None:
         """Seconds that a trial of ``config`` will take in all; None while nothing is known.
@@ -75,7 +75,7 @@ class CostModel:
 
     def predict(self, config: TrialConfig, *, reads_test: bool = False) -> TrialCost | None:
         """The cost of a trial of ``config``; with ``reads_test``, of a confirming one."""
-        group = shape_of(config).group
+        group = derive_shape(config).group
         probes = self._groups.get(group) or self._find_nearest(group)
         if not probes:
             return None
@@ -96,14 +96,14 @@ class CostModel:
 
     def predict_probe_seconds(self, config: TrialConfig, timed_seconds: float) -> float | None:
         """Seconds that probing the shape of ``config`` will take; None while nothing is known."""
-        group = shape_of(config).group
+        group = derive_shape(config).group
         probes = self._groups.get(group) or self._find_nearest(group)
         if not probes:
             return None
         listed = list(probes.values())
         update = _typical(probe.update_seconds for probe in listed)
         by_size = _fit_micro_batches(listed, update)
-        step = update + min(largest_accumulation(config), 2) * interpolate(by_size, config.micro_batch)
+        step = update + min(find_largest_accumulation(config), 2) * interpolate(by_size, config.micro_batch)
         timed = max(timed_seconds, MIN_WINDOWS * step)
         return _predict_setup(config, listed, by_size) + timed + _PROBE_SIDE_SECONDS
 
@@ -113,8 +113,8 @@ class CostModel:
         Memory is linear in the micro batch, because only activations grow with it. From the second micro batch of a
         step on, the gradients of the step are held as well.
         """
-        probes = self._groups.get(shape_of(config).group, {})
-        accumulation, micro = min(largest_accumulation(config), 2), config.micro_batch
+        probes = self._groups.get(derive_shape(config).group, {})
+        accumulation, micro = min(find_largest_accumulation(config), 2), config.micro_batch
         known: dict[int, float] = {}
         for (size, probed), probe in sorted(probes.items(), key=lambda item: item[0][1] == accumulation):
             if probe.peak_memory_bytes is not None:
@@ -183,7 +183,7 @@ def _predict_setup(config: TrialConfig, probes: list[ProbeRecord], by_size: Mapp
     nearest = min(probes, key=lambda probe: abs(math.log(micro / _size(probe)[0])))
     first_steps = (nearest.warmup_seconds or 0.0) + (nearest.memory_seconds or 0.0)
     size, accumulation = _size(nearest)
-    step, probed = min(largest_accumulation(config), 2) * interpolate(by_size, micro), accumulation * by_size[size]
+    step, probed = min(find_largest_accumulation(config), 2) * interpolate(by_size, micro), accumulation * by_size[size]
     return launch + max(first_steps + _FIRST_STEPS * (step - probed), min(first_steps, step))
 
 

@@ -18,7 +18,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar, TrialConfig
 from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.probing.shape import NO_SHAPE, probed_config
+from sweep.probing.shape import NO_SHAPE, make_probed_config
 from sweep.records.messages import Ending, TrialTask
 from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.probe_selection import select_shapes
@@ -125,7 +125,7 @@ def predict_cost(config: TrialConfig, forecaster: Forecaster) -> ProbedCost:
     """The time and memory of ``config`` alone on a device, from its probes."""
     epoch = config.model_copy(update={"budget": BudgetSection(epochs=1.0)})
     cost = forecaster.cost_model.predict(epoch)
-    probe = forecaster.prober.find(probed_config(config))
+    probe = forecaster.prober.find(make_probed_config(config))
     return ProbedCost(
         epoch_seconds=None if cost is None or cost.is_guess else cost.train_seconds,
         peak_memory_bytes=forecaster.cost_model.predict_peak_memory_bytes(config),

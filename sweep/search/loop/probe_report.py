@@ -9,8 +9,8 @@ from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import make_executor
-from sweep.probing.micro_batch_search import MicroSearch, ProbeFailedError, search_micro
-from sweep.probing.shape import shape_of, with_micro
+from sweep.probing.micro_batch_search import MicroBatchSearch, ProbeFailedError, search_micro_batch
+from sweep.probing.shape import derive_shape, replace_micro_batch
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.memory_gate import compute_memory_limit
 from sweep.search.forecast.prober import Prober, ProbeSettings, open_shared_book
@@ -38,7 +38,7 @@ class ProbeReport:
     shape: str  # JSON
     probe: ProbeRecord
     memory_limit_bytes: int
-    search: MicroSearch | None = None
+    search: MicroBatchSearch | None = None
     splits: tuple[SplitStep, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Pro
 def probe_one(prober: Prober, config: TrialConfig, limit_bytes: int) -> ProbeReport:
     """Probes the shape of ``config`` alone."""
     probe = prober.probe(config, _TIMED_SECONDS)
-    return ProbeReport(shape=shape_of(config).text, probe=probe, memory_limit_bytes=limit_bytes)
+    return ProbeReport(shape=derive_shape(config).text, probe=probe, memory_limit_bytes=limit_bytes)
 
 
 def probe_sizes(
@@ -107,11 +107,11 @@ def probe_sizes(
     def try_size(size: int) -> ProbeRecord:
         if size == first.probe.micro_batch:
             return first.probe
-        probe = prober.probe(with_micro(config, size), _TIMED_SECONDS)
+        probe = prober.probe(replace_micro_batch(config, size), _TIMED_SECONDS)
         on_probe(probe)
         return probe
 
-    search = search_micro(try_size, first.probe.num_train)
+    search = search_micro_batch(try_size, first.probe.num_train)
     splits = tuple(_split_steps(prober, config, search.knee or 0))
     return replace(first, search=search, splits=splits)
 
@@ -121,7 +121,7 @@ def _split_steps(prober: Prober, config: TrialConfig, global_batch: int) -> Iter
     global_batch -= global_batch % max(_ACCUMULATIONS)
     for accumulation in _ACCUMULATIONS if global_batch else ():
         micro = global_batch // accumulation
-        ending = prober.time_steps(with_micro(config, micro, accumulation), _TIMED_SECONDS)
+        ending = prober.time_steps(replace_micro_batch(config, micro, accumulation), _TIMED_SECONDS)
         if ending.outcome == "complete":
             measured = ending.measurements
             yield SplitStep(

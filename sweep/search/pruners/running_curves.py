@@ -10,7 +10,7 @@ from sweep.analysis.statistics.pareto import front_rank
 from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig
-from sweep.probing.shape import largest_accumulation, shape_of
+from sweep.probing.shape import derive_shape, find_largest_accumulation
 from sweep.records.messages import Evaluation
 
 RUNGS = (1 / 9, 1 / 3)  # shares of the schedule
@@ -37,7 +37,7 @@ def measure_budget_share(budget: BudgetSection, evaluation: Evaluation) -> float
 def make_cost_key(config: TrialConfig) -> str:
     """Equal for configurations whose trainings take the same time and memory: equal in shape, accumulation and
     budget."""
-    return f"{shape_of(config).text} {largest_accumulation(config)} {config.budget.model_dump_json()}"
+    return f"{derive_shape(config).text} {find_largest_accumulation(config)} {config.budget.model_dump_json()}"
 
 
 @final

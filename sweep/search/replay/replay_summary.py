@@ -27,7 +27,7 @@ def replay_seeds(
     return (replay_search(table, spec, until) for spec in plans)
 
 
-def median_with_misses(values: Sequence[float], seed: int = 0) -> Interval:
+def find_median_interval(values: Sequence[float], seed: int = 0) -> Interval:
     """Median and its percentile bootstrap interval (Efron, 1979) of values of which some may be infinite: a search that
     never reached the target is later than every other and must not be left out."""
     array = np.asarray(values, dtype=np.float64)
@@ -89,7 +89,7 @@ def _share_at(search: ReplayedSearch, seconds: float) -> float:
 
 
 def _interval(values: Sequence[float]) -> dict[str, float | int | None]:
-    interval = median_with_misses(values)
+    interval = find_median_interval(values)
     bounds = {"median": interval.median, "low": interval.low, "high": interval.high}
     return {**{name: _finite(value) for name, value in bounds.items()}, "n": interval.n}
 

@@ -52,10 +52,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _moved(centre: np.ndarray[tuple[int], np.dtype[np.float64]], rng: np.random.Generator) -> Any:
-    # along one parameter or two: what is good seldom wants to be changed everywhere at once
-    moved = centre.copy()
-    for place in rng.integers(len(centre), size=rng.integers(1, 3)):
+def _moved(center: np.ndarray[tuple[int], np.dtype[np.float64]], rng: np.random.Generator) -> Any:
+    # along one parameter or two, because a good point seldom improves by changing all of them at once
+    moved = center.copy()
+    for place in rng.integers(len(center), size=rng.integers(1, 3)):
         moved[place] += rng.normal(0.0, _STEP)
     return np.clip(moved, 0.0, np.nextafter(1.0, 0.0))
 

@@ -24,8 +24,8 @@ from sweep.search.samplers.base import PREDICTED_METRICS, PredictCost, Sampler, 
 from sweep.search.samplers.candidate_points import CandidatePoints, Point, SobolPoints, make_point_key
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import Floats
-from sweep.search.samplers.hypervolume_gain import GaussianPrediction, OpenSpace
-from sweep.search.samplers.surrogates import Learner, is_of_shape
+from sweep.search.samplers.hypervolume_gain import GaussianPrediction, UndominatedSpace
+from sweep.search.samplers.surrogates import Surrogate, is_of_shape
 
 WINDOW = 300  # trials that the models are fitted on: the cost grows with the cube
 _SLACK = 50
@@ -52,8 +52,8 @@ class CostAwareSampler(Sampler):
         self._seen: set[str] = set()
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *_PRICES))
-        self._learners = {name: Learner(name, self._encoding, is_of_shape(name, spec)) for name in names}
-        self._feasible = Learner("", self._encoding, of_shape=False)
+        self._learners = {name: Surrogate(name, self._encoding, is_of_shape(name, spec)) for name in names}
+        self._feasible = Surrogate("", self._encoding, of_shape=False)
         if predict:
             self._predict_shapes(predict)
         for record in records:
@@ -164,7 +164,7 @@ class CostAwareSampler(Sampler):
         for name in self._spec.objectives:
             self._learners[name].fit(self._records)
             predictions.append(self._learners[name].predict(points))
-        gains = OpenSpace(costs, predictions, self._spec.seed + index).gains()
+        gains = UndominatedSpace(costs, predictions, self._spec.seed + index).gains()
         # where hardly any improvement is left, the most uncertain point comes first
         unknown = predictions[0].deviation
         return np.asarray(gains + _CURIOSITY * unknown / unknown.max())

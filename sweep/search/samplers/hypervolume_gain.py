@@ -67,7 +67,7 @@ class GaussianPrediction:
 
 
 @final
-class OpenSpace:
+class UndominatedSpace:
     """The space that no row of ``costs`` (shape ``[n, m]``, smaller is better) dominates, between the best and the
     worst that was measured or is predicted for a candidate."""
 

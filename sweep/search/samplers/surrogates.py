@@ -26,7 +26,7 @@ def is_of_shape(name: str, spec: StudySpec) -> bool:
 
 
 @final
-class Learner:
+class Surrogate:
     """A Gaussian process of the metric ``name`` on its axis."""
 
     def __init__(self, name: str, encoding: Encoding, of_shape: bool) -> None:

@@ -80,7 +80,7 @@ def _rate_does_not_follow(spec: StudySpec, corners: Sequence[TrialConfig]) -> It
         yield Advice(
             "rate_does_not_follow",
             "optimizer.lr_rule",
-            f"The global batch varies from {min(sizes)} to {max(sizes)} at one learning rate.",
+            f"The effective batch size varies from {min(sizes)} to {max(sizes)} at one learning rate.",
             "A larger batch requires a larger rate: what is measured is then a wrong rate, not a large batch. Goyal et "
             "al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
             'set optimizer.lr_rule = "auto", or sweep optimizer.lr',
@@ -99,7 +99,8 @@ def _no_warmup(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Adv
         yield Advice(
             "no_warmup",
             "schedule.warmup",
-            f"A global batch of {largest} trains without warm-up, {_WARMUP_FROM} times the reference batch or more.",
+            f"An effective batch size of {largest} trains without warm-up, {_WARMUP_FROM} times the reference batch or "
+            "more.",
             "Early steps at a high rate throw training off. Goyal et al. 2017, ResNet-50 at 8k: 24.84 % error without, "
             "23.74 % with gradual warm-up.",
             'set schedule.warmup = 0.1, or "5 epochs"',
@@ -138,7 +139,7 @@ def _large_batch_for_fine_tuning(_spec: StudySpec, corners: Sequence[TrialConfig
         yield Advice(
             "large_batch_for_fine_tuning",
             "batch.micro",
-            f"Training from given weights with a global batch of up to {max(tuned)}.",
+            f"Training from given weights with an effective batch size of up to {max(tuned)}.",
             "Few steps are left to move from the given weights, and a rate that suits the batch undoes them; 16 to 64 "
             "samples and a rate 10 to 100 times smaller are the rule of thumb.",
             "add smaller batches to the space, and sweep optimizer.lr downwards",

@@ -52,10 +52,10 @@ class BatchSection(Section):
         0.8, "share of the device's memory above which it shrinks", unit="fraction", cost="trial"
     )
     schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale"] = key(
-        "constant", "how the global batch grows over the budget", cost="derived"
+        "constant", "how the effective (global) batch size grows over the budget", cost="derived"
     )
     schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
-        8.0, "last global batch over the first; for noise_scale the most", cost="derived"
+        8.0, "last effective batch size over the first; for noise_scale the most", cost="derived"
     )
     schedule_milestones: str = key(
         "0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", unit="fraction", cost="trial"

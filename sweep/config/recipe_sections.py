@@ -48,15 +48,17 @@ class OptimizerSection(Section):
         0.1, "learning rate at the top of the schedule, before `optimizer.lr_rule`", cost="none"
     )
     lr_rule: Rule | Literal["auto"] = key(
-        "none", "how lr grows with the global batch; auto: linear for SGD and LARS, sqrt for the others", cost="none"
+        "none",
+        "how lr grows with the effective (global) batch size; auto: linear for SGD and LARS, sqrt for the others",
+        cost="none",
     )
     reference_batch: PositiveInt = key(
-        256, "global batch at which all values hold as they are written", unit="samples", cost="none"
+        256, "effective batch size at which all values hold as they are written", unit="samples", cost="none"
     )
     weight_decay: Annotated[float, Field(ge=0.0, le=1e3)] = key(
         0.0, "applied to weights; norm parameters and biases are excluded", cost="none"
     )
-    weight_decay_rule: Rule = key("none", "how weight_decay grows with the global batch", cost="none")
+    weight_decay_rule: Rule = key("none", "how weight_decay grows with the effective batch size", cost="none")
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.9, "momentum of the SGD family; beta1 of the Adam family", cost="switch"
     )
@@ -68,7 +70,7 @@ class OptimizerSection(Section):
     )
     betas_rule: Literal["none", "sqrt"] = key(
         "none",
-        "sqrt: betas and eps of the Adam family follow the global batch, as square-root scaling requires",
+        "sqrt: betas and eps of the Adam family follow the effective batch size, as square-root scaling requires",
         cost="none",
     )
     trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")

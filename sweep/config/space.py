@@ -154,7 +154,7 @@ def draw_point(space: Space, seed: int, index: int) -> dict[str, Any]:
 
 
 def _coprime_near(size: int) -> int:
-    # about the golden section, which spreads neighbours widest
+    # about the golden section, which spreads neighbors widest
     step = max(1, round(size * 0.6180339887))
     while math.gcd(step, size) != 1:
         step += 1

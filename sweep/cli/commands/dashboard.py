@@ -28,7 +28,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 @final
 class _QuietHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing: the page asks for news every few seconds."""
+        """Logs nothing: the page polls every few seconds."""
 
 
 def serve_dashboard(place: str | Path, port: int = 8080) -> int:

@@ -25,7 +25,7 @@ def list_studies(as_json: AsJson = False) -> None:
 
 
 def describe_cost(spec: StudySpec) -> str:
-    """How much training a study asks for; how long that takes depends on the device."""
+    """How much training a study requires; how long that takes depends on the device."""
     confirm = spec.confirm.max_configurations * spec.confirm.seeds
     budget = spec.config(next(spec.corners())).budget
     if budget.target_accuracy is not None:

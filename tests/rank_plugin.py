@@ -10,8 +10,8 @@ from sweep.config.data_sections import DataSection
 from sweep.config.recipe_sections import ModelSection
 from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape
 from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.training.data.digits import load_digits
 from sweep.training.data.images import Images
+from sweep.training.data.sets.digits import load_digits
 from sweep.training.data.splits import Source
 
 

@@ -72,7 +72,7 @@ def test_warm_up_of_a_swept_schedule() -> None:
 
 
 def test_a_data_set_without_a_digest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "photos", DatasetEntry(load="sweep.training.data.digits:load_digits"))
+    monkeypatch.setitem(DATASETS, "photos", DatasetEntry(load="sweep.training.data.sets.digits:load_digits"))
     assert names({"data.name": "photos"}) == ["data_without_digest"]
     assert names(space={"data.name": {"choice": ["digits", "photos"]}}) == ["data_without_digest"]
     monkeypatch.setitem(DATASETS, "photos", replace(DATASETS["photos"], digest=lambda _section: "equal"))

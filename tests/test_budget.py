@@ -159,5 +159,5 @@ def test_batch_norm_survives_a_last_sample_alone() -> None:
 def test_batch_norm_of_single_samples_is_refused_in_words() -> None:
     _, ending = train(model__name="resnet18", data__subset=32, batch__micro=1, budget__steps=2)
     assert ending.outcome == "crashed"
-    assert "batch.micro of 2 or more" in ending.error
+    assert "set batch.micro to 2 or more" in ending.error
     assert "Traceback" not in ending.error

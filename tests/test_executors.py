@@ -125,8 +125,8 @@ def test_a_trial_that_is_asked_to_leave_says_that_it_left_and_frees_its_slot(mak
 def test_polling_nothing_returns_at_once(make: Make) -> None:
     executor = make("complete")
     begun = time.monotonic()
-    assert executor.poll(5.0) == []
-    assert time.monotonic() - begun < 1.0
+    assert executor.poll(3600.0) == []
+    assert time.monotonic() - begun < 60
 
 
 def test_no_more_trials_than_slots(make: Make) -> None:

@@ -28,7 +28,7 @@ from sweep.config.trial_config import config_keys
 from sweep.executors.table import ExecutorSettings
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
-from sweep.training.data.downloads import load_cifar10
+from sweep.training.data.sets.downloads import load_cifar10
 from sweep.training.models.pretrained import read_weights
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,7 +26,7 @@ from sweep.records.frames import parquet, validation
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
-from sweep.training.data import folder
+from sweep.training.data.sets import folder
 
 
 @pytest.fixture(scope="module")

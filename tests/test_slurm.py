@@ -85,7 +85,7 @@ def is_ended(messages: list[Message]) -> bool:
 
 def await_cancelled(cluster: FakeSlurm, number: int) -> None:
     """Slurm knows a little later than the supervisor."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(cluster.ids("CANCELLED")) != number:
         assert time.monotonic() < deadline, {job_id: job["state"] for job_id, job in cluster.jobs().items()}
         time.sleep(0.05)
@@ -284,11 +284,10 @@ def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeS
     (killed._running[2].folder / "id").unlink()  # as if it had been killed before it wrote that down
     executor = make("complete", jobs=2)
     assert not list((cluster.folder.parent / "jobs").glob("*/"))
-    await_cancelled(cluster, 1)
     assert run(executor, task(3))[-1] == list(executor_runners.complete(task()))[-1]
-    deadline = time.monotonic() + 30
-    while len(cluster.ids("RUNNING")) > 0:
-        assert time.monotonic() < deadline, "a job of the killed run goes on"
+    deadline = time.monotonic() + 120
+    while len(cluster.ids("RUNNING")) > 0:  # cancelled, or ended by itself first, because its folder is gone
+        assert time.monotonic() < deadline, "a job of the killed run continues"
         time.sleep(0.1)
 
 

@@ -53,7 +53,8 @@ def test_a_folder_holds_at_most_fifteen_modules() -> None:
     sizes: dict[Path, int] = defaultdict(int)
     for path in MODULES:
         sizes[path.parent] += 1
-    assert {folder.as_posix(): size for folder, size in sizes.items() if size > 15} == {}
+    crowded = {folder.relative_to(ROOT).as_posix(): size for folder, size in sizes.items() if size > 15}
+    assert crowded == {}, "give part of the modules an inner folder, or add to one that is there"
 
 
 def test_every_room_states_what_belongs_in_it() -> None:

@@ -1,6 +1,7 @@
 """The commands that look around: ``list``, ``new``, ``doctor``."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,7 @@ def new(
     """Write a commented study file that runs as it is."""
     if path.suffix != ".toml":
         raise InputError(f"sweep new {path}: the name of a study file ends in .toml.")
-    text = template().replace('name = "my_study"', f'name = "{_study_name(path)}"', 1)
+    text = _fill_template().replace('name = "my_study"', f'name = "{_study_name(path)}"', 1)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -51,6 +52,24 @@ def new(
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
     typer.echo(f"wrote {path}; run it with: sweep run {path}")
+
+
+def _fill_template() -> str:
+    from sweep.config.tables.datasets import DATASETS
+    from sweep.config.tables.models import MODELS
+    from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
+
+    text = template()
+    tables: dict[str, Iterable[str]] = {
+        "models": MODELS,
+        "data sets": DATASETS,
+        "optimizers": OPTIMIZERS,
+        "schedules": SCHEDULES,
+    }
+    tables["schedules"] = SCHEDULES
+    for kind, table in tables.items():
+        text = text.replace(f"<{kind}>", " ".join(table))
+    return text
 
 
 def _study_name(path: Path) -> str:

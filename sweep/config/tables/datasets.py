@@ -47,14 +47,14 @@ class DatasetEntry:
     published: Published | None = None
 
 
-_TRAINING = "sweep.training.data"
+_SETS = "sweep.training.data.sets"
 
 
 def _published(name: str, shape: ImageShape, num_train: int, published: Published) -> DatasetEntry:
     return DatasetEntry(
-        load=f"{_TRAINING}.downloads:load_{name}",
+        load=f"{_SETS}.downloads:load_{name}",
         facts=DataFacts(shape, num_train),
-        check=f"{_TRAINING}.published_files:check_published",
+        check=f"{_SETS}.published_files:check_published",
         digest=lambda _section: published.checksum,
         depends_on_root=False,
         published=published,
@@ -90,10 +90,10 @@ _CIFAR100 = _cifar(
 # ``num_train`` is without the validation split that is held out.
 DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
-        load=f"{_TRAINING}.digits:load_digits",
+        load=f"{_SETS}.digits:load_digits",
         facts=DataFacts(ImageShape(1, 8, 10), 1300),
-        check=f"{_TRAINING}.digits:find_digits_file",
-        digest=f"{_TRAINING}.digits:digest_digits",
+        check=f"{_SETS}.digits:find_digits_file",
+        digest=f"{_SETS}.digits:digest_digits",
         depends_on_root=False,
     ),
     "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST),
@@ -101,14 +101,14 @@ DATASETS: dict[str, DatasetEntry] = {
     "cifar10": _published("cifar10", ImageShape(3, 32, 10), 45_000, _CIFAR10),
     "cifar100": _published("cifar100", ImageShape(3, 32, 100), 45_000, _CIFAR100),
     "imagefolder": DatasetEntry(
-        load=f"{_TRAINING}.folder:load_imagefolder",
-        find_facts=f"{_TRAINING}.folder:find_folder_facts",
-        check=f"{_TRAINING}.folder:check_folder",
-        digest=f"{_TRAINING}.folder:digest_folder",
+        load=f"{_SETS}.folder:load_imagefolder",
+        find_facts=f"{_SETS}.folder:find_folder_facts",
+        check=f"{_SETS}.folder:check_folder",
+        digest=f"{_SETS}.folder:digest_folder",
     ),
     "synthetic": DatasetEntry(
-        load=f"{_TRAINING}.synthetic:make_synthetic",
-        find_facts=f"{_TRAINING}.synthetic:find_synthetic_facts",
+        load=f"{_SETS}.synthetic:make_synthetic",
+        find_facts=f"{_SETS}.synthetic:find_synthetic_facts",
         digest=lambda _section: "",  # made from the other keys of the section by code that has its own digest
         depends_on_root=False,
     ),

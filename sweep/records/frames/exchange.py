@@ -88,7 +88,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: no export of this program ({_MANIFEST} is missing); `sweep export` writes one.")
     try:
         with path.open("rb") as file:
-            manifest = json.loads(file.read(_MAX_MANIFEST_BYTES))
+            manifest: dict[str, Any] = json.loads(file.read(_MAX_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
     is_ours = isinstance(manifest, dict) and manifest.get("kind") == _KIND and manifest.get("format") in _FORMATS

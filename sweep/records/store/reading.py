@@ -179,7 +179,7 @@ def evaluations_of(connection: Connection, study: str, number: int) -> list[Eval
         .where(*of_trial, EVALUATIONS.c.attempt == latest)
         .order_by(EVALUATIONS.c.step)
     )
-    return [make_evaluation(row) for row in connection.execute(query).mappings()]
+    return [make_evaluation(dict(row)) for row in connection.execute(query).mappings()]
 
 
 def make_evaluation(row: Mapping[str, Any]) -> Evaluation:

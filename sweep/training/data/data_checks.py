@@ -68,7 +68,7 @@ def data_digest(config: TrialConfig) -> str:
 
 def _check_weights(path: str | None) -> None:
     if path is not None and not Path(path).is_file():
-        raise InputError(f"model.weights = {path!r} is no file; give the path of a .safetensors or torch file.")
+        raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
 
 
 def _check_image_size(section: DataSection) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.training.data.images import ArrayImages
-from sweep.training.data.published_files import check_published, describe_missing, is_unpacked
+from sweep.training.data.sets.published_files import check_published, describe_missing, is_unpacked
 from sweep.training.data.splits import Source
 from sweep.training.vision import datasets
 

@@ -91,6 +91,14 @@ def await_cancelled(cluster: FakeSlurm, number: int) -> None:
         time.sleep(0.05)
 
 
+def await_none_running(cluster: FakeSlurm) -> None:
+    """A job is cancelled, or ends by itself first, because its folder is gone."""
+    deadline = time.monotonic() + 120
+    while cluster.ids("RUNNING"):
+        assert time.monotonic() < deadline, {job_id: job["state"] for job_id, job in cluster.jobs().items()}
+        time.sleep(0.05)
+
+
 def run(executor: SlurmExecutor, given: TrialTask) -> list[Message]:
     executor.start(given)
     return hear(executor, given.number, is_ended)
@@ -178,7 +186,7 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
     await_cancelled(cluster, 1)
     executor.close()
     executor.close()
-    await_cancelled(cluster, 2)
+    await_none_running(cluster)
     assert executor.poll(0.1) == []
 
 
@@ -285,10 +293,7 @@ def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeS
     executor = make("complete", jobs=2)
     assert not list((cluster.folder.parent / "jobs").glob("*/"))
     assert run(executor, task(3))[-1] == list(executor_runners.complete(task()))[-1]
-    deadline = time.monotonic() + 120
-    while len(cluster.ids("RUNNING")) > 0:  # cancelled, or ended by itself first, because its folder is gone
-        assert time.monotonic() < deadline, "a job of the killed run continues"
-        time.sleep(0.1)
+    await_none_running(cluster)
 
 
 def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:

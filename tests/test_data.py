@@ -16,11 +16,12 @@ from PIL import Image
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.training.data.data_checks import check_data, data_digest
+from sweep.training.data.data_checks import check_data
 from sweep.training.data.images import ArrayImages, Images
 from sweep.training.data.sets import digits
 from sweep.training.data.sets.folder import FolderImages
 from sweep.training.data.sets.published_files import is_reachable
+from sweep.training.data.splits import Source
 from sweep.training.data.table import load_splits
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
@@ -28,6 +29,10 @@ ARCHIVE = Path(__file__).parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
 
 def config(**values: object) -> TrialConfig:
     return build_config({f"data.{key}": value for key, value in values.items()}, "test")
+
+
+def digest_of(settings: TrialConfig) -> str:
+    return check_data(settings).digest
 
 
 def everything(images: Images) -> np.ndarray:
@@ -103,9 +108,9 @@ def test_folder_of_class_folders_is_split(tmp_path: Path) -> None:
 def test_folder_with_splits_keeps_them_and_reads_test_only_when_asked(tmp_path: Path) -> None:
     counts = {"train/a": 10, "train/b": 10, "val/a": 3, "val/b": 3, "test/a": 2, "test/b": 2}
     root = write_folder(tmp_path, counts)
+    splits = load_splits(config(name="imagefolder", root=str(root)).data)
     for file in (root / "test").rglob("*.png"):
         file.write_bytes(b"no image")
-    splits = load_splits(config(name="imagefolder", root=str(root)).data)
     assert (len(splits.train), len(splits.validation)) == (20, 6)
     assert splits.train.labels.tolist() == [0] * 10 + [1] * 10
     with pytest.raises(InputError, match="no readable image"):
@@ -156,26 +161,32 @@ def test_image_that_is_none_is_named(tmp_path: Path) -> None:
 def test_folder_digest_follows_names_and_content(tmp_path: Path) -> None:
     first = write_folder(tmp_path / "one", {"a": 3, "b": 3})
     copy = write_folder(tmp_path / "two", {"a": 3, "b": 3})
-    digests = [data_digest(config(name="imagefolder", root=str(root))) for root in (first, copy)]
+    digests = [digest_of(config(name="imagefolder", root=str(root))) for root in (first, copy)]
     assert digests[0] == digests[1]
     (copy / "a" / "0000.png").rename(copy / "a" / "0009.png")
-    renamed = data_digest(config(name="imagefolder", root=str(copy)))
+    renamed = digest_of(config(name="imagefolder", root=str(copy)))
     (copy / "b" / "0000.png").write_bytes((copy / "b" / "0001.png").read_bytes())
-    changed = data_digest(config(name="imagefolder", root=str(copy)))
+    changed = digest_of(config(name="imagefolder", root=str(copy)))
     assert len({digests[0], renamed, changed}) == 3
 
 
 def test_digests_tell_sets_and_sizes_apart() -> None:
-    settings = [config(name="digits"), config(name="digits", subset=9), config(name="cifar10"), config(name="mnist")]
-    assert len({data_digest(each) for each in settings}) == 4
-    assert data_digest(config(name="digits")) == data_digest(config(name="digits", augment="flip"))
+    assert digest_of(config(name="digits")) == digest_of(config(name="digits", subset=9))
+    assert digest_of(config(name="digits")) != digest_of(config(name="synthetic"))
+    assert digest_of(config(name="digits")) == digest_of(config(name="digits", augment="flip"))
 
 
-def test_data_without_a_digest_may_have_changed_and_is_never_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits.load_digits))
-    assert data_digest(config(name="mine")) != data_digest(config(name="mine"))
+def test_the_digest_of_a_plug_ins_data_follows_its_pixels_and_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, labels = np.arange(20 * 16, dtype=np.uint8).reshape(20, 4, 4, 1), np.arange(20) % 2
+    found = []
+    for changed in (False, False, True):
+        images = ArrayImages(pixels ^ np.uint8(changed), labels)
+        source = Source(train=images, num_classes=2)
+        monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=lambda _section, source=source: source))
+        found.append(digest_of(config(name="mine")))
+    assert found[0] == found[1] != found[2]
     monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits.load_digits, digest=lambda _section: "v1"))
-    assert data_digest(config(name="mine")) == data_digest(config(name="mine"))
+    assert digest_of(config(name="mine")) not in found
 
 
 @pytest.mark.parametrize("name", [name for name, entry in DATASETS.items() if entry.published])
@@ -210,9 +221,9 @@ def test_checks_and_digest_import_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from sweep.config.trial_config import build_config\n"
-        "from sweep.training.data.data_checks import check_data, data_digest\n"
+        "from sweep.training.data.data_checks import check_data\n"
         f"for values in ({{}}, {{'data.name': 'imagefolder', 'data.root': {str(root)!r}}}):\n"
-        "    check_data(build_config(values, 't')), data_digest(build_config(values, 't'))\n"
+        "    assert check_data(build_config(values, 't')).digest\n"
         "assert not {'torch', 'sklearn'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

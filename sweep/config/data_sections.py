@@ -17,9 +17,24 @@ class DataSection(Section):
     image_size: Annotated[int, Field(ge=1, le=2**14)] | None = key(
         None, "side in pixels that imagefolder images are brought to", unit="pixels", cost="step"
     )
-    augment: Literal["none", "flip", "crop_flip", "alternating_flip", "crop_alternating_flip", "randaugment"] = key(
-        "none", "drawn for each sample of each epoch", cost="step"
+    resize: Literal["crop", "stretch", "pad"] = key(
+        "crop",
+        "how imagefolder images get that size: `crop`: the short side, then the center square; `stretch`: both sides; "
+        "`pad`: the long side, with black borders",
+        cost="trial",
     )
+    on_bad_image: Literal["refuse", "skip"] = key(
+        "refuse", "imagefolder images that cannot be decoded: refuse the study, or train without them", cost="trial"
+    )
+    augment: Literal[
+        "none",
+        "flip",
+        "crop_flip",
+        "alternating_flip",
+        "crop_alternating_flip",
+        "random_resized_crop",
+        "randaugment",
+    ] = key("none", "drawn for each sample of each epoch", cost="step")
     augment_ops: Annotated[int, Field(ge=0, le=16)] = key(
         2, "operations per image of randaugment", unit="operations", cost="derived"
     )

@@ -39,6 +39,9 @@ def parse_seconds(value: object) -> object:
 Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 
 
+_NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image")  # they choose the images
+
+
 class Confirm(Section):
     """How many configurations of the front are trained again, and with how many fresh seeds each."""
 
@@ -146,6 +149,15 @@ class StudySpec(Section):
             raise ValueError(
                 f"retune: it requires batch sizes that can be counted, not {', '.join(endless) or 'none'}; "
                 "sweep batch.micro or batch.accumulation over log2, int or choice"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _images_are_fixed(self) -> "StudySpec":
+        if swept := [path for path in _NOT_SWEPT if path in self.space]:
+            raise ValueError(
+                f"space: {', '.join(swept)} cannot be swept, because results on different images are not comparable; "
+                "run a study for each and compare them with `sweep compare`"
             )
         return self
 

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.records.plugin_sources import digest_plugin
 
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
 # data.workers) stays in the key: it changes the times that a reused trial brings along.
@@ -44,15 +44,16 @@ def _defaults() -> dict[str, object]:
     return dict(flatten_config(TrialConfig()))
 
 
-def code_digest(more: Sequence[Path] = ()) -> str:
-    """64 hexadecimal digits over the source files of ``sweep.training`` and ``more``, read and not imported."""
+def code_digest(plugin: str | None = None) -> str:
+    """64 hexadecimal digits over the source files of ``sweep.training`` and of the ``plugin``, read and not
+    imported."""
     folder = Path(__file__).resolve().parent.parent / "training"
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
-    for path in more:
-        total.update(path.read_bytes())
+    for name, digest in digest_plugin(plugin).items():
+        total.update(f"plugin {name} {digest}\n".encode())
     return total.hexdigest()
 
 

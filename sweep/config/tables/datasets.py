@@ -38,10 +38,12 @@ class DatasetEntry:
 
     load: Reference | None  # -> Source; None in records whose plug-in is not loaded
     facts: DataFacts | None = None  # of all images, where they are always the same; data.image_size is then refused
-    find_facts: Reference | None = None  # -> DataFacts, where they depend on the section; without both it is loaded
-    check: Reference | None = None  # raises InputError where it cannot be loaded
-    # -> text that is equal for equal images of the same name, data.image_size and data.subset; None: not known, so that
-    # no trial is reused from earlier records.
+    find_facts: Reference | None = None  # -> DataFacts, where they depend on the section or on files
+    # (section, on_progress, may_download) -> DataSummary, where that is found without loading all images, which is done
+    # otherwise. Raises InputError where the set cannot be loaded.
+    summarize: Reference | None = None
+    # -> text that is equal for equal images, whatever data.image_size and data.subset are; without it, and without
+    # ``summarize``, all pixels and labels are digested.
     digest: Reference | None = None
     depends_on_root: bool = True  # another data.root is other data
     published: Published | None = None
@@ -50,12 +52,14 @@ class DatasetEntry:
 _SETS = "sweep.training.data.sets"
 
 
-def _published(name: str, shape: ImageShape, num_train: int, published: Published) -> DatasetEntry:
+def _published(
+    name: str, shape: ImageShape, num_train: int, published: Published, find_facts: Reference | None = None
+) -> DatasetEntry:
     return DatasetEntry(
         load=f"{_SETS}.downloads:load_{name}",
         facts=DataFacts(shape, num_train),
-        check=f"{_SETS}.published_files:check_published",
-        digest=lambda _section: published.checksum,
+        find_facts=find_facts,
+        summarize=f"{_SETS}.published_files:summarize_published",
         depends_on_root=False,
         published=published,
     )
@@ -87,29 +91,28 @@ _CIFAR100 = _cifar(
     "cifar-100-python", ("train", "test", "meta"), "cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"
 )
 
+_COUNT_LABELS = f"{_SETS}.published_files:find_idx_facts"
+
 # ``num_train`` is without the validation split that is held out.
 DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
         load=f"{_SETS}.digits:load_digits",
         facts=DataFacts(ImageShape(1, 8, 10), 1300),
-        check=f"{_SETS}.digits:find_digits_file",
-        digest=f"{_SETS}.digits:digest_digits",
         depends_on_root=False,
     ),
-    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST),
-    "fashion_mnist": _published("fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST),
+    "mnist": _published("mnist", ImageShape(1, 28, 10), 54_000, _MNIST, _COUNT_LABELS),
+    "fashion_mnist": _published("fashion_mnist", ImageShape(1, 28, 10), 54_000, _FASHION_MNIST, _COUNT_LABELS),
     "cifar10": _published("cifar10", ImageShape(3, 32, 10), 45_000, _CIFAR10),
     "cifar100": _published("cifar100", ImageShape(3, 32, 100), 45_000, _CIFAR100),
     "imagefolder": DatasetEntry(
         load=f"{_SETS}.folder:load_imagefolder",
         find_facts=f"{_SETS}.folder:find_folder_facts",
-        check=f"{_SETS}.folder:check_folder",
-        digest=f"{_SETS}.folder:digest_folder",
+        summarize=f"{_SETS}.folder:summarize_folder",
     ),
     "synthetic": DatasetEntry(
         load=f"{_SETS}.synthetic:make_synthetic",
         find_facts=f"{_SETS}.synthetic:find_synthetic_facts",
-        digest=lambda _section: "",  # made from the other keys of the section by code that has its own digest
+        summarize=f"{_SETS}.synthetic:summarize_synthetic",
         depends_on_root=False,
     ),
 }

@@ -37,7 +37,7 @@ class Prober:
 
     def __init__(self, run_query: RunQuery, settings: ProbeSettings, book: ProbeBook | None = None) -> None:
         self._run_query, self._settings, self._book = run_query, settings, book
-        self._code = code_digest([Path(settings.plugin)] if settings.plugin else [])
+        self._code = code_digest(settings.plugin)
         recorded = book.of_device(settings.device_class) if book else []
         self._known = {probe.shape_key: probe for probe in recorded}
         self._has_warned = False

@@ -3,16 +3,16 @@
 The counts are kept up to date, so that a proposal takes as long in a study of 100,000 trials as in one of ten.
 """
 
+import uuid
 from collections.abc import Iterable
 from importlib.metadata import version
-from pathlib import Path
 from typing import final
 
 from sweep.config.trial_config import TrialConfig
 from sweep.records.content_key import code_digest, trial_key
 from sweep.records.messages import NOT_COUNTED
 from sweep.records.trial_record import TrialRecord
-from sweep.training.data.data_checks import data_digest
+from sweep.training.data.data_checks import make_inputs_digest
 
 
 @final
@@ -62,15 +62,17 @@ class TrialIndex:
 
 @final
 class KeyMaker:
-    """Makes content keys of configurations. Each data set and each file of initial weights is read once."""
+    """Makes content keys of configurations. ``data_digest`` is that of the images, which are the same for all of them;
+    where it is not known ("") no key is equal to one of before. Each file of initial weights is read once."""
 
-    def __init__(self, plugin: str | None = None) -> None:
-        self._code = code_digest([Path(plugin)] if plugin else [])
+    def __init__(self, plugin: str | None = None, data_digest: str = "") -> None:
+        self._code = code_digest(plugin)
         self._torch = version("torch")
-        self._digests: dict[object, str] = {}
+        self._data = data_digest or uuid.uuid4().hex
+        self._digests: dict[str | None, str] = {}
 
     def __call__(self, config: TrialConfig) -> str:
-        inputs = (config.data, config.model.weights)
-        if inputs not in self._digests:
-            self._digests[inputs] = data_digest(config)
-        return trial_key(config, self._digests[inputs], self._code, self._torch)
+        weights = config.model.weights
+        if weights not in self._digests:
+            self._digests[weights] = make_inputs_digest(config, self._data)
+        return trial_key(config, self._digests[weights], self._code, self._torch)

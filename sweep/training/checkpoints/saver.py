@@ -95,7 +95,7 @@ def _fingerprint(task: TrialTask, device: torch.device) -> str:
     # everything that would change the numbers of the training, or make its times incomparable
     facts = {
         "config": task.config.model_dump(mode="json", by_alias=True),
-        "code": code_digest([Path(task.plugin)] if task.plugin else []),
+        "code": code_digest(task.plugin),
         "torch": version("torch"),
         "device": name_device_class(device),
     }

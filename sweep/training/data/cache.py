@@ -1,9 +1,11 @@
-"""Decoded image folders on disk, so that not every trial decodes them again. Imports no torch."""
+"""What was found by reading images, on disk, so that not every process reads them again. Imports no torch."""
 
+import json
 import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from sweep.training.data.images import Pixels
 _MIN_BYTES = 8 * 2**20  # smaller folders are decoded fast enough
 _MAX_BYTES = 2 * 2**30
 _KEPT_FILES = 8
+_KEPT_DOCUMENTS = 64
 
 
 def find_cache_folder() -> Path:
@@ -33,23 +36,44 @@ def load_or_decode(key: str, decode: Callable[[], Pixels]) -> Pixels:
     except (OSError, ValueError):
         pixels = decode()
     if _MIN_BYTES <= pixels.nbytes <= _MAX_BYTES:
-        _write(path, pixels)
+        _write(path, lambda file: np.save(file, pixels, allow_pickle=False), _KEPT_FILES)
     return pixels
 
 
-def _write(path: Path, pixels: Pixels) -> None:
+def load_document(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The JSON document of the file ``name`` of the cache, or that of ``make``, which is then kept under that name."""
+    path = find_cache_folder() / name
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        os.utime(path)
+    except (OSError, ValueError):
+        document = make()
+        write_file(path, json.dumps(document, separators=(",", ":")).encode(), _KEPT_DOCUMENTS)
+    return document
+
+
+def write_file(path: Path, content: bytes, num_kept: int) -> None:
+    """Writes a file of the cache at once, and deletes the oldest of its kind beyond ``num_kept``. Does nothing where
+    the cache cannot be written."""
+    _write(path, lambda file: file.write(content), num_kept)
+
+
+def _write(path: Path, write: Callable[[Any], Any], num_kept: int) -> None:
     temporary = path.with_name(f"{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            np.save(file, pixels, allow_pickle=False)
+            write(file)
         temporary.replace(path)
-        _delete_oldest(path.parent)
+        of_a_kind = path.parent.glob(f"*{''.join(path.suffixes)}")
+        for old in sorted(of_a_kind, key=_modified, reverse=True)[num_kept:]:
+            old.unlink(missing_ok=True)
     except OSError:
         temporary.unlink(missing_ok=True)
 
 
-def _delete_oldest(folder: Path) -> None:
-    files = sorted(folder.glob("*.npy"), key=lambda file: file.stat().st_mtime, reverse=True)
-    for file in files[_KEPT_FILES:]:
-        file.unlink(missing_ok=True)
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # removed by another process

@@ -1,32 +1,26 @@
 """Refuses a configuration whose data, weights, precision or norm is not there, before it runs. Imports no torch."""
 
 import hashlib
-import uuid
 from pathlib import Path
 
-from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import PrecisionSection
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.tables.entries import resolve
 from sweep.config.trial_config import TrialConfig
-from sweep.training.data.splits import check_subset
+from sweep.records.data_summary import DataSummary
+from sweep.training.data.folders.inspection import OnProgress
+from sweep.training.data.summaries import look_at_data
 
 
-def check_data(config: TrialConfig) -> None:
-    """Refuses data that cannot be read, as far as the entry of the data set can tell.
+def check_data(
+    config: TrialConfig, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """What the data set of ``config`` holds; see :func:`sweep.training.data.summaries.look_at_data`.
 
     Raises:
-        InputError: for a missing root, an empty folder, missing files without a network, too large a subset, or
-            weights to start from that are not there.
+        InputError: the data, or the weights to start from, cannot be used.
     """
-    section, entry = config.data, DATASETS[config.data.name]
     _check_weights(config.model.weights)
-    if entry.facts is not None:
-        _check_image_size(section)
-        check_subset(section, entry.facts.num_train)
-    if entry.check is not None:
-        resolve(entry.check)(section)
+    return look_at_data(config.data, on_progress, may_download=may_download)
 
 
 def check_precision(section: PrecisionSection, device_type: str) -> None:
@@ -48,17 +42,10 @@ def check_norm(config: TrialConfig, device_type: str) -> None:
         )
 
 
-def data_digest(config: TrialConfig) -> str:
-    """What identifies the images, and the weights to start from, of ``config``: equal digests, equal content.
-
-    Where the entry of the data set has no digest, its images may have changed since: no two digests are then equal.
-
-    Raises:
-        InputError: as :func:`check_data`, for an image folder that is missing or empty.
-    """
-    section, digest = config.data, DATASETS[config.data.name].digest
-    images = resolve(digest)(section) if digest else uuid.uuid4().hex
-    parts = [section.name, str(section.image_size), str(section.subset), images]
+def make_inputs_digest(config: TrialConfig, data_digest: str) -> str:
+    """What identifies the images, whose digest is ``data_digest``, and the weights to start from: equal digests, equal
+    content."""
+    parts = [config.data.name, data_digest]
     if config.model.weights is not None:
         _check_weights(config.model.weights)
         with Path(config.model.weights).open("rb") as file:
@@ -69,11 +56,3 @@ def data_digest(config: TrialConfig) -> str:
 def _check_weights(path: str | None) -> None:
     if path is not None and not Path(path).is_file():
         raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
-
-
-def _check_image_size(section: DataSection) -> None:
-    if section.image_size is not None:
-        raise InputError(
-            f"data.image_size = {section.image_size} holds for imagefolder and synthetic; {section.name} has its own "
-            "size, so leave data.image_size out."
-        )

@@ -12,8 +12,8 @@ from sweep.config.tables.datasets import ImageShape
 from sweep.training.data.images import Images, Indices
 
 _SPLIT_SEED = 20151210  # of the splits, never the trial's seed
-_HELD_OUT = 0.15  # validation, and as much again for test, where a set has no test split of its own
-_HELD_OUT_BESIDE_TEST = 0.1  # validation where the set has a test split of its own
+HELD_OUT = 0.15  # validation, and as much again for test, where a set has no test split of its own
+HELD_OUT_BESIDE_TEST = 0.1  # validation where the set has a test split of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,11 @@ def split_source(source: Source, section: DataSection) -> Splits:
         InputError: when there are too few images.
     """
     has_validation, has_test = source.validation is not None, source.read_test is not None
-    rest, for_validation, for_test = _hold_out_missing(source.train.labels, has_validation, has_test)
+    rest, for_validation, for_test = hold_out_missing(source.train.labels, has_validation, has_test)
     validation = source.train.pick(for_validation) if source.validation is None else source.validation
     if len(rest) == 0 or len(validation) == 0:
         raise InputError(f"data {section.name}: {len(source.train)} images are too few to split.")
-    train = source.train.pick(_shorten(rest, section))
+    train = source.train.pick(shorten_train(rest, section))
     shape = ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes)
     read_test = source.read_test or partial(source.train.pick, for_test)
     return Splits(train=train, validation=validation, read_test=read_test, shape=shape)
@@ -55,17 +55,17 @@ def split_source(source: Source, section: DataSection) -> Splits:
 
 def count_train(labels: Indices, *, has_validation: bool, has_test: bool) -> int:
     """How many of the images with ``labels`` are left for training when the missing splits are held out."""
-    return len(_hold_out_missing(labels, has_validation, has_test)[0])
+    return len(hold_out_missing(labels, has_validation, has_test)[0])
 
 
-def _hold_out_missing(labels: Indices, has_validation: bool, has_test: bool) -> tuple[Indices, Indices, Indices]:
+def hold_out_missing(labels: Indices, has_validation: bool, has_test: bool) -> tuple[Indices, Indices, Indices]:
     # indices for train, validation and test; none for a split that the set has of its own
     rest = np.arange(len(labels), dtype=np.int64)
     validation = test = rest[:0]
     if not has_test:
-        rest, test = _hold_out(labels, rest, _HELD_OUT, salt=1)
+        rest, test = _hold_out(labels, rest, HELD_OUT, salt=1)
     if not has_validation:
-        rest, validation = _hold_out(labels, rest, _HELD_OUT_BESIDE_TEST if has_test else _HELD_OUT, salt=2)
+        rest, validation = _hold_out(labels, rest, HELD_OUT_BESIDE_TEST if has_test else HELD_OUT, salt=2)
     return rest, validation, test
 
 
@@ -81,7 +81,7 @@ def _hold_out(labels: Indices, candidates: Indices, share: float, salt: int) -> 
     return np.sort(np.concatenate(kept)), np.sort(np.concatenate(held_out))
 
 
-def _shorten(rest: Indices, section: DataSection) -> Indices:
+def shorten_train(rest: Indices, section: DataSection) -> Indices:
     if section.subset is None:
         return rest
     check_subset(section, len(rest))

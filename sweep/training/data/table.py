@@ -4,7 +4,8 @@ from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DataFacts
 from sweep.config.tables.entries import find_entry, resolve
-from sweep.training.data.splits import Splits, split_source
+from sweep.training.data.source_checks import load_checked
+from sweep.training.data.splits import Source, Splits, split_source
 
 
 def load_splits(section: DataSection) -> Splits:
@@ -13,12 +14,17 @@ def load_splits(section: DataSection) -> Splits:
     Raises:
         InputError: for an unknown set, missing files, or too few images.
     """
+    return split_source(load_source(section), section)
+
+
+def load_source(section: DataSection) -> Source:
+    """The images of the data set that ``section`` names, before anything is held out; raises as :func:`load_splits`."""
     load = find_entry("data set", section.name, DATASETS).load
     if load is None:
         raise InputError(
             f"data set {section.name!r} is known from records alone; give the file of its plug-in: --plugin."
         )
-    return split_source(resolve(load)(section), section)
+    return load_checked(resolve(load), section)
 
 
 def find_facts(section: DataSection) -> DataFacts:

@@ -1,6 +1,5 @@
 """scikit-learn's handwritten digits. No torch here."""
 
-import hashlib
 import importlib.util
 from pathlib import Path
 
@@ -12,14 +11,14 @@ from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 
 
-def load_digits(section: DataSection) -> Source:
+def load_digits(_section: DataSection) -> Source:
     """1,797 handwritten digits, 8 x 8 x 1; their 17 gray levels are spread over 0...255."""
-    table = np.loadtxt(find_digits_file(section), delimiter=",", dtype=np.int64)
+    table = np.loadtxt(_find_digits_file(), delimiter=",", dtype=np.int64)
     pixels = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     return Source(train=ArrayImages(pixels, table[:, -1]), num_classes=10)
 
 
-def find_digits_file(_section: DataSection) -> Path:
+def _find_digits_file() -> Path:
     """The digits inside scikit-learn's package: 64 gray levels and the label a line.
 
     Read directly, because importing scikit-learn takes as long as a small trial.
@@ -34,8 +33,3 @@ def find_digits_file(_section: DataSection) -> Path:
         if file.is_file():
             return file
     raise InputError("data digits come with scikit-learn, which is not installed; run pip install scikit-learn.")
-
-
-def digest_digits(section: DataSection) -> str:
-    """A digest of the file."""
-    return hashlib.sha256(find_digits_file(section).read_bytes()).hexdigest()

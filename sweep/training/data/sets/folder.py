@@ -1,8 +1,9 @@
-"""Any folder of images: class folders, with or without train/, val/ and test/ above them. No torch here."""
+"""The data set ``imagefolder``: any folder of images with class folders. No torch here."""
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -10,58 +11,73 @@ from typing import NamedTuple, final
 
 import numpy as np
 import psutil
-from PIL import Image
 
 from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DataFacts, ImageShape
+from sweep.records.data_summary import DataSummary
 from sweep.training.data.cache import load_or_decode
+from sweep.training.data.folders.decoding import Resize, decode_image
+from sweep.training.data.folders.inspection import ImageFacts, OnProgress, inspect_files
+from sweep.training.data.folders.layout import FolderLayout, Listing, arrange_folder
+from sweep.training.data.folders.scan import scan_folder
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.splits import Source, check_subset, count_train
+from sweep.training.data.summaries import count_classes, describe_held_out, list_ignored, share_of
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
-_DIGEST_BYTES = 4096
-# Whatever a file is called, no other reader is tried: some that Pillow has start programs.
-_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
-_MAX_PIXELS = 2**27  # of one image; decoded it takes 400 MB, in each of eight threads
+_MAX_NAMED = 1000  # bad files in one message
+_BAD = "cannot be decoded (data.on_bad_image = 'skip')"
 
 
-class Listing(NamedTuple):
-    """The image files of one split, by class folder in sorted order."""
+class ImageFolder(NamedTuple):
+    """A folder whose images were all decoded once: those that trials use, and the facts of each file by path."""
 
-    paths: tuple[str, ...]
-    sizes_bytes: tuple[int, ...]
-    labels: Indices
-
-
-@final
-class FolderImages:
-    """Images that are decoded whenever they are read, in threads."""
-
-    channels = 3
-
-    def __init__(self, paths: tuple[str, ...], labels: Indices, side: int, resize: bool) -> None:
-        self.paths = paths
-        self.labels = labels
-        self._side = side
-        self._resize = resize
-
-    def __len__(self) -> int:
-        return len(self.labels)
+    root: Path
+    layout: FolderLayout
+    facts: dict[str, ImageFacts]
 
     @property
-    def side(self) -> int:
-        return self._side
+    def used(self) -> list[ImageFacts]:
+        """The facts of the images in splits."""
+        return [self.facts[file.path] for listing in self.layout.splits.values() for file in listing.files]
 
-    def read(self, indices: Indices) -> Pixels:
-        return _decode([self.paths[index] for index in indices], self._side, self._resize)
 
-    def pick(self, indices: Indices) -> "FolderImages":
-        return FolderImages(
-            tuple(self.paths[index] for index in indices), self.labels[indices], self._side, self._resize
-        )
+def open_folder(section: DataSection, on_progress: OnProgress | None = None) -> ImageFolder:
+    """The folder ``data.root``, each of its images decoded once, now or by an earlier process.
+
+    Raises:
+        InputError: the layout cannot be used, or images cannot be decoded and ``data.on_bad_image`` is refuse.
+    """
+    root = Path(section.root)
+    layout = arrange_folder(scan_folder(root))
+    files = [file for listing in layout.splits.values() for file in listing.files]
+    facts = inspect_files(root, files, on_progress)
+    bad = {path: each.error for path, each in facts.items() if each.error}
+    if bad and section.on_bad_image == "refuse":
+        lines = [f"  {path} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
+        lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
+        raise InputError(
+            f"data.root = {section.root!r}: {len(bad)} of {len(files)} images cannot be used:\n" + "\n".join(lines) +
+            "\nRepair or remove them, or set data.on_bad_image = 'skip' to train without them."
+        )  # fmt: skip
+    return ImageFolder(root, _leave_out(layout, bad), facts)
+
+
+def _leave_out(layout: FolderLayout, bad: dict[str, str]) -> FolderLayout:
+    if not bad:
+        return layout
+    splits = {
+        split: listing.pick(np.flatnonzero([file.path not in bad for file in listing.files]))
+        for split, listing in layout.splits.items()
+    }
+    for split, listing in splits.items():
+        left = np.bincount(listing.labels, minlength=len(layout.classes))
+        had = np.bincount(layout.splits[split].labels, minlength=len(layout.classes))
+        if emptied := [name for name, now, then in zip(layout.classes, left, had, strict=True) if then and not now]:
+            raise InputError(f"{split}: no image of {', '.join(emptied)} can be decoded; repair or remove the class.")
+    return FolderLayout(splits=splits, classes=layout.classes, ignored=layout.ignored | {_BAD: sorted(bad)})
 
 
 def load_imagefolder(section: DataSection) -> Source:
@@ -70,171 +86,169 @@ def load_imagefolder(section: DataSection) -> Source:
     ``train/`` with ``test/`` and ``val/`` where they exist; otherwise class folders, of which validation and test
     are held out. Without ``data.image_size`` all images must be squares of one size.
     """
-    parts, classes = list_folder(section)
-    train = parts["train"]
-    side = section.image_size or _common_side(train.paths[0])
-    load = partial(_load, side=side, resize=section.image_size is not None, in_memory=section.placement == "device")
+    folder = open_folder(section, lambda _done, _all: SUPERVISOR_LINK.send_heartbeat())
+    side, resize = _find_side(folder, section), section.resize if section.image_size is not None else None
+    load = partial(_load, folder.root, side=side, resize=resize, in_memory=section.placement == "device")
+    splits = folder.layout.splits
     return Source(
-        train=load(train),
-        num_classes=len(classes),
-        validation=load(parts["val"]) if "val" in parts else None,
-        read_test=partial(load, parts["test"]) if "test" in parts else None,
+        train=load(splits["train"]),
+        num_classes=len(folder.layout.classes),
+        validation=load(splits["val"]) if "val" in splits else None,
+        read_test=partial(load, splits["test"]) if "test" in splits else None,
     )
 
 
-def list_folder(section: DataSection) -> tuple[dict[str, Listing], list[str]]:
-    """The files of each split that has a folder, and the names of the classes.
-
-    Raises:
-        InputError: for a missing or empty folder, or a class that the train split lacks.
-    """
-    root = Path(section.root)
-    if not root.is_dir():
-        raise InputError(f"data.root = {section.root!r} is not a folder; imagefolder requires one with class folders.")
-    folders = {name: root / name for name in ("train", "val", "test") if (root / name).is_dir()}
-    if "train" not in folders:
-        folders = {"train": root}
-    classes = sorted(entry.name for entry in folders["train"].iterdir() if entry.is_dir())
-    if len(classes) < 2:
-        raise InputError(f"{folders['train']} holds {len(classes)} class folders; imagefolder requires two or more.")
-    return {name: _list_split(folder, classes) for name, folder in folders.items()}, classes
-
-
 def find_folder_facts(section: DataSection) -> DataFacts:
-    """Shape and number of the training images, from the list of files and at most one of them."""
-    parts, classes = list_folder(section)
-    side = section.image_size or _common_side(parts["train"].paths[0])
-    return DataFacts(ImageShape(3, side, len(classes)), _count_train(parts))
+    """Shape and number of the training images."""
+    folder = open_folder(section)
+    return DataFacts(
+        ImageShape(3, _find_side(folder, section), len(folder.layout.classes)), _count_train(folder.layout)
+    )
 
 
-def check_folder(section: DataSection) -> None:
-    """Raises ``InputError`` for a missing or empty folder, or too large a ``data.subset``."""
-    parts, _ = list_folder(section)
-    if section.subset is not None:
-        check_subset(section, _count_train(parts))
-
-
-def _count_train(parts: dict[str, Listing]) -> int:
-    return count_train(parts["train"].labels, has_validation="val" in parts, has_test="test" in parts)
-
-
-def digest_folder(section: DataSection) -> str:
-    """A digest of the relative path, the size and the first 4 KiB of every image."""
-    parts, _ = list_folder(section)
-    digest = hashlib.sha256()
-    for listing in parts.values():
-        for path, size in zip(listing.paths, listing.sizes_bytes, strict=True):
-            digest.update(f"{os.path.relpath(path, section.root)}\0{size}\0".encode())
-            with Path(path).open("rb", buffering=0) as file:
-                digest.update(file.read(_DIGEST_BYTES))
+def _digest(folder: ImageFolder) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for split, listing in sorted(folder.layout.splits.items()):
+        for file, label in zip(listing.files, listing.labels, strict=True):
+            digest.update(f"{split}\0{label}\0{file.path}\0{folder.facts[file.path].digest}\0".encode())
     return digest.hexdigest()
 
 
-def _list_split(folder: Path, classes: list[str]) -> Listing:
-    strange = {entry.name for entry in folder.iterdir() if entry.is_dir()} - set(classes)
-    if strange:
-        raise InputError(f"{folder} has class folders that the train split lacks: {', '.join(sorted(strange))}.")
-    found = [(path, size, label) for label, name in enumerate(classes) for path, size in _files(folder / name)]
-    if not found:
-        raise InputError(f"{folder} holds no images ({', '.join(_SUFFIXES)}); put them into its class folders.")
-    paths, sizes, labels = zip(*found, strict=True)
-    return Listing(paths, sizes, np.asarray(labels, dtype=np.int64))
+def summarize_folder(
+    section: DataSection, on_progress: OnProgress | None = None, _may_download: bool = False
+) -> DataSummary:
+    """The images by split, class, size and mode, and every file that is not used.
+
+    Raises:
+        InputError: as :func:`open_folder`, for images of several sizes without ``data.image_size``, or too large a
+            ``data.subset``.
+    """
+    folder = open_folder(section, on_progress)
+    layout, used = folder.layout, folder.used
+    _find_side(folder, section)
+    check_subset(section, _count_train(layout))
+    labels = {split: listing.labels for split, listing in layout.splits.items()}
+    split_labels = share_of(labels, section)
+    ignored = layout.ignored
+    if section.subset is not None and (left_out := _count_train(layout) - section.subset):
+        ignored = ignored | {f"left out by data.subset = {section.subset}": [""] * left_out}
+    return DataSummary(
+        name=section.name,
+        root=section.root,
+        num_train=len(split_labels["train"]),
+        num_val=len(split_labels["val"]),
+        num_test=len(split_labels["test"]),
+        num_ignored=sum(map(len, ignored.values())),
+        classes=count_classes(split_labels, layout.classes),
+        held_out=describe_held_out({split: f"{each.folder}/" for split, each in layout.splits.items()}),
+        sizes=dict(Counter(f"{each.width} x {each.height}" for each in used).most_common()),
+        modes=dict(Counter(each.mode for each in used).most_common()),
+        ignored=list_ignored(ignored),
+        notes=tuple(_find_notes(folder)),
+        digest=_digest(folder),
+    )
 
 
-def _files(folder: Path) -> Iterator[tuple[str, int]]:
-    if not folder.is_dir():
-        return
-    try:
-        with os.scandir(folder) as entries:
-            images = sorted(
-                (entry for entry in entries if entry.name.lower().endswith(_SUFFIXES)), key=lambda e: e.name
+def _find_notes(folder: ImageFolder) -> list[str]:
+    splits, classes, notes = folder.layout.splits, folder.layout.classes, []
+    digests = {split: {folder.facts[file.path].digest for file in each.files} for split, each in splits.items()}
+    for split in ("val", "test"):
+        if split not in splits:
+            continue
+        present = set(splits[split].labels.tolist())
+        if absent := [name for label, name in enumerate(classes) if label not in present]:
+            notes.append(f"{splits[split].folder}/ has no images of {', '.join(absent)}")
+        if num_equal := len(digests[split] & digests["train"]):
+            notes.append(
+                f"{num_equal} images of {splits[split].folder}/ are also in {splits['train'].folder}/: accuracy on "
+                "them is not accuracy on new images"
             )
-        yield from [(entry.path, entry.stat().st_size) for entry in images]
-    except OSError as error:
-        place = error.filename or folder
-        raise InputError(f"{place}: cannot be read: {error.strerror}; repair or remove it.") from None
+    train = splits["train"]
+    if len(splits) < 3 and (num_twice := len(train.files) - len(digests["train"])):
+        notes.append(
+            f"{num_twice} images of {train.folder or 'the classes'} are copies of others, so that an image can be in "
+            "the training split and in a held-out one"
+        )
+    return notes
 
 
-def _common_side(path: str) -> int:
-    with _open(path) as image:
-        width, height = image.size
-    if width != height:
-        raise InputError(f"{path} is {width} x {height} pixels; set data.image_size to bring all images to one size.")
-    return width
+def _count_train(layout: FolderLayout) -> int:
+    return count_train(
+        layout.splits["train"].labels, has_validation="val" in layout.splits, has_test="test" in layout.splits
+    )
 
 
-def _load(listing: Listing, *, side: int, resize: bool, in_memory: bool) -> Images:
-    images = FolderImages(listing.paths, listing.labels, side, resize)
+def _find_side(folder: ImageFolder, section: DataSection) -> int:
+    if section.image_size is not None:
+        return section.image_size
+    sizes = Counter((each.width, each.height) for each in folder.used)
+    (width, height), _ = sizes.most_common(1)[0]
+    if len(sizes) == 1 and width == height:
+        return width
+    found = [f"{width} x {height}" for width, height in sorted(sizes)]
+    some = f"{found[0]} to {found[-1]} ({len(found)} sizes)" if len(found) > 3 else ", ".join(found)
+    short = sorted(min(size) for size in sizes.elements())[sum(sizes.values()) // 2]
+    raise InputError(
+        f"data.root = {section.root!r}: the images are {some} pixels, and models require squares of one size; set "
+        f"data.image_size, for example {short}, and data.resize = 'crop', 'stretch' or 'pad'."
+    )
+
+
+@final
+class FolderImages:
+    """Images that are decoded whenever they are read, in threads."""
+
+    channels = 3
+
+    def __init__(self, paths: tuple[str, ...], labels: Indices, side: int, resize: Resize | None) -> None:
+        self.paths = paths
+        self.labels = labels
+        self.side = side
+        self._resize = resize
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: Indices) -> Pixels:
+        return _decode_all([self.paths[index] for index in indices], self.side, self._resize)
+
+    def pick(self, indices: Indices) -> "FolderImages":
+        return FolderImages(
+            tuple(self.paths[index] for index in indices), self.labels[indices], self.side, self._resize
+        )
+
+
+def _load(root: Path, listing: Listing, *, side: int, resize: Resize | None, in_memory: bool) -> Images:
+    paths = tuple(str(root / file.path) for file in listing.files)
+    images = FolderImages(paths, listing.labels, side, resize)
     decoded_bytes = len(images) * side * side * 3
     if not in_memory or decoded_bytes > _DECODED_SHARE * psutil.virtual_memory().available:
         return images
     key = hashlib.sha256(f"{side} {resize}".encode())
-    for path in listing.paths:
-        status = Path(path).stat()
-        key.update(f"{Path(path).absolute()}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    for path, file in zip(paths, listing.files, strict=True):
+        key.update(f"{Path(path).absolute()}\0{file.num_bytes}\0{file.modified_ns}\0{file.changed_ns}\0".encode())
     everything = np.arange(len(images), dtype=np.int64)
     pixels = load_or_decode(key.hexdigest(), lambda: images.read(everything))
     return ArrayImages(pixels, listing.labels)
 
 
-def _decode(paths: list[str], side: int, resize: bool) -> Pixels:
+def _decode_all(paths: Sequence[str], side: int, resize: Resize | None) -> Pixels:
     pixels = np.empty((len(paths), side, side, 3), dtype=np.uint8)
 
     def fill(span: range) -> None:
         for index in span:
-            pixels[index] = _decode_one(paths[index], side, resize)
+            pixels[index] = decode_image(paths[index], side, resize)
 
-    # in spans, because a task per image costs more than decoding a small one
-    spans = [range(start, min(start + 256, len(paths))) for start in range(0, len(paths), 256)]
-    if len(spans) < 2:
-        fill(range(len(paths)))
-        return pixels
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for _ in pool.map(fill, spans):
-            SUPERVISOR_LINK.send_heartbeat()  # a large folder takes many minutes
+    _map_spans(fill, len(paths))
     return pixels
 
 
-def _decode_one(path: str, side: int, resize: bool) -> Pixels:
-    with _open(path) as image:
-        if image.size != (side, side) and not resize:
-            raise InputError(
-                f"{path} is {image.size[0]} x {image.size[1]} pixels, the first image {side} x {side}; "
-                "set data.image_size to bring all to one size."
-            )
-        try:
-            rgb = image if image.mode == "RGB" else image.convert("RGB")
-            return np.asarray(rgb if rgb.size == (side, side) else _square(rgb, side))
-        except MemoryError:
-            raise
-        except Exception as error:  # a damaged or hostile file makes a decoder raise anything
-            raise InputError(f"{path} cannot be decoded: {error}.") from None
-
-
-def _square(image: Image.Image, side: int) -> Image.Image:
-    # the center square, then the size: no image is distorted
-    width, height = image.size
-    edge = min(width, height)
-    left, top = (width - edge) // 2, (height - edge) // 2
-    # cropped first: a resize with a box still mixes in pixels around the box
-    square = image.crop((left, top, left + edge, top + edge))
-    return square.resize((side, side), Image.Resampling.BILINEAR)
-
-
-def _open(path: str) -> Image.Image:
-    try:
-        image = Image.open(path, formats=_FORMATS)
-    except Image.DecompressionBombError:
-        raise InputError(_too_large(path)) from None
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged or hostile file makes a decoder raise anything
-        raise InputError(f"{path} is no readable image: {error}.") from None
-    if image.width * image.height > _MAX_PIXELS:
-        image.close()
-        raise InputError(_too_large(path))
-    return image
-
-
-def _too_large(path: str) -> str:
-    return f"{path} has more than {_MAX_PIXELS} pixels; make it smaller or remove it."
+def _map_spans(fill: Callable[[range], None], count: int) -> None:
+    # in spans, because a task per image costs more than decoding a small one
+    spans = [range(start, min(start + 256, count)) for start in range(0, count, 256)]
+    if len(spans) < 2:
+        fill(range(count))
+        return
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for _ in pool.map(fill, spans):
+            SUPERVISOR_LINK.send_heartbeat()  # a large folder takes many minutes

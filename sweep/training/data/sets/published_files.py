@@ -1,17 +1,83 @@
 """The files of the data sets that are published for download: whether they are there, and where they are had. No torch
 here."""
 
+import dataclasses
+import hashlib
+import json
+import struct
 import urllib.error
 import urllib.request
 from functools import cache
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
+
 from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
-from sweep.config.tables.datasets import DATASETS, Published
+from sweep.config.tables.datasets import DATASETS, DataFacts, Published
+from sweep.records.data_summary import DataSummary
+from sweep.training.data.cache import load_document
+from sweep.training.data.splits import check_subset, count_train
+from sweep.training.data.summaries import summarize_source
 
 _TIMEOUT_SECONDS = 8.0  # for an answer of the server, name look-up included
+
+
+def summarize_published(section: DataSection, _on_progress: object = None, may_download: bool = False) -> DataSummary:
+    """The summary of the files under ``data.root``; without counts where they are not there and may not be downloaded.
+
+    Raises:
+        InputError: as :func:`check_published`, or for too large a ``data.subset``.
+    """
+    check_published(section)
+    facts = DATASETS[section.name].facts
+    assert facts is not None, section.name
+    if not is_unpacked(section) and not may_download:
+        check_subset(section, facts.num_train)
+        return DataSummary(
+            name=section.name,
+            num_train=section.subset or facts.num_train,
+            notes=("not counted, because it is not unpacked under data.root yet; the first run does that",),
+        )
+    if not is_unpacked(section):
+        summarize_source(section)  # downloads and unpacks it
+    published, folder = get_published_files(section), _find_folder(section)
+    stamps = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name in published.files
+              for status in ((folder / name).stat(),)]  # fmt: skip
+    key = hashlib.sha256(json.dumps([str(folder.absolute()), section.subset, stamps]).encode()).hexdigest()
+    document = load_document(f"{key}.data.json", lambda: _summarize_files(section).document())
+    return DataSummary.from_document(document)
+
+
+def _summarize_files(section: DataSection) -> DataSummary:
+    summary, facts, digest = summarize_source(section), DATASETS[section.name].facts, hashlib.blake2b(digest_size=16)
+    for name in get_published_files(section).files:
+        with (_find_folder(section) / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    num_train = (summary.num_train or 0) + (0 if section.subset is None else summary.num_ignored)
+    if facts is not None and num_train != facts.num_train:
+        note = f"these are not the published files: {num_train:,} training images instead of {facts.num_train:,}"
+        summary = dataclasses.replace(summary, notes=(*summary.notes, note))
+    return dataclasses.replace(summary, digest=digest.hexdigest())
+
+
+def find_idx_facts(section: DataSection) -> DataFacts:
+    """Shape and number of the training images of a set in IDX files, from its labels where they are there."""
+    facts, published = DATASETS[section.name].facts, get_published_files(section)
+    assert facts is not None, section.name
+    name = next(name for name in published.files if name.startswith("train-labels"))
+    try:
+        content = (_find_folder(section) / name).read_bytes()
+        (count,) = struct.unpack_from(">i", content, 4)
+    except (OSError, struct.error):
+        return facts
+    labels = np.frombuffer(content, dtype=np.uint8, offset=8)[:count].astype(np.int64)
+    return facts._replace(num_train=count_train(labels, has_validation=False, has_test=True))
+
+
+def _find_folder(section: DataSection) -> Path:
+    return Path(section.root) / get_published_files(section).folder
 
 
 def check_published(section: DataSection) -> None:

@@ -1,0 +1,113 @@
+"""Checks what the load function of a data set returns, as strictly as a study file. No torch here."""
+
+import hashlib
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.config.data_sections import DataSection
+from sweep.config.errors import InputError
+from sweep.training.data.images import ArrayImages, Images
+from sweep.training.data.splits import Source
+
+_MAX_OVERLAP = 0.01  # of a held-out split; published sets have some images twice
+
+
+def load_checked(load: Callable[[DataSection], Any], section: DataSection) -> Source:
+    """The images that ``load`` returns for ``section``, checked.
+
+    Raises:
+        InputError: it fails, or what it returns cannot be trained on; one line with value, rule and remedy.
+    """
+    source = _call(lambda: load(section), section.name)
+    if not isinstance(source, Source):
+        raise InputError(
+            f"data set {section.name!r}: its load function returned {type(source).__name__}; return "
+            "Source(train=ArrayImages(pixels, labels), num_classes=...)."
+        )
+    _check_images(section.name, "train", source.train, source)
+    if source.validation is not None:
+        _check_images(section.name, "validation", source.validation, source)
+    return source
+
+
+def read_test_images(source: Source, name: str) -> Images | None:
+    """The images of the set's own test split, checked; None where it has none."""
+    if source.read_test is None:
+        return None
+    if not callable(source.read_test):
+        raise InputError(f"data set {name!r}: read_test is no function; give lambda: images, or a function.")
+    images: Images = _call(source.read_test, name)
+    _check_images(name, "test", images, source)
+    return images
+
+
+def _call(function: Callable[[], Any], name: str) -> Any:
+    try:
+        return function()
+    except InputError as error:
+        prefix = "" if str(error).startswith(("data ", "data.", "data set")) else f"data set {name!r}: "
+        raise InputError(f"{prefix}{error}") from None
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(sys.exc_info()[2])[-1]
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        raise InputError(
+            f"data set {name!r}: its load function failed ({place}): {type(error).__name__}: {error}."
+        ) from error
+
+
+def _check_images(name: str, split: str, images: Any, source: Source) -> None:
+    where = f"data set {name!r}, {split} split"
+    if not all(hasattr(images, each) for each in ("labels", "side", "channels", "read", "pick")):
+        raise InputError(f"{where}: {type(images).__name__} holds no labeled images; give ArrayImages(pixels, labels).")
+    if len(images) == 0:
+        raise InputError(f"{where}: it has no images; give at least one for each class.")
+    low, high = int(np.min(images.labels)), int(np.max(images.labels))
+    if not isinstance(source.num_classes, int) or low < 0 or high >= source.num_classes:
+        remedy = "subtract 1 from the labels" if low == 1 and high == source.num_classes else "mend one of the two"
+        raise InputError(
+            f"{where}: the labels are {low} to {high}; num_classes = {source.num_classes} requires 0 to "
+            f"num_classes - 1: {remedy}."
+        )
+    if (images.side, images.channels) != (source.train.side, source.train.channels):
+        raise InputError(
+            f"{where}: images of {images.side} x {images.side} x {images.channels}; those of the train split are "
+            f"{source.train.side} x {source.train.side} x {source.train.channels}; bring all to one size."
+        )
+
+
+def check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
+    """Notes on images of the splits ``parts`` that are in two of them.
+
+    Raises:
+        InputError: more than 1 % of a split's images are in another one, so that it measures no new images.
+    """
+    digests = {split: _digest_each(images) for split, images in parts.items() if isinstance(images, ArrayImages)}
+    notes = []
+    for split, other in (("val", "train"), ("test", "train"), ("test", "val")):
+        if split not in digests or other not in digests or len(set(digests["train"])) == 1:
+            continue
+        seen = set(digests[other])
+        num_twice = sum(each in seen for each in digests[split])
+        if num_twice > _MAX_OVERLAP * len(digests[split]):
+            raise InputError(
+                f"data set {name!r}: {num_twice} of {len(digests[split])} images of the {split} split are in the "
+                f"{other} split too, so that accuracy on it is not accuracy on new images; give disjoint splits, or "
+                "leave validation and read_test out, and they are held out of train."
+            )
+        if num_twice:
+            notes.append(
+                f"{num_twice} of {len(digests[split])} images of the {split} split are in the {other} split too"
+            )
+    return notes
+
+
+def _digest_each(images: ArrayImages) -> list[bytes]:
+    pixels = np.ascontiguousarray(images.pixels)
+    return [hashlib.blake2b(image.data, digest_size=16).digest() for image in pixels]

@@ -1,0 +1,138 @@
+"""Looks at a data set before anything trains on it. No torch here, unless a set requires it to load."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sweep.config.data_sections import DataSection
+from sweep.config.errors import InputError
+from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.entries import find_entry, resolve
+from sweep.records.data_summary import DataSummary, Ignored
+from sweep.training.data.folders.inspection import OnProgress
+from sweep.training.data.images import ArrayImages, Images, Indices
+from sweep.training.data.source_checks import check_overlap, read_test_images
+from sweep.training.data.splits import HELD_OUT, HELD_OUT_BESIDE_TEST, hold_out_missing, shorten_train, split_source
+from sweep.training.data.table import load_source
+
+_MAX_EXAMPLES = 5
+
+
+def count_classes(labels: Mapping[str, Indices], names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Images by class and split, from the ``labels`` (n,) of each split."""
+    counts = {split: np.bincount(each, minlength=len(names)).tolist() for split, each in labels.items()}
+    return {name: {split: counts[split][label] for split in counts} for label, name in enumerate(names)}
+
+
+def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, Indices]:
+    """The labels of the train, val and test split that trials use, from those of the splits that the set has."""
+    train = labels["train"]
+    rest, for_val, for_test = hold_out_missing(train, "val" in labels, "test" in labels)
+    return {
+        "train": train[shorten_train(rest, section)],
+        "val": labels.get("val", train[for_val]),
+        "test": labels.get("test", train[for_test]),
+    }
+
+
+def describe_held_out(origins: Mapping[str, str]) -> str:
+    """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
+    train = origins["train"] if origins["train"] != "/" else "all images"
+    texts = []
+    for split, word in (("val", "validation"), ("test", "test")):
+        if split in origins:
+            texts.append(f"{word}: {origins[split]}")
+        else:
+            share = HELD_OUT_BESIDE_TEST if split == "val" and "test" in origins else HELD_OUT
+            rest = " that are left" if split == "val" and "test" not in origins else ""
+            texts.append(f"{word}: {share:.0%} of {train}{rest}, held out by class, the same for every trial")
+    return "; ".join(texts)
+
+
+def list_ignored(ignored: Mapping[str, Sequence[str]]) -> tuple[Ignored, ...]:
+    """The files of each reason, most first, with some of their paths."""
+    most_first = sorted(ignored.items(), key=lambda item: -len(item[1]))
+    return tuple(
+        Ignored(
+            reason=reason, num_files=len(paths), examples=tuple(path for path in sorted(paths)[:_MAX_EXAMPLES] if path)
+        )
+        for reason, paths in most_first
+    )
+
+
+def look_at_data(
+    section: DataSection, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """Counts the images of the set that ``section`` names and checks that trials can use them.
+
+    ``on_progress`` is called with the images inspected so far and all of them, where each file is decoded.
+    A published set that is not there yet is downloaded only where that is allowed; without it nothing is counted.
+
+    Raises:
+        InputError: a set that is missing, unreadable, or has images or labels that no trial can use.
+    """
+    entry = find_entry("data set", section.name, DATASETS)
+    if entry.facts is not None:
+        _check_image_size(section)
+    if entry.summarize is not None:
+        summary: DataSummary = resolve(entry.summarize)(section, on_progress, may_download)
+        return summary
+    return summarize_source(section)
+
+
+def summarize_source(section: DataSection) -> DataSummary:
+    """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
+    source = load_source(section)
+    own_test = read_test_images(source, section.name)
+    own = {"train": source.train, "val": source.validation, "test": own_test}
+    parts = {split: images for split, images in own.items() if images is not None}
+    notes = check_overlap(section.name, parts)
+    splits = split_source(source, section)
+    labels = share_of({split: images.labels for split, images in parts.items()}, section)
+    digest = _find_digest(section, parts)
+    if not digest:
+        notes.append(
+            "its digest is not known, so that changed images cannot be noticed and no trial is taken from earlier "
+            "records; give DatasetEntry(digest=...): a text that is equal for equal images"
+        )
+    num_all, num_used = sum(map(len, parts.values())), sum(map(len, labels.values()))
+    left_out = {f"left out by data.subset = {section.subset}": [""] * (num_all - num_used)}
+    side, channels = splits.shape.side, splits.shape.channels
+    return DataSummary(
+        name=section.name,
+        root=section.root if DATASETS[section.name].depends_on_root else "",
+        num_train=len(labels["train"]),
+        num_val=len(labels["val"]),
+        num_test=len(labels["test"]),
+        num_ignored=num_all - num_used,
+        classes=count_classes(labels, [str(label) for label in range(source.num_classes)]),
+        held_out=describe_held_out({split: f"the set's own {split} split" for split in parts}),
+        sizes={f"{side} x {side}": num_all},
+        modes={f"{channels} {'channel' if channels == 1 else 'channels'}": num_all},
+        ignored=list_ignored(left_out) if num_all > num_used else (),
+        notes=tuple(notes),
+        digest=digest,
+    )
+
+
+def _find_digest(section: DataSection, parts: Mapping[str, Images]) -> str:
+    given = DATASETS[section.name].digest
+    if given is not None:
+        return hashlib.blake2b(str(resolve(given)(section)).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(digest_size=16)
+    for split, images in sorted(parts.items()):
+        if not isinstance(images, ArrayImages):
+            return ""
+        digest.update(f"{split} {images.pixels.shape}\0".encode())
+        digest.update(np.ascontiguousarray(images.pixels).data)
+        digest.update(np.ascontiguousarray(images.labels).data)
+    return digest.hexdigest()
+
+
+def _check_image_size(section: DataSection) -> None:
+    if section.image_size is not None:
+        raise InputError(
+            f"data.image_size = {section.image_size} holds for imagefolder and synthetic; {section.name} has its own "
+            "size, so leave data.image_size out."
+        )

@@ -13,7 +13,7 @@ from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.pareto import front_rank
 from sweep.analysis.summary import objective_signs, objective_table, summarize_configurations
 from sweep.config.study import StudySpec
-from sweep.records.frames.study_frames import FrameSet
+from sweep.records.frames.study_frames import Frames
 
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000
@@ -84,7 +84,7 @@ class Evidence:
         return {str(outcome): int(count) for outcome, count in sorted(counts.items(), key=lambda i: (-i[1], i[0]))}
 
 
-def gather_evidence(frames: FrameSet) -> Evidence:
+def gather_evidence(frames: Frames) -> Evidence:
     """The evidence in ``frames``; works with no trial at all, and while a study runs."""
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True)
     trials = trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str"))

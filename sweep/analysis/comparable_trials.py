@@ -14,7 +14,7 @@ from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.study import StudySpec
 from sweep.config.units import format_count
-from sweep.records.frames.study_frames import FrameSet
+from sweep.records.frames.study_frames import Frames
 
 ACCURACY, SECONDS, MEMORY = "val_accuracy", "train_seconds", "peak_memory_bytes"
 
@@ -24,7 +24,7 @@ class ComparableTrials:
     """``trials`` are all trials of the most common data set and device, ``done`` the complete ones among them;
     ``notes`` describe what was left out."""
 
-    frames: FrameSet
+    frames: Frames
     study: str
     trials: pd.DataFrame
     done: pd.DataFrame
@@ -71,7 +71,7 @@ class ComparableTrials:
         return tuple(name.removeprefix("config.") for name in names if self.done[name].nunique(dropna=False) > 1)
 
 
-def select_comparable(frames: FrameSet) -> ComparableTrials:
+def select_comparable(frames: Frames) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared."""
     trials = frames.trials
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)

@@ -3,11 +3,10 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.trial_config import TrialConfig, default_settings, flatten_config
 
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
 # data.workers) stays in the key: it changes the times that a reused trial brings along.
@@ -31,17 +30,12 @@ def trial_key(config: TrialConfig, data_digest: str, code_digest: str, torch_ver
 
 
 def _changed(config: TrialConfig) -> dict[str, object]:
-    defaults = _defaults()
+    defaults = default_settings()
     return {
         path: value
         for path, value in flatten_config(config).items()
         if path not in _LEFT_OUT and value != defaults[path]
     }
-
-
-@cache
-def _defaults() -> dict[str, object]:
-    return dict(flatten_config(TrialConfig()))
 
 
 def code_digest(more: Sequence[Path] = ()) -> str:

@@ -130,7 +130,7 @@ def _probed_measurements(own: Mapping[str, float | int], cost: ProbedCost) -> di
     if seconds > 0.0:
         measurements["train_seconds"] = seconds
         if "train_seconds" in own:
-            rates = {name: value for name, value in own.items() if METRICS[name].is_rate}
+            rates = {name: value for name, value in own.items() if METRICS[name].unit_facts.measures == "rate"}
             measurements |= {name: value * own["train_seconds"] / seconds for name, value in rates.items()}
     return measurements
 

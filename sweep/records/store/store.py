@@ -18,7 +18,8 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS
 from sweep.records.content_key import environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
-from sweep.records.store.database import Database, StoreError, open_database
+from sweep.records.store.database import Database, open_database
+from sweep.records.store.database_errors import StoreError
 from sweep.records.store.reading import evaluations_of, find_reusable, spec_from_json, trial_records
 from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.trial_record import ReusableTrial, TrialRecord

@@ -92,7 +92,7 @@ def await_cancelled(cluster: FakeSlurm, number: int) -> None:
 
 
 def await_none_running(cluster: FakeSlurm) -> None:
-    """A job is cancelled, or ends by itself first, because its folder is gone."""
+    """A job that is ordered to stop may end by itself before Slurm has cancelled it."""
     deadline = time.monotonic() + 120
     while cluster.ids("RUNNING"):
         assert time.monotonic() < deadline, {job_id: job["state"] for job_id, job in cluster.jobs().items()}
@@ -175,17 +175,20 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
     for number in (1, 2):
         hear(executor, number, bool)
     assert len({job_id.partition("_")[0] for job_id in cluster.jobs()}) == 1, "one array"
+    ids = {number: job.id for number, job in executor._running.items()}
     with pytest.raises(RuntimeError, match="are running"):
         executor.start(task(4))
     executor.preempt(1)
     executor.preempt(99)
     assert ending_of(executor, 1).cause == "left"
+    assert cluster.cancelled() == []
     executor.stop(2)
     executor.stop(2)
+    assert cluster.cancelled() == [ids[2]]
     assert {number for number, _ in executor.poll(10.0)} <= {3}
-    await_cancelled(cluster, 1)
     executor.close()
     executor.close()
+    assert cluster.cancelled() == [ids[2], ids[3]]
     await_none_running(cluster)
     assert executor.poll(0.1) == []
 
@@ -289,11 +292,17 @@ def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeS
     hear(killed, 1, bool)
     killed.start(task(2))
     killed.poll(0.0)
+    known, unknown = (killed._running[number].id for number in (1, 2))
     (killed._running[2].folder / "id").unlink()  # as if it had been killed before it wrote that down
+    cluster.freeze(known)
     executor = make("complete", jobs=2)
+    assert cluster.cancelled() == [known]
     assert not list((cluster.folder.parent / "jobs").glob("*/"))
     assert run(executor, task(3))[-1] == list(executor_runners.complete(task()))[-1]
     await_none_running(cluster)
+    assert cluster.ids("CANCELLED") == [known]
+    assert cluster.jobs()[unknown]["state"] in ("COMPLETED", "FAILED")  # by itself: its run is replaced
+    assert cluster.cancelled() == [known]
 
 
 def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.statistics.column_reading import most_common, read_text
-from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
+from sweep.analysis.statistics.grouping import (
+    Grouping,
+    Numbers,
+    configuration_groups,
+    group_configurations,
+    varying_keys,
+)
 from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.config.command_lines import StudyCommands, find_study_commands
@@ -65,10 +71,7 @@ class ComparableTrials:
     @cached_property
     def swept(self) -> tuple[str, ...]:
         """The keys that vary."""
-        if self.spec is not None:
-            return tuple(self.spec.space)
-        names = [name for name in self.done.columns if name.startswith("config.") and name != "config.seed"]
-        return tuple(name.removeprefix("config.") for name in names if self.done[name].nunique(dropna=False) > 1)
+        return tuple(self.spec.space) if self.spec else varying_keys(self.done)
 
 
 def select_comparable(frames: Frames) -> ComparableTrials:
@@ -82,15 +85,20 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
     done = trials if (kept & complete).all() else trials[kept & complete]
-    names = read_text(trials, "study")
     return ComparableTrials(
         frames=frames,
-        study=frames.spec.name if frames.spec else str(names[0]) if len(names) else "study",
+        study=find_study_name(frames),
         trials=trials if kept.all() else trials[kept],
         done=done,
         grouping=group_configurations(done, configuration_groups(done)),
         notes=(*notes, *_note_flags(done)),
     )
+
+
+def find_study_name(frames: Frames) -> str:
+    """The name of the study by its specification, otherwise by its first trial; "study" where neither is on record."""
+    names = read_text(frames.trials, "study")
+    return frames.spec.name if frames.spec else str(names[0]) if len(names) else "study"
 
 
 def _note_flags(done: pd.DataFrame) -> list[str]:

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.slurm import jobs
 from sweep.executors.slurm.job import run_job
-from sweep.executors.slurm.job_files import JOB_REQUESTS, JobRequest, LineReader
+from sweep.executors.slurm.job_files import JOB_REQUESTS, JobRequest, LineReader, locate_messages
 from sweep.executors.slurm.slurm_cluster import make_cluster
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings
@@ -81,6 +81,13 @@ def hear(executor: SlurmExecutor, number: int, until: Callable[[list[Message]], 
 
 def is_ended(messages: list[Message]) -> bool:
     return bool(messages) and isinstance(messages[-1], Ending)
+
+
+def await_true(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def await_cancelled(cluster: FakeSlurm, number: int) -> None:
@@ -269,6 +276,22 @@ def test_the_machine_is_described_by_a_job(make: Make) -> None:
     assert make("complete").describe()["device"] == "class of cpu"
     with pytest.raises(RuntimeError, match=r"could not be described: (?s:.*)no such machine"):
         make("complete", describer="describe_badly").describe()
+
+
+def test_a_machine_is_read_after_its_job_is_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, looks = make("complete"), []
+    follow = executor._jobs.follow
+
+    def follow_to_the_end(followed: Sequence[jobs.Job]) -> list[tuple[jobs.Job, Message]]:
+        """As when the job ends between a look at its messages and the question for its state."""
+        looks.append(list(follow(followed)))
+        path = locate_messages(followed[0].folder)
+        await_true(lambda: path.exists() and b"jobover" in path.read_bytes())
+        return [(followed[0], Ending(outcome="crashed", error="over"))] if len(looks) > 1 else []
+
+    monkeypatch.setattr(executor._jobs, "follow", follow_to_the_end)
+    assert executor.describe()["device"] == "class of cpu"
+    assert len(looks) == 1
 
 
 # ---------------------------------------------------------------------- supervisors that are gone

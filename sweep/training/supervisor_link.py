@@ -16,11 +16,7 @@ class SupervisorLink:
     """While it is not connected, heartbeats go nowhere and cost nothing."""
 
     def __init__(self) -> None:
-        self._send: Callable[[], None] | None = None
-        self._look: Callable[[], bool] | None = None
-        self._forward: Callable[[], None] | None = None
-        self._is_preempted = False
-        self._next_heartbeat = 0.0
+        self.reset()
 
     def connect(self, send: Callable[[], None], look: Callable[[], bool] | None = None) -> None:
         """Starts anew. ``send`` sends a heartbeat; ``look`` returns whether the supervisor requests preemption."""
@@ -29,7 +25,9 @@ class SupervisorLink:
 
     def reset(self) -> None:
         """Restores the state of a new process."""
-        self._send = self._look = self._forward = None
+        self._send: Callable[[], None] | None = None
+        self._look: Callable[[], bool] | None = None
+        self._forward: Callable[[], None] | None = None
         self._is_preempted, self._next_heartbeat = False, 0.0
 
     def send_heartbeat(self) -> None:
@@ -55,7 +53,6 @@ class SupervisorLink:
 
     @property
     def is_preempted(self) -> bool:
-        """Whether preemption was requested."""
         if not self._is_preempted and self._look is not None:
             self._is_preempted = self._look()
         return self._is_preempted

@@ -35,8 +35,7 @@ class ProbedCost:
 
 @final
 class PackedExecutor(ExecutorWrapper):
-    """``inner``, which trains by ``process``: one trial at a time on each device until :meth:`pack` is called. Probes
-    always run alone."""
+    """``inner``, which trains by ``process``: one trial on each device until :meth:`pack`. Probes always run alone."""
 
     def __init__(self, inner: Executor, process: ProcessExecutor) -> None:
         super().__init__(inner)

@@ -1,16 +1,14 @@
 """The supervisor's side of the forkserver: starting it, requesting children, and following their ends."""
 
 import os
-import select
 import signal
 import socket
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import final
 
-from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
+from sweep.executors.helper_process import LineBuffer, OutputFile, end_process, receive_data, start_helper
 from sweep.executors.process import forkserver_protocol as protocol
 from sweep.records.attempt_causes import FORKSERVER_LOST
 from sweep.records.messages import Ending
@@ -88,30 +86,19 @@ class ForkServer:
         self._output = output
         self._children: dict[int, Child] = {}
         self._num_forks = 0
-        self._process, self._control = start_helper(
-            lambda fd: (
-                "from sweep.executors.process.forkserver_main import run_forkserver; "
-                f"run_forkserver({fd}, {os.getpid()}, {modules!r})"
-            ),
-            socket.SOCK_SEQPACKET,
-            output,
-        )
-        self._is_alive = True
+        function = "sweep.executors.process.forkserver_main:run_forkserver"
+        self._process, self._control = start_helper(function, modules, socket.SOCK_SEQPACKET, output)
+        self.is_alive = True  # according to what was read from it
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def is_alive(self) -> bool:
-        """According to what was read from it."""
-        return self._is_alive
-
     def fileno(self) -> int:
         return self._control.fileno()
 
     def fork(self, request: protocol.ChildRequest, output: OutputFile) -> Child:
-        """A new child that carries out ``request``, whose key is set here. Waits until it exists, or ``lost_error`` is
-        the reason why it does not.
+        """A new child for ``request``, whose key is set here. It exists, or ``lost_error`` states why it does not.
 
         Raises:
             RuntimeError: the forkserver did not answer; its own output is quoted.
@@ -133,16 +120,8 @@ class ForkServer:
 
     def read_answers(self, timeout_seconds: float = 0.0) -> None:
         """Updates the children that began or ended; waits for the first such answer at most this long."""
-        if not self._is_alive:
-            return
-        readable = select.poll()
-        readable.register(self._control, select.POLLIN)
-        while self._is_alive and readable.poll(timeout_seconds * 1000):
+        while self.is_alive and (data := receive_data(self._control, _READ_BYTES, timeout_seconds)) is not None:
             timeout_seconds = 0.0
-            try:
-                data = self._control.recv(_READ_BYTES)
-            except ConnectionResetError:
-                data = b""
             if data:
                 self._update_child(protocol.ANSWERS.decode(data))
             else:
@@ -172,7 +151,7 @@ class ForkServer:
     def close(self) -> None:
         """Ends the forkserver and with it every child; idempotent."""
         self._control.close()
-        self._is_alive = False
+        self.is_alive = False
         self._process.kill()  # it has nothing to clean up, and does not read its socket while it imports
         self._process.wait()
         self._output.close()
@@ -191,12 +170,8 @@ class ForkServer:
 
     def _lose_all(self) -> None:
         """The forkserver is dead, and the kernel kills its children with it; their groups are killed here."""
-        self._is_alive = False
-        try:
-            exit_code = self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            exit_code = self._process.wait()
+        self.is_alive = False
+        exit_code = end_process(self._process, _STOP_SECONDS)
         error = f"the forkserver ended ({exit_code}) and its children with it\n{self._output.tail()}".strip()
         for child in self._children.values():
             child.lost_error = error

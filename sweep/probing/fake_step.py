@@ -45,6 +45,7 @@ class StepPeak(NamedTuple):
     scratch_bytes: int  # inside the operation that ends then
     state_bytes: int  # of the optimizer
     average_bytes: int  # of the weights' moving average; it changes nothing else, so it is not traced
+    num_unmeasured: int  # operations that may hold most and whose scratch memory could not be measured
 
 
 class MicroSizes(NamedTuple):
@@ -115,20 +116,24 @@ def _find_peak(
             step(_batches(config, shape, counts, tracker, ready), sum(counts))
         average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()])
 
-    held, scratch = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
-    return StepPeak(held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0)
+    held, scratch, num_unmeasured = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
+    return StepPeak(held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0, num_unmeasured)
 
 
-def _find_worst(worst: Mapping[Operation | None, HeldBytes], *, has_scratch: bool) -> tuple[HeldBytes, int]:
-    best, best_scratch = HeldBytes(0, 0, 0, 0, 0), 0
+def _find_worst(worst: Mapping[Operation | None, HeldBytes], *, has_scratch: bool) -> tuple[HeldBytes, int, int]:
+    """What is held when most is, the scratch memory of that moment, and how many operations that could hold more were
+    not measured."""
+    best, best_scratch, num_unmeasured = HeldBytes(0, 0, 0, 0, 0), 0, 0
     for operation, held in sorted(worst.items(), key=lambda item: -item[1].total):
         # operations that cannot become the peak are not measured
         most = _MOST_SCRATCH * operation.num_bytes if operation is not None and has_scratch else 0
         if held.total + most > best.total + best_scratch:
-            scratch = measure_scratch(operation) if operation is not None and has_scratch else 0
+            measured = measure_scratch(operation) if operation is not None and has_scratch else 0
+            num_unmeasured += measured is None
+            scratch = measured or 0
             if held.total + scratch > best.total + best_scratch:
                 best, best_scratch = held, scratch
-    return best, best_scratch
+    return best, best_scratch, num_unmeasured
 
 
 @contextmanager

@@ -18,17 +18,17 @@ class SupervisorLink:
     def __init__(self) -> None:
         self.reset()
 
-    def connect(self, send: Callable[[], None], look: Callable[[], bool] | None = None) -> None:
-        """Starts anew. ``send`` sends a heartbeat; ``look`` returns whether the supervisor requests preemption."""
-        self.reset()
-        self._send, self._look = send, look
-
     def reset(self) -> None:
         """Restores the state of a new process."""
         self._send: Callable[[], None] | None = None
         self._look: Callable[[], bool] | None = None
         self._forward: Callable[[], None] | None = None
         self._is_preempted, self._next_heartbeat = False, 0.0
+
+    def connect(self, send: Callable[[], None], look: Callable[[], bool] | None = None) -> None:
+        """Starts anew. ``send`` sends a heartbeat; ``look`` returns whether the supervisor requests preemption."""
+        self.reset()
+        self._send, self._look = send, look
 
     def send_heartbeat(self) -> None:
         """Called wherever the trial has made progress; sends one every few seconds, else only reads the clock."""

@@ -88,11 +88,15 @@ class ForkServer:
         self._num_forks = 0
         function = "sweep.executors.process.forkserver_main:run_forkserver"
         self._process, self._control = start_helper(function, modules, socket.SOCK_SEQPACKET, output)
-        self.is_alive = True  # according to what was read from it
+        self._is_alive = True
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def is_alive(self) -> bool:
+        """According to what was read from it."""
+        return self._is_alive
 
     def fileno(self) -> int:
         return self._control.fileno()
@@ -120,7 +124,7 @@ class ForkServer:
 
     def read_answers(self, timeout_seconds: float = 0.0) -> None:
         """Updates the children that began or ended; waits for the first such answer at most this long."""
-        while self.is_alive and (data := receive_data(self._control, _READ_BYTES, timeout_seconds)) is not None:
+        while self._is_alive and (data := receive_data(self._control, _READ_BYTES, timeout_seconds)) is not None:
             timeout_seconds = 0.0
             if data:
                 self._update_child(protocol.ANSWERS.decode(data))
@@ -151,7 +155,7 @@ class ForkServer:
     def close(self) -> None:
         """Ends the forkserver and with it every child; idempotent."""
         self._control.close()
-        self.is_alive = False
+        self._is_alive = False
         self._process.kill()  # it has nothing to clean up, and does not read its socket while it imports
         self._process.wait()
         self._output.close()
@@ -170,7 +174,7 @@ class ForkServer:
 
     def _lose_all(self) -> None:
         """The forkserver is dead, and the kernel kills its children with it; their groups are killed here."""
-        self.is_alive = False
+        self._is_alive = False
         exit_code = end_process(self._process, _STOP_SECONDS)
         error = f"the forkserver ended ({exit_code}) and its children with it\n{self._output.tail()}".strip()
         for child in self._children.values():

@@ -145,9 +145,9 @@ class ProcessExecutor(PollingExecutor[_Running]):
         if self._is_closed:
             raise RuntimeError("the executor is closed")
         self._server.read_answers()
-        if self._server.is_alive:
+        if self._server.is_alive():
             child = self._server.fork(request, output)
-            if self._server.is_alive or child.pid is not None:
+            if self._server.is_alive() or child.pid is not None:
                 return child
             child.close_pipe()
         self._collect_arrived()  # the trials that were lost with the dead forkserver get their endings

@@ -24,7 +24,7 @@ from sweep.executors.devices import list_devices, make_pinned_environment, selec
 from sweep.executors.helper_process import LineBuffer, OutputFile, end_process, receive_data, start_helper
 from sweep.executors.ray import ray_protocol as protocol
 from sweep.records.attempt_causes import CLUSTER_LOST
-from sweep.records.messages import Ending, Task, decode_message, encode_task
+from sweep.records.messages import Ending, Task, TrialTask, decode_message, encode_task
 
 _log = logging.getLogger(__name__)
 _READY_SECONDS = 600.0  # to the first actor that can train; machines may import torch from a cold network disk
@@ -228,8 +228,13 @@ class RayExecutor(PollingExecutor[int]):
 
 
 def _with_absolute_paths(task: Task) -> Task:
-    given = {name: getattr(task, name, None) for name in ("plugin", "checkpoint_dir", "weights_path")}
-    return replace(task, **{name: str(Path(path).absolute()) for name, path in given.items() if path is not None})
+    def absolute(path: str | None) -> str | None:
+        return None if path is None else str(Path(path).absolute())
+
+    task = replace(task, plugin=absolute(task.plugin))
+    if not isinstance(task, TrialTask):
+        return task
+    return replace(task, checkpoint_dir=absolute(task.checkpoint_dir), weights_path=absolute(task.weights_path))
 
 
 def _make_cluster_folder() -> str:

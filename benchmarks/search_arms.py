@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 
 from benchmarks.harness import Arms, Benchmark, Setting
 from sweep.config.errors import InputError
-from sweep.config.metrics import find_metric
+from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.records.messages import Ending
 from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study, read_table
@@ -109,7 +109,7 @@ def optuna_seconds(make: Callable[[int], BaseSampler]) -> Seconds:
 
     def seconds(table: RecordedTable, seed: int) -> float:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        directions = [find_metric(name).direction or "minimize" for name in table.spec.objectives]
+        directions = [METRICS[name].direction or "minimize" for name in table.spec.objectives]
         study = optuna.create_study(directions=directions, sampler=make(seed))
         ranks = {path: _distribution(parameter) for path, parameter in table.space.items()}
         rows = {point: row for row, point in enumerate(table.points)}

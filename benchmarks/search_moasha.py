@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.search_arms import TARGET, against, is_ordered
 from sweep.config.errors import InputError
-from sweep.config.metrics import find_metric
+from sweep.config.metrics import METRICS
 from sweep.records.messages import Evaluation
 from sweep.search.replay.recorded_table import RecordedTable
 from sweep.search.replay.replay_executor import schedule_messages
@@ -55,7 +55,7 @@ def plain_table(table: RecordedTable, seed: int) -> dict[str, Any]:
         reports = [
             [
                 seconds,
-                *(find_metric(name).sign * float(getattr(said, name, measured.get(name, 0.0))) for name in objectives),
+                *(METRICS[name].sign * float(getattr(said, name, measured.get(name, 0.0))) for name in objectives),
             ]
             for seconds, said in schedule_messages(trial)
             if isinstance(said, Evaluation)

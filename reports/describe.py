@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
+from reports.labels import OUTCOME_NAMES, explain_no_interval, format_metric, format_setting, key_label, metric_label
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
+from sweep.config.metrics import METRICS
 
 MAX_ERROR = 200
 
@@ -87,7 +88,9 @@ def describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Seq
     """The hover text of a confirmed configuration."""
     values = []
     for name in objectives:
-        low, high = (format_metric(name, read_measurement(row, f"{name}{end}")) for end in ("_low", "_high"))
-        values.append(f"{metric_label(name)}: {format_metric(name, read_measurement(row, name))} ({low} to {high})")
+        value, low, high = (read_measurement(row, f"{name}{end}") for end in ("", "_low", "_high"))
+        words = explain_no_interval(METRICS[name].unit, low, high, row["num_seeds"])
+        interval = words or f"{format_metric(name, low)} to {format_metric(name, high)}"
+        values.append(f"{metric_label(name)}: {format_metric(name, value)} ({interval})")
     head = f"Median of {row['num_seeds']} seeds, configuration of trial {row['number']}"
     return "\n".join([head, describe_settings(row, swept), *values])

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import describe_configuration, describe_trials
+from sweep.analysis.comparable_trials import find_study_name
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.grouping import configuration_groups
+from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
 from sweep.analysis.statistics.pareto import front_rank
 from sweep.analysis.summary import objective_signs, objective_table, summarize_configurations
-from sweep.config.study import StudySpec
-from sweep.records.frames.study_frames import FrameSet
+from sweep.records.frames.study_frames import Frames
 
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000
@@ -25,24 +25,20 @@ _USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """``trials`` has "" as the outcome of a trial that runs, and two columns more: ``family``, equal for trials of one
-    configuration, and ``detailed``, true for those that the report shows one by one. ``search`` are the complete search
+    """``frames`` prepared for the figures: ``trials`` has "" as the outcome of a trial that runs, and two columns
+    more: ``family``, equal for trials of one configuration, and ``detailed``, true for those that the report shows one
+    by one. ``search`` are the complete search
     trials with ``on_search_front`` and ``rank``; ``configurations`` as
     :func:`sweep.analysis.summary.summarize_configurations` makes them; ``swept`` the keys that vary."""
 
-    spec: StudySpec | None
+    frames: Frames
     name: str
-    question: str
     objectives: tuple[str, ...]
     swept: tuple[str, ...]
     trials: pd.DataFrame
     search: pd.DataFrame
     configurations: pd.DataFrame
     evaluations: pd.DataFrame
-    attempts: pd.DataFrame
-    probes: pd.DataFrame
-    environments: pd.DataFrame
-    place: str
 
     @cached_property
     def detailed(self) -> pd.DataFrame:
@@ -63,7 +59,7 @@ class Evidence:
     @cached_property
     def texts(self) -> dict[int, str]:
         """The hover text of each detailed trial, by its number; the same in every figure."""
-        return describe_trials(self.detailed, self.swept, self.objectives, self.probes)
+        return describe_trials(self.detailed, self.swept, self.objectives, self.frames.probes)
 
     @cached_property
     def confirmed_texts(self) -> dict[int, str]:
@@ -84,29 +80,23 @@ class Evidence:
         return {str(outcome): int(count) for outcome, count in sorted(counts.items(), key=lambda i: (-i[1], i[0]))}
 
 
-def gather_evidence(frames: FrameSet) -> Evidence:
+def gather_evidence(frames: Frames) -> Evidence:
     """The evidence in ``frames``; works with no trial at all, and while a study runs."""
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True)
     trials = trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str"))
     spec = frames.spec
     objectives = spec.objectives if spec else _usual_objectives(trials)
-    names = read_text(trials, "study")
     search = _search(trials, objectives)
     trials = trials.assign(family=configuration_groups(trials), detailed=_detailed(trials, search))
     return Evidence(
-        spec=spec,
-        name=spec.name if spec else str(names[0]) if len(names) else "study",
-        question=spec.question if spec else "",
+        frames=frames,
+        name=find_study_name(frames),
         objectives=objectives,
-        swept=tuple(spec.space) if spec else _varying(trials),
+        swept=tuple(spec.space) if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
         configurations=summarize_configurations(trials, objectives),
         evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
-        attempts=frames.attempts,
-        probes=frames.probes,
-        environments=frames.environments,
-        place=frames.place,
     )
 
 
@@ -118,11 +108,6 @@ def keep_finite(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def _usual_objectives(trials: pd.DataFrame) -> tuple[str, ...]:
     measured = tuple(name for name in _USUAL_OBJECTIVES if len(keep_finite(read_numbers(trials, name))))
     return measured or _USUAL_OBJECTIVES
-
-
-def _varying(trials: pd.DataFrame) -> tuple[str, ...]:
-    names = [name for name in trials.columns if name.startswith("config.") and name != "config.seed"]
-    return tuple(name.removeprefix("config.") for name in names if trials[name].nunique(dropna=False) > 1)
 
 
 def _search(trials: pd.DataFrame, objectives: tuple[str, ...]) -> pd.DataFrame:

@@ -25,44 +25,76 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Points:
-    """Marks at ``x``, ``y``; ``texts`` are the hover texts."""
+class _Named:
+    """``role`` selects the look of a layer, ``name`` is its entry in the legend."""
 
     name: str
     role: str
-    x: Floats
+
+    def _check(self, length: int, *columns: Floats) -> None:
+        for column in columns:
+            if len(column) != length:
+                raise ValueError(f"layer {self.name!r}: columns of {len(column)} and {length} values")
+            if not all(map(math.isfinite, column)):
+                raise ValueError(f"layer {self.name!r}: a value is not finite")
+
+    def _check_trials(self, length: int, trials: tuple[int, ...]) -> None:
+        if trials and len(trials) != length:
+            raise ValueError(f"layer {self.name!r}: {len(trials)} trials for {length} marks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Marks(_Named):
+    """Marks at heights ``y``; ``texts`` are the hover texts."""
+
     y: Floats
     texts: tuple[str, ...] = ()
     trials: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        _check(self.name, len(self.x), self.x, self.y)
-        _check_trials(self.name, len(self.x), self.trials)
+        others = ("name", "role", "texts", "trials")
+        self._check(len(self.y), *(column for field, column in vars(self).items() if field not in others))
+        self._check_trials(len(self.y), self.trials)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cloud:
+class Points(_Marks):
+    """Marks at ``x``, ``y``."""
+
+    x: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloud(_Marks):
     """Marks in space, for a panel with three axes."""
 
-    name: str
-    role: str
     x: Floats
-    y: Floats
     z: Floats
-    texts: tuple[str, ...] = ()
-    trials: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check(self.name, len(self.x), self.x, self.y, self.z)
-        _check_trials(self.name, len(self.x), self.trials)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lines:
-    """One or more polylines, each a pair of x and y."""
+class Intervals(_Marks):
+    """Marks with a cross of intervals; a bound equals the mark where there is no interval."""
 
-    name: str
-    role: str
+    x: Floats
+    x_low: Floats
+    x_high: Floats
+    y_low: Floats
+    y_high: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(_Marks):
+    """Horizontal bars from ``starts`` to ``starts + lengths`` at the heights ``y``."""
+
+    starts: Floats
+    lengths: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(_Named):
+    """One or more polylines, each a pair of x and y; ``texts`` has a hover text for each."""
+
     segments: tuple[tuple[Floats, Floats], ...]
     texts: tuple[str, ...] = ()
     dashed: bool = False
@@ -70,68 +102,29 @@ class Lines:
 
     def __post_init__(self) -> None:
         for x, y in self.segments:
-            _check(self.name, len(x), x, y)
-        _check_trials(self.name, len(self.segments), self.trials)
+            self._check(len(x), x, y)
+        self._check_trials(len(self.segments), self.trials)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Intervals:
-    """Marks with a cross of intervals; a bound equals the mark where there is no interval."""
-
-    name: str
-    role: str
-    x: Floats
-    y: Floats
-    x_low: Floats
-    x_high: Floats
-    y_low: Floats
-    y_high: Floats
-    texts: tuple[str, ...] = ()
-    trials: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check(self.name, len(self.x), self.x, self.y, self.x_low, self.x_high, self.y_low, self.y_high)
-        _check_trials(self.name, len(self.x), self.trials)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bars:
-    """Horizontal bars from ``starts`` to ``starts + lengths`` at the heights ``y``."""
-
-    name: str
-    role: str
-    y: Floats
-    starts: Floats
-    lengths: Floats
-    texts: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check(self.name, len(self.y), self.y, self.starts, self.lengths)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Density:
+class Density(_Named):
     """How many points fall into each cell; ``counts[row][column]`` is between ``y_edges[row]`` and the next."""
 
-    name: str
-    role: str
     x_edges: Floats
     y_edges: Floats
     counts: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        _check(self.name, len(self.x_edges), self.x_edges)
-        _check(self.name, len(self.y_edges), self.y_edges)
+        for edges in (self.x_edges, self.y_edges):
+            self._check(len(edges), edges)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heat:
+class Heat(_Named):
     """Colored cells at whole positions: ``values[row][column]`` at x = column, y = row, in ``unit``; None is a cell
     without a value. ``trials`` holds the trial that a cell represents, -1 in an empty one; ``members`` the trial, row
     and column of every trial that is in a cell. ``span`` is the range of the color scale, so that panels share them."""
 
-    name: str
-    role: str
     unit: str
     values: tuple[tuple[float | None, ...], ...]
     texts: tuple[tuple[str, ...], ...]
@@ -140,9 +133,10 @@ class Heat:
     span: tuple[float, float]
 
     def __post_init__(self) -> None:
-        _check_finite(self.name, (*self.known, *self.span))
+        self._check(len(self.known), self.known)
+        self._check(2, self.span)
         for row, trials in zip(self.values, self.trials, strict=True):
-            _check_trials(self.name, len(row), trials)
+            self._check_trials(len(row), trials)
 
     @property
     def known(self) -> Floats:
@@ -198,20 +192,3 @@ class Absent:
 
     title: str
     remedy: str
-
-
-def _check_trials(name: str, length: int, trials: tuple[int, ...]) -> None:
-    if trials and len(trials) != length:
-        raise ValueError(f"layer {name!r}: {len(trials)} trials for {length} marks")
-
-
-def _check(name: str, length: int, *columns: Floats) -> None:
-    for column in columns:
-        if len(column) != length:
-            raise ValueError(f"layer {name!r}: columns of {len(column)} and {length} values")
-        _check_finite(name, column)
-
-
-def _check_finite(name: str, values: Floats) -> None:
-    if not all(map(math.isfinite, values)):
-        raise ValueError(f"layer {name!r}: a value is not finite")

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from sweep.config.metrics import METRICS
-from sweep.config.units import DisplayUnit, find_unit
+from sweep.config.units import DisplayUnit, find_unit, format_count
 
 _MINUTE = 60.0
+_MAX_FACTOR = 10.0  # between the bounds of an interval by one or two seeds
 OUTCOME_NAMES = {
     "complete": "complete",
     "pruned": "pruned",
@@ -51,10 +52,28 @@ def format_value(unit: str, value: float | None) -> str:
     return _in_unit(unit, [value], choose_unit(unit, [value]))
 
 
-def format_interval(unit: str, low: float, high: float, value: float) -> str:
-    """The bounds in the unit in which ``value`` between them is shown; "" where there is no interval."""
-    if not (math.isfinite(low) and math.isfinite(high)):
+def explain_no_interval(unit: str, low: float, high: float, num_seeds: int) -> str:
+    """Words in place of an interval that rests on ``num_seeds`` seeds and cannot be stated; "" for every other one, and
+    for one that does not rest on seeds (``num_seeds`` is 0).
+
+    With one or two seeds, Student's t distribution gives bounds that differ by orders of magnitude. Too wide is half of
+    the range of a share, and of other quantities a factor of 10, or a bound that is not above 0.
+    """
+    if num_seeds not in (1, 2):
         return ""
+    seeds = format_count(num_seeds, "seed")
+    if not math.isfinite(low + high):
+        return f"no interval: {seeds}"
+    is_wide = high - low >= 0.5 if find_unit(unit).is_share else low <= 0 or high > _MAX_FACTOR * low
+    return f"{seeds}: interval too wide to state" if is_wide else ""
+
+
+def format_interval(unit: str, low: float, high: float, value: float, num_seeds: int = 0) -> str:
+    """The bounds in the unit in which ``value`` between them is shown, or :func:`explain_no_interval`; "" where there
+    is no interval."""
+    words = explain_no_interval(unit, low, high, num_seeds)
+    if words or not math.isfinite(low + high):
+        return words
     if find_unit(unit).measures == "time" and abs(value) >= _MINUTE:
         return f"{format_value(unit, low)} – {format_value(unit, high)}"
     return _in_unit(unit, [low, high], choose_unit(unit, [value]))
@@ -65,21 +84,24 @@ def format_metric(name: str, value: float | None) -> str:
     return format_value(METRICS[name].unit, value)
 
 
-def format_effect(unit: str, value: float, low: float, high: float) -> str:
+def format_effect(unit: str, value: float, low: float, high: float, num_seeds: int = 0) -> str:
     """A value with its confidence interval, where there is one: "1.50 times (1.25–1.75 times)"."""
     if not math.isfinite(value):
         return "unknown"
-    interval = format_interval(unit, low, high, value)
+    interval = format_interval(unit, low, high, value, num_seeds)
     return f"{format_value(unit, value)} ({interval})" if interval else format_value(unit, value)
 
 
-def format_difference(unit: str, value: float, low: float, high: float) -> str:
+def format_difference(unit: str, value: float, low: float, high: float, num_seeds: int = 0) -> str:
     """How much more, or how many times, something is, with its confidence interval: "+1.20 (+0.40 to +2.00) points",
     "0.83 (0.80 to 0.86) times"."""
     is_share = find_unit(unit).is_share
     factor, suffix = (100.0, "points") if is_share else choose_unit(unit, [value])[:2]
     form = "+.2f" if is_share else ".3g" if unit == "ratio" else "+.3g"
     middle, *bounds = (format(number * factor, form) for number in (value, low, high))
+    words = explain_no_interval(unit, low, high, num_seeds)
+    if words:
+        return f"{middle} {suffix}".strip() + f" ({words})"
     interval = f" ({bounds[0]} to {bounds[1]})" if math.isfinite(low + high) else ""
     return f"{middle}{interval} {suffix}".strip()
 

@@ -12,7 +12,7 @@ from reports.print.painter import Painter
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 
 if TYPE_CHECKING:
-    from sweep.records.frames.study_frames import FrameSet
+    from sweep.records.frames.study_frames import Frames
 
 
 def write_report(
@@ -40,7 +40,7 @@ def write_report(
         return _write_all(frames, _page_path(path, out), forms, painter)
 
 
-def write_frames_report(frames: "FrameSet", page_path: Path, formats: Sequence[str] = ("png",)) -> Path:
+def write_frames_report(frames: "Frames", page_path: Path, formats: Sequence[str] = ("png",)) -> Path:
     """:func:`write_report` for frames that are loaded already."""
     forms = _check(formats)
     with _painter(forms) as painter, _without_collector():
@@ -68,7 +68,7 @@ def _painter(forms: Sequence[str]) -> AbstractContextManager[Painter | None]:
         return nullcontext()
 
 
-def _write_all(frames: "FrameSet", page_path: Path, forms: Sequence[Format], painter: Painter | None) -> Path:
+def _write_all(frames: "Frames", page_path: Path, forms: Sequence[Format], painter: Painter | None) -> Path:
     # imported late, so that the other process starts before pandas and scipy are here
     from reports.evidence import gather_evidence
     from reports.figures.all_figures import make_figures

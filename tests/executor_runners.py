@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from sweep.executors.base import load_function
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.training import supervisor_link
 from sweep.training.supervisor_link import SUPERVISOR_LINK
@@ -31,7 +31,7 @@ def evaluation(step: int) -> Evaluation:
 
 def chosen(task: TrialTask) -> Iterator[Message]:
     """The runner that the test has named in a file, see ``executor_contract.py``."""
-    yield from load_function(Path(os.environ["EXECUTOR_RUNNER_FILE"]).read_text())(task)
+    yield from resolve_name(Path(os.environ["EXECUTOR_RUNNER_FILE"]).read_text())(task)
 
 
 def holders(_task: TrialTask) -> Iterator[Message]:

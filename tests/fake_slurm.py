@@ -65,6 +65,16 @@ class FakeSlurm:
     def ids(self, state: str, name: str = "") -> list[str]:
         return [job_id for job_id, job in self.jobs().items() if job["state"] == state and name in job["text"]]
 
+    def cancelled(self) -> list[str]:
+        """The jobs that ``scancel`` was called for, in that order, whether or not they had already ended."""
+        path = self.folder / "cancelled"
+        return path.read_text().split() if path.exists() else []
+
+    def freeze(self, job_id: str) -> None:
+        """The processes of a running job stop: it reads no orders, and only Slurm can end it."""
+        for path in self.folder.glob(f"{job_id}.task*"):
+            os.kill(int(path.read_text()), signal.SIGSTOP)
+
     def preempt(self, job_id: str) -> None:
         """A friendly signal, and some time later the end."""
         self._order(job_id, "PREEMPTED")
@@ -252,6 +262,8 @@ def sacct(words: list[str]) -> int:
 
 
 def scancel(words: list[str]) -> int:
+    with (_folder() / "cancelled").open("a") as file:
+        file.writelines(f"{job_id}\n" for job_id in words)
     for job_id in words:
         job = _jobs().get(job_id)
         if job is not None and job["state"] in ("PENDING", "RUNNING"):

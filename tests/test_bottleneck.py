@@ -161,7 +161,7 @@ def test_a_bottleneck_is_kept_and_goes_with_a_reused_trial_on_the_same_device_on
     store = _study(tmp_path, [make_ending(0, bottleneck="launch_bound", quality_flags=("few_steps",))])
     trials = load_frames(tmp_path).trials
     assert trials["bottleneck"].tolist() == ["launch_bound"]
-    known = store.find_by_keys(["key 0"])["key 0"].ending
+    known = store.find_by_key("key 0").ending
     assert keep_portable(known, "cpu") == known
     assert keep_portable(known, "another").bottleneck == ""
     assert "train_seconds" not in keep_portable(known, "another").measurements

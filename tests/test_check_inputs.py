@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import build_config
 from sweep.search.loop.checks import check_inputs
@@ -14,9 +15,11 @@ from sweep.training.data.data_checks import check_data
 from sweep.training.data.table import load_splits
 
 
-def check(base: dict[str, object], space: dict[str, object], device_type: str = "cpu") -> None:
+def check(base: dict[str, object], space: dict[str, object], device_type: str = "cpu") -> StudySpec:
     table = {"name": "s", "question": "?", "objectives": ["val_accuracy"], "trials": 1, "base": base, "space": space}
-    check_inputs(build_study(table, "test"), device_type)
+    spec = build_study(table, "test")
+    check_inputs(spec, device_type)
+    return spec
 
 
 def test_a_precision_that_the_device_lacks() -> None:
@@ -37,7 +40,9 @@ def test_a_norm_over_all_ranks_wants_gpus() -> None:
 
 
 def test_keys_that_want_others_beside_them_may_have_those_swept() -> None:
-    check({"batch.micro": "auto"}, {"batch.global": {"choice": [64, 128]}, "precision.dtype": {"choice": ["fp32"]}})
+    swept = {"batch.global": {"choice": [64, 128]}, "precision.dtype": {"choice": ["fp32"]}}
+    spec = check({"batch.micro": "auto"}, swept)
+    assert [spec.config(corner).global_batch_size for corner in spec.corners()] == [64, 128]
 
 
 @pytest.mark.parametrize("parts", [[""], ["train", "test"], ["train", "val", "test"]])

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+import sweep.probing.estimate
 from sweep.cli.app import run_app
+from sweep.probing.estimate import MemoryEstimate
 
 CATEGORIES = ("parameter", "gradient", "optimizer", "activation", "temporary", "scratch")
 
@@ -34,7 +36,24 @@ def test_a_configuration_by_category(capsys: pytest.CaptureFixture[str]) -> None
     found = documented(capsys, "--set", "optimizer.name=sgd")
     assert found["peak_memory_bytes"] == sum(found[f"{name}_bytes"] for name in CATEGORIES)
     assert found["optimizer_bytes"] == 0
+    assert found["unmeasured_operations"] == 0
     assert found["space"] == []
+
+
+def test_operations_that_could_not_be_measured_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = MemoryEstimate(
+        parameter_bytes=1, gradient_bytes=1, optimizer_bytes=1, activation_bytes=1, temporary_bytes=1, scratch_bytes=1,
+        unmeasured_operations=3,
+    )  # fmt: skip
+    monkeypatch.setattr(sweep.probing.estimate, "estimate_memory", lambda _config, **_options: made)
+    assert documented(capsys)["unmeasured_operations"] == 3
+    assert documented(capsys)["peak_memory_bytes"] == 6
+    assert run_app(["estimate"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("unmeasured operations: 3; their scratch memory is not included.\n")
+    assert "unmeasured_operations" not in shown
 
 
 def test_a_study_has_its_base_its_micro_batches_and_its_ends(

@@ -58,9 +58,9 @@ def test_a_device_that_is_not_shown_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_the_supervisor_needs_no_torch() -> None:
     program = (
         "import sys, sweep.executors.process.process_executor, sweep.executors.inline;"
-        "from sweep.executors.devices import list_devices; list_devices(); assert 'torch' not in sys.modules"
+        "from sweep.executors.devices import list_devices; list_devices(); print('torch' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 
 
 @pytest.mark.parametrize(

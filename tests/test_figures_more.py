@@ -11,13 +11,14 @@ from frames_factory import frames_of, make_frames, make_spec
 from reports.evidence import gather_evidence
 from reports.figure import Absent, Bars, Cloud, Heat, Lines, Points, Rule
 from reports.figures.all_figures import FIGURES, make_figures
-from reports.figures.by_micro import fit_line, group_medians, make_device, make_memory, make_throughput
+from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
 from reports.figures.cloud import make_cloud
 from reports.figures.curves import make_curves, make_noise
 from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import explained_variance, make_importance
 from reports.figures.ledger import make_outcome_map
+from sweep.analysis.statistics.throughput import group_medians
 
 TWO = ["val_accuracy", "train_seconds"]
 
@@ -114,7 +115,7 @@ def test_memory_is_a_line_with_the_limit_of_the_device():
         for n, micro in enumerate((16, 32, 64, 128))
     ]
     evidence = evidence_of(rows)
-    evidence.environments["device_memory_bytes"] = "1000000000"
+    evidence.frames.environments["device_memory_bytes"] = "1000000000"
     figure = make_memory(evidence)[0]
     line = kinds(figure.panels[0], Lines)[0]
     slope = (line.segments[0][1][-1] - line.segments[0][1][0]) / (line.segments[0][0][-1] - line.segments[0][0][0])
@@ -147,7 +148,7 @@ def test_probes_stand_beside_trials():
     evidence = evidence_of([row(0, peak_memory_bytes=2e8, images_per_second=90.0)])
     shape = '{"model.name": "resnet20"}'
     probes = pd.DataFrame([{"micro_batch": 64, "peak_memory_bytes": 3e8, "images_per_second": 80.0, "shape": shape}])
-    probed = dataclasses.replace(evidence, probes=probes)
+    probed = dataclasses.replace(evidence, frames=dataclasses.replace(evidence.frames, probes=probes))
     for figure, value in ((make_memory(probed)[0], 3e8), (make_throughput(probed)[0], 80.0)):
         probe = next(layer for layer in kinds(figure.panels[0], Points) if layer.role == "probe")
         assert (probe.x, probe.y, probe.trials) == ((64.0,), (value,), ())

@@ -38,7 +38,7 @@ def test_defaults_in_writing_and_the_place_of_the_data_do_not() -> None:
 def test_a_field_that_is_added_with_its_default_leaves_older_keys_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     before = _key(**{"optimizer.lr": 0.3})
     with_one_more = dict(flatten_config(TrialConfig())) | {"model.new": "old behavior"}
-    monkeypatch.setattr(content_key, "_defaults", lambda: with_one_more)
+    monkeypatch.setattr(content_key, "default_settings", lambda: with_one_more)
     extended = {"model.new": "old behavior"}
     monkeypatch.setattr(content_key, "flatten_config", lambda config: flatten_config(config) | extended)
     assert _key(**{"optimizer.lr": 0.3}) == before

@@ -110,7 +110,7 @@ def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> N
     small, large = config_of(), config_of(batch__micro=64)
     rows = [trial(0, small, peak_memory_bytes=12.5 * MIB), trial(1, large, peak_memory_bytes=20.0 * MIB)]
     evidence = evidence_of(rows, [probe(large, 2.0), probe(small), probe(config_of(batch__micro=128), 4.0)])
-    evidence.environments["device_memory_bytes"] = str(32 * MIB)
+    evidence.frames.environments["device_memory_bytes"] = str(32 * MIB)
     figure = make_memory_breakdown(evidence)[0]  # type: ignore[index]
     (panel,) = figure.panels
     assert [text for _, text in panel.y.ticks] == ["32", "64", "128"]

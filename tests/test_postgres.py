@@ -62,7 +62,7 @@ def test_the_same_records_make_the_same_frames_as_on_sqlite(
     pd.testing.assert_frame_equal(one.attempts.drop(columns="started_at"), other.attempts.drop(columns="started_at"))
     assert abs(one.attempts["started_at"] - other.attempts["started_at"]).max() < pd.Timedelta("1min")
     assert server.trial_records("s") == file.trial_records("s")
-    assert server.find_by_keys(["key0"]) == file.find_by_keys(["key0"])
+    assert server.find_by_key("key0") == file.find_by_key("key0")
     export_frames(one, tmp_path / "out", "csv")
     copy = open_store(tmp_path / "copy.sqlite", create=True)
     import_records(tmp_path / "out", copy)

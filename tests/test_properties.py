@@ -148,7 +148,8 @@ def test_a_study_file_is_read_or_refused(text: str, changes: list[tuple[str, str
 @EASY
 def test_a_study_of_any_types_is_built_or_refused(table: dict[str, Any]) -> None:
     with refused_in_words():
-        build_study({"name": "a", **table}, "test")
+        spec = build_study({"name": "a", **table}, "test")
+        assert StudySpec.model_validate_json(spec.model_dump_json(by_alias=True)) == spec
 
 
 # ---------------------------------------------------------------------- messages

@@ -6,7 +6,6 @@ import pytest
 from sweep.measurement.quality import (
     INHERENT,
     MEANINGS,
-    Timing,
     find_reference_flags,
     find_timing_flags,
     is_disturbed,
@@ -23,20 +22,20 @@ def steps(noise: float, count: int = 30, seed: int = 0) -> list[float]:
 
 def test_a_steady_timing_raises_no_doubt() -> None:
     for seed in range(20):
-        assert find_timing_flags(Timing(steps(0.02, seed=seed), 300)) == ()
+        assert find_timing_flags(steps(0.02, seed=seed), 300) == ()
 
 
 @pytest.mark.parametrize(("count", "num_steps"), [(30, 19), (2, 300)])
 def test_few_steps_or_windows_are_flagged(count: int, num_steps: int) -> None:
-    assert find_timing_flags(Timing(steps(0.01, count), num_steps)) == ("few_steps",)
-    assert find_timing_flags(Timing((), 0)) == ("few_steps",)
+    assert find_timing_flags(steps(0.01, count), num_steps) == ("few_steps",)
+    assert find_timing_flags((), 0) == ("few_steps",)
 
 
 def test_spread_is_the_middle_half_over_the_median() -> None:
     assert measure_relative_spread([9.0, 10.0, 11.0, 12.0, 13.0]) == pytest.approx(2 / 11)
-    assert find_timing_flags(Timing([0.95, 1.0, 1.05, 0.94, 1.0, 1.05] * 2, 300)) == ("spread",)
+    assert find_timing_flags([0.95, 1.0, 1.05, 0.94, 1.0, 1.05] * 2, 300) == ("spread",)
     lonely = [*steps(0.01), 1.0, 2.0]  # two windows out of 32 move no median
-    assert find_timing_flags(Timing(lonely, 300)) == ()
+    assert find_timing_flags(lonely, 300) == ()
 
 
 def test_drift_is_flagged_in_either_direction_and_needs_thirds() -> None:
@@ -46,13 +45,13 @@ def test_drift_is_flagged_in_either_direction_and_needs_thirds() -> None:
         == pytest.approx(measure_relative_drift(slower))
         == pytest.approx(0.12 / 1.05, abs=0.02)
     )
-    assert "drift" in find_timing_flags(Timing(slower, 300))
-    assert "drift" in find_timing_flags(Timing(slower[::-1], 300))
-    assert "drift" not in find_timing_flags(Timing([1.0, 1.05, 1.12, 1.2], 300))
+    assert "drift" in find_timing_flags(slower, 300)
+    assert "drift" in find_timing_flags(slower[::-1], 300)
+    assert "drift" not in find_timing_flags([1.0, 1.05, 1.12, 1.2], 300)
 
 
 def test_allocator_retries_are_flagged() -> None:
-    assert find_timing_flags(Timing(steps(0.01), 300, num_alloc_retries=1)) == ("allocator_retries",)
+    assert find_timing_flags(steps(0.01), 300, num_alloc_retries=1) == ("allocator_retries",)
 
 
 def test_reference_work_is_compared_with_that_of_the_other_trials() -> None:

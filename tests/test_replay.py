@@ -195,5 +195,5 @@ def test_pruning_saves_time_of_the_clock_and_keeps_the_front(tmp_path: Path) -> 
     assert short.outcomes["pruned"] > 0
     assert short.outcomes["pruned"] + short.outcomes["complete"] == 48
     assert short.search_seconds < whole.search_seconds
-    assert short.pruned_front == ()
+    assert not short.pruned_front
     assert short.progress[-1][1] == pytest.approx(whole.progress[-1][1])

@@ -22,6 +22,7 @@ from records_factory import add_trials, make_store
 from reports.evidence import MAX_DETAILED, gather_evidence
 from reports.figures.all_figures import make_figures
 from reports.labels import (
+    explain_no_interval,
     format_difference,
     format_effect,
     format_interval,
@@ -38,6 +39,7 @@ from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.claims.findings import evaluate_claims
 from sweep.cli.arguments import parse_sets
+from sweep.cli.commands.recommend import describe_recommendations
 from sweep.config.command_lines import train_command
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config, flatten_config
@@ -84,7 +86,7 @@ def test_page_says_what_it_rests_on(num_search):
 
 def test_a_card_for_each_use_that_the_records_answer():
     evidence = gather_evidence(make_frames(40, confirm=3))
-    answer, shown = recommend(evidence), describe_answers(evidence)
+    answer, shown = recommend(evidence.frames), describe_answers(evidence)
     assert [card.title for card in shown.cards] == [
         "Best accuracy",
         "Fastest",
@@ -96,7 +98,7 @@ def test_a_card_for_each_use_that_the_records_answer():
     chosen, card = answer.uses["speed"], shown.cards[1]
     seconds = chosen.values["train_seconds"]
     assert card.trial == chosen.number
-    assert ("Training time", format_value("seconds", seconds.median)) in [(v.label, v.text) for v in card.values]
+    assert ("Training time", format_value("seconds", seconds.median)) in [value[:2] for value in card.values]
     assert f"{chosen.certainty:.0%} probability" in card.confidence
     assert dict(card.settings)["Effective batch size"] == str(chosen.global_batch_size)
     config = flatten_config(build_config(parse_sets(shlex.split(card.command)[3::2]), "test"))
@@ -107,7 +109,7 @@ def test_a_card_for_each_use_that_the_records_answer():
 def test_findings_are_told_with_verdict_and_n():
     evidence = gather_evidence(make_frames(60, confirm=3))
     shown = describe_answers(evidence)
-    by_statement = {item.statement: item for item in evaluate_claims(evidence)}
+    by_statement = {item.statement: item for item in evaluate_claims(evidence.frames)}
     assert {line.statement for line in (*shown.tested, *shown.untested)} == set(by_statement)
     assert shown.tested
     html = page_of(make_frames(60, confirm=3))
@@ -122,6 +124,58 @@ def test_effects_in_words():
     assert format_effect("fraction", 0.02, 0.01, math.nan) == "2.00 %"
     assert format_effect("samples", 4096.0, 1024.0, 9000.0) == "4,096 samples (1,024–9,000 samples)"
     assert format_effect("exponent", math.nan, math.nan, math.nan) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("unit", "low", "high", "num_seeds", "words"),
+    [
+        ("images/second", math.nan, math.nan, 1, "no interval: 1 seed"),
+        ("images/second", 0.097, 33_973.0, 1, "1 seed: interval too wide to state"),
+        ("images/second", 0.097, 33_973.0, 2, "2 seeds: interval too wide to state"),
+        ("images/second", 0.097, 33_973.0, 3, ""),
+        ("images/second", 90.0, 110.0, 2, ""),
+        ("fraction", 0.3, 1.0, 2, "2 seeds: interval too wide to state"),
+        ("fraction", -0.01, 0.02, 2, ""),
+        ("nats", -0.5, 1.5, 2, "2 seeds: interval too wide to state"),
+        ("samples", math.nan, math.nan, 0, ""),
+        ("samples", 1.0, 33_973.0, 0, ""),
+    ],
+)
+def test_an_interval_by_one_or_two_seeds_may_be_words(unit, low, high, num_seeds, words):
+    assert explain_no_interval(unit, low, high, num_seeds) == words
+    if words:
+        value = format_value(unit, 0.5)
+        assert format_interval(unit, low, high, 0.5, num_seeds) == words
+        assert format_effect(unit, 0.5, low, high, num_seeds) == f"{value} ({words})"
+        assert format_difference(unit, 0.5, low, high, num_seeds).endswith(f" ({words})")
+
+
+def _with_two_seeds():
+    # one configuration with two confirming seeds, a factor of two apart in throughput and time: 1 degree of freedom
+    frames = make_frames(12, confirm=1, objectives=["val_accuracy", "images_per_second"])
+    trials = frames.trials.drop(index=frames.trials.index[frames.trials["phase"] == "confirm"][2:])
+    second = trials["number"] == trials["number"].max()
+    trials["images_per_second"] *= np.where(second, 2.0, 1.0)
+    return dataclasses.replace(frames, trials=trials)
+
+
+def test_page_and_terminal_state_no_absurd_interval():
+    frames = _with_two_seeds()
+    answer, shown = recommend(frames), describe_answers(gather_evidence(frames))
+    measured = answer.uses["accuracy"].values["images_per_second"]
+    words = "2 seeds: interval too wide to state"
+    assert measured.n == 2
+    assert measured.high > 10 * measured.low  # the numbers stay in the document
+    assert ("Throughput", f"{words}, n = 2") in [(value[0], value[2]) for value in shown.cards[0].values]
+    assert f"({words}), n = 2" in "\n".join(describe_recommendations(answer, []))
+    assert words in page_of(frames)
+
+
+def test_a_single_seed_without_a_spread_has_no_interval():
+    frames = make_frames(8)
+    shown = describe_answers(gather_evidence(frames))
+    assert {value[2] for card in shown.cards for value in card.values} == {"no interval: 1 seed, n = 1"}
+    assert "(no interval: 1 seed), n = 1" in "\n".join(describe_recommendations(recommend(frames), []))
 
 
 def test_differences_in_words():

@@ -64,7 +64,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     messages, ending = run(replace(task(budget__epochs=6.0), read_test=True))
     measured = ending.measurements
     assert (ending.outcome, ending.error) == ("complete", "")
-    assert set(measured) == set(METRICS) - ON_REQUEST - OF_A_MONITOR - {"cached_step_seconds"}
+    assert set(measured) | {"cached_step_seconds"} == set(METRICS) - ON_REQUEST - OF_A_MONITOR
     assert measured["micro_batch_size"] == 64
     assert measured["val_accuracy"] > 0.8
     assert measured["test_accuracy"] > 0.8
@@ -319,9 +319,10 @@ class Watch(TorchDispatchMode):
 with Watch():
     torch.zeros(1)
     import sweep.training.ranks.launcher, sweep.training.plugins, sweep.training.vision, sweep.training.data.data_checks
-assert len(seen) == 1, seen  # the zeros above, which show that the watch sees
+print(seen)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    # the zeros above, which show that the watch sees
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "['aten.zeros.default']\n"
 
 
 def test_a_broken_loss_of_one_window_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:

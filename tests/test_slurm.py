@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.slurm import jobs
 from sweep.executors.slurm.job import run_job
-from sweep.executors.slurm.job_files import JOB_REQUESTS, JobRequest, LineReader
+from sweep.executors.slurm.job_files import JOB_REQUESTS, JobRequest, LineReader, locate_messages
 from sweep.executors.slurm.slurm_cluster import make_cluster
 from sweep.executors.slurm.slurm_executor import SlurmExecutor
 from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings
@@ -83,6 +83,13 @@ def is_ended(messages: list[Message]) -> bool:
     return bool(messages) and isinstance(messages[-1], Ending)
 
 
+def await_true(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def await_cancelled(cluster: FakeSlurm, number: int) -> None:
     """Slurm knows a little later than the supervisor."""
     deadline = time.monotonic() + 120
@@ -92,7 +99,7 @@ def await_cancelled(cluster: FakeSlurm, number: int) -> None:
 
 
 def await_none_running(cluster: FakeSlurm) -> None:
-    """A job is cancelled, or ends by itself first, because its folder is gone."""
+    """A job that is ordered to stop may end by itself before Slurm has cancelled it."""
     deadline = time.monotonic() + 120
     while cluster.ids("RUNNING"):
         assert time.monotonic() < deadline, {job_id: job["state"] for job_id, job in cluster.jobs().items()}
@@ -175,17 +182,20 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
     for number in (1, 2):
         hear(executor, number, bool)
     assert len({job_id.partition("_")[0] for job_id in cluster.jobs()}) == 1, "one array"
+    ids = {number: job.id for number, job in executor._running.items()}
     with pytest.raises(RuntimeError, match="are running"):
         executor.start(task(4))
     executor.preempt(1)
     executor.preempt(99)
     assert ending_of(executor, 1).cause == "left"
+    assert cluster.cancelled() == []
     executor.stop(2)
     executor.stop(2)
+    assert cluster.cancelled() == [ids[2]]
     assert {number for number, _ in executor.poll(10.0)} <= {3}
-    await_cancelled(cluster, 1)
     executor.close()
     executor.close()
+    assert cluster.cancelled() == [ids[2], ids[3]]
     await_none_running(cluster)
     assert executor.poll(0.1) == []
 
@@ -268,6 +278,22 @@ def test_the_machine_is_described_by_a_job(make: Make) -> None:
         make("complete", describer="describe_badly").describe()
 
 
+def test_a_machine_is_read_after_its_job_is_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, looks = make("complete"), []
+    follow = executor._jobs.follow
+
+    def follow_to_the_end(followed: Sequence[jobs.Job]) -> list[tuple[jobs.Job, Message]]:
+        """As when the job ends between a look at its messages and the question for its state."""
+        looks.append(list(follow(followed)))
+        path = locate_messages(followed[0].folder)
+        await_true(lambda: path.exists() and b"jobover" in path.read_bytes())
+        return [(followed[0], Ending(outcome="crashed", error="over"))] if len(looks) > 1 else []
+
+    monkeypatch.setattr(executor._jobs, "follow", follow_to_the_end)
+    assert executor.describe()["device"] == "class of cpu"
+    assert len(looks) == 1
+
+
 # ---------------------------------------------------------------------- supervisors that are gone
 
 
@@ -289,11 +315,17 @@ def test_the_next_run_ends_what_a_killed_one_has_left(make: Make, cluster: FakeS
     hear(killed, 1, bool)
     killed.start(task(2))
     killed.poll(0.0)
+    known, unknown = (killed._running[number].id for number in (1, 2))
     (killed._running[2].folder / "id").unlink()  # as if it had been killed before it wrote that down
+    cluster.freeze(known)
     executor = make("complete", jobs=2)
+    assert cluster.cancelled() == [known]
     assert not list((cluster.folder.parent / "jobs").glob("*/"))
     assert run(executor, task(3))[-1] == list(executor_runners.complete(task()))[-1]
     await_none_running(cluster)
+    assert cluster.ids("CANCELLED") == [known]
+    assert cluster.jobs()[unknown]["state"] in ("COMPLETED", "FAILED")  # by itself: its run is replaced
+    assert cluster.cancelled() == [known]
 
 
 def test_half_a_line_waits_for_the_rest(tmp_path: Path) -> None:

@@ -28,17 +28,8 @@ def make_cloud(evidence: Evidence) -> list[Figure] | Absent:
         if len(rows):
             part = frame.iloc[rows]
             at, up, deep = (marks.to_floats(values[rows]) for values in (x, y, z))
-            layers.append(
-                Cloud(
-                    name=name,
-                    role=role,
-                    x=at,
-                    y=up,
-                    z=deep,
-                    texts=marks.mark_texts(part, evidence),
-                    trials=marks.trial_numbers(part),
-                )
-            )
+            texts, trials = marks.mark_texts(part, evidence), marks.trial_numbers(part)
+            layers.append(Cloud(name=name, role=role, x=at, y=up, z=deep, texts=texts, trials=trials))
     layers += _confirmed(evidence, names)
     if not layers:
         return Absent(TITLE, "requires a trial that measured all three objectives.")
@@ -48,14 +39,8 @@ def make_cloud(evidence: Evidence) -> list[Figure] | Absent:
         f"{', confirmed medians' if evidence.num_confirmed else ''}. "
         f"Axes: {', '.join(metric_label(name).lower() for name in names)}. On the page, drag to turn it."
     )
-    return [
-        Figure(
-            name="cloud",
-            title=TITLE,
-            caption=caption,
-            panels=(Panel(x=x_axis, y=y_axis, layers=tuple(layers), z=z_axis),),
-        )
-    ]
+    panel = Panel(x=x_axis, y=y_axis, layers=tuple(layers), z=z_axis)
+    return [Figure(name="cloud", title=TITLE, caption=caption, panels=(panel,))]
 
 
 def _confirmed(evidence: Evidence, names: tuple[str, ...]) -> list[Cloud]:
@@ -63,14 +48,5 @@ def _confirmed(evidence: Evidence, names: tuple[str, ...]) -> list[Cloud]:
     pair, depth = marks.confirmed_marks(evidence, x_name, y_name), marks.confirmed_marks(evidence, z_name, z_name)
     if pair is None or depth is None or pair.trials != depth.trials:
         return []
-    return [
-        Cloud(
-            name="confirmed: median",
-            role="confirmed",
-            x=pair.x,
-            y=pair.y,
-            z=depth.x,
-            texts=pair.texts,
-            trials=pair.trials,
-        )
-    ]
+    name, owners = "confirmed: median", pair.trials
+    return [Cloud(name=name, role="confirmed", x=pair.x, y=pair.y, z=depth.x, texts=pair.texts, trials=owners)]

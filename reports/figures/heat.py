@@ -74,17 +74,11 @@ class _Cells:
         cells = self._members(trials)
         layers: list[Layer] = [self._heat(cells, trials)] if cells else []
         layers += self._failures(self._members(ended), ended, set(cells))
-        return Panel(
-            x=Axis(
-                label=key_label(GLOBAL_BATCH),
-                ticks=_ticks(self.batches, read_numbers(self.evidence.trials, GLOBAL_BATCH)),
-            ),
-            y=Axis(
-                label=key_label(RATE), ticks=_ticks(self.rates, read_numbers(self.evidence.trials, f"config.{RATE}"))
-            ),
-            layers=tuple(layers),
-            title=title,
-        )
+        every = self.evidence.trials
+        x_ticks = _ticks(self.batches, read_numbers(every, GLOBAL_BATCH))
+        y_ticks = _ticks(self.rates, read_numbers(every, f"config.{RATE}"))
+        x_axis, y_axis = Axis(label=key_label(GLOBAL_BATCH), ticks=x_ticks), Axis(label=key_label(RATE), ticks=y_ticks)
+        return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=title)
 
     def _members(self, frame: pd.DataFrame) -> dict[tuple[int, int], list[int]]:
         """Rows of ``frame`` by their cell (row, column)."""
@@ -106,21 +100,15 @@ class _Cells:
             values[cell], numbers[cell] = float(np.nanmedian(y[rows])), names[best]
             shown = [format_metric(self.objective, value) for value in (values[cell], y[best])]
             texts[cell] = f"{format_count(len(rows), 'trial')}, median {shown[0]}\nbest {shown[1]}: trial {names[best]}"
-        unit = METRICS[self.objective].unit
-        colors, words, best_of = (tuple(map(tuple, table)) for table in (values, texts, numbers))
-        members = tuple(
-            (names[row], *cell) for cell, rows in cells.items() for row in rows if names[row] in self.evidence.texts
-        )
-        name = f"median {metric_label(self.objective).lower()}"
+        tables = {"values": values, "texts": texts, "trials": numbers}
+        members = ((names[row], *cell) for cell, rows in cells.items() for row in rows)
         return Heat(
-            name=name,
+            name=f"median {metric_label(self.objective).lower()}",
             role="heat",
-            unit=unit,
-            values=colors,
-            texts=words,
-            trials=best_of,
-            members=members,
+            unit=METRICS[self.objective].unit,
+            members=tuple(member for member in members if member[0] in self.evidence.texts),
             span=self.span,
+            **{name: tuple(map(tuple, table)) for name, table in tables.items()},
         )
 
     def _failures(

@@ -23,30 +23,23 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     if len(objectives) < 2 or len(rows) < 2:
         return Absent(TITLE, "requires two objectives and two search trials with both.")
     chosen, values = frame.iloc[rows], scaled[rows]
-    moments, share = _growth(
-        values, np.flatnonzero(non_dominated(values, objective_signs(objectives))), objective_signs(objectives)
-    )
+    signs = objective_signs(objectives)
+    moments, share = _growth(values, np.flatnonzero(non_dominated(values, signs)), signs)
     panels = []
     for label, unit, spent in (
         ("Search time", "seconds", _seconds_spent(evidence)), ("Search trials", "", _trials_spent(evidence))
     ):  # fmt: skip
         x = spent[read_numbers(chosen, "number").astype(np.int64)]
-        layers: list[Layer] = [Lines(name="share reached", role="series-0", segments=(_steps(x[moments], share),))]
+        path = marks.make_steps(x[moments], share)  # the volume stays until the next trial has ended
+        layers: list[Layer] = [Lines(name="share reached", role="series-0", segments=(path,))]
         front = np.flatnonzero(chosen.iloc[moments]["on_search_front"].to_numpy(dtype=bool))
         members = marks.trial_numbers(chosen.iloc[moments[front]])
         layers += marks.trial_points(
             "on the final search front", "search_front", evidence, members, x[moments[front]], share[front]
         )
-        y_axis = Axis(label="Hypervolume reached", unit="fraction")
-        panels.append(
-            Panel(
-                x=Axis(label=label, unit=unit),
-                y=y_axis,
-                layers=tuple(layers),
-                title=f"By {label.lower()}",
-                view=label.lower(),
-            )
-        )
+        x_axis, y_axis = Axis(label=label, unit=unit), Axis(label="Hypervolume reached", unit="fraction")
+        view = label.lower()
+        panels.append(Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=f"By {view}", view=view))
     caption = (
         f"{format_count(len(rows), 'complete search trial')}; the time of all search trials counts, complete or not. "
         "Hypervolume: the space between the current front and a reference point 10 % beyond the worst values, with "
@@ -97,8 +90,3 @@ def _by_number(evidence: Evidence, values: marks.Values) -> marks.Values:
     table = np.zeros(int(numbers.max(initial=0)) + 1)
     table[numbers] = values
     return table
-
-
-def _steps(x: marks.Values, y: marks.Values) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    # the volume stays until the next trial has ended
-    return marks.to_floats(np.repeat(x, 2)[1:]), marks.to_floats(np.repeat(y, 2)[:-1])

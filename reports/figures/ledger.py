@@ -5,7 +5,7 @@ import pandas as pd
 
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
-from reports.figures.marks import Values, outcome_points, to_floats
+from reports.figures.marks import Values, outcome_points, stack_bars
 from reports.figures.positions import parameter_axis, swept_parameters
 from reports.labels import OUTCOME_NAMES, format_value
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
@@ -28,14 +28,13 @@ def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
         return Absent("Trial outcomes", "requires a trial; none is recorded.")
     names = list(counts)[::-1]  # the most frequent on top
     axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES.get(name, name)) for row, name in enumerate(names)))
-    layers, starts = [], np.zeros(len(names))
+    parts = []
     for phase in ("search", "confirm"):
         chosen = evidence.trials["outcome"][(evidence.trials["phase"] == phase).to_numpy(dtype=bool)]
         lengths = np.array([float((chosen == name).sum()) for name in names])
-        layers.append(_bars(phase, f"{phase}_phase", starts, lengths, [f"{int(n)} {phase}" for n in lengths]))
-        starts = starts + lengths
+        parts.append((phase, f"{phase}_phase", lengths, [f"{int(n)} {phase}" for n in lengths]))
     caption = f"{format_count(len(evidence.trials), 'trial')}, by outcome and phase."
-    panel = Panel(x=Axis(label="Trials"), y=axis, layers=tuple(layer for layer in layers if any(layer.lengths)))
+    panel = Panel(x=Axis(label="Trials"), y=axis, layers=_seen(stack_bars(parts)))
     return [Figure(name="outcomes", title="Trial outcomes", caption=caption, panels=(panel,))]
 
 
@@ -77,33 +76,28 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
         return Absent("Time by phase", "requires a trial that ran here and measured total_seconds.")
     spent = [parts for _, parts in rows]
     axis = Axis(label="", ticks=tuple((float(row), label) for row, (label, _) in enumerate(rows)))
-    layers, starts = [], np.zeros(len(rows))
+    stacked = []
     for part, name in PARTS:
         lengths = np.array([parts[part] for parts in spent])
-        texts = [f"{name}: {format_value('seconds', length)}" for length in lengths]
-        layers.append(_bars(name, part, starts, lengths, texts))
-        starts = starts + lengths
+        stacked.append((name, part, lengths, [f"{name}: {format_value('seconds', length)}" for length in lengths]))
+    total = float(np.sum([lengths for _, _, lengths, _ in stacked], axis=0).sum())
     num_timed = int(np.isfinite(read_numbers(trials, "total_seconds")).sum())
     caption = (
-        f"Sum over {format_count(num_timed, 'trial')} that ran here: {format_value('seconds', float(starts.sum()))}. "
+        f"Sum over {format_count(num_timed, 'trial')} that ran here: {format_value('seconds', total)}. "
         "The metric train_seconds is data wait plus training steps."
     )
-    panel = Panel(
-        x=Axis(label="Time", unit="seconds"), y=axis, layers=tuple(layer for layer in layers if any(layer.lengths))
-    )
+    panel = Panel(x=Axis(label="Time", unit="seconds"), y=axis, layers=_seen(stack_bars(stacked)))
     return [Figure(name="time_ledger", title="Time by phase", caption=caption, panels=(panel,))]
 
 
 def _rows(trials: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    complete = (trials["outcome"] == "complete").to_numpy(dtype=bool)
+    by_outcome = {name: trials[(trials["outcome"] == name).to_numpy(dtype=bool)] for name in OUTCOME_NAMES if name}
+    complete = by_outcome.pop("complete")
     rows = [
-        (f"complete, {phase}", trials[complete & (trials["phase"] == phase).to_numpy(dtype=bool)])
+        (f"complete, {phase}", complete[(complete["phase"] == phase).to_numpy(dtype=bool)])
         for phase in ("search", "confirm")
     ]
-    others = [outcome for outcome in OUTCOME_NAMES if outcome not in {"", "complete"}]
-    return rows + [
-        (OUTCOME_NAMES[outcome], trials[(trials["outcome"] == outcome).to_numpy(dtype=bool)]) for outcome in others
-    ]
+    return rows + [(OUTCOME_NAMES[outcome], chosen) for outcome, chosen in by_outcome.items()]
 
 
 def parts_of(trials: pd.DataFrame) -> dict[str, Values]:
@@ -124,18 +118,11 @@ def _spent(trials: pd.DataFrame) -> dict[str, float]:
 
 def _lost(evidence: Evidence) -> dict[str, float]:
     """Seconds of attempts that did not end by themselves: their trials were begun again."""
-    lost = evidence.attempts[read_text(evidence.attempts, "cause") != ""]
+    lost = evidence.frames.attempts[read_text(evidence.frames.attempts, "cause") != ""]
     return dict.fromkeys((part for part, _ in PARTS), 0.0) | {
         "other": float(np.nansum(read_numbers(lost, "busy_seconds")))
     }
 
 
-def _bars(name: str, role: str, starts: Values, lengths: Values, texts: list[str]) -> Bars:
-    return Bars(
-        name=name,
-        role=role,
-        y=to_floats(np.arange(len(lengths))),
-        starts=to_floats(starts),
-        lengths=to_floats(lengths),
-        texts=tuple(texts),
-    )
+def _seen(layers: list[Bars]) -> tuple[Bars, ...]:
+    return tuple(layer for layer in layers if any(layer.lengths))

@@ -1,7 +1,7 @@
 """Axes and layers that several figures share: trials, confirmed medians, outcomes, front lines, densities."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.evidence import Evidence, keep_finite
-from reports.figure import Axis, Density, Floats, Intervals, Lines, Points
-from reports.labels import OUTCOME_NAMES, metric_label
+from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule
+from reports.labels import OUTCOME_NAMES, format_value, metric_label
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.metrics import METRICS
@@ -30,7 +30,7 @@ def metric_axis(name: str, values: Values) -> Axis:
     """The axis of a metric; logarithmic where ``values``, of shape ``[n]`` with NaN for missing ones, are positive and
     span more than a factor of twenty."""
     finite = keep_finite(values)
-    wide = len(finite) > 0 and not METRICS[name].is_share and finite.min() > 0
+    wide = len(finite) > 0 and not METRICS[name].unit_facts.is_share and finite.min() > 0
     scale: Scale = "log" if wide and finite.max() > 20 * finite.min() else "linear"
     return Axis(label=metric_label(name), unit=METRICS[name].unit, scale=scale)
 
@@ -54,9 +54,12 @@ def make_staircase(x: Values, y: Values, x_sign: float, y_sign: float) -> tuple[
         return None
     front = np.unique(front, axis=0)
     front = front[np.argsort(front[:, 0] * x_sign, kind="stable")]
-    corners_x = np.repeat(front[:, 0], 2)[1:]
-    corners_y = np.repeat(front[:, 1], 2)[:-1]
-    return to_floats(corners_x), to_floats(corners_y)
+    return make_steps(front[:, 0], front[:, 1])
+
+
+def make_steps(x: Values, y: Values) -> tuple[Floats, Floats]:
+    """The corners of a line that keeps each ``y`` until the next ``x``; both of shape ``[n]``."""
+    return to_floats(np.repeat(x, 2)[1:]), to_floats(np.repeat(y, 2)[:-1])
 
 
 def mark_texts(frame: pd.DataFrame, evidence: Evidence) -> tuple[str, ...]:
@@ -97,9 +100,7 @@ def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Densit
     """Counts of points ``x``, ``y`` (shape ``[n]`` each) in a grid of ``NUM_CELLS`` cells a side, even on the scales
     of the axes."""
     finite = np.isfinite(x) & np.isfinite(y)
-    moved = [
-        np.log(v[finite]) if scale == "log" else v[finite] for v, scale in ((x, x_scale), (y, y_scale))
-    ]  # shapes [n]
+    moved = [np.log(v[finite]) if scale == "log" else v[finite] for v, scale in ((x, x_scale), (y, y_scale))]
     counts, x_edges, y_edges = np.histogram2d(moved[0], moved[1], bins=NUM_CELLS)
     edges = [np.exp(e) if scale == "log" else e for e, scale in ((x_edges, x_scale), (y_edges, y_scale))]
     cells = tuple(tuple(int(count) for count in row) for row in counts.T)
@@ -152,6 +153,25 @@ def outcome_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values
             label = f"{name} ({drawn}{counts[role]:,})"
             layers += trial_points(label, role, evidence, owners, np.where(is_one, x, np.nan), y)
     return layers
+
+
+def stack_bars(parts: Iterable[tuple[str, str, Values, Sequence[str]]]) -> list[Bars]:
+    """A layer for each of ``parts``, (name, role, lengths, hover texts), every bar from the end of the one before;
+    lengths have shape ``[n]``, and bar i is at height i."""
+    layers: list[Bars] = []
+    ends: Values = np.zeros(1)
+    for name, role, lengths, texts in parts:
+        starts = np.broadcast_to(ends, lengths.shape)
+        ends = starts + lengths
+        at, begin, size = (to_floats(values) for values in (np.arange(len(lengths)), starts, lengths))
+        layers.append(Bars(name=name, role=role, y=at, starts=begin, lengths=size, texts=tuple(texts)))
+    return layers
+
+
+def device_limits(axis: Literal["x", "y"], limits: Values) -> list[Rule]:
+    """A line at each of ``limits``, bytes of memory that a device has; shape ``[n]``."""
+    labels = [f"memory of the device: {format_value('bytes', limit)}" for limit in limits]
+    return [Rule(axis=axis, value=limit, text=text) for limit, text in zip(to_floats(limits), labels, strict=True)]
 
 
 def front_line(name: str, role: str, stairs: tuple[Floats, Floats] | None, dashed: bool = False) -> list[Lines]:

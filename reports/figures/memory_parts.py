@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from reports.evidence import Evidence, keep_finite
-from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points, Rule
-from reports.figures.marks import Rows, Values, to_floats
+from reports.figure import Absent, Axis, Figure, Layer, Panel, Points
+from reports.figures.marks import Rows, Values, device_limits, stack_bars, to_floats
 from reports.labels import format_value
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.trial_shapes import match_probes, parse_shapes
@@ -51,14 +51,14 @@ def make_memory_breakdown(evidence: Evidence) -> list[Figure] | Absent:
             "requires memory estimates, which a run adds at its end where training took a minute or longer: run the "
             "study again. sweep estimate shows them without a study.",
         )
-    limits = read_numbers(evidence.environments, "device_memory_bytes")
+    limits = read_numbers(evidence.frames.environments, "device_memory_bytes")
     limits = np.unique(limits[limits > 0])  # a processor has none of its own
     panels = [_panel(found, rows, name, limits) for name, rows in _groups(found.facts)]
     return [Figure(name="memory_parts", title=TITLE, caption=_caption(found, limits), panels=tuple(panels))]
 
 
 def _estimates(evidence: Evidence) -> _Estimates:
-    probes = evidence.probes
+    probes = evidence.frames.probes
     every = np.stack([read_numbers(probes, f"forecast_{part}_bytes") for part in MEMORY_PARTS], axis=1)
     rows = np.flatnonzero(np.isfinite(every).all(axis=1))
     probes = probes.iloc[rows]
@@ -96,35 +96,17 @@ def _size(facts: dict[str, Any]) -> tuple[int, int]:
 
 def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Panel:
     labels = [_label(found.facts[row]) for row in rows]
-    layers: list[Layer] = []
-    places, starts = to_floats(np.arange(len(rows))), np.zeros(len(rows))
-    used = found.parts.max(axis=0) > 0
-    for part, lengths, is_used in zip(MEMORY_PARTS, found.parts[rows].T, used, strict=True):
-        texts = tuple(
-            f"{name}, micro batch {label}: {_NAMES[part]} {format_value('bytes', length)}"
-            for label, length in zip(labels, lengths, strict=True)
-        )
-        if is_used:  # by any model, so that the legend has one order
-            layers.append(
-                Bars(
-                    name=_NAMES[part],
-                    role=part,
-                    y=places,
-                    starts=to_floats(starts),
-                    lengths=to_floats(lengths),
-                    texts=texts,
-                )
-            )
-        starts = starts + lengths
-    layers += _measured(found, rows, labels)
-    near = [float(limit) for limit in limits if limit < _NEAR * starts.max()]
-    layers += [
-        Rule(axis="x", value=limit, text=f"memory of the device: {format_value('bytes', limit)}") for limit in near
-    ]
+    stacked = []
+    for part, lengths, every in zip(MEMORY_PARTS, found.parts[rows].T, found.parts.T, strict=True):
+        if every.max() > 0:  # used by any model, so that the legend has one order
+            shown = [f"{_NAMES[part]} {format_value('bytes', length)}" for length in lengths]
+            texts = [f"{name}, micro batch {label}: {text}" for label, text in zip(labels, shown, strict=True)]
+            stacked.append((_NAMES[part], part, lengths, texts))
+    near = limits[limits < _NEAR * found.parts[rows].sum(axis=1).max()]
+    layers: list[Layer] = [*stack_bars(stacked), *_measured(found, rows, labels), *device_limits("x", near)]
     axis = Axis(label="", ticks=tuple((float(place), label) for place, label in enumerate(labels)))
-    return Panel(
-        x=Axis(label="Memory of a step", unit="bytes"), y=axis, layers=tuple(layers), title=f"{name}, by micro batch"
-    )
+    x_axis = Axis(label="Memory of a step", unit="bytes")
+    return Panel(x=x_axis, y=axis, layers=tuple(layers), title=f"{name}, by micro batch")
 
 
 def _label(facts: dict[str, Any]) -> str:
@@ -142,22 +124,9 @@ def _measured(found: _Estimates, rows: list[int], labels: list[str]) -> list[Poi
         f"{format_value('bytes', float(found.parts[rows[place]].sum()))}"
         for place, peak in zip(places, peaks, strict=True)
     )
-    owners = _owners(found, rows, places)
-    return [
-        Points(
-            name="measured peak",
-            role="measured",
-            x=tuple(peaks),
-            y=to_floats(places),
-            texts=tuple(texts),
-            trials=owners,
-        )
-    ]
-
-
-def _owners(found: _Estimates, rows: list[int], places: list[int]) -> tuple[int, ...]:
     owners = tuple(int(found.trials[rows[place]]) for place in places)
-    return owners if min(owners) >= 0 else ()
+    trials, up = owners if min(owners) >= 0 else (), to_floats(places)
+    return [Points(name="measured peak", role="measured", x=tuple(peaks), y=up, texts=tuple(texts), trials=trials)]
 
 
 def _caption(found: _Estimates, limits: Values) -> str:

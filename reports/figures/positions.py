@@ -54,7 +54,7 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
     """The axis of a key as its parameter was written in the study: choices side by side, powers of two as ticks."""
     name = key if key == GLOBAL_BATCH else f"config.{key}"
     label = key_label(key)
-    parameter = evidence.spec.space.get(key) if evidence.spec else None
+    parameter = evidence.frames.spec.space.get(key) if evidence.frames.spec else None
     form = parameter.form if parameter else "log2" if key == GLOBAL_BATCH else _guess_form(evidence.trials, name)
     if form == "choice":
         values = list(parameter.choice or ()) if parameter else _list_values(evidence.trials, name)

@@ -1,5 +1,7 @@
 """Slices: every swept parameter, and the effective batch size, against every objective."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -24,10 +26,8 @@ def make_slices(evidence: Evidence) -> list[Figure] | Absent:
     for objective in evidence.objectives:
         panels = [panel for key in keys if (panel := _panel(evidence, key, objective))]
         if panels:
-            title = f"{metric_label(objective)} by parameter"
-            figures.append(
-                Figure(name=f"slices_{objective}", title=title, caption=_caption(evidence), panels=tuple(panels))
-            )
+            name, title = f"slices_{objective}", f"{metric_label(objective)} by parameter"
+            figures.append(Figure(name=name, title=title, caption=_caption(evidence), panels=tuple(panels)))
     return figures or Absent("Objectives by parameter", "requires a trial that measured an objective.")
 
 
@@ -85,20 +85,7 @@ def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: I
     at = marks.to_floats(x)
     if not np.isfinite(x).all():
         return []
-    return [
-        Intervals(
-            name=layer.name,
-            role=layer.role,
-            x=at,
-            y=layer.y,
-            x_low=at,
-            x_high=at,
-            y_low=layer.y_low,
-            y_high=layer.y_high,
-            texts=layer.texts,
-            trials=layer.trials,
-        )
-    ]
+    return [replace(layer, x=at, x_low=at, x_high=at)]
 
 
 def _caption(evidence: Evidence) -> str:

@@ -1,6 +1,6 @@
 """The recommendations, additional measurements and claims as texts, without any markup."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,25 +33,16 @@ _TITLES = {
 NEGLIGIBLE = 1e-3
 
 
-@dataclass(frozen=True)
-class CardValue:
-    """A measured value of a card."""
-
-    label: str
-    text: str
-    note: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The recommendation for one use; ``trial`` is None without enough data. ``missing`` is the command that provides
-    the missing data or increases confidence."""
+    """The recommendation for one use; ``trial`` is None without enough data. ``values`` are measured ones, each with
+    its label and a note; ``missing`` is the command that provides the missing data or increases confidence."""
 
     title: str
     meaning: str
     trial: int | None
     settings: tuple[tuple[str, str], ...]
-    values: tuple[CardValue, ...]
+    values: tuple[tuple[str, str, str], ...]
     confidence: str
     comparison: str
     evidence: tuple[str, ...]
@@ -89,13 +80,16 @@ class AnswerTexts:
 
 def describe_answers(evidence: Evidence) -> AnswerTexts:
     """The recommendations and claims of :mod:`sweep.analysis` as texts."""
-    answer = recommend(evidence)
+    answer = recommend(evidence.frames)
     cards = [_card(evidence, item) for item in answer.uses.values()]
-    claims = [_finding(item) for item in evaluate_claims(evidence)]
+    claims = [
+        replace(_row(item, item.effect, item.settle), verdict=item.verdict, published=item.published)
+        for item in evaluate_claims(evidence.frames)
+    ]
     return AnswerTexts(
         cards=tuple(card for card in cards if card.trial is not None),
         open=tuple(card for card in cards if card.trial is None),
-        facts=tuple(_fact(fact) for fact in answer.facts.values()),
+        facts=tuple(_row(fact, fact.value, fact.missing or "", fact.num_seeds) for fact in answer.facts.values()),
         tested=tuple(row for row in claims if row.n),
         untested=tuple(row for row in claims if not row.n),
         notes=answer.notes,
@@ -126,10 +120,10 @@ def _seed(evidence: Evidence, number: int) -> int:
     return int(read_numbers(evidence.trials, "seed")[rows[0]])
 
 
-def _value(name: str, value: Interval) -> CardValue:
-    interval = format_interval(METRICS[name].unit, value.low, value.high, value.median)
+def _value(name: str, value: Interval) -> tuple[str, str, str]:
+    interval = format_interval(METRICS[name].unit, value.low, value.high, value.median, value.n)
     note = f"{interval}, n = {value.n}" if interval else f"n = {value.n}"
-    return CardValue(metric_label(name), format_metric(name, value.median), note)
+    return metric_label(name), format_metric(name, value.median), note
 
 
 def _describe_confidence(item: Recommendation) -> str:
@@ -148,36 +142,19 @@ def _describe_confidence(item: Recommendation) -> str:
 def _compare_next(following: NextBest) -> str:
     changes = [f"{key_label(key)} {format_setting(value)}" for key, value in following.changes.items()]
     parts = [
-        f"{metric_label(name).lower()} {format_difference(following.units[name], *value[:3])}"
+        f"{metric_label(name).lower()} {format_difference(following.units[name], *value)}"
         for name, value in following.differences.items()
     ]
     others = f" ({', '.join(changes)})" if changes else ""
     return f"Compared with the next best, trial {following.number}{others}: {'; '.join(parts)}."
 
 
-def _fact(fact: Fact) -> ClaimRow:
-    effect = format_value(fact.unit, fact.value)
-    interval = format_interval(fact.unit, fact.low, fact.high, fact.value)
-    return ClaimRow(
-        statement=fact.statement,
-        effect=effect,
-        interval=interval,
-        n=fact.n,
-        detail=fact.detail,
-        settle=fact.missing or "",
-    )
-
-
-def _finding(item: Finding) -> ClaimRow:
-    effect = format_value(item.unit, item.effect)
-    interval = format_interval(item.unit, item.low, item.high, item.effect)
+def _row(item: Fact | Finding, value: float, settle: str, num_seeds: int = 0) -> ClaimRow:
     return ClaimRow(
         statement=item.statement,
-        effect=effect,
-        interval=interval,
+        effect=format_value(item.unit, value),
+        interval=format_interval(item.unit, item.low, item.high, value, num_seeds),
         n=item.n,
         detail=item.detail,
-        settle=item.settle,
-        verdict=item.verdict,
-        published=item.published,
+        settle=settle,
     )

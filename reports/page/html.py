@@ -54,17 +54,17 @@ def render_page(evidence: Evidence, made: ReportFigures) -> str:
 
 
 def _texts(evidence: Evidence) -> dict[str, Any]:
-    counts = evidence.count_outcomes()
+    counts, spec = evidence.count_outcomes(), evidence.frames.spec
     return {
         "name": evidence.name,
-        "question": evidence.question,
+        "question": spec.question if spec else "",
         "objectives": [metric_label(name).lower() for name in evidence.objectives],
         "basis": report_texts.describe_basis(evidence),
         "answers": describe_answers(evidence),
         "warnings": reading_checks.find_reservations(evidence),
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),
-        "planned": evidence.spec.trials if evidence.spec else None,
+        "planned": spec.trials if spec else None,
         "fixed": fixed_settings(evidence),
         "table": report_texts.front_table(evidence),
         "reuse": report_texts.describe_reuse(evidence),

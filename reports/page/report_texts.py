@@ -102,10 +102,9 @@ def _row(
 
 
 def _measured_cell(row: pd.Series, name: str) -> Cell:
-    value = read_measurement(row, name)
-    interval = format_interval(
-        METRICS[name].unit, read_measurement(row, f"{name}_low"), read_measurement(row, f"{name}_high"), value
-    )
+    value, low, high = (read_measurement(row, f"{name}{end}") for end in ("", "_low", "_high"))
+    num_seeds = row["num_seeds"] if row["confirmed"] and math.isfinite(value) else 0
+    interval = format_interval(METRICS[name].unit, low, high, value, num_seeds)
     return Cell(format_metric(name, value), value if math.isfinite(value) else "", interval)
 
 
@@ -141,7 +140,7 @@ def describe_devices(evidence: Evidence) -> str:
 
 def environment_rows(evidence: Evidence) -> list[tuple[str, list[str]]]:
     """What is known of the environments: a name, and its value in each of them."""
-    frame = evidence.environments
+    frame = evidence.frames.environments
     rows = []
     for name in frame.columns:
         values = [plain_value(value) for value in frame[name].head(5)]

@@ -6,7 +6,8 @@ import pandas as pd
 
 from reports.describe import read_cells
 from sweep.analysis.statistics.column_reading import plain_value
-from sweep.config.command_lines import default_settings, train_command
+from sweep.config.command_lines import train_command
+from sweep.config.trial_config import default_settings
 from sweep.records.columns import CONFIG_COLUMNS
 
 # The word beside a number ("auto"), which a frame holds as a missing cell.

@@ -8,13 +8,19 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.statistics.column_reading import most_common, read_text
-from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
+from sweep.analysis.statistics.grouping import (
+    Grouping,
+    Numbers,
+    configuration_groups,
+    group_configurations,
+    varying_keys,
+)
 from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.study import StudySpec
 from sweep.config.units import format_count
-from sweep.records.frames.study_frames import FrameSet
+from sweep.records.frames.study_frames import Frames
 
 ACCURACY, SECONDS, MEMORY = "val_accuracy", "train_seconds", "peak_memory_bytes"
 
@@ -24,7 +30,7 @@ class ComparableTrials:
     """``trials`` are all trials of the most common data set and device, ``done`` the complete ones among them;
     ``notes`` describe what was left out."""
 
-    frames: FrameSet
+    frames: Frames
     study: str
     trials: pd.DataFrame
     done: pd.DataFrame
@@ -65,13 +71,10 @@ class ComparableTrials:
     @cached_property
     def swept(self) -> tuple[str, ...]:
         """The keys that vary."""
-        if self.spec is not None:
-            return tuple(self.spec.space)
-        names = [name for name in self.done.columns if name.startswith("config.") and name != "config.seed"]
-        return tuple(name.removeprefix("config.") for name in names if self.done[name].nunique(dropna=False) > 1)
+        return tuple(self.spec.space) if self.spec else varying_keys(self.done)
 
 
-def select_comparable(frames: FrameSet) -> ComparableTrials:
+def select_comparable(frames: Frames) -> ComparableTrials:
     """The largest part of the records within which times, memory and accuracy may be compared."""
     trials = frames.trials
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
@@ -82,15 +85,20 @@ def select_comparable(frames: FrameSet) -> ComparableTrials:
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
     done = trials if (kept & complete).all() else trials[kept & complete]
-    names = read_text(trials, "study")
     return ComparableTrials(
         frames=frames,
-        study=frames.spec.name if frames.spec else str(names[0]) if len(names) else "study",
+        study=find_study_name(frames),
         trials=trials if kept.all() else trials[kept],
         done=done,
         grouping=group_configurations(done, configuration_groups(done)),
         notes=(*notes, *_note_flags(done)),
     )
+
+
+def find_study_name(frames: Frames) -> str:
+    """The name of the study by its specification, otherwise by its first trial; "study" where neither is on record."""
+    names = read_text(frames.trials, "study")
+    return frames.spec.name if frames.spec else str(names[0]) if len(names) else "study"
 
 
 def _note_flags(done: pd.DataFrame) -> list[str]:

@@ -7,7 +7,13 @@ import pandas as pd
 
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval, mean_estimate
-from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
+from sweep.analysis.statistics.grouping import (
+    Grouping,
+    Numbers,
+    configuration_groups,
+    group_configurations,
+    varying_keys,
+)
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread, t_quantile
 from sweep.analysis.statistics.pareto import Values, hypervolume, non_dominated, reference_point
 from sweep.analysis.statistics.scales import LOG, Scale, difference_unit, scale_of
@@ -212,8 +218,8 @@ def _fronts(sides: tuple[_Side, _Side]) -> tuple[Front, Front]:
 
 def _settings(sides: tuple[_Side, _Side]) -> tuple[str, ...]:
     # the keys that vary in either study
-    keys = [key for key in config_keys() if key not in _NOT_TRAINED]
-    return tuple(key for key in keys if any(side.done[f"config.{key}"].nunique(dropna=False) > 1 for side in sides))
+    varying = {key for side in sides for key in varying_keys(side.done)} - _NOT_TRAINED
+    return tuple(key for key in config_keys() if key in varying)
 
 
 def _find_changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:

@@ -5,13 +5,12 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from studies import shipped_studies
 from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
-from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
+from sweep.config.trial_config import default_settings
 
 _USUAL_ROOT = Path("runs")
 
@@ -107,12 +106,6 @@ def train_command(settings: Mapping[str, object], seed: int) -> str:
     given = {key: settings[key] for key in defaults if key != "seed" and settings.get(key) is not None}
     named = {key: value for key, value in given.items() if value != defaults[key]}
     return " ".join(["sweep train", *_set_options({**named, "seed": seed})])
-
-
-@cache
-def default_settings() -> dict[str, Scalar]:
-    """The default of every configuration key."""
-    return flatten_config(TrialConfig())
 
 
 def _set_options(changes: Mapping[str, object]) -> list[str]:

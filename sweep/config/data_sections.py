@@ -85,17 +85,13 @@ class BatchSection(Section):
         return data
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _keys_go_together(self) -> Self:
         if (self.accumulation is None) == (self.global_ is None):
             raise ValueError("give either batch.accumulation or batch.global")
         if self.micro == "auto" and self.global_ is None:
             raise ValueError("micro = 'auto' requires batch.global: the samples per optimizer step")
         if self.memory_low >= self.memory_high:
             raise ValueError("memory_low must lie below memory_high")
-        return self
-
-    @model_validator(mode="after")
-    def _schedule_is_possible(self) -> Self:
         shares = self.milestones
         if not shares or any(not low < high for low, high in pairwise((0.0, *shares, 1.0))):
             raise ValueError("schedule_milestones requires growing shares between 0 and 1, such as '0.3, 0.6, 0.8'")

@@ -2,7 +2,6 @@
 
 from typing import Literal, NamedTuple
 
-from sweep.config.errors import InputError, describe_unknown
 from sweep.config.units import MetricUnit, NoiseScale, find_unit
 
 # measured where diagnostics.sharpness is true
@@ -28,7 +27,8 @@ class Metric(NamedTuple):
     until_target: bool = False  # ends when training reaches its target, and so depends on how training goes
 
     @property
-    def _unit(self) -> MetricUnit:
+    def unit_facts(self) -> MetricUnit:
+        """What is declared for every metric of its unit."""
         return find_unit(self.unit)
 
     @property
@@ -39,52 +39,32 @@ class Metric(NamedTuple):
     @property
     def scale(self) -> NoiseScale:
         """The scale on which the metric's noise is even."""
-        return self.noise or self._unit.scale
+        return self.noise or self.unit_facts.scale
 
     @property
     def is_of_a_device(self) -> bool:
         """Whether the value depends on the device and on its load."""
-        return self.of_device or bool(self._unit.measures)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether values are whole numbers."""
-        return self._unit.is_whole
-
-    @property
-    def is_share(self) -> bool:
-        """Whether values are shares of one, or differences of such."""
-        return self._unit.is_share
+        return self.of_device or bool(self.unit_facts.measures)
 
     @property
     def is_memory(self) -> bool:
         """Whether the metric is an amount of memory, which a busy device does not change."""
-        return self._unit.measures == "memory"
-
-    @property
-    def is_rate(self) -> bool:
-        """Whether the metric is an amount per second of training."""
-        return self._unit.measures == "rate"
+        return self.unit_facts.measures == "memory"
 
     @property
     def is_speed(self) -> bool:
         """Whether a faster device improves the metric: times and rates."""
-        return self._unit.measures in ("time", "rate")
+        return self.unit_facts.measures in ("time", "rate")
 
     @property
     def is_cost(self) -> bool:
         """Whether also a trial that did not complete measures the metric: time and memory, not quality."""
-        return self._unit.measures in ("time", "memory")
-
-    @property
-    def assumed_sd(self) -> float:
-        """Standard deviation between seeds, on :attr:`scale`, that is assumed where no seed was repeated."""
-        return self._unit.assumed_sd
+        return self.unit_facts.measures in ("time", "memory")
 
     @property
     def worst(self) -> float:
         """A finite value that stands for a metric that was never measured."""
-        return 0.0 if self.direction == "maximize" else self._unit.worst
+        return 0.0 if self.direction == "maximize" else self.unit_facts.worst
 
 
 # fmt: off
@@ -177,17 +157,6 @@ _TABLE = (
 # fmt: on
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
-
-
-def find_metric(name: str) -> Metric:
-    """The metric called ``name``.
-
-    Raises:
-        InputError: with the known names.
-    """
-    if name not in METRICS:
-        raise InputError(describe_unknown("metric", name, METRICS))
-    return METRICS[name]
 
 
 def list_objectives() -> tuple[str, ...]:

@@ -4,8 +4,10 @@ A field's default is the behavior that older records ran with, so that a record 
 existed still describes what ran.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from math import ceil
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -46,7 +48,7 @@ class TrialConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _ranks_can_share(self) -> Self:
+    def _features_go_together(self) -> Self:
         alone = {
             "batch.micro = 'auto'": self.batch.is_auto,
             "batch.schedule = 'noise_scale'": self.batch.schedule == "noise_scale",
@@ -58,19 +60,11 @@ class TrialConfig(Section):
         refused = [name for name, is_asked in alone.items() if is_asked and self.distributed.world_size > 1]
         if refused:
             raise ValueError(f"{' and '.join(refused)} cannot be had with distributed.world_size above 1")
-        return self
-
-    @model_validator(mode="after")
-    def _noise_can_be_seen(self) -> Self:
         if self.precision.cuda_graphs and self.diagnostics.noise_scale and self.num_accumulation > 1:
             raise ValueError(
                 "diagnostics.noise_scale looks between the micro batches of a step, which precision.cuda_graphs "
                 "replays unseen: give one micro batch per optimizer step, or leave one of the two out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _steps_can_be_split(self) -> Self:
         if self.precision.cuda_graphs and self.diagnostics.ledger == "full":
             raise ValueError(
                 "diagnostics.ledger = 'full' times the parts of a step, which precision.cuda_graphs replays as one: "
@@ -124,9 +118,15 @@ def flatten_config(config: TrialConfig) -> dict[str, Scalar]:
     return flat
 
 
+@cache
+def default_settings() -> Mapping[str, Scalar]:
+    """The default of every configuration key, by dotted path."""
+    return MappingProxyType(flatten_config(TrialConfig()))
+
+
 def config_keys() -> tuple[str, ...]:
     """Every dotted path of a configuration."""
-    return tuple(flatten_config(TrialConfig()))
+    return tuple(default_settings())
 
 
 def keys_of_cost(*costs: Cost) -> frozenset[str]:

@@ -1,24 +1,22 @@
 """The interface of executors: they run attempts at trials somewhere and return their messages, without any store."""
 
-import json
 import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
 
-from sweep.records.messages import Ending, Message, Task, decode_message, decode_task
+from sweep.records.messages import Ending, Message, Task, decode_message
 
 Runner = Callable[[Task], Iterator[Message]]
 Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a number of threads
 
 # Named, not imported: these modules import torch, which the supervisor does without.
 RUNNER = "sweep.training.ranks.launcher:launch_trial"
-DESCRIBER = "sweep.executors.machine:describe_machine"
+DESCRIBER = "sweep.measurement.environment:describe_machine"
 _OTHER_RUNNERS = {
     "probe": "sweep.probing.probe:run_probe",
     "estimate": "sweep.probing.estimate:run_estimate",
@@ -34,7 +32,7 @@ class WorkerProgram:
     describer: str = DESCRIBER
     modules: tuple[str, ...] = (  # imported once, before processes are forked
         "torch",
-        "sweep.executors.machine",
+        "sweep.measurement.environment",
         "sweep.training.vision",
         "sweep.training.ranks.launcher",
     )
@@ -69,8 +67,7 @@ class Executor(ABC):
 
     @abstractmethod
     def devices_of(self, number: int) -> tuple[str, ...]:
-        """The devices of a running trial: ``cuda:0`` and so on, as this process counts them, or ``cpu``; empty if they
-        are not of this machine."""
+        """The devices of a running trial: ``cuda:0`` ... as this process counts them, ``cpu``, or none if elsewhere."""
 
     @abstractmethod
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
@@ -181,22 +178,6 @@ def poll_with_silence(executor: Executor, timeout_seconds: float) -> tuple[list[
     began = time.monotonic()
     messages = executor.poll(timeout_seconds)
     return messages, min(time.monotonic() - began, timeout_seconds)
-
-
-def load_function(name: str) -> Callable[..., Any]:
-    """The function behind ``package.module:function``."""
-    module, _, attribute = name.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), attribute)
-    return function
-
-
-def receive_task(data: bytes) -> Task:
-    """Decodes a task in the process that carries it out; its configuration may use names that its plug-in defines."""
-    if plugin := json.loads(data)["plugin"]:
-        from sweep.training.plugins import load_plugin  # imports torch
-
-        load_plugin(plugin)
-    return decode_task(data)
 
 
 def receive_message(line: bytes) -> Message:

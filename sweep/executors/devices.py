@@ -1,7 +1,7 @@
 """The devices of this machine and how a child is restricted to one, without initializing CUDA in the supervisor."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -11,7 +11,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 def list_devices() -> list[str]:
     """``cuda:0``, ``cuda:1`` ... as CUDA numbers the GPUs of ``CUDA_VISIBLE_DEVICES``; ``cpu`` without a GPU."""
     num_gpus = _num_gpus()
-    visible = _visible_entries(os.environ)
+    visible = _visible_entries()
     if num_gpus and visible is not None:
         num_gpus = len(visible)
     return [f"cuda:{index}" for index in range(num_gpus)] or ["cpu"]
@@ -32,16 +32,15 @@ def make_pinned_environment(device: str) -> dict[str, str]:
     """
     if not device.startswith("cuda"):
         return {}
-    visible = _visible_entries(os.environ)
+    visible = _visible_entries()
     chosen = ",".join(_entry(name, visible) for name in device.split(","))
     # NVML counts by bus; CUDA only if requested
     return {_VISIBLE: chosen, "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
 
 
 def find_bus_address(device: str) -> str | None:
-    """The address of a GPU on the PCI bus, as the kernel writes it (``0000:3b:00.0``), of several the first; None if
-    the driver does not report it."""
-    entry = _entry(device.split(",")[0], _visible_entries(os.environ))
+    """The PCI address of a GPU (of the first), as the kernel writes it: ``0000:3b:00.0``; None if it is not known."""
+    entry = _entry(device.split(",")[0], _visible_entries())
 
     def query(nvml: Any) -> str:
         find = nvml.nvmlDeviceGetHandleByIndex if entry.isdigit() else nvml.nvmlDeviceGetHandleByUUID
@@ -60,12 +59,12 @@ def _entry(device: str, visible: list[str] | None) -> str:
     return visible[index]
 
 
-def _visible_entries(environment: Mapping[str, str]) -> list[str] | None:
+def _visible_entries() -> list[str] | None:
     """The visible devices, or None if all are. CUDA stops reading at the first entry that is no device."""
-    if _VISIBLE not in environment:
+    if _VISIBLE not in os.environ:
         return None
     entries = []
-    for entry in environment[_VISIBLE].split(","):
+    for entry in os.environ[_VISIBLE].split(","):
         name = entry.strip()
         if not (name.isdigit() or name.startswith(("GPU-", "MIG-"))):
             break

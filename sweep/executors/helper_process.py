@@ -1,10 +1,11 @@
 """Helper processes of a supervisor, each with a socket to it, and the output and the lines of such processes."""
 
 import os
+import select
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
@@ -21,7 +22,12 @@ class OutputFile:
     """A file that processes append to: at ``path``, or without a name and gone when it is closed."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._fd = _open_unnamed() if path is None else _open_named(path)
+        if path is None:
+            self._fd, name = tempfile.mkstemp(prefix="sweep-output-")
+            Path(name).unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._start = os.fstat(self._fd).st_size  # an earlier attempt may have written before
 
     def fileno(self) -> int:
@@ -56,17 +62,41 @@ class LineBuffer:
         return lines
 
 
+def end_process(process: "subprocess.Popen[bytes]", wait_seconds: float) -> int:
+    """Waits so long for the end of ``process``, then kills it; returns its exit code."""
+    try:
+        return process.wait(wait_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def receive_data(control: socket.socket, max_bytes: int, timeout_seconds: float) -> bytes | None:
+    """What has arrived, after waiting at most this long; None if nothing has, empty if nothing more will."""
+    readable = select.poll()
+    readable.register(control, select.POLLIN)
+    if not readable.poll(timeout_seconds * 1000):
+        return None
+    try:
+        return control.recv(max_bytes)
+    except ConnectionResetError:
+        return b""
+
+
 def start_helper(
-    call: Callable[[int], str],
+    function: str,
+    argument: object,
     socket_type: socket.SocketKind,
     output: OutputFile,
     environment: Mapping[str, str] | None = None,
 ) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Starts an interpreter that runs the statements ``call(fd)``; ``fd`` is its end of the returned socket."""
+    """Starts an interpreter that calls ``function`` (``package.module:name``) with its end of the returned socket, the
+    id of this process and ``argument``, which its ``repr`` must describe."""
+    module, _, name = function.partition(":")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket_type)
     with theirs:
         process = subprocess.Popen(
-            make_python_command(call(theirs.fileno())),
+            make_python_command(f"from {module} import {name}; {name}({theirs.fileno()}, {os.getpid()}, {argument!r})"),
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=output.fileno(),
@@ -75,14 +105,3 @@ def start_helper(
             start_new_session=True,  # the terminal's Ctrl-C is not for it
         )
     return process, ours
-
-
-def _open_named(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-
-
-def _open_unnamed() -> int:
-    fd, name = tempfile.mkstemp(prefix="sweep-output-")
-    Path(name).unlink()
-    return fd

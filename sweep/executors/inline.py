@@ -5,9 +5,10 @@ A crash of the trial is a crash of the supervisor here, and a step that hangs ca
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Any, cast, final
 
-from sweep.executors.base import PROGRAM, Executor, Runner, WorkerProgram, load_function, make_uncaught_ending
+from sweep.executors.base import PROGRAM, Executor, Runner, WorkerProgram, make_uncaught_ending
 from sweep.executors.devices import list_devices
 from sweep.records.messages import Ending, Message, Task, decode_message, decode_task, encode_message, encode_task
 from sweep.training.supervisor_link import SUPERVISOR_LINK
@@ -28,7 +29,7 @@ class InlineExecutor(Executor):
         return 1
 
     def describe(self) -> dict[str, Any]:
-        description: dict[str, Any] = load_function(self._program.describer)(self._device, None)
+        description: dict[str, Any] = resolve_name(self._program.describer)(self._device, None)
         return description
 
     def start(self, task: Task) -> None:
@@ -75,7 +76,7 @@ class InlineExecutor(Executor):
 def _run(runner: str, task: Task) -> Iterator[Message]:
     """The messages of the trial, and an ending if it breaks off without one."""
     try:
-        for message in cast(Runner, load_function(runner))(task):
+        for message in cast(Runner, resolve_name(runner))(task):
             yield message
             if isinstance(message, Ending):
                 return

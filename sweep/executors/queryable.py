@@ -37,10 +37,8 @@ class QueryableExecutor(ExecutorWrapper):
                 silent_seconds = 0.0 if own else silent_seconds + seconds
                 if own and isinstance(own[-1], Ending):
                     return own[-1]
-        except BaseException:
-            self._inner.stop(task.number)
-            raise
-        self._inner.stop(task.number)
+        finally:
+            self._inner.stop(task.number)  # has no effect on one that has ended
         return Ending(outcome="crashed", error=f"no message for {self._stall_seconds:g} s", cause=STALLED)
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:

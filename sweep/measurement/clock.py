@@ -35,7 +35,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.synchronize: Callable[[], None] = _do_nothing
+        self.synchronize: Callable[[], None] = lambda: None
         self._began = time.perf_counter()
         self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self.windows: list[StepWindow] = []
@@ -115,6 +115,11 @@ class Ledger:
         sizes = Counter(round(window.samples / window.num_steps) for window in self.windows)
         return sizes.most_common(1)[0][0] if sizes else 0
 
+    @property
+    def full_windows(self) -> list[StepWindow]:
+        """The windows of whole global batches; all of them if there is none."""
+        return [window for window in self.windows if window.is_full] or self.windows
+
     def even_step_seconds(self) -> list[float]:
         """Time of a step in each window of steps of the usual size, data wait included, in the order of time."""
         usual = self.usual_samples
@@ -126,14 +131,12 @@ class Ledger:
 
         Windows of whole global batches only, unless there is none.
         """
-        windows = [window for window in self.windows if window.is_full] or self.windows
-        if not windows:
+        if not self.windows:
             return None
-        median, p90 = np.percentile([window.seconds / window.num_steps for window in windows], (50, 90))
+        median, p90 = np.percentile([window.seconds / window.num_steps for window in self.full_windows], (50, 90))
         return float(median), float(p90)
 
     def state_dict(self) -> dict[str, Any]:
-        """The seconds and windows so far."""
         windows = [list(window) for window in self.windows]
         laps = dict(self.laps.seconds) if self.laps else {}
         return {"seconds": dict(self.seconds), "total": self.total_seconds, "windows": windows, "laps": laps}
@@ -169,12 +172,11 @@ class Laps:
 
     def __init__(self, mark: Callable[[], Any] = time.perf_counter, between: Callable[[Any, Any], float] | None = None):
         self.seconds: dict[Lap, float] = dict.fromkeys(get_args(Lap), 0.0)
-        self._mark, self._between = mark, between or _difference
+        self._mark, self._between = mark, between or (lambda begin, end: end - begin)
         self._moments: list[tuple[Lap, Any]] = []
         self._is_open = False
 
     def begin(self) -> None:
-        """Begins a window."""
         self._is_open = True
         self._moments = [("wait", self._mark())]
 
@@ -188,11 +190,3 @@ class Laps:
         for (_, begin), (lap, end) in pairwise(self._moments):
             self.seconds[lap] += self._between(begin, end)
         self._moments, self._is_open = [], False
-
-
-def _difference(begin: float, end: float) -> float:
-    return end - begin
-
-
-def _do_nothing() -> None:
-    return

@@ -2,12 +2,14 @@
 
 import platform
 import time
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sweep.config.errors import InputError
 from sweep.measurement.clock import Laps
@@ -39,7 +41,17 @@ def resolve_device(name: str) -> torch.device:
 
 def make_synchronizer(device: torch.device) -> Callable[[], None]:
     """A function that waits until the device is idle; on a CPU it does nothing."""
-    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else _do_nothing_on_cpu
+    return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
+
+
+def time_calls(call: Callable[[], object], num_calls: int, synchronize: Callable[[], None]) -> float:
+    """Mean seconds of a ``call``, from one synchronization of the device to the next."""
+    synchronize()
+    began = time.perf_counter()
+    for _ in range(num_calls):
+        call()
+    synchronize()
+    return (time.perf_counter() - began) / num_calls
 
 
 def make_laps(device: torch.device) -> Laps:
@@ -55,6 +67,24 @@ def make_laps(device: torch.device) -> Laps:
         return event
 
     return Laps(mark, lambda begin, end: float(begin.elapsed_time(end)) / 1e3)
+
+
+def snapshot_pass(tensors: Iterable[Tensor], device: torch.device) -> Callable[[], None]:
+    """A function that restores the present ``tensors`` and random generators, which a forward pass changes."""
+    changed = list(tensors)
+    before = [tensor.clone() for tensor in changed]
+    host_generator = torch.get_rng_state()
+    device_generator = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    @torch.no_grad()
+    def restore() -> None:
+        torch.set_rng_state(host_generator)
+        if device_generator is not None:
+            torch.cuda.set_rng_state(device_generator, device)
+        for tensor, value in zip(changed, before, strict=True):
+            tensor.copy_(value)
+
+    return restore
 
 
 def name_device_class(device: torch.device, ranks: int = 1) -> str:
@@ -84,18 +114,7 @@ def measure_reference_seconds(device: torch.device) -> float:
     Element by element on purpose: it depends on the clock and the number of threads, draws no random numbers, and
     leaves no library's workspace behind that would count as memory of the trial.
     """
-    wait = make_synchronizer(device)
+    synchronize = make_synchronizer(device)
     values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
-    seconds = []
-    for _ in range(_REPEATS + 1):
-        wait()
-        began = time.perf_counter()
-        for _ in range(_CALLS):
-            values.sin_()
-        wait()
-        seconds.append(time.perf_counter() - began)
-    return sorted(seconds[1:])[_REPEATS // 2]
-
-
-def _do_nothing_on_cpu() -> None:
-    return
+    seconds = [_CALLS * time_calls(values.sin_, _CALLS, synchronize) for _ in range(_REPEATS + 1)]
+    return median(seconds[1:])

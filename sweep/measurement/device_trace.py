@@ -26,8 +26,7 @@ _USUAL = frozenset({"idle", "power_cap", "application_clocks", "display_clocks",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorReading:
-    """The values of all sensors at one moment; None where one cannot be read. Only differences of counters have a
-    meaning."""
+    """All sensors at one moment; None where one cannot be read. Of counters only differences have a meaning."""
 
     at: float = 0.0  # by time.perf_counter()
     utilization: float | None = None  # of the GPU, as a fraction
@@ -67,12 +66,14 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
     ]
     if len(inside) < _MIN_READINGS:
         return DeviceSummary()
-    load = _load_by_others(steps)
+    counted, load = _rate(steps, "energy_joules"), _load_by_others(steps)
     measured = {
         "gpu_utilization": _of(inside, "utilization", np.mean),
         "gpu_memory_bytes": _of(inside, "memory_bytes", np.max),
-        "power_watts": _power(inside, steps),
-        "energy_joules": _energy(steps, spans),
+        # the counter also covers the time between two readings
+        "power_watts": counted[0] if counted else _of(inside, "power_watts", np.mean),
+        # mean power times all seconds of training, because readings do not fall on the edges of spans
+        "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
         "temperature_celsius": _of(inside, "temperature_celsius", np.max),
         "clock_hertz": _of(inside, "clock_hertz", np.median),
         "cpu_load_by_others": load,
@@ -90,8 +91,7 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
 
 
 def merge_summaries(parts: Sequence[DeviceSummary]) -> DeviceSummary:
-    """The summary of several devices of one trial: the sum of power and energy, the maximum of temperature and memory,
-    the mean of utilization and clocks."""
+    """The summary of a trial's devices: sums of power and energy, maxima of temperature and memory, means of others."""
     names = list(dict.fromkeys(name for part in parts for name in part.measurements))
     merged = {
         name: float(_MERGING.get(name, np.mean)([p.measurements[name] for p in parts if name in p.measurements]))
@@ -109,8 +109,7 @@ _MERGING: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _seconds_inside(spans: Sequence[Span], begin: float, end: float, *, closed: bool = False) -> float:
-    """Seconds of ``begin`` to ``end`` inside the spans, which are in the order of time; with ``closed`` 1.0 for a
-    moment inside."""
+    """Seconds of ``begin`` to ``end`` inside the spans (in order of time); with ``closed`` 1.0 for a moment inside."""
     first = max(0, bisect_right(spans, (begin, float("inf"))) - 1)
     total = 0.0
     for low, high in spans[first:]:
@@ -141,18 +140,6 @@ def _rate(steps: Sequence[tuple[SensorReading, SensorReading]], *names: str) -> 
         total += two.at - one.at
         growths = [growth + high - low for growth, (low, high) in zip(growths, ends, strict=True)]
     return tuple(growth / total for growth in growths) if total else None
-
-
-def _power(inside: Sequence[SensorReading], steps: Sequence[tuple[SensorReading, SensorReading]]) -> float | None:
-    # the counter also covers the time between two readings
-    counted = _rate(steps, "energy_joules")
-    return counted[0] if counted else _of(inside, "power_watts", np.mean)
-
-
-def _energy(steps: Sequence[tuple[SensorReading, SensorReading]], spans: Sequence[Span]) -> float | None:
-    # mean power by the counter times all seconds of training, because readings do not fall on the edges of spans
-    counted = _rate(steps, "energy_joules")
-    return counted[0] * sum(end - begin for begin, end in spans) if counted else None
 
 
 def _load_by_others(steps: Sequence[tuple[SensorReading, SensorReading]]) -> float | None:

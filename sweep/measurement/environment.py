@@ -9,13 +9,20 @@ from typing import Any
 
 import torch
 
-from sweep.measurement.device import name_device_class, read_cpu_model
+from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
 from sweep.measurement.nvml import read_driver_version
 
 _PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
 _OWN_CHECKOUT = Path(__file__).resolve().parents[2]
 # Never the whole environment: it holds secrets.
 _VARIABLE_PREFIXES = ("CUDA_", "OMP_", "GOMP_", "MKL_", "PYTORCH_")
+
+
+def describe_machine(device: str, threads: int | None) -> dict[str, Any]:
+    """The environment of a trial on ``device`` with ``threads``, for a process that trains nothing."""
+    if threads is not None:
+        torch.set_num_threads(threads)  # a CPU's class names them
+    return describe_environment(resolve_device(device))
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
@@ -33,8 +40,8 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": dict(_versions()),
-        "variables": _variables(),
+        "versions": {name: _find_version(name) for name in _PACKAGES},
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLE_PREFIXES)},
         "git_commit": _git_commit(_OWN_CHECKOUT),
         "project_commit": _git_commit(_project(Path.cwd())),
     }
@@ -45,16 +52,8 @@ def _cudnn_version() -> str:
     return str(backend.version() or "")
 
 
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLE_PREFIXES)}
-
-
 @cache
-def _versions() -> tuple[tuple[str, str], ...]:
-    return tuple((name, _version(name)) for name in _PACKAGES)
-
-
-def _version(name: str) -> str:
+def _find_version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -68,8 +67,7 @@ def _project(folder: Path) -> Path | None:
 
 @cache
 def _git_commit(checkout: Path | None) -> str:
-    # "" without a checkout, as for an installed package. Read from the files, because a subprocess takes longer than
-    # a small trial may
+    # "" without a checkout, as for an installed package. Read from the files: a subprocess takes too long
     if checkout is None:
         return ""
     git = checkout / ".git"
@@ -80,17 +78,11 @@ def _git_commit(checkout: Path | None) -> str:
         if not head.startswith("ref: "):
             return head
         reference = head.removeprefix("ref: ")
-        common = _common_folder(git)
-        loose = common / reference
-        if loose.is_file():
-            return loose.read_text(encoding="utf-8").strip()
+        shared = git / "commondir"  # a worktree shares its branches with its main checkout
+        common = (git / shared.read_text(encoding="utf-8").strip()).resolve() if shared.is_file() else git
+        if (common / reference).is_file():
+            return (common / reference).read_text(encoding="utf-8").strip()
         packed = (common / "packed-refs").read_text(encoding="utf-8").splitlines()
         return next((line.split()[0] for line in packed if line.endswith(f" {reference}")), "")
     except OSError:
         return ""
-
-
-def _common_folder(git: Path) -> Path:
-    # a worktree shares its branches with its main checkout
-    shared = git / "commondir"
-    return (git / shared.read_text(encoding="utf-8").strip()).resolve() if shared.is_file() else git

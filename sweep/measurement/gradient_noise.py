@@ -13,12 +13,13 @@ the training.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+
+from sweep.measurement.device import snapshot_pass
 
 WINDOWS_EVERY = 4  # where the noise scale is only recorded; every window would cost 6 % of a small model's time
 Gradient = Callable[[Tensor, Tensor], list[Tensor]]  # images, labels -> gradients of their mean loss
@@ -65,7 +66,6 @@ class NoiseScale:
         self._noise_trace = 0.0
 
     def add(self, moments: NoiseMoments) -> None:
-        """Adds one step."""
         rest = 1.0 - self._decay
         self._weight = self._decay * self._weight + rest
         self._squared_gradient = self._decay * self._squared_gradient + rest * moments.squared_gradient
@@ -73,7 +73,6 @@ class NoiseScale:
 
     @property
     def averages(self) -> NoiseMoments | None:
-        """The averages; None before the first step."""
         if not self._weight:
             return None
         return NoiseMoments(self._squared_gradient / self._weight, self._noise_trace / self._weight)
@@ -87,11 +86,9 @@ class NoiseScale:
         return averages.noise_trace / averages.squared_gradient
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages."""
         return {"weight": self._weight, "square": self._squared_gradient, "trace": self._noise_trace}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from them."""
         self._weight, self._squared_gradient = state["weight"], state["square"]
         self._noise_trace = state["trace"]
 
@@ -130,15 +127,13 @@ class NoiseMeter:
         for parameter in self._parameters:
             parameter.grad = None
         torch.autograd.backward(loss)
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        self._squares.append(_square(gradients) / share**2)
+        self._squares.append(self._square_of_gradients() / share**2)
         self._add_to(before)
 
     def close_window(self, scale: Tensor | float) -> None:
         """Ends a window, whose gradient is multiplied by ``scale``; a single micro batch gives no estimate."""
         if len(self._squares) > 1:
-            gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-            self._keep([*self._squares, _square(gradients) / scale**2], self._sizes)
+            self._keep([*self._squares, self._square_of_gradients() / scale**2], self._sizes)
         if len(self._sizes) > 1:
             self._until_window = (self._until_window or self._windows_every) - 1
         self.drop_window()
@@ -156,20 +151,21 @@ class NoiseMeter:
             return
         self._until_halves = self._halves_every - 1
         sizes = [count - count // 2, count // 2]
-        with _preserved_state(self._buffers, images.device):
+        restore = snapshot_pass(self._buffers, images.device)
+        try:
             parts = zip(torch.split(images, sizes), torch.split(labels, sizes), strict=True)
             first, second = (gradient(*part) for part in parts)
+        finally:
+            restore()
         squares = [_square(first), _square(second)]
         whole = torch._foreach_mul(first, sizes[0] / count)
         torch._foreach_add_(whole, second, alpha=sizes[1] / count)
         self._keep([*squares, _square(whole)], sizes)
 
     def drop_window(self) -> None:
-        """Drops what was measured of the open window."""
         self._squares, self._sizes = [], []
 
     def reset(self) -> None:
-        """Drops all measurements."""
         self.drop_window()
         self._waiting = []
         self._scale = NoiseScale()
@@ -188,11 +184,13 @@ class NoiseMeter:
         return {**self._scale.state_dict(), **due}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from them."""
         self.reset()
         self._scale.load_state_dict(state)
         self._until_window, self._until_halves = state["until_window"], state["until_halves"]
         self._largest = state["largest"]
+
+    def _square_of_gradients(self) -> Tensor:
+        return _square(parameter.grad for parameter in self._parameters if parameter.grad is not None)
 
     def _add_to(self, before: Sequence[Tensor | None]) -> None:
         # restores the sums as the parameters' gradients and adds the present gradients
@@ -221,16 +219,3 @@ class NoiseMeter:
 
 def _square(gradients: Iterable[Tensor]) -> Tensor:
     return torch.stack(torch._foreach_norm(list(gradients))).to(torch.float64).square().sum()
-
-
-@contextmanager
-def _preserved_state(buffers: Sequence[Tensor], device: torch.device) -> Iterator[None]:
-    # restores what a forward pass in training mode changes: running statistics and random generators
-    before = [buffer.clone() for buffer in buffers]
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            yield
-    finally:
-        with torch.no_grad():
-            if before:
-                torch._foreach_copy_(list(buffers), before)

@@ -13,10 +13,12 @@ _GROUP = Path("/sys/fs/cgroup")
 def measure_available_bytes() -> int:
     """Bytes that a new process could use without swapping, also inside a container with a limit."""
     free = int(psutil.virtual_memory().available)
-    limit, used = _number(_GROUP / "memory.max"), _number(_GROUP / "memory.current")
-    if limit is None or used is None:
+    limit, used = _read(_GROUP / "memory.max"), _read(_GROUP / "memory.current")
+    if not (limit.isdigit() and used.isdigit()):
         return free
-    return max(min(free, limit - used + (_reclaimable_bytes() or 0)), 0)
+    # the file cache counts as used, and the kernel reclaims it when needed
+    reclaimable = _find_field(_read(_GROUP / "memory.stat"), "inactive_file ")
+    return max(min(free, int(limit) - int(used) + reclaimable), 0)
 
 
 def limit_own_data(limit_bytes: int) -> None:
@@ -26,28 +28,18 @@ def limit_own_data(limit_bytes: int) -> None:
     it the kernel would overcommit and kill some process when the memory is used.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = _own_data_bytes() + limit_bytes + _OTHER_DATA_BYTES
+    own_bytes = _find_field(_read(Path("/proc/self/status")), "VmData:") << 10
+    limit = own_bytes + limit_bytes + _OTHER_DATA_BYTES
     soft = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _own_data_bytes() -> int:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
-
-
-def _reclaimable_bytes() -> int | None:
-    # the file cache counts as used, and the kernel reclaims it when needed
+def _read(file: Path) -> str:
     try:
-        lines = (_GROUP / "memory.stat").read_text(encoding="utf-8").splitlines()
+        return file.read_text(encoding="utf-8").strip()
     except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), None)
+        return ""
 
 
-def _number(file: Path) -> int | None:
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
+def _find_field(text: str, name: str) -> int:
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith(name)), 0)

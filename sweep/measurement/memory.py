@@ -5,8 +5,7 @@ The peak is measured in a pass of its own, because the bookkeeping would falsify
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -36,7 +35,6 @@ def read_memory(device: torch.device) -> MemoryUse | None:
 
 
 def reset_peak(device: torch.device) -> None:
-    """Begins a new peak."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -73,11 +71,12 @@ def measure_peak_step_bytes(
 
 
 def record_allocations(call: Callable[[], object]) -> list[int]:
-    """Bytes that the CPU allocator hands out (positive) and releases while ``call`` runs, in the order of time; the
-    result of ``call`` is not released."""
-    with _quiet_profiler() as profiler:
+    """Bytes that the CPU allocator hands out (positive) and releases during ``call``, in time; its result is kept."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler's library writes to standard error
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         kept = call()
-    events = (event for event in _list_events(profiler) if event.name() == "[memory]")
+    results: Any = profiler.profiler
+    events = (event for event in results.kineto_results.events() or () if event.name() == "[memory]")
     changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     del kept
     return changes
@@ -86,15 +85,3 @@ def record_allocations(call: Callable[[], object]) -> list[int]:
 def read_allocated_bytes(device: torch.device) -> int:
     """Bytes that the GPU's allocator holds now; 0 on a CPU, whose allocator keeps no count."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-
-
-def _list_events(profiler: Any) -> Iterable[Any]:
-    return profiler.profiler.kineto_results.events() or ()
-
-
-@contextmanager
-def _quiet_profiler() -> Iterator[profile]:
-    # otherwise the profiler's library writes its start and stop to standard error
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        yield profiler

@@ -40,7 +40,6 @@ class Monitor:
         self._warned: set[str] = set()
 
     def begin(self, number: int, devices: Sequence[str]) -> None:
-        """Begins to monitor ``devices`` for trial ``number``."""
         with self._lock:
             self._watches[number] = {device: [] for device in devices}
         self._wake.set()
@@ -58,12 +57,10 @@ class Monitor:
         return merge_summaries([summarize_readings(readings, spans) for readings in watch.values()])
 
     def drop(self, number: int) -> None:
-        """Ends the monitoring of trial ``number`` without a summary."""
         with self._lock:
             self._watches.pop(number, None)
 
     def close(self) -> None:
-        """Ends the thread."""
         self._closed.set()
         self._wake.set()
         if self._thread is not None:
@@ -98,12 +95,10 @@ class Monitor:
 
     def _keep(self, device: str, reading: SensorReading) -> None:
         with self._lock:
-            for watch in self._watches.values():
-                if device in watch:
-                    readings = watch[device]
-                    readings.append(reading)
-                    if len(readings) > _MAX_READINGS:
-                        del readings[::2]
+            for readings in [watch[device] for watch in self._watches.values() if device in watch]:
+                readings.append(reading)
+                if len(readings) > _MAX_READINGS:
+                    del readings[::2]
 
     def _warn(self, device: str, error: Exception) -> None:
         if device not in self._warned:

@@ -1,7 +1,6 @@
 """Quality flags of a measurement by name. Imports no torch."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,36 +30,19 @@ MEANINGS = {
 # These do not affect times.
 CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
 # These follow from the configuration: a repeated measurement would have them again.
-INHERENT = frozenset(
-    {
-        "few_steps",
-        "allocator_retries",
-        "micro_batch_changed",
-        *CONFIGURATION_FLAGS,
-    }
-)
-# On a machine that is shared a measurement is repeated for a few seconds, but not a training, which would be disturbed
-# again.
+INHERENT = frozenset({"few_steps", "allocator_retries", "micro_batch_changed"}) | CONFIGURATION_FLAGS
+# On a shared machine a measurement is repeated for a few seconds, but not a training: it would be disturbed again.
 _OF_THE_MACHINE = frozenset({"spread", "drift", "busy_host", "reference_drift"})
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Measured step times, one for each window of ``num_steps / len(step_seconds)`` steps on average."""
-
-    step_seconds: Sequence[float]  # seconds of one step in each window, in the order of time, without warm-up
-    num_steps: int  # over all windows
-    num_alloc_retries: int = 0
-
-
-def find_timing_flags(timing: Timing) -> tuple[str, ...]:
-    """The flags of a timing, by their names in :data:`MEANINGS`."""
+def find_timing_flags(step_seconds: Sequence[float], num_steps: int, num_alloc_retries: int = 0) -> tuple[str, ...]:
+    """The flags of a timing, by their names in :data:`MEANINGS`. ``step_seconds`` are those of one step in each window,
+    in the order of time, without warm-up; ``num_steps`` is over all windows."""
     raised = {
-        "few_steps": timing.num_steps < MIN_STEPS or len(timing.step_seconds) < MIN_WINDOWS,
-        "spread": len(timing.step_seconds) >= MIN_WINDOWS and measure_relative_spread(timing.step_seconds) >= _MUCH,
-        "drift": len(timing.step_seconds) >= _MIN_DRIFT_WINDOWS
-        and measure_relative_drift(timing.step_seconds) >= _MUCH,
-        "allocator_retries": timing.num_alloc_retries > 0,
+        "few_steps": num_steps < MIN_STEPS or len(step_seconds) < MIN_WINDOWS,
+        "spread": len(step_seconds) >= MIN_WINDOWS and measure_relative_spread(step_seconds) >= _MUCH,
+        "drift": len(step_seconds) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(step_seconds) >= _MUCH,
+        "allocator_retries": num_alloc_retries > 0,
     }
     return tuple(name for name, is_raised in raised.items() if is_raised)
 

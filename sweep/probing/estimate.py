@@ -33,11 +33,12 @@ class MemoryEstimate:
     activation_bytes: int  # of the forward pass, the images included
     temporary_bytes: int  # of the backward pass and of the optimizer's step
     scratch_bytes: int  # inside operations, not in tensors
+    unmeasured_operations: int = 0  # whose scratch memory could not be measured and is not included
 
     @property
     def peak_memory_bytes(self) -> int:
         """What a trial of the configuration would record: the sum of all."""
-        return sum(asdict(self).values())
+        return sum(value for name, value in asdict(self).items() if name.endswith("_bytes"))
 
 
 def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryEstimate:
@@ -87,6 +88,7 @@ def _divide(peak: StepPeak) -> MemoryEstimate:
         activation_bytes=held.activation_bytes,
         temporary_bytes=held.temporary_bytes + passing,
         scratch_bytes=peak.scratch_bytes,
+        unmeasured_operations=peak.num_unmeasured,
     )
 
 

@@ -25,7 +25,7 @@ from sweep.probing.scratch_memory import Operation, measure_scratch
 from sweep.training.constants import READY_PIXELS
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import cut_windows
-from sweep.training.models.norms import has_batch_statistics
+from sweep.training.models.norms import find_batch_norms
 from sweep.training.models.table import build_model
 from sweep.training.recipe.optimizers import build_optimizer
 from sweep.training.recipe.precision import arrange_model, make_precision
@@ -45,6 +45,7 @@ class StepPeak(NamedTuple):
     scratch_bytes: int  # inside the operation that ends then
     state_bytes: int  # of the optimizer
     average_bytes: int  # of the weights' moving average; it changes nothing else, so it is not traced
+    num_unmeasured: int  # operations that may hold most and whose scratch memory could not be measured
 
 
 class MicroSizes(NamedTuple):
@@ -108,27 +109,31 @@ def _find_peak(
             _widen_norms(step.model)
         with _explain_values(f"optimizer {config.optimizer.name}"):
             state_bytes = _fill_state(step)
-        counts = _sizes(step.model, sizes)
+        counts = sizes.with_statistics if find_batch_norms(step.model) else sizes.plain
         ready = tuple(_ready_images(config, shape, size) for size in counts) if is_ready else ()
         tracker = StepTracker(step.model, step.optimizer, ready)
         with _explain_values(f"model {config.model.name}"), tracker:
             step(_batches(config, shape, counts, tracker, ready), sum(counts))
         average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()])
 
-    held, scratch = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
-    return StepPeak(held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0)
+    held, scratch, num_unmeasured = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
+    return StepPeak(held, scratch, state_bytes, average_bytes if config.regularization.ema_decay else 0, num_unmeasured)
 
 
-def _find_worst(worst: Mapping[Operation | None, HeldBytes], *, has_scratch: bool) -> tuple[HeldBytes, int]:
-    best, best_scratch = HeldBytes(0, 0, 0, 0, 0), 0
+def _find_worst(worst: Mapping[Operation | None, HeldBytes], *, has_scratch: bool) -> tuple[HeldBytes, int, int]:
+    """What is held when most is, the scratch memory of that moment, and how many operations that could hold more were
+    not measured."""
+    best, best_scratch, num_unmeasured = HeldBytes(0, 0, 0, 0, 0), 0, 0
     for operation, held in sorted(worst.items(), key=lambda item: -item[1].total):
         # operations that cannot become the peak are not measured
         most = _MOST_SCRATCH * operation.num_bytes if operation is not None and has_scratch else 0
         if held.total + most > best.total + best_scratch:
-            scratch = measure_scratch(operation) if operation is not None and has_scratch else 0
+            measured = measure_scratch(operation) if operation is not None and has_scratch else 0
+            num_unmeasured += measured is None
+            scratch = measured or 0
             if held.total + scratch > best.total + best_scratch:
                 best, best_scratch = held, scratch
-    return best, best_scratch
+    return best, best_scratch, num_unmeasured
 
 
 @contextmanager
@@ -202,10 +207,6 @@ def _fill_state(step: Step) -> int:
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _sizes(model: nn.Module, sizes: MicroSizes) -> tuple[int, ...]:
-    return sizes.with_statistics if has_batch_statistics(model) else sizes.plain
 
 
 def _batches(

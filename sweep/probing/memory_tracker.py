@@ -5,8 +5,8 @@ and may change with any version; ``tests/test_estimate.py`` compares them with b
 sizes and no content, so nothing is allocated, no random number is drawn and no device is touched.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self, final
 
@@ -30,41 +30,36 @@ class HeldBytes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
         return sum(self)
 
 
-# Optimizer steps that change what they are given and hold nothing more; for some of them torch has no fake kernel and
-# would run the real one.
+# Optimizer steps that hold nothing more than they are given; torch has no fake kernel for some, and would run them.
 _IN_PLACE = frozenset({"aten::_fused_sgd_", "aten::_fused_adam_", "aten::_fused_adamw_"})
 
 
 @contextmanager
 def use_fake_tensors() -> Iterator[None]:
     """Every tensor that is made inside has a shape, a dtype and a memory layout, and no memory."""
-    with FakeTensorMode(allow_fallback_kernels=False), _SkippedSteps():
+    with FakeTensorMode(allow_fallback_kernels=False), _Replacement(_IN_PLACE, None):
         yield
 
 
-@final
-class _SkippedSteps(TorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del types
-        return None if func.name() in _IN_PLACE else func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def read_zero_values() -> Iterator[None]:
+def read_zero_values() -> AbstractContextManager[object]:
     """Inside, reading a fake tensor's value gives 0; some initializations of weights read values."""
-    with _ZeroValues():
-        yield
+    return _Replacement(frozenset({"aten::_local_scalar_dense"}), 0)
 
 
 @final
-class _ZeroValues(TorchDispatchMode):
+class _Replacement(TorchDispatchMode):
+    """The named operations do nothing and return ``result``."""
+
+    def __init__(self, names: frozenset[str], result: int | None) -> None:
+        super().__init__()
+        self._names, self._result = names, result
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
-        return 0 if func.name() == "aten::_local_scalar_dense" else func(*args, **(kwargs or {}))
+        return self._result if func.name() in self._names else func(*args, **(kwargs or {}))
 
 
 def convert_frozen_to_buffers(model: nn.Module) -> None:
@@ -83,7 +78,7 @@ class _Tracker(MemTracker):
 
 
 @final
-class StepTracker:
+class StepTracker(TorchDispatchMode):
     """A context for one optimizer step of fake tensors; afterwards ``worst`` has, for each distinct operation, what is
     held at most when it ends, its result included; under None, that of all others.
 
@@ -91,48 +86,21 @@ class StepTracker:
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, uncounted: tuple[Tensor, ...] = ()) -> None:
+        super().__init__()
         self._tracker = _Tracker()
         self._tracker.track_external(model, optimizer, *uncounted)
-        self._watch = _Watch(self._held)
-        self.worst = self._watch.worst
+        self.worst: dict[Operation | None, HeldBytes] = {}
 
     def __enter__(self) -> Self:
         self._tracker.__enter__()
-        self._watch.__enter__()
+        super().__enter__()  # entered last, so it is called first and passes everything on
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watch.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
         self._tracker.__exit__(kind, error, trace)
-
-    def begin_micro_batch(self) -> None:
-        """To be called before each; otherwise the tracker treats the model's second call as an error."""
-        self._tracker.reset_mod_stats()
-
-    def _held(self) -> HeldBytes:
-        # only the CPU's fake tensors are tracked, and none are left at the very beginning and end
-        (snapshot,) = self._tracker.get_tracker_snapshot().values() or ({},)
-        by_name: Mapping[str, int] = {getattr(key, "value", key): count for key, count in snapshot.items()}
-        count = by_name.get
-        return HeldBytes(
-            count("Parameter", 0) + count("Buffer", 0),
-            count("Gradient", 0),
-            count("Optstate", 0),
-            count("Activation", 0),
-            count("Temp", 0),
-        )
-
-
-@final
-class _Watch(TorchDispatchMode):
-    """Reads what is held after each operation; entered last, it is called first and passes everything on."""
-
-    def __init__(self, read_held: Callable[[], HeldBytes]) -> None:
-        super().__init__()
-        self.worst: dict[Operation | None, HeldBytes] = {}
-        self._read_held = read_held
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
@@ -141,3 +109,14 @@ class _Watch(TorchDispatchMode):
         if operation not in self.worst or held.total > self.worst[operation].total:
             self.worst[operation] = held
         return result
+
+    def begin_micro_batch(self) -> None:
+        """To be called before each; otherwise the tracker treats the model's second call as an error."""
+        self._tracker.reset_mod_stats()
+
+    def _read_held(self) -> HeldBytes:
+        # only the CPU's fake tensors are tracked, and none are left at the very beginning and end
+        (snapshot,) = self._tracker.get_tracker_snapshot().values() or ({},)
+        held = {getattr(key, "value", key): num_bytes for key, num_bytes in snapshot.items()}
+        buffers, *others = (held.get(name, 0) for name in ("Buffer", "Gradient", "Optstate", "Activation", "Temp"))
+        return HeldBytes(held.get("Parameter", 0) + buffers, *others)

@@ -8,10 +8,10 @@ from statistics import median
 import torch
 
 from sweep.config.errors import InputError
-from sweep.measurement.clock import Ledger, StepWindow
-from sweep.measurement.device import name_device_class
+from sweep.measurement.clock import Ledger
+from sweep.measurement.device import name_device_class, time_calls
 from sweep.measurement.environment import describe_environment
-from sweep.measurement.quality import MIN_WINDOWS, Timing, find_timing_flags, is_worth_repeating
+from sweep.measurement.quality import MIN_WINDOWS, find_timing_flags, is_worth_repeating
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
 from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.feeders import Batch
@@ -43,35 +43,29 @@ def run_probe(task: ProbeTask) -> Iterator[Message]:
     outcome: Outcome = "complete"
     error_text = ""
     try:
-        _begin(task, state)
+        _choose_device(task, state)
         _measure(task, state)
     except Exception as error:
         outcome, error_text = classify_error(error), explain_error(error)
-    environment = describe_environment(state.device)
     yield Ending(
         outcome=outcome,
         measurements=_figures(state),
         device=name_device_class(state.device),
-        environment=environment,
+        environment=describe_environment(state.device),
         quality_flags=state.flags,
         error=error_text,
     )
 
 
-def _begin(task: ProbeTask, state: TrialState) -> None:
+def _choose_device(task: ProbeTask, state: TrialState) -> None:
     if task.config.distributed.world_size > 1:
         raise InputError(
             f"distributed.world_size = {task.config.distributed.world_size}: a probe is of one rank; set it to 1."
         )
     choose_device(task, state)
-    if state.device.type == "cuda":
-        _limit_gpu(state.device, task.memory_limit_bytes)
-
-
-def _limit_gpu(device: torch.device, limit_bytes: int | None) -> None:
-    if limit_bytes is not None:
-        installed = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / installed), device)
+    if state.device.type == "cuda" and task.memory_limit_bytes is not None:
+        installed = torch.cuda.get_device_properties(state.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, task.memory_limit_bytes / installed), state.device)
 
 
 def _measure(task: ProbeTask, state: TrialState) -> None:
@@ -125,29 +119,16 @@ def _take_step(setup: TrainingSetup, ledger: Ledger, meter: LossMeter) -> Window
     return window
 
 
-def _full(ledger: Ledger) -> list[StepWindow]:
-    return [window for window in ledger.windows if window.is_full] or ledger.windows
-
-
 def _flags(ledger: Ledger) -> tuple[str, ...]:
-    windows = _full(ledger)
+    windows = ledger.full_windows
     steps = [window.seconds / window.num_steps for window in windows]
-    return find_timing_flags(Timing(steps, sum(window.num_steps for window in windows)))
+    return find_timing_flags(steps, sum(window.num_steps for window in windows))
 
 
 def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> float:
     """Median seconds of ``call`` over a few windows."""
-
-    def window(calls: int) -> float:
-        synchronize()
-        began = time.perf_counter()
-        for _ in range(calls):
-            call()
-        synchronize()
-        return (time.perf_counter() - began) / calls
-
-    calls = count_window_steps(window(1), _SIDE_SECONDS / 3)
-    return median(window(calls) for _ in range(3))
+    num_calls = count_window_steps(time_calls(call, 1, synchronize), _SIDE_SECONDS / 3)
+    return median(time_calls(call, num_calls, synchronize) for _ in range(3))
 
 
 def _feed_batches(setup: TrainingSetup) -> Iterator[int]:
@@ -181,7 +162,7 @@ def _images_per_second(counts: Iterator[int], synchronize: Callable[[], None], f
 
 
 def _figures(state: TrialState) -> dict[str, float | int]:
-    windows = _full(state.ledger)
+    windows = state.ledger.full_windows
     steps = sum(window.num_steps for window in windows)
     measurements = state.measurements()
     if windows:

@@ -4,7 +4,8 @@ A library such as oneDNN copies arguments into layouts of its own, sums 16-bit g
 thread a buffer. Which of these it does depends on the processor's instruction set, the number of threads, the number
 format and the layout, so it is measured on the processor that computes the forecast. The bytes do not depend on the
 values of tensors. A large operation is run with two smaller batches and extrapolated by a straight line, because a copy
-either grows with the batch or does not depend on it.
+either grows with the batch or does not depend on it. Matrix products are copied block by block, and a block grows only
+to its full size, so the batches of a product are doubled until its blocks are full.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,9 @@ from sweep.measurement.memory import record_allocations
 
 _LARGE_BYTES = 2**22  # of the arguments; from here on smaller batches are run
 _LARGE_HALF_BYTES = 2**19  # of 16-bit floats that many processors have no fast instructions for
-_HUGE_BYTES = 2**30  # of the arguments of the smaller batch; such an operation is not run
+_HUGE_BYTES = 2**30  # of the arguments; an operation is not run with more
+_BLOCK_BYTES = 2**22  # for each thread: a block fits a cache, so what is larger is a copy of the whole
+_FLAT_SHARE = 1 / 64  # of the bytes by which the arguments grow; scratch memory that grows less does not grow
 _KEPT = 2**12  # measurements: a step has about a hundred different operations
 
 
@@ -77,25 +80,46 @@ def find_operation(function: Any, arguments: Sequence[Any], keywords: Mapping[st
     return Operation(function, tuple(frozen), tuple((name, _freeze(value)) for name, value in sorted(keywords.items())))
 
 
-def measure_scratch(operation: Operation) -> int:
-    """The most bytes that the CPU allocator holds during ``operation`` beyond its arguments and results; 0 where it
-    cannot be run on zeros."""
+def measure_scratch(operation: Operation) -> int | None:
+    """The most bytes that the CPU allocator holds during ``operation`` beyond its arguments and results; None where it
+    cannot be run on zeros, or only with arguments of more than 1 GiB."""
     return _measure(operation, torch.get_num_threads())
 
 
 @lru_cache(maxsize=_KEPT)
-def _measure(operation: Operation, num_threads: int) -> int:
-    # The size of a copy may depend on whether the batch is smaller than the number of threads.
+def _measure(operation: Operation, num_threads: int) -> int | None:
+    axes = _find_batch_axes(operation)
+    length, longer = _axis_length(operation, axes), _choose_length(operation, axes, num_threads)
+    largest = _largest_length(operation, axes)
+    while 2 <= longer < length:
+        shorter = longer // 2
+        small, large = (_resize(operation, axes, each) for each in (shorter, longer))
+        low, high = _run(small), _run(large)
+        if low is None or high is None:
+            break
+        is_flat = abs(high - low) <= _FLAT_SHARE * (large.num_bytes - small.num_bytes)
+        is_whole = operation.function.name() not in _LEFT_FACTOR or high >= num_threads * _BLOCK_BYTES
+        if is_flat or is_whole or largest < min(2 * longer, length):
+            return max(0, high + (high - low) * (length - longer) // (longer - shorter))
+        longer *= 2
+    return _run(operation)
+
+
+def _choose_length(operation: Operation, axes: Sequence[tuple[int, int]], num_threads: int) -> int:
     is_half = any(isinstance(each, TensorLayout) and each.dtype == torch.float16 for each in operation.arguments)
     limit = min(_LARGE_BYTES, _LARGE_HALF_BYTES) if is_half else _LARGE_BYTES
-    axes = _find_batch_axes(operation)
+    small = _axis_length(operation, axes) * limit // max(1, operation.num_bytes)
+    # The size of a copy may depend on whether the batch is smaller than the number of threads.
+    return min(max(small, 2 * num_threads), _largest_length(operation, axes))
+
+
+def _largest_length(operation: Operation, axes: Sequence[tuple[int, int]]) -> int:
+    """The longest batch, of at most the operation's own length, with which it may be run."""
     length = _axis_length(operation, axes)
-    longer = max(length * limit // max(1, operation.num_bytes), 2 * num_threads)
-    if longer >= length:
-        return _run(operation)
-    shorter = longer // 2
-    low, high = (_run(_resize(operation, axes, each)) for each in (shorter, longer))
-    return max(0, high + (high - low) * (length - longer) // (longer - shorter))
+    if operation.num_bytes <= _HUGE_BYTES or not length:
+        return length
+    fixed = _resize(operation, axes, 0).num_bytes
+    return (_HUGE_BYTES - fixed) * length // (operation.num_bytes - fixed)
 
 
 # Where the batch axis is first, and of matrix products the left factor: in all others each argument may have it.
@@ -129,16 +153,16 @@ def _resize(operation: Operation, axes: Sequence[tuple[int, int]], length: int) 
     return operation._replace(arguments=tuple(arguments))
 
 
-def _run(operation: Operation) -> int:
+def _run(operation: Operation) -> int | None:
     if operation.num_bytes > _HUGE_BYTES:
-        return 0
+        return None
     arguments = [_thaw(value) for value in operation.arguments]
     keywords = {name: _thaw(value) for name, value in operation.keywords}
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=()):
             changes = record_allocations(lambda: operation.function(*arguments, **keywords))
     except Exception:  # each operator raises its own error for zeros or a smaller batch
-        return 0
+        return None
     held = list(accumulate(changes, initial=0))
     return max(held) - held[-1]
 

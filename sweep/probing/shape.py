@@ -14,6 +14,7 @@ from sweep.training.steps.batch_schedule import BatchSchedule
 # From the declaration of each key, see sweep.config.fields.key.
 SWITCHES = keys_of_cost("switch")
 _AS_THEY_ARE = keys_of_cost("step")
+_version = cache(version)
 NO_SHAPE = keys_of_cost("trial", "none")
 _OF_A_WINDOW = frozenset({"batch.micro", "batch.accumulation"})
 
@@ -26,7 +27,6 @@ class Shape:
 
     @property
     def text(self) -> str:
-        """As JSON."""
         return json.dumps(dict(self.facts))
 
     @classmethod
@@ -40,12 +40,10 @@ class Shape:
         return Shape(tuple(fact for fact in self.facts if fact[0] not in _OF_A_WINDOW))
 
     def of(self, key: str) -> Scalar:
-        """The fact called ``key``."""
         return dict(self.facts)[key]
 
 
 def derive_shape(config: TrialConfig) -> Shape:
-    """The shape of ``config``."""
     flat = flatten_config(config)
     derived = _derive(config)
     facts: dict[str, Scalar] = {}
@@ -79,8 +77,7 @@ def find_largest_accumulation(config: TrialConfig) -> int:
 
 
 def replace_micro_batch(config: TrialConfig, micro: int, accumulation: int | None = None) -> TrialConfig:
-    """``config`` with micro batches of ``micro`` samples, ``accumulation`` of them in a step; if None, its own number
-    (at most two)."""
+    """``config`` with micro batches of ``micro`` samples, ``accumulation`` of them in a step (its own, at most two)."""
     count = min(find_largest_accumulation(config), 2) if accumulation is None else accumulation
     schedule = "noise_scale" if config.batch.schedule == "noise_scale" else "constant"
     changes = {"micro": micro, "accumulation": count, "global_": None, "schedule": schedule}
@@ -100,13 +97,8 @@ def make_shape_key(shape: Shape, code_digest: str) -> str:
     """
     usual = dict(_default_facts())
     facts = {key: value for key, value in shape.facts if key not in usual or value != usual[key]}
-    content = {"shape": facts, "code": code_digest, "torch": _torch_version()}
+    content = {"shape": facts, "code": code_digest, "torch": _version("torch")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def _torch_version() -> str:
-    return version("torch")
 
 
 @cache

@@ -85,7 +85,7 @@ def _annotations(model: type[BaseModel], prefix: str) -> list[tuple[str, Any]]:
 
 CONFIG_COLUMNS = tuple(config_column(path, item) for path, item in _annotations(TrialConfig, ""))
 
-METRIC_KINDS: dict[str, Kind] = {name: "int" if item.is_whole else "float" for name, item in METRICS.items()}
+METRIC_KINDS: dict[str, Kind] = {name: "int" if item.unit_facts.is_whole else "float" for name, item in METRICS.items()}
 
 # Cells of those with a default may be missing.
 OPTIONAL_OF_EVALUATION = frozenset(item.name for item in fields(Evaluation) if item.default is None)

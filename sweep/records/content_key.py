@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.trial_config import TrialConfig, default_settings, flatten_config
 from sweep.records.plugin_sources import digest_plugin
 
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
@@ -31,17 +30,12 @@ def trial_key(config: TrialConfig, data_digest: str, code_digest: str, torch_ver
 
 
 def _changed(config: TrialConfig) -> dict[str, object]:
-    defaults = _defaults()
+    defaults = default_settings()
     return {
         path: value
         for path, value in flatten_config(config).items()
         if path not in _LEFT_OUT and value != defaults[path]
     }
-
-
-@cache
-def _defaults() -> dict[str, object]:
-    return dict(flatten_config(TrialConfig()))
 
 
 def code_digest(plugin: str | None = None) -> str:

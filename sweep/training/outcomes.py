@@ -73,8 +73,7 @@ def classify_error(error: Exception) -> Outcome:
 
 
 def find_cause(error: Exception) -> str:
-    """The cause (:mod:`sweep.records.attempt_causes`) if something other than the trial itself ended the attempt; else
-    empty."""
+    """The cause (:mod:`sweep.records.attempt_causes`) if something other than the trial ended the attempt, or empty."""
     if isinstance(error, PreemptedError):
         return LEFT
     if classify_error(error) != "crashed" or not isinstance(error, RuntimeError):

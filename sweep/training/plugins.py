@@ -1,13 +1,16 @@
 """A user's own models and data sets."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.tables.models import MODELS, ModelEntry
+from sweep.records.messages import Task, decode_task
 
 
 def load_plugin(path: str) -> None:
@@ -36,6 +39,13 @@ def load_plugin(path: str) -> None:
     _wrap_functions()
 
 
+def receive_task(data: bytes) -> Task:
+    """Decodes a task in the process that carries it out; its configuration may use names that its plug-in defines."""
+    if plugin := json.loads(data)["plugin"]:
+        load_plugin(plugin)
+    return decode_task(data)
+
+
 def _wrap_functions() -> None:
     # a plug-in may assign a function alone
     models: dict[str, Any] = MODELS
@@ -47,11 +57,7 @@ def _wrap_functions() -> None:
 
 
 def _place(error: Exception, file: Path) -> str:
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
     if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: "
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(file):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return f"line {line}: " if line else ""
+        lines = [error.lineno]
+    return f"line {lines[-1]}: " if lines else ""

@@ -16,21 +16,19 @@ class SupervisorLink:
     """While it is not connected, heartbeats go nowhere and cost nothing."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Restores the state of a new process."""
         self._send: Callable[[], None] | None = None
         self._look: Callable[[], bool] | None = None
         self._forward: Callable[[], None] | None = None
-        self._is_preempted = False
-        self._next_heartbeat = 0.0
+        self._is_preempted, self._next_heartbeat = False, 0.0
 
     def connect(self, send: Callable[[], None], look: Callable[[], bool] | None = None) -> None:
         """Starts anew. ``send`` sends a heartbeat; ``look`` returns whether the supervisor requests preemption."""
         self.reset()
         self._send, self._look = send, look
-
-    def reset(self) -> None:
-        """Restores the state of a new process."""
-        self._send = self._look = self._forward = None
-        self._is_preempted, self._next_heartbeat = False, 0.0
 
     def send_heartbeat(self) -> None:
         """Called wherever the trial has made progress; sends one every few seconds, else only reads the clock."""
@@ -55,7 +53,6 @@ class SupervisorLink:
 
     @property
     def is_preempted(self) -> bool:
-        """Whether preemption was requested."""
         if not self._is_preempted and self._look is not None:
             self._is_preempted = self._look()
         return self._is_preempted

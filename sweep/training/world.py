@@ -7,9 +7,9 @@ figures go through :meth:`World.reduce_max` or :meth:`World.broadcast_first`.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import TypeVar, final
 
 import torch
 import torch.distributed as dist
@@ -53,7 +53,6 @@ class World:
         return self._agree_on(value, lambda tensor: dist.all_reduce(tensor, dist.ReduceOp.MAX))
 
     def broadcast_first(self, value: float) -> float:
-        """The ``value`` of rank 0."""
         return self._agree_on(value, lambda tensor: dist.broadcast(tensor, 0))
 
     def rank_seed(self, seed: int) -> int:
@@ -103,7 +102,8 @@ class World:
         batch: Item | None = next(iterator)
         while batch is not None:
             following = next(iterator, None)
-            with _reduction_context(forward, is_last=following is None):
+            is_last = following is None
+            with forward.no_sync() if isinstance(forward, DistributedDataParallel) and not is_last else nullcontext():
                 yield batch
             batch = following
 
@@ -131,9 +131,3 @@ class World:
 
 
 SOLO = World()
-
-
-def _reduction_context(forward: Forward, is_last: bool) -> AbstractContextManager[Any]:
-    if isinstance(forward, DistributedDataParallel) and not is_last:
-        return forward.no_sync()
-    return nullcontext()

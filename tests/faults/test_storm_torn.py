@@ -94,6 +94,10 @@ def test_a_torn_checkpoint_is_passed_over(tmp_path: Path, tally: Tally) -> None:
         state = folder.load()
         if state is None or state["part"]["number"] != 0:
             tally.lost.append(f"{path.stat().st_size} bytes: {state}")
+    assert tally.faults["torn files: checkpoint"] == rounds(100)
+    whole = folder.load()
+    assert whole is not None
+    assert whole["part"]["number"] == 1
 
 
 def test_a_torn_store_has_whole_records_or_is_refused(whole: Path, tally: Tally) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from sweep.analysis.statistics.intervals import Interval
 from sweep.config.trial_config import Scalar
 
-USES = ("accuracy", "speed", "memory", "balanced", "fine_tune", "distributed")
 # What each use optimizes.
 USE_MEANINGS = {
     "accuracy": "the highest validation accuracy",
@@ -15,6 +14,7 @@ USE_MEANINGS = {
     "fine_tune": "the highest validation accuracy from given weights",
     "distributed": "the least training time on several ranks at a useful accuracy",
 }
+USES = tuple(USE_MEANINGS)
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,11 @@ class Fact:
     n: int
     detail: str = ""
     missing: str | None = None
+
+    @property
+    def num_seeds(self) -> int:
+        """The number of seeds that the interval rests on; 0 where it rests on something else."""
+        return self.n if self.name == "accuracy_per_minute" else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
 from sweep.analysis.statistics.intervals import Interval, median_interval, t_upper_tail
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.throughput import find_throughput_knee
+from sweep.analysis.statistics.throughput import find_throughput_knee, group_medians
 from sweep.analysis.trial_shapes import parse_shapes
 
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
@@ -64,16 +64,14 @@ def _throughput_knee(candidates: Candidates, model: str) -> Fact:
     # by the median throughput at each micro batch
     trials = _of_model(candidates.records.done, model)
     sizes, rates = _micro_batches(trials), read_numbers(trials, "images_per_second")
-    known = np.isfinite(sizes) & np.isfinite(rates)
-    levels = np.unique(sizes[known])
+    levels, medians = group_medians(sizes, rates)
     if len(levels) < 2:
         return _unknown("throughput_knee", _more_trials(candidates))
-    medians = np.array([np.median(rates[known & (sizes == level)]) for level in levels])
     knee = levels[find_throughput_knee(levels, medians)]
     detail = f"{model}; the best throughput was at {int(levels[np.argmax(medians)])}"
     if knee == levels[-1]:
         detail += ", the largest that ran: the knee may be beyond"
-    return _fact("throughput_knee", _value(knee, int(np.sum(known))), detail)
+    return _fact("throughput_knee", _value(knee, int(np.isfinite(sizes + rates).sum())), detail)
 
 
 def _accuracy_per_minute(candidates: Candidates, model: str) -> Fact:

@@ -16,7 +16,7 @@ from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
 from sweep.records.frames.frames import load_frames
-from sweep.records.frames.study_frames import FrameSet
+from sweep.records.frames.study_frames import Frames
 
 _METHOD = (
     "Intervals are 95 % intervals of the median by Student's t distribution, with the spread between seeds pooled over "
@@ -27,7 +27,7 @@ _METHOD = (
 
 
 def recommend(
-    records: FrameSet | str | Path,
+    records: Frames | str | Path,
     *,
     max_memory_bytes: float | None = None,
     max_seconds: float | None = None,
@@ -47,7 +47,7 @@ def recommend(
     """
     limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
     _check(limits, uses)
-    loaded: FrameSet = load_frames(records) if isinstance(records, str | Path) else records
+    loaded: Frames = load_frames(records) if isinstance(records, str | Path) else records
     comparable = select_comparable(loaded)
     candidates = select_candidates(comparable, limits)
     if candidates is None:

@@ -16,7 +16,7 @@ from sweep.analysis.statistics.estimates import (
     confidence_interval,
     correct_holm,
 )  # fmt: skip
-from sweep.records.frames.study_frames import FrameSet
+from sweep.records.frames.study_frames import Frames
 
 CLAIMS = (*learning_rates.CLAIMS, *accuracy.CLAIMS, *accumulation.CLAIMS, *step_costs.CLAIMS, *learning.CLAIMS)
 
@@ -46,7 +46,7 @@ class Finding:
     p: float
 
 
-def evaluate_claims(frames: FrameSet) -> list[Finding]:
+def evaluate_claims(frames: Frames) -> list[Finding]:
     """Every claim in a fixed order; what the records do not show is undecided, with what would settle it."""
     records = select_comparable(frames)
     measured = [claim.measure(records) for claim in CLAIMS]

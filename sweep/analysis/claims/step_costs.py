@@ -21,6 +21,7 @@ from sweep.analysis.statistics.estimates import (
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.posterior import equal_cost_groups
+from sweep.analysis.statistics.throughput import group_medians
 
 
 def _measure_memory_power(records: ComparableTrials) -> Measurement:
@@ -75,9 +76,7 @@ def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
 def _medians_by_size(sizes: Values, values: Values, groups: Numbers) -> Iterator[tuple[Values, Values]]:
     # of each group the distinct sizes, and the median of its values at each
     for group in np.unique(groups):
-        known = (groups == group) & np.isfinite(sizes) & np.isfinite(values)
-        levels = np.unique(sizes[known])
-        yield levels, np.array([np.median(values[known & (sizes == level)]) for level in levels])
+        yield group_medians(sizes[groups == group], values[groups == group])
 
 
 def _compare_precision(records: ComparableTrials, metric: str) -> Measurement:

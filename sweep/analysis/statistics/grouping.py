@@ -74,20 +74,22 @@ def group_configurations(done: pd.DataFrame, groups: Numbers) -> Grouping:
     return Grouping(members=members, first=first, is_confirm=is_confirm, is_basis=is_basis)
 
 
+def varying_keys(trials: pd.DataFrame) -> tuple[str, ...]:
+    """The keys of the configuration, but for the seed, that have several values in ``trials``."""
+    names = (name for name in trials.columns if name.startswith("config.") and name != "config.seed")
+    return tuple(name.removeprefix("config.") for name in names if trials[name].nunique(dropna=False) > 1)
+
+
 def configuration_groups(
     trials: pd.DataFrame, ignored: Collection[str] = (), switches: Collection[str] = ()
 ) -> Numbers:
     """The same number for trials whose configuration is equal but for the seed and the keys ``ignored``; of the keys
     ``switches`` only whether they are on (neither missing nor 0 nor false) counts. Shape ``[len(trials)]``."""
-    left_out = {"config.seed", *(f"config.{key}" for key in ignored)}
-    names = [name for name in trials.columns if name.startswith("config.") and name not in left_out]
-    varying = [name for name in names if trials[name].nunique(dropna=False) > 1]
-    if not varying:
+    keys = [key for key in varying_keys(trials) if key not in ignored]
+    if not keys:
         return np.zeros(len(trials), dtype=np.int64)
-    is_on = {
-        name: np.nan_to_num(read_numbers(trials, name)) != 0
-        for name in varying
-        if name.removeprefix("config.") in switches
-    }
+    names = [f"config.{key}" for key in keys if key in switches]
+    is_on = {name: np.nan_to_num(read_numbers(trials, name)) != 0 for name in names}
+    varying = [f"config.{key}" for key in keys]
     numbers = trials[varying].assign(**is_on).groupby(varying, dropna=False, sort=False).ngroup()
     return np.asarray(numbers.to_numpy(), dtype=np.int64)

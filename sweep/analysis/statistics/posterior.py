@@ -149,7 +149,7 @@ def _posterior(name: str, centers: Values, errors: Values, spread: Spread, share
         scale=scale_of(name),
         centers=centers,
         errors=errors,
-        spread=Spread(METRICS[name].assumed_sd, 0) if is_assumed else spread,
+        spread=Spread(METRICS[name].unit_facts.assumed_sd, 0) if is_assumed else spread,
         shared=shared,
         is_assumed=is_assumed,
     )

@@ -1,10 +1,17 @@
-"""The micro batch from which throughput no longer grows."""
+"""Measurements by micro batch, and the one from which throughput no longer grows."""
 
 import numpy as np
 
 from sweep.analysis.statistics.pareto import Values
 
 KNEE_SHARE = 0.95  # of the best throughput
+
+
+def group_medians(x: Values, y: Values) -> tuple[Values, Values]:
+    """The distinct ``x`` in order and the median of ``y`` at each; values where either is not finite are left out."""
+    known = np.isfinite(x) & np.isfinite(y)
+    levels = np.unique(x[known])
+    return levels, np.array([np.median(y[known & (x == level)]) for level in levels])
 
 
 def find_throughput_knee(sizes: Values, rates: Values) -> int:

@@ -103,10 +103,14 @@ def _point(case: Case) -> dict[str, Any]:
 
 def _print(base: Case, space: list[Case]) -> None:
     print_lines([f"{base.name}:"])
-    print_table([(name, f"{format_value('bytes', count):>10}") for name, count in _figures(base.estimate).items()])
+    parts = _figures(base.estimate)
+    del parts["unmeasured_operations"]
+    print_table([(name, f"{format_value('bytes', count):>10}") for name, count in parts.items()])
     if space:
         rows = [(case.name, _settings(case), format_value("bytes", case.estimate.peak_memory_bytes)) for case in space]
         print_table(rows, ("", "configuration", "peak_memory_bytes"))
+    if unmeasured := max(case.estimate.unmeasured_operations for case in (base, *space)):
+        print_lines([f"unmeasured operations: {unmeasured}; their scratch memory is not included."])
 
 
 def _settings(case: Case) -> str:

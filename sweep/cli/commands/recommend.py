@@ -48,11 +48,12 @@ def recommend(
     )
     claims = evaluate_claims(frames)
     document = as_document(answer) | {"findings": findings_document(claims)}
-    print_answer(document, _lines(answer, claims), as_json=as_json)
+    print_answer(document, describe_recommendations(answer, claims), as_json=as_json)
     return 0
 
 
-def _lines(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
+def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
+    """The lines of text that the command prints."""
     from reports.labels import format_effect
 
     for item in answer.uses.values():
@@ -60,7 +61,7 @@ def _lines(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
         yield ""
     yield "Other facts"
     for fact in answer.facts.values():
-        yield f"  {fact.statement}: {format_effect(fact.unit, fact.value, fact.low, fact.high)}"
+        yield f"  {fact.statement}: {format_effect(fact.unit, fact.value, fact.low, fact.high, fact.num_seeds)}"
         if fact.detail:
             yield f"    {fact.detail}; n = {fact.n}"
         if fact.missing:
@@ -86,7 +87,7 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
     settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"
     for name, value in item.values.items():
-        shown = format_effect(METRICS[name].unit, *value[:3])
+        shown = format_effect(METRICS[name].unit, *value)
         yield f"    {metric_label(name)}: {shown}, n = {value.n}"
     basis = "confirmed" if item.is_confirmed else "from one seed, not confirmed"
     yield (
@@ -95,7 +96,7 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
     )
     if item.next_best is not None:
         parts = (
-            f"{metric_label(name).lower()} {format_difference(item.next_best.units[name], *value[:3])}"
+            f"{metric_label(name).lower()} {format_difference(item.next_best.units[name], *value)}"
             for name, value in item.next_best.differences.items()
         )
         yield f"  against the next best, trial {item.next_best.number}: {', '.join(parts)}"

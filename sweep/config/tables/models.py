@@ -48,7 +48,7 @@ def model_family(name: str) -> str:
 def has_batch_statistics(name: str, norm: str) -> bool | None:
     """Whether the model ``name`` with ``model.norm = norm`` normalizes by statistics of a micro batch; None: not known.
 
-    ``sweep.training.models.norms.has_batch_statistics`` inspects a model that is built.
+    ``sweep.training.models.norms.find_batch_norms`` inspects a model that is built.
     """
     declared = MODELS[name].has_batch_statistics if name in MODELS else None
     return declared if norm in _BATCH_NORMS else False

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sweep.executors.helper_process import end_process
+
 _CONTROL = "nvidia-cuda-mps-control"
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _SECONDS = 30.0
@@ -57,9 +59,5 @@ def _run_keeper(environment: dict[str, str]) -> Iterator[bool]:
         yield bool(readable) and keeper.stdout.readline().strip() == b"ready"
     finally:
         keeper.stdin.close()
-        try:
-            keeper.wait(_SECONDS)
-        except subprocess.TimeoutExpired:
-            keeper.kill()
-            keeper.wait()
+        end_process(keeper, _SECONDS)
         keeper.stdout.close()

@@ -35,8 +35,7 @@ class ProbedCost:
 
 @final
 class PackedExecutor(ExecutorWrapper):
-    """``inner``, which trains by ``process``: one trial at a time on each device until :meth:`pack` is called. Probes
-    always run alone."""
+    """``inner``, which trains by ``process``: one trial on each device until :meth:`pack`. Probes always run alone."""
 
     def __init__(self, inner: Executor, process: ProcessExecutor) -> None:
         super().__init__(inner)
@@ -130,7 +129,7 @@ def _probed_measurements(own: Mapping[str, float | int], cost: ProbedCost) -> di
     if seconds > 0.0:
         measurements["train_seconds"] = seconds
         if "train_seconds" in own:
-            rates = {name: value for name, value in own.items() if METRICS[name].is_rate}
+            rates = {name: value for name, value in own.items() if METRICS[name].unit_facts.measures == "rate"}
             measurements |= {name: value * own["train_seconds"] / seconds for name, value in rates.items()}
     return measurements
 

@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import NoReturn, cast
 
-from sweep.executors.base import Describer, Runner, load_function, make_uncaught_ending, receive_task
+from sweep.executors.base import Describer, Runner, make_uncaught_ending
 from sweep.executors.process.cpu_cores import pin_process
-from sweep.executors.process.forkserver_protocol import ChildRequest, DescriptionRequest, TaskRequest
+from sweep.executors.process.forkserver_protocol import ChildRequest
 from sweep.measurement.host_memory import limit_own_data
 from sweep.records.messages import Heartbeat, encode_message
-from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent
+from sweep.training.plugins import receive_task
+from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent, exit_at_once
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 # When memory runs out the kernel shall kill the trial, not the supervisor that records it.
@@ -42,14 +44,11 @@ def run_child(request: ChildRequest, message_fd: int, output_fd: int, server_pid
     except BaseException as error:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise again
         traceback.print_exc()
-        if isinstance(request, TaskRequest):
+        if request.task is not None:
             with suppress(OSError):
                 _write(message_fd, encode_message(make_uncaught_ending(error)) + b"\n")
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(exit_code)  # without cleaning up what the forkserver shares with this process
+        exit_at_once(exit_code)
 
 
 def _set_up_process(environment: dict[str, str], message_fd: int, output_fd: int) -> None:
@@ -74,8 +73,8 @@ def _set_up_process(environment: dict[str, str], message_fd: int, output_fd: int
 
 def _generate_lines(request: ChildRequest) -> Iterator[bytes]:
     """The answer, one JSON document at a time; JSON contains no bare line end."""
-    function = load_function(request.function)
-    if isinstance(request, DescriptionRequest):
+    function = resolve_name(request.function)
+    if request.task is None:
         yield json.dumps(cast(Describer, function)(request.device, request.threads)).encode()
         return
     task = receive_task(request.task.encode())

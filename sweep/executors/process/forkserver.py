@@ -1,16 +1,14 @@
 """The supervisor's side of the forkserver: starting it, requesting children, and following their ends."""
 
 import os
-import select
 import signal
 import socket
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import final
 
-from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
+from sweep.executors.helper_process import LineBuffer, OutputFile, end_process, receive_data, start_helper
 from sweep.executors.process import forkserver_protocol as protocol
 from sweep.records.attempt_causes import FORKSERVER_LOST
 from sweep.records.messages import Ending
@@ -88,14 +86,8 @@ class ForkServer:
         self._output = output
         self._children: dict[int, Child] = {}
         self._num_forks = 0
-        self._process, self._control = start_helper(
-            lambda fd: (
-                "from sweep.executors.process.forkserver_main import run_forkserver; "
-                f"run_forkserver({fd}, {os.getpid()}, {modules!r})"
-            ),
-            socket.SOCK_SEQPACKET,
-            output,
-        )
+        function = "sweep.executors.process.forkserver_main:run_forkserver"
+        self._process, self._control = start_helper(function, modules, socket.SOCK_SEQPACKET, output)
         self._is_alive = True
 
     @property
@@ -110,8 +102,7 @@ class ForkServer:
         return self._control.fileno()
 
     def fork(self, request: protocol.ChildRequest, output: OutputFile) -> Child:
-        """A new child that carries out ``request``, whose key is set here. Waits until it exists, or ``lost_error`` is
-        the reason why it does not.
+        """A new child for ``request``, whose key is set here. It exists, or ``lost_error`` states why it does not.
 
         Raises:
             RuntimeError: the forkserver did not answer; its own output is quoted.
@@ -133,16 +124,8 @@ class ForkServer:
 
     def read_answers(self, timeout_seconds: float = 0.0) -> None:
         """Updates the children that began or ended; waits for the first such answer at most this long."""
-        if not self._is_alive:
-            return
-        readable = select.poll()
-        readable.register(self._control, select.POLLIN)
-        while self._is_alive and readable.poll(timeout_seconds * 1000):
+        while self._is_alive and (data := receive_data(self._control, _READ_BYTES, timeout_seconds)) is not None:
             timeout_seconds = 0.0
-            try:
-                data = self._control.recv(_READ_BYTES)
-            except ConnectionResetError:
-                data = b""
             if data:
                 self._update_child(protocol.ANSWERS.decode(data))
             else:
@@ -192,11 +175,7 @@ class ForkServer:
     def _lose_all(self) -> None:
         """The forkserver is dead, and the kernel kills its children with it; their groups are killed here."""
         self._is_alive = False
-        try:
-            exit_code = self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            exit_code = self._process.wait()
+        exit_code = end_process(self._process, _STOP_SECONDS)
         error = f"the forkserver ended ({exit_code}) and its children with it\n{self._output.tail()}".strip()
         for child in self._children.values():
             child.lost_error = error

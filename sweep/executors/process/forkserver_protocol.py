@@ -6,28 +6,19 @@ from sweep.records.tagged_json import TaggedCodec
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForkRequest:
-    """A new child; two file descriptors come with it: for its messages and for its output."""
+class ChildRequest:
+    """A new child; two file descriptors come with it: for its messages and for its output.
 
-    key: int
-    function: str  # ``module:function``
+    It carries out ``task`` with a runner, or describes ``device`` with ``threads`` by a describer if there is none.
+    """
+
+    key: int = 0  # set by the forkserver's client
+    function: str  # the runner or describer, as ``module:function``
     environment: dict[str, str]
     cores: tuple[int, ...]  # empty: all
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskRequest(ForkRequest):
-    """A child that carries out an encoded task with the runner ``function``."""
-
-    task: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DescriptionRequest(ForkRequest):
-    """A child that describes the machine with the describer ``function``."""
-
-    device: str
-    threads: int | None
+    task: str | None = None  # encoded
+    device: str = ""
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +46,7 @@ class Exited:
     exit_code: int  # negative: the signal that killed it
 
 
-ChildRequest = TaskRequest | DescriptionRequest
 Answer = Forked | ForkFailed | Exited
-REQUESTS = TaggedCodec[ChildRequest | SignalRequest](TaskRequest, DescriptionRequest, SignalRequest)
+REQUESTS = TaggedCodec[ChildRequest | SignalRequest](ChildRequest, SignalRequest)
 ANSWERS = TaggedCodec[Answer](Forked, ForkFailed, Exited)
 MAX_REQUEST_BYTES = 200_000

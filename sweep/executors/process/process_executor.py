@@ -20,7 +20,7 @@ from sweep.executors.devices import list_devices, make_pinned_environment
 from sweep.executors.helper_process import OutputFile
 from sweep.executors.process.cpu_cores import divide_cores
 from sweep.executors.process.forkserver import Child, ForkServer
-from sweep.executors.process.forkserver_protocol import ChildRequest, DescriptionRequest, TaskRequest
+from sweep.executors.process.forkserver_protocol import ChildRequest
 from sweep.records.messages import Ending, Task, encode_task
 
 # From a trial's ending to the end of its process: longer than a driver needs to free the memory.
@@ -85,17 +85,14 @@ class ProcessExecutor(PollingExecutor[_Running]):
 
     def describe(self) -> dict[str, Any]:
         device = self._slots[0]
-        request = DescriptionRequest(
-            key=0,
-            function=self._program.describer,
-            environment=self._environment_of(0),
-            cores=self._cores_of(0),
-            device="cuda" if device.startswith("cuda") else device,
-            threads=self._num_threads(),
-        )
-        child = self._fork(request, OutputFile())
+        request = self._make_request(0, self._program.describer)
+        device = "cuda" if device.startswith("cuda") else device
+        child = self._fork(replace(request, device=device, threads=self._num_threads()), OutputFile())
         try:
-            lines = self._await_lines(child)
+            deadline = time.monotonic() + _DESCRIBE_SECONDS
+            while not child.has_ended and time.monotonic() < deadline:
+                self._server.read_answers(_WAIT_SECONDS)
+            lines = child.read_lines()
             if not lines:
                 raise RuntimeError(f"the machine could not be described: {child.describe_end()}")
         finally:
@@ -108,13 +105,8 @@ class ProcessExecutor(PollingExecutor[_Running]):
         self._check_start(task.number)
         slot = min(set(range(self.slots)) - {run.slot for run in self._running.values()})
         name = f"{task.kind}-{abs(task.number):05d}.log"
-        request = TaskRequest(
-            key=0,
-            function=self._program.runner_of(task),
-            environment=self._environment_of(slot),
-            cores=self._cores_of(slot),
-            task=encode_task(self._place_task(task, slot)).decode(),
-        )
+        request = self._make_request(slot, self._program.runner_of(task))
+        request = replace(request, task=encode_task(self._place_task(task, slot)).decode())
         child = self._fork(request, OutputFile(self._log_dir / name if self._log_dir else None))
         self._running[task.number] = _Running(slot=slot, child=child)
 
@@ -163,11 +155,9 @@ class ProcessExecutor(PollingExecutor[_Running]):
         self._server = self._launch()
         return self._server.fork(request, output)
 
-    def _environment_of(self, slot: int) -> dict[str, str]:
-        return {**make_pinned_environment(self._slots[slot]), **self._environment}
-
-    def _cores_of(self, slot: int) -> tuple[int, ...]:
-        return self._cores[slot] if self._cores else ()
+    def _make_request(self, slot: int, function: str) -> ChildRequest:
+        environment = {**make_pinned_environment(self._slots[slot]), **self._environment}
+        return ChildRequest(function=function, environment=environment, cores=self._cores[slot] if self._cores else ())
 
     def _place_task(self, task: Task, slot: int) -> Task:
         device = self._slots[slot]
@@ -219,12 +209,6 @@ class ProcessExecutor(PollingExecutor[_Running]):
             run.ending, run.kill_at = message, time.monotonic() + _EXIT_SECONDS
         else:
             self._messages.append((number, message))
-
-    def _await_lines(self, child: Child) -> list[bytes]:
-        deadline = time.monotonic() + _DESCRIBE_SECONDS
-        while not child.has_ended and time.monotonic() < deadline:
-            self._server.read_answers(_WAIT_SECONDS)
-        return child.read_lines()
 
     def _release(self, number: int) -> None:
         self._running.pop(number).child.close()

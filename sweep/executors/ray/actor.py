@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
-from sweep.executors.base import Executor, receive_task
+from sweep.executors.base import Executor
 from sweep.executors.devices import list_devices
 from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.process.process_executor import ProcessExecutor
@@ -25,6 +25,7 @@ from sweep.executors.ray.ray_protocol import ActorConfig
 from sweep.measurement.monitor import Monitor
 from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, Evaluation, Message, encode_message
+from sweep.training.plugins import receive_task
 
 _POLL_SECONDS = 0.05  # how long a call waits, at most, while a trial trains
 _WAIT_SECONDS = 2.0  # how long a call for messages waits: Ray ends an actor between calls when its driver is gone
@@ -100,14 +101,17 @@ class TrialActor:
             inner = ProcessExecutor([self._device()], self._log_dir(), self._config.program)
             with MonitoredExecutor(inner, Monitor(make_source), {}) as executor:
                 while self._deserted_seconds < _DESERTED_SECONDS:
-                    began = time.monotonic()
-                    self._execute_call(executor)
-                    for number, message in executor.poll(_POLL_SECONDS):
-                        self._append(number, message)
-                    # at most one wait: a machine that was suspended could not receive calls meanwhile
-                    self._deserted_seconds += min(time.monotonic() - began, _WAIT_SECONDS)
+                    self._serve_once(executor)
         finally:
             os._exit(1)  # an actor that cannot do its work counts as lost
+
+    def _serve_once(self, executor: Executor) -> None:
+        began = time.monotonic()
+        self._execute_call(executor)
+        for number, message in executor.poll(_POLL_SECONDS):
+            self._append(number, message)
+        # at most one wait: a machine that was suspended could not receive calls meanwhile
+        self._deserted_seconds += min(time.monotonic() - began, _WAIT_SECONDS)
 
     def _execute_call(self, executor: Executor) -> None:
         try:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, final
@@ -71,15 +71,6 @@ def _connect(terms: protocol.ClusterTerms, folder: Path) -> None:
 
 
 @final
-@dataclass(frozen=True)
-class _Waiting:
-    """An attempt without a slot."""
-
-    attempt: protocol.StartAttempt
-    give_up_at: float
-
-
-@final
 class _Driver:
     """Everything but reading happens in one thread, event by event."""
 
@@ -87,7 +78,7 @@ class _Driver:
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._control = control
         self._pool: ActorPool
-        self._waiting: list[_Waiting] = []
+        self._waiting: dict[protocol.StartAttempt, float] = {}  # without a slot, and when to give each up
         self._usable: list[ActorSlot] = []  # as last reported
 
     def run(self, config: protocol.ActorConfig, device_class: str | None) -> NoReturn:
@@ -110,7 +101,7 @@ class _Driver:
     def execute(self, request: protocol.Request) -> None:
         """Carries out a request of the supervisor."""
         if isinstance(request, protocol.StartAttempt):
-            self._waiting.append(_Waiting(request, time.monotonic() + _SLOT_SECONDS))
+            self._waiting[request] = time.monotonic() + _SLOT_SECONDS
         elif isinstance(request, protocol.PreemptAttempt):
             if slot := self._pool.find(request.key):
                 slot.actor.preempt.remote(slot.number)
@@ -138,9 +129,8 @@ class _Driver:
         """Starts the attempts for which there are free slots."""
         self._report_slots()
         free = [slot for slot in self._usable if slot.is_free]
-        for slot, waiting in zip(free, self._waiting[: len(free)], strict=False):
-            self._waiting.remove(waiting)
-            attempt = waiting.attempt
+        for slot, attempt in zip(free, list(self._waiting), strict=False):
+            del self._waiting[attempt]
             slot.key, slot.number = attempt.key, attempt.number
             self._await_answer(slot.actor.start.remote(attempt.key, attempt.task), slot, lambda _: None)
 
@@ -161,7 +151,7 @@ class _Driver:
         if slot is not None:
             self._await_answer(slot.actor.stop.remote(slot.number), slot, lambda _: self._report_stopped(slot, key))
             return
-        self._waiting = [waiting for waiting in self._waiting if waiting.attempt.key != key]
+        self._waiting = {attempt: give_up_at for attempt, give_up_at in self._waiting.items() if attempt.key != key}
         self._answer(protocol.AttemptStopped(key))
 
     def _report_stopped(self, slot: ActorSlot, key: int) -> None:
@@ -172,13 +162,12 @@ class _Driver:
     def _report_waiting(self) -> None:
         """Reports of each waiting attempt that it still waits, or that there will be no slot for it."""
         now = time.monotonic()
-        for waiting in list(self._waiting):
-            key = waiting.attempt.key
-            if waiting.give_up_at > now:
-                self._answer(protocol.AttemptMessages(key, (_QUEUED,)))
+        for attempt, give_up_at in list(self._waiting.items()):
+            if give_up_at > now:
+                self._answer(protocol.AttemptMessages(attempt.key, (_QUEUED,)))
                 continue
-            self._waiting.remove(waiting)
-            self._end_lost(key, NODE_LOST, f"the cluster had no slot for it within {_SLOT_SECONDS:g} s")
+            del self._waiting[attempt]
+            self._end_lost(attempt.key, NODE_LOST, f"the cluster had no slot for it within {_SLOT_SECONDS:g} s")
 
     def _await_answer(self, reference: Any, slot: ActorSlot, then: Callable[[Any], None]) -> None:
         """Calls ``then`` with the answer, as an event; without one the actor is lost."""

@@ -7,9 +7,7 @@ ends the process that uses it when a cluster is lost; see :mod:`sweep.executors.
 import logging
 import os
 import re
-import select
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +21,7 @@ from typing import Any, final
 from sweep.config.errors import InputError, hide_credentials
 from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
 from sweep.executors.devices import list_devices, make_pinned_environment, select_gpus
-from sweep.executors.helper_process import LineBuffer, OutputFile, start_helper
+from sweep.executors.helper_process import LineBuffer, OutputFile, end_process, receive_data, start_helper
 from sweep.executors.ray import ray_protocol as protocol
 from sweep.records.attempt_causes import CLUSTER_LOST
 from sweep.records.messages import Ending, Task, TrialTask, decode_message, encode_task
@@ -62,12 +60,8 @@ class DriverLink:
         self.output = output
         self._lines = LineBuffer(_MAX_LINE_BYTES)
         folder = _make_cluster_folder()
-        self._process, self._control = start_helper(
-            lambda fd: f"from sweep.executors.ray.guard import run_guard; run_guard({fd}, {os.getpid()}, {folder!r})",
-            socket.SOCK_STREAM,
-            output,
-            environment,
-        )
+        function = "sweep.executors.ray.guard:run_guard"
+        self._process, self._control = start_helper(function, folder, socket.SOCK_STREAM, output, environment)
         self.send(terms)
 
     @property
@@ -80,14 +74,9 @@ class DriverLink:
 
     def read_answers(self, timeout_seconds: float) -> list[protocol.Answer] | None:
         """The answers that have arrived; waits for the first at most this long. None when no more will come."""
-        readable = select.poll()
-        readable.register(self._control, select.POLLIN)
-        if not readable.poll(timeout_seconds * 1000):
+        data = receive_data(self._control, _READ_BYTES, timeout_seconds)
+        if data is None:
             return []
-        try:
-            data = self._control.recv(_READ_BYTES)
-        except ConnectionResetError:
-            data = b""
         return [protocol.ANSWERS.decode(line) for line in self._lines.take_lines(data)] if data else None
 
     def close(self) -> None:
@@ -95,11 +84,7 @@ class DriverLink:
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
-        try:
-            self._process.wait(_CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, _CLOSE_SECONDS)
         self.output.close()
 
 

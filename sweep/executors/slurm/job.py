@@ -14,13 +14,14 @@ from pathlib import Path
 from types import FrameType
 from typing import final
 
-from sweep.executors.base import Executor, receive_task
+from sweep.executors.base import Executor
 from sweep.executors.devices import list_devices
 from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.slurm import job_files
 from sweep.measurement.monitor import Monitor
 from sweep.records.messages import Ending, NodePlacement, Task, TrialTask
+from sweep.training.plugins import receive_task
 
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 5.0  # for the failure of another node to become visible

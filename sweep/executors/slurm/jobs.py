@@ -29,7 +29,6 @@ class Job:
     """One attempt at a trial. ``id`` is empty until it is submitted."""
 
     folder: Path
-    reader: job_files.LineReader
     request: str = ""
     id: str = ""
     has_begun: bool = False
@@ -37,10 +36,13 @@ class Job:
     machine: dict[str, Any] | None = None
     is_doubted: bool = False  # Slurm reports that it is over, and its ending has not been read
 
+    def __post_init__(self) -> None:
+        self._reader = job_files.LineReader(job_files.locate_messages(self.folder))
+
     def read_messages(self) -> list[Message]:
         """The messages of the trial since the last call, to its ending at most."""
         messages: list[Message] = []
-        for line in self.reader.read_lines():
+        for line in self._reader.read_lines():
             messages += self._receive(line)
             if messages and isinstance(messages[-1], Ending):
                 break
@@ -82,7 +84,7 @@ class Jobs:
         # from now on jobs of other runs end themselves
         self._heartbeat = job_files.SupervisorHeartbeat(self._folder, self._run)
         left = [path.parent for path in self._folder.glob(f"*/{_ID_FILE}")]
-        self.end([self._make_job(folder, id=job_files.read_text(folder / _ID_FILE)) for folder in left])
+        self.end([Job(folder=folder, id=job_files.read_text(folder / _ID_FILE)) for folder in left])
         for folder in self._folder.glob("*/"):  # a job whose id was never written finds nothing to do
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -101,7 +103,7 @@ class Jobs:
             num_gpus=num_gpus,
             task=task,
         )
-        return self._make_job(folder, request=job_files.JOB_REQUESTS.encode(request).decode())
+        return Job(folder=folder, request=job_files.JOB_REQUESTS.encode(request).decode())
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Submits several as one array.
@@ -143,11 +145,6 @@ class Jobs:
         """This run is over; jobs of it that are no longer followed end themselves."""
         self._await_ended(None)
         self._heartbeat.close()
-
-    def _make_job(self, folder: Path, request: str = "", id: str = "") -> Job:
-        return Job(
-            folder=folder, reader=job_files.LineReader(job_files.locate_messages(folder)), request=request, id=id
-        )
 
     def _try_submit(self, jobs: Sequence[Job], now: float) -> Iterator[tuple[Job, Message]]:
         try:

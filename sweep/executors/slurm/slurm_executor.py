@@ -52,16 +52,18 @@ class SlurmExecutor(PollingExecutor[Job]):
             self._jobs.submit([job])
             while job.machine is None:
                 time.sleep(READ_SECONDS)
-                for message in (*job.read_messages(), *(message for _, message in self._jobs.follow([job]))):
-                    if isinstance(message, Ending):
-                        raise RuntimeError(f"the machine could not be described: {message.error}")
+                messages = job.read_messages()
+                if job.machine is None:  # a job that has sent it may be over
+                    messages += [message for _, message in self._jobs.follow([job])]
+                if ending := next((message for message in messages if isinstance(message, Ending)), None):
+                    raise RuntimeError(f"the machine could not be described: {ending.error}")
         except SubmitError as error:
             raise InputError(f"--executor slurm: no job was accepted: {error}; change the file of --slurm.") from None
         finally:
-            if job.machine is not None:
-                self._jobs.dismiss(job)  # it ends by itself
-            else:
+            if job.machine is None:
                 self._jobs.end([job])
+            else:
+                self._jobs.dismiss(job)  # it ends by itself
         return job.machine
 
     def start(self, task: Task) -> None:

@@ -6,25 +6,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.trial_config import TrialConfig, build_config, flatten_config
+from sweep.config.trial_config import build_config, default_settings
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
-from sweep.records.frames.frame_columns import (
-    ATTEMPT_COLUMNS,
-    ENVIRONMENT_COLUMNS,
-    EVALUATION_COLUMNS,
-    PROBE_COLUMNS,
-    STUDY_COLUMNS,
-    TRIAL_COLUMNS,
-    FrameColumn,
-)
+from sweep.records.frames.frame_columns import FRAME_PARTS, FramePart
 from sweep.records.frames.frame_files import cells_of, column_names, read_table, write_table
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
-from sweep.records.store.database import StoreError
-from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
+from sweep.records.store.database_errors import StoreError
+from sweep.records.store.schema import EVALUATIONS, TRIALS
 from sweep.records.store.store import Store
 
 _MANIFEST = "export.json"
@@ -32,16 +24,6 @@ _KIND = "batch-sweep export"
 _VERSION = 1
 _FORMATS = ("parquet", "csv")
 _MAX_MANIFEST_BYTES = 100_000
-
-# file name, field of Frames, columns, table; in the order in which rows can be put in
-_PARTS: tuple[tuple[str, str, tuple[FrameColumn, ...], Table], ...] = (
-    ("studies", "studies", STUDY_COLUMNS, STUDIES),
-    ("environments", "environment_rows", ENVIRONMENT_COLUMNS, ENVIRONMENTS),
-    ("trials", "trials", TRIAL_COLUMNS, TRIALS),
-    ("attempts", "attempts", ATTEMPT_COLUMNS, ATTEMPTS),
-    ("evaluations", "evaluations", EVALUATION_COLUMNS, EVALUATIONS),
-    ("probes", "probes", PROBE_COLUMNS, PROBES),
-)
 
 
 def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"] | str = "parquet") -> None:
@@ -56,9 +38,9 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
         raise InputError("the evaluations were not loaded; use load_frames(place, evaluations=True).")
     try:
         _empty_folder(folder)
-        for name, field, declared, _ in _PARTS:
-            write_table(getattr(frames, field), declared, folder / f"{name}.{format}")
-        num_rows = {name: len(getattr(frames, field)) for name, field, *_ in _PARTS}
+        for part in FRAME_PARTS:
+            write_table(getattr(frames, part.field), part.columns, folder / f"{part.file}.{format}")
+        num_rows = {part.file: len(getattr(frames, part.field)) for part in FRAME_PARTS}
         manifest = {"kind": _KIND, "version": _VERSION, "format": format, "num_rows": num_rows}
         manifest["studies"] = list(frames.studies["study"])
         # last, so that an interrupted export is not taken for one
@@ -69,7 +51,7 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
 
 def _empty_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    ours = {_MANIFEST, *(f"{name}.{ending}" for name, *_ in _PARTS for ending in _FORMATS)}
+    ours = {_MANIFEST, *(f"{part.file}.{ending}" for part in FRAME_PARTS for ending in _FORMATS)}
     found = {path.name for path in folder.iterdir()}
     if found - ours:
         raise InputError(f"{folder}: it holds other files ({min(found - ours)}); give a new or empty folder.")
@@ -116,11 +98,11 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
     ending = manifest["format"]
     _refuse_unknown_keys(folder / f"trials.{ending}")
     # an export may be older than a key, as the recorded tables of benchmarks are
-    defaults = {CONFIG_PREFIX + path: value for path, value in flatten_config(TrialConfig()).items()}
+    defaults = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
     frames: dict[str, Any] = {
-        field: read_table(folder / f"{name}.{ending}", declared, defaults if field == "trials" else {})
-        for name, field, declared, _ in _PARTS
-        if evaluations or field != "evaluations"
+        part.field: read_table(folder / f"{part.file}.{ending}", part.columns, defaults if part.table is TRIALS else {})
+        for part in FRAME_PARTS
+        if evaluations or part.table is not EVALUATIONS
     }
     _check_num_rows(frames, manifest["num_rows"], folder)
     return Frames(**frames)
@@ -128,11 +110,9 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
 
 def _check_num_rows(frames: dict[str, Any], counts: dict[str, Any], folder: Path) -> None:
     # a table that was truncated between two rows looks complete
-    for name, field, *_ in _PARTS:
-        if field in frames and counts.get(name) != len(frames[field]):
-            raise InputError(
-                f"{folder}: {name} has {len(frames[field])} of {counts.get(name)} rows, a file is torn; export again."
-            )
+    for part in FRAME_PARTS:
+        if part.field in frames and (found := len(frames[part.field])) != (written := counts.get(part.file)):
+            raise InputError(f"{folder}: {part.file} has {found} of {written} rows, a file is torn; export again.")
 
 
 def _refuse_unknown_keys(path: Path) -> None:
@@ -156,9 +136,9 @@ def import_records(folder: Path, store: Store) -> int:
     _check(frames, folder)
 
     def put(connection: Connection) -> None:
-        for _, field, declared, table in _PARTS:
-            if rows := list(_rows(getattr(frames, field), declared, table)):
-                connection.execute(table.insert(), rows)
+        for part in FRAME_PARTS:
+            if rows := list(_rows(getattr(frames, part.field), part)):
+                connection.execute(part.table.insert(), rows)
 
     try:
         store.database.write(put)
@@ -167,8 +147,8 @@ def import_records(folder: Path, store: Store) -> int:
     return len(frames.trials)
 
 
-def _rows(frame: pd.DataFrame, declared: Iterable[FrameColumn], table: Table) -> Iterable[dict[str, Any]]:
-    cells = {column.name: cells_of(frame[column.name]) for column in declared if column.name in table.c}
+def _rows(frame: pd.DataFrame, part: FramePart) -> Iterable[dict[str, Any]]:
+    cells = {column.name: cells_of(frame[column.name]) for column in part.columns if column.name in part.table.c}
     for column in CONFIG_COLUMNS:
         if column.name in cells:
             cells[column.name] = [column.to_cell(cell) for cell in cells[column.name]]

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from sqlalchemy import Table
 
 from sweep.records.columns import (
     CONFIG_COLUMNS,
@@ -16,7 +17,7 @@ from sweep.records.columns import (
 )
 from sweep.records.probe_record import PROBE_KINDS
 from sweep.records.store.reading import Repeated
-from sweep.records.store.schema import PROBES
+from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,7 @@ class FrameColumn:
     @property
     def dtype(self) -> str:
         """The pandas dtype, the same for an empty frame and a full one."""
-        if self.kind in {"int", "bool"}:
-            return _NULLABLE[self.kind] if self.nullable else _PLAIN[self.kind]
-        return _PLAIN[self.kind]
+        return _NULLABLE[self.kind] if self.nullable and self.kind in _NULLABLE else _PLAIN[self.kind]
 
 
 _PLAIN: dict[str, str] = {
@@ -83,6 +82,26 @@ ENVIRONMENT_COLUMNS = tuple(FrameColumn(name, "text") for name in ("study", "env
 STUDY_COLUMNS = (FrameColumn("study", "text"), FrameColumn("created_at", "time"), FrameColumn("spec", "text"))
 
 assert {column.name for column in PROBE_COLUMNS} == set(PROBES.c.keys())
+
+
+class FramePart(NamedTuple):
+    """One of the frames of :class:`sweep.records.frames.study_frames.Frames`, and the table that it is read from."""
+
+    field: str  # of Frames
+    columns: tuple[FrameColumn, ...]
+    table: Table
+    file: str  # of an export, without its ending
+
+
+# In the order in which rows can be put into the tables.
+FRAME_PARTS = (
+    FramePart("studies", STUDY_COLUMNS, STUDIES, "studies"),
+    FramePart("environment_rows", ENVIRONMENT_COLUMNS, ENVIRONMENTS, "environments"),
+    FramePart("trials", TRIAL_COLUMNS, TRIALS, "trials"),
+    FramePart("attempts", ATTEMPT_COLUMNS, ATTEMPTS, "attempts"),
+    FramePart("evaluations", EVALUATION_COLUMNS, EVALUATIONS, "evaluations"),
+    FramePart("probes", PROBE_COLUMNS, PROBES, "probes"),
+)
 
 
 def build_frame(declared: Sequence[FrameColumn], cells: Mapping[str, Sequence[Any]], num_rows: int) -> pd.DataFrame:

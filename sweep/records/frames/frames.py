@@ -1,34 +1,29 @@
 """Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.trial_config import compute_global_batch
-from sweep.records.address import split_study
-from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
+from sweep.records.address import STORE_FILE, split_study
+from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS
 from sweep.records.frames.exchange import is_export, read_export
-from sweep.records.frames.frame_columns import (
-    ATTEMPT_COLUMNS,
-    ENVIRONMENT_COLUMNS,
-    EVALUATION_COLUMNS,
-    PROBE_COLUMNS,
-    STUDY_COLUMNS,
-    TRIAL_COLUMNS,
-    FrameColumn,
-    build_frame,
-)
+from sweep.records.frames.frame_columns import FRAME_PARTS, build_frame
+from sweep.records.frames.frame_files import cells_of
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
-from sweep.records.store.database import STORE_FILE, open_database
-from sweep.records.store.reading import Columns, config_cells, read_columns
-from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
+from sweep.records.messages import Evaluation
+from sweep.records.store.database import open_database
+from sweep.records.store.reading import Columns, config_cells, make_evaluation, read_columns, records_of_columns
+from sweep.records.store.schema import EVALUATIONS, STUDIES, TRIALS
+from sweep.records.trial_record import TrialRecord
 
 
 def load_frames(place: str | Path, study: str | None = None, evaluations: bool = False) -> Frames:
@@ -69,50 +64,36 @@ def select_study(frames: Frames, study: str | None, where: str) -> Frames:
     """``frames`` with the rows of one study. Raises ``InputError`` where there is none of that name."""
     if study is None:
         return frames
-    _check_study(study, list(frames.studies["study"]), where)
-
-    def rows(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[frame["study"] == study].reset_index(drop=True)
-
-    return Frames(
-        trials=rows(frames.trials),
-        attempts=rows(frames.attempts),
-        probes=rows(frames.probes),
-        studies=rows(frames.studies),
-        environment_rows=rows(frames.environment_rows),
-        evaluations=None if frames.evaluations is None else rows(frames.evaluations),
-    )
+    _check_study(study, frames.studies["study"], where)
+    parts = {part.field: getattr(frames, part.field) for part in FRAME_PARTS}
+    rows: dict[str, Any] = {
+        field: None if frame is None else frame[frame["study"] == study].reset_index(drop=True)
+        for field, frame in parts.items()
+    }
+    return Frames(**rows)
 
 
-def _check_study(study: str, names: Sequence[str], where: str) -> None:
-    if study not in names:
-        raise InputError(f"{where}: {describe_unknown('study', study, names)}")
+def _check_study(study: str, names: Iterable[str], where: str) -> None:
+    if study not in (known := list(names)):
+        raise InputError(f"{where}: {describe_unknown('study', study, known)}")
 
 
 def _read(connection: Connection, where: str, study: str | None, evaluations: bool) -> Frames:
-    def frame(table: Table, declared: Sequence[FrameColumn]) -> pd.DataFrame:
-        cells = _cells(connection, table, study)
-        return build_frame(declared, cells, len(cells["study"]))
-
-    studies = frame(STUDIES, STUDY_COLUMNS)
-    if study is not None and studies.empty:
-        names = read_columns(connection, STUDIES)["study"]
-        _check_study(study, names, where)
-    return Frames(
-        trials=_trials(_cells(connection, TRIALS, study)),
-        attempts=frame(ATTEMPTS, ATTEMPT_COLUMNS),
-        probes=frame(PROBES, PROBE_COLUMNS),
-        studies=studies,
-        environment_rows=frame(ENVIRONMENTS, ENVIRONMENT_COLUMNS),
-        evaluations=_latest(frame(EVALUATIONS, EVALUATION_COLUMNS)) if evaluations else None,
-    )
+    if study is not None:
+        _check_study(study, read_columns(connection, STUDIES)["study"], where)
+    frames: dict[str, Any] = {}
+    for part in FRAME_PARTS:
+        if part.table is EVALUATIONS and not evaluations:
+            continue
+        cells = read_columns(connection, part.table, None if study is None else part.table.c.study == study)
+        completed = _complete_trials(cells) if part.table is TRIALS else cells
+        frame = build_frame(part.columns, completed, len(cells["study"]))
+        frames[part.field] = _latest(frame) if part.table is EVALUATIONS else frame
+    return Frames(**frames)
 
 
-def _cells(connection: Connection, table: Table, study: str | None) -> Columns:
-    return read_columns(connection, table, None if study is None else table.c.study == study)
-
-
-def _trials(columns: Columns) -> pd.DataFrame:
+def _complete_trials(columns: Columns) -> dict[str, Any]:
+    """The cells of the frame's columns, some of which no table has."""
     num_rows = len(columns["number"])
     cells: dict[str, Any] = dict(columns)
     for column in CONFIG_COLUMNS:
@@ -123,7 +104,7 @@ def _trials(columns: Columns) -> pd.DataFrame:
     keys = ("batch.global", "batch.micro", "batch.accumulation", "distributed.world_size")
     rows = zip(*(cells[CONFIG_PREFIX + key] for key in keys), strict=True)
     cells["global_batch_size"] = list(starmap(compute_global_batch, rows))
-    return build_frame(TRIAL_COLUMNS, cells, num_rows)
+    return cells
 
 
 def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -132,3 +113,18 @@ def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:
     latest = evaluations.groupby(["study", "number"])["attempt"].transform("max")
     kept = evaluations[evaluations["attempt"] == latest]
     return kept.sort_values(["study", "number", "step"], kind="stable").reset_index(drop=True)
+
+
+def records_of_frame(trials: pd.DataFrame) -> list[TrialRecord]:
+    """The rows of a ``trials`` frame in their order."""
+    return records_of_columns({str(name): cells_of(trials[name]) for name in trials})
+
+
+def curves_of_frame(evaluations: pd.DataFrame) -> dict[tuple[str, int], tuple[Evaluation, ...]]:
+    """The learning curve of each trial by study and number, in the order of the frame."""
+    curves: dict[tuple[str, int], list[Evaluation]] = defaultdict(list)
+    columns = [cells_of(evaluations[name]) for name in EVALUATION_KINDS]
+    keys = zip(evaluations["study"], evaluations["number"], strict=True)
+    for (study, number), row in zip(keys, zip(*columns, strict=True), strict=True):
+        curves[study, int(number)].append(make_evaluation(dict(zip(EVALUATION_KINDS, row, strict=True))))
+    return {key: tuple(curve) for key, curve in curves.items()}

@@ -3,31 +3,12 @@
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
 from sweep.config.study import StudySpec
 from sweep.records.store.reading import spec_from_json
-
-
-class FrameSet(Protocol):
-    """What an analysis or a report reads of one study's frames; :class:`Frames` has it."""
-
-    @property
-    def place(self) -> str: ...
-    @property
-    def spec(self) -> StudySpec | None: ...
-    @property
-    def trials(self) -> pd.DataFrame: ...
-    @property
-    def attempts(self) -> pd.DataFrame: ...
-    @property
-    def probes(self) -> pd.DataFrame: ...
-    @property
-    def evaluations(self) -> pd.DataFrame | None: ...
-    @property
-    def environments(self) -> pd.DataFrame: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,15 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from sweep.config.errors import InputError, hide_credentials
-from sweep.records.address import STORE_FILE, parse_url, store_path
+from sweep.records.address import parse_url, store_path
 from sweep.records.disk_space import describe_shortage
 from sweep.records.store.database_errors import StoreError, cause_of, describe_failure, is_full
-from sweep.records.store.engines import server_engine, sqlite_creator, sqlite_engine
+from sweep.records.store.engines import server_engine, sqlite_engine
 from sweep.records.store.opening import check_file, prepare_tables
 from sweep.records.store.supervision import Supervision
 from sweep.records.store.transactions import Transaction, with_retries
 
 T = TypeVar("T")
-
-__all__ = ["STORE_FILE", "Database", "StoreError", "open_database", "sqlite_creator", "store_path"]
 
 
 @final

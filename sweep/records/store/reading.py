@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, final
 
@@ -31,7 +30,6 @@ _MANY_ROWS = 5_000
 _ROWS_AT_ONCE = 2_000
 _NUM_ROWS_TO_GUESS_FROM = 100
 _MAX_GUESSES = 4
-_MAX_KEYS_AT_ONCE = 500  # bound on the parameters of one statement
 
 
 def spec_from_json(content: str, where: str) -> StudySpec:
@@ -189,45 +187,25 @@ def make_evaluation(row: Mapping[str, Any]) -> Evaluation:
     return Evaluation(**cells)
 
 
-def reusable_trials(connection: Connection, keys: Collection[str]) -> dict[str, ReusableTrial]:
-    """Complete trials by content key: the one with the fewest quality flags, then one that was trained rather than
-    reused."""
-    best: dict[str, tuple[tuple[int, bool], str, int]] = {}
-    requested = sorted(set(keys))
-    trained = select(
-        TRIALS.c.trial_key, TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from
-    ).where(TRIALS.c.outcome == "complete")
-    for start in range(0, len(requested), _MAX_KEYS_AT_ONCE):
-        chunk = requested[start : start + _MAX_KEYS_AT_ONCE]
-        for key, study, number, flags, reused in connection.execute(trained.where(TRIALS.c.trial_key.in_(chunk))):
-            candidate = ((len(flags.split(",")) if flags else 0, bool(reused)), study, number)
-            best[key] = min(best.get(key, candidate), candidate)
-    return _load_reusable(connection, {key: (study, number) for key, (_, study, number) in best.items()})
+def find_reusable(connection: Connection, key: str) -> ReusableTrial | None:
+    """The complete trial of that content key with the fewest quality flags, of equal ones one that was trained rather
+    than reused; None where there is none."""
+    columns = (TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from)
+    found = connection.execute(select(*columns).where(TRIALS.c.outcome == "complete", TRIALS.c.trial_key == key))
+    candidates = [
+        (len(flags.split(",")) if flags else 0, bool(reused), study, number) for study, number, flags, reused in found
+    ]
+    return _load_reusable(connection, *min(candidates)[2:]) if candidates else None
 
 
-def _load_reusable(connection: Connection, chosen: dict[str, tuple[str, int]]) -> dict[str, ReusableTrial]:
-    by_study: dict[str, list[str]] = defaultdict(list)
-    for key, (study, _) in chosen.items():
-        by_study[study].append(key)
-    found: dict[str, ReusableTrial] = {}
-    for study, keys in by_study.items():
-        environments = _environments(connection, study)
-        for key in keys:
-            found[key] = _reusable(connection, study, chosen[key][1], environments)
-    return found
-
-
-def _reusable(
-    connection: Connection, study: str, number: int, environments: dict[str, dict[str, Any]]
-) -> ReusableTrial:
-    where = (TRIALS.c.study == study) & (TRIALS.c.number == number)
-    columns = read_columns(connection, TRIALS, where)
+def _load_reusable(connection: Connection, study: str, number: int) -> ReusableTrial:
+    columns = read_columns(connection, TRIALS, (TRIALS.c.study == study) & (TRIALS.c.number == number))
     (record,) = records_of_columns(columns)
     ending = Ending(
         outcome="complete",
         measurements=record.measurements,
         device=record.device,
-        environment=environments.get(columns["environment_digest"][0] or "", {}),
+        environment=_load_environment(connection, study, columns["environment_digest"][0]),
         quality_flags=record.quality_flags,
         error=record.error,
         bottleneck=columns["bottleneck"][0] or "",
@@ -236,9 +214,11 @@ def _reusable(
     return ReusableTrial(record.reused_from or f"{study}/{number}", ending, tuple(evaluations))
 
 
-def _environments(connection: Connection, study: str) -> dict[str, dict[str, Any]]:
-    query = select(ENVIRONMENTS.c.environment_digest, ENVIRONMENTS.c.environment).where(ENVIRONMENTS.c.study == study)
+def _load_environment(connection: Connection, study: str, digest: str | None) -> dict[str, Any]:
+    of_study = (ENVIRONMENTS.c.study == study, ENVIRONMENTS.c.environment_digest == digest)
+    content = connection.execute(select(ENVIRONMENTS.c.environment).where(*of_study)).scalar()
     try:
-        return {digest: json.loads(content) for digest, content in connection.execute(query)}
+        environment: dict[str, Any] = json.loads(content or "{}")
     except (ValueError, RecursionError):
         raise InputError(f"study {study!r}: an environment on record is no JSON; the record is damaged.") from None
+    return environment

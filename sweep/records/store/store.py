@@ -5,7 +5,6 @@ Every write is a transaction of its own, which is on the disk when the method re
 
 import json
 import math
-from collections.abc import Collection
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +18,9 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS
 from sweep.records.content_key import environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
-from sweep.records.store.database import Database, StoreError, open_database
-from sweep.records.store.reading import evaluations_of, reusable_trials, spec_from_json, trial_records
+from sweep.records.store.database import Database, open_database
+from sweep.records.store.database_errors import StoreError
+from sweep.records.store.reading import evaluations_of, find_reusable, spec_from_json, trial_records
 from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
@@ -188,9 +188,9 @@ class Store:
         """The evaluations of a trial by step, of the latest attempt that made any."""
         return self._database.read(lambda connection: evaluations_of(connection, study, number))
 
-    def find_by_keys(self, keys: Collection[str]) -> dict[str, ReusableTrial]:
-        """Complete trials of all studies by content key, those without quality flags first."""
-        return self._database.read(lambda connection: reusable_trials(connection, keys))
+    def find_by_key(self, key: str) -> ReusableTrial | None:
+        """A complete trial of that content key, of any study; one without quality flags where there is one."""
+        return self._database.read(lambda connection: find_reusable(connection, key))
 
     def close(self) -> None:
         """Closes the connections; the store cannot be used afterwards."""

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
-from sweep.records.store.database import store_path
+from sweep.records.address import store_path
 from sweep.search.earlier.earlier_results import EarlierResult
 from sweep.search.mirror.optuna_conversion import list_directions, make_optuna_name
 

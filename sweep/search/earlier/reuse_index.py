@@ -73,7 +73,7 @@ class ReuseIndex:
         """A trial of that key that has every ``required`` metric valid on ``device``, or None."""
         names = set(required)
         for store in self._stores:
-            found = store.find_by_keys([key]).get(key)
+            found = store.find_by_key(key)
             if found is None:
                 continue
             ending = keep_portable(found.ending, device)

@@ -17,13 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
+from sweep.records.address import store_path
 from sweep.records.columns import CONFIG_PREFIX
 from sweep.records.frames.exchange import is_export
 from sweep.records.frames.frame_files import cells_of
-from sweep.records.frames.frame_records import records_of_frame
-from sweep.records.frames.frames import load_frames
+from sweep.records.frames.frames import load_frames, records_of_frame
 from sweep.records.messages import OUTCOMES
-from sweep.records.store.database import store_path
 from sweep.records.store.schema import VERSIONS
 from sweep.search.earlier.earlier_results import EarlierResult, select_fitting
 from sweep.search.earlier.optuna_storage import read_storage

@@ -132,15 +132,15 @@ class Session:
         """Runs the study to its end, or until ``shutdown`` is requested; see
         :class:`sweep.search.loop.tuner.Tuner`."""
         plan = self._plan_run(shutdown or Shutdown())
-        with contextlib.closing(Mirror(self.store.database.url, self.spec)) as mirror:
+        with contextlib.ExitStack() as stack:
+            mirror = stack.enter_context(contextlib.closing(Mirror(self.store.database.url, self.spec)))
             tuner = Tuner(self.spec, self.store, self.executor, mirror, plan)
             disk_space = self._disk_space(len(tuner.records()))
             disk_space.check_before()
-            with contextlib.closing(tuner.run()) as events:
-                for event in events:
-                    yield event
-                    if isinstance(event, TrialEnded):
-                        disk_space.check_between()
+            for event in stack.enter_context(contextlib.closing(tuner.run())):
+                yield event
+                if isinstance(event, TrialEnded):
+                    disk_space.check_between()
             mirror.catch_up(tuner.records())
 
     def _plan_run(self, shutdown: Shutdown) -> RunPlan:

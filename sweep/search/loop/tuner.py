@@ -57,7 +57,7 @@ class Tuner:
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in recorded if each.outcome is None]
         searched = [each for each in recorded if each.phase == "search" and each.outcome is not None]
         self._pruner = make_pruner(spec, store, searched)
-        self._sampler = plan.make_sampler(spec, [*plan.prior, *map(self._pruner.extrapolate_record, searched)])
+        self._sampler = plan.make_sampler(spec, [*plan.prior, *map(self._extrapolate, searched)])
         mirror.expect(searched)
 
     def records(self) -> list[TrialRecord]:
@@ -197,9 +197,10 @@ class Tuner:
         attempt = self._attempts[number]
         if isinstance(message, Evaluation):
             self._store.add_evaluation(self._spec.name, number, attempt.number, message)
-        if attempt.record.phase == "search" and self._pruner.should_prune(self._trials[number], message):
+        pruner = self._pruner if attempt.record.phase == "search" else None
+        if pruner and pruner.should_prune(self._trials[number], message):
             self._attempts.stop(number)
-            measured = self._pruner.partial_measurements(number) | attempt.last_measurements()
+            measured = pruner.partial_measurements(number) | attempt.last_measurements()
             return self._end_attempt(number, attempt.make_ending("pruned", measurements=measured, cause="pruned"))
         return TrialAdvanced(number, message)
 
@@ -237,6 +238,10 @@ class Tuner:
         self._trials.put(record)
         if record.phase == "search":
             self._mirror.expect([record])
-            self._pruner.learn(record)
-            self._sampler.learn(self._pruner.extrapolate_record(record))
+            if self._pruner:
+                self._pruner.learn(record)
+            self._sampler.learn(self._extrapolate(record))
         return record
+
+    def _extrapolate(self, record: TrialRecord) -> TrialRecord:
+        return self._pruner.extrapolate_record(record) if self._pruner else record

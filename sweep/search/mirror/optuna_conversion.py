@@ -7,7 +7,7 @@ from typing import Any, Literal
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from sweep.config.metrics import find_metric
+from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar
@@ -25,7 +25,7 @@ def make_optuna_name(path: str, parameter: Parameter) -> str:
 
 def list_directions(spec: StudySpec) -> list[Literal["minimize", "maximize"]]:
     """Optuna's direction of each objective, in order."""
-    return [find_metric(name).direction or "minimize" for name in spec.objectives]
+    return [METRICS[name].direction or "minimize" for name in spec.objectives]
 
 
 def make_distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -56,7 +56,7 @@ def to_optuna_params(space: Space, values: Mapping[str, Scalar]) -> dict[str, An
 def _to_optuna(path: str, parameter: Parameter, value: Scalar) -> Scalar:
     if parameter.choice is not None:
         for choice in parameter.choice:
-            # True is not 1; but 1.0 is meant to match 1, because a field of floats records 1.0 for 1
+            # True does not match 1, although Python calls them equal; 1.0 does, because a field of floats records 1 so
             if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                 return choice
         raise ValueError(f"{path}: {value!r} is none of {parameter.choice}")
@@ -98,12 +98,12 @@ def read_objectives(record: TrialRecord, spec: StudySpec) -> list[float] | None:
 def find_worst_values(records: Iterable[TrialRecord], spec: StudySpec) -> list[float]:
     """The worst value of each objective among complete ``records``; that of its metric where there is none."""
     rows = [values for record in records if record.outcome == "complete" and (values := read_objectives(record, spec))]
-    return pick_worst(rows, spec) if rows else [find_metric(name).worst for name in spec.objectives]
+    return pick_worst(rows, spec) if rows else [METRICS[name].worst for name in spec.objectives]
 
 
 def pick_worst(rows: Sequence[list[float]], spec: StudySpec) -> list[float]:
     """The worst value of each objective among ``rows``, shape ``[n, objectives]``."""
-    columns = zip((find_metric(name).sign for name in spec.objectives), zip(*rows, strict=True), strict=True)
+    columns = zip((METRICS[name].sign for name in spec.objectives), zip(*rows, strict=True), strict=True)
     return [max(column, key=lambda value: sign * value) for sign, column in columns]
 
 

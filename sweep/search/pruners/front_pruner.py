@@ -7,7 +7,6 @@ the curves differ.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -39,48 +38,9 @@ _NO_DIFFERENCE = 1e-9
 _NOT_ABOUT_TIME = CONFIGURATION_FLAGS | {PACKED}
 
 
-class Pruner(ABC):
-    """Decides which search trials of a study are stopped early."""
-
-    @abstractmethod
-    def should_prune(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
-        """Takes a message of a running trial into account; returns whether to stop the trial."""
-
-    @abstractmethod
-    def partial_measurements(self, number: int) -> dict[str, float | int]:
-        """The measurements that a running trial has reported so far, for its ending."""
-
-    @abstractmethod
-    def learn(self, record: TrialRecord) -> None:
-        """Takes an ended trial into account."""
-
-    @abstractmethod
-    def extrapolate_record(self, record: TrialRecord) -> TrialRecord:
-        """The record with the likely final measurements of a pruned trial, for a sampler; any other unchanged."""
-
-
 @final
-class NoPruner(Pruner):
-    """Stops no trial."""
-
-    def should_prune(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
-        del record, message
-        return False
-
-    def partial_measurements(self, number: int) -> dict[str, float | int]:
-        del number
-        return {}
-
-    def learn(self, record: TrialRecord) -> None:
-        del record
-
-    def extrapolate_record(self, record: TrialRecord) -> TrialRecord:
-        return record
-
-
-@final
-class FrontPruner(Pruner):
-    """Stops trials that cannot reach the Pareto front."""
+class FrontPruner:
+    """Decides which running search trials of a study are stopped early."""
 
     def __init__(self, objectives: Sequence[str]) -> None:
         self._objectives = list(objectives)
@@ -100,12 +60,14 @@ class FrontPruner(Pruner):
     # ------------------------------------------------------------------ while a trial runs
 
     def should_prune(self, record: TrialRecord, message: Progress | Evaluation) -> bool:
+        """Takes a message of a running trial into account; returns whether to stop the trial."""
         if isinstance(message, Evaluation):
             return self._is_dominated(record, message)
         self._progress[record.number] = message
         return False
 
     def partial_measurements(self, number: int) -> dict[str, float | int]:
+        """The measurements that a running trial has reported so far, for its ending."""
         progress = self._progress.get(number)
         return {MEMORY: progress.peak_memory_bytes} if progress and progress.peak_memory_bytes is not None else {}
 
@@ -166,6 +128,7 @@ class FrontPruner(Pruner):
         self.learn(record)
 
     def learn(self, record: TrialRecord) -> None:
+        """Takes an ended trial into account."""
         curves = self._curves.pop(record.number, RunningCurves(key=""))
         self._progress.pop(record.number, None)
         if record.outcome == "pruned" and curves.shares:
@@ -177,6 +140,7 @@ class FrontPruner(Pruner):
             self._add_rival(record)
 
     def extrapolate_record(self, record: TrialRecord) -> TrialRecord:
+        """The record with the likely final measurements of a pruned trial, for a sampler; any other unchanged."""
         ends = self._likely_ends.get(record.number, {})
         return replace(record, measurements=record.measurements | ends) if ends else record
 
@@ -202,10 +166,10 @@ class FrontPruner(Pruner):
             self._rivals = _front(np.vstack([self._rivals, row]))
 
 
-def make_pruner(spec: StudySpec, store: Store, ended: Sequence[TrialRecord]) -> Pruner:
-    """The pruner that the study names; it learns from the latest ``ended`` search trials."""
+def make_pruner(spec: StudySpec, store: Store, ended: Sequence[TrialRecord]) -> FrontPruner | None:
+    """The pruner that the study names, which learns from the latest ``ended`` search trials; None stops no trial."""
     if spec.pruner == "none":
-        return NoPruner()
+        return None
     pruner = FrontPruner(spec.objectives)
     for record in ended[-_NUM_RESTORED:]:
         if record.outcome in ("complete", "pruned"):

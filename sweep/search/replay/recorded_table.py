@@ -14,13 +14,12 @@ import numpy as np
 
 from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
 from sweep.config.errors import InputError, hide_credentials
-from sweep.config.metrics import find_metric
+from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
-from sweep.records.frames.frame_records import curves_of_frame, records_of_frame
-from sweep.records.frames.frames import load_frames
+from sweep.records.frames.frames import curves_of_frame, load_frames, records_of_frame
 from sweep.records.messages import Ending
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
@@ -40,6 +39,11 @@ class RecordedTable:
         return sorted(self.curves, key=repr)
 
     @cached_property
+    def row_of(self) -> dict[Point, int]:
+        """The index of each point among :attr:`points`."""
+        return {point: row for row, point in enumerate(self.points)}
+
+    @cached_property
     def space(self) -> Space:
         """The study's space as a grid; a continuous parameter has the values that were recorded."""
         recorded = {path: {point[i] for point in self.points} for i, path in enumerate(self.spec.space)}
@@ -48,8 +52,10 @@ class RecordedTable:
     @cached_property
     def means(self) -> Values:
         """Each point's mean over its seeds of every objective, shape ``[points, m]``; NaN where a seed has none."""
+        endings = [[trial.ending for trial in self.curves[point].values()] for point in self.points]
         names = self.spec.objectives
-        return np.array([[self._mean(point, name) for name in names] for point in self.points], dtype=np.float64)
+        rows = [[np.mean([_objective(each, name) for each in seeds]) for name in names] for seeds in endings]
+        return np.array(rows, dtype=np.float64)
 
     @cached_property
     def on_front(self) -> Mask:
@@ -59,7 +65,7 @@ class RecordedTable:
     @cached_property
     def signs(self) -> Values:
         """-1 for an objective to be maximized; shape ``[m]``."""
-        return np.array([find_metric(name).sign for name in self.spec.objectives])
+        return np.array([METRICS[name].sign for name in self.spec.objectives])
 
     @cached_property
     def reference(self) -> Values:
@@ -84,11 +90,6 @@ class RecordedTable:
         """
         seeds = self.curves[self.point_of(config)]
         return seeds[sorted(seeds)[config.seed % len(seeds)]]
-
-    def _mean(self, point: Point, name: str) -> float:
-        endings = [trial.ending for trial in self.curves[point].values()]
-        values = [_objective(ending, name) for ending in endings]
-        return float(np.mean(values))
 
 
 def _objective(ending: Ending, name: str) -> float:

@@ -8,8 +8,9 @@ shape from trials alone.
 import contextlib
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -32,21 +33,44 @@ from sweep.search.samplers.table import make_sampler
 _MEMORY = Path("/dev/shm")  # nosec B108 # a folder with a random name is made there
 
 
-@dataclass(frozen=True, kw_only=True)
+@final
+@dataclass(kw_only=True)
 class ReplayedSearch:
-    """The results of one replayed search. Seconds are those of the simulated clock."""
+    """The results of one replayed search, which grow while it runs. Seconds are those of the simulated clock."""
 
     seed: int
-    progress: tuple[tuple[float, float], ...]  # seconds, and share of the table's hypervolume
-    search_seconds: float
-    confirm_seconds: float
-    outcomes: dict[str, int]
-    num_confirmed: int
-    pruned_front: tuple[Point, ...]  # configurations of the true front that were pruned
+    progress: list[tuple[float, float]] = field(default_factory=list)  # seconds, share of the table's hypervolume
+    search_seconds: float = 0.0
+    confirm_seconds: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    num_confirmed: int = 0
+    pruned_front: list[Point] = field(default_factory=list)  # configurations of the true front that were pruned
+    rows: list[int] = field(default_factory=list)  # of the table's points: those that were measured
+
+    @property
+    def share(self) -> float:
+        """The share of the table's hypervolume that was reached."""
+        return self.progress[-1][1] if self.progress else 0.0
 
     def seconds_to(self, share: float) -> float:
         """Seconds until that share of the hypervolume was reached; infinite if it was not."""
         return next((seconds for seconds, reached in self.progress if reached >= share), float("inf"))
+
+    def add_record(self, record: TrialRecord, seconds: float, table: RecordedTable) -> None:
+        """Takes a trial into account that ended after ``seconds``."""
+        if record.phase == "confirm":
+            self.num_confirmed += 1
+            self.confirm_seconds = seconds - self.search_seconds
+            return
+        self.search_seconds = seconds
+        self.outcomes[record.outcome or "running"] += 1
+        point = table.point_of(record.config)
+        row = table.row_of[point]
+        if record.outcome == "pruned" and table.on_front[row]:
+            self.pruned_front.append(point)
+        if record.outcome == "complete" and np.isfinite(table.means[row]).all():
+            self.rows.append(row)
+            self.progress.append((seconds, table.share(self.rows)))
 
 
 @final
@@ -86,22 +110,21 @@ def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
 def replay_search(table: RecordedTable, spec: StudySpec, until: float | None = None) -> ReplayedSearch:
     """Runs ``spec``, a study over the table's space (:func:`sweep.search.replay.recorded_table.make_replay_study`), to
     its end, or until its search has reached the share ``until`` of the table's hypervolume."""
-    clock = SimulatedClock()
-    results = _Results(table, clock)
-    with _opened(spec) as store:
-        executor = ReplayingExecutor(
-            lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
-        )
+    clock, search = SimulatedClock(), ReplayedSearch(seed=spec.seed)
+    executor = ReplayingExecutor(
+        lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
+    )
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(_opened(spec))
         mirror = Mirror(store.url, spec)
         mirror.close()  # a replay has no dashboard
         tuner = Tuner(spec, store, executor, mirror, _plan(table, clock))
-        with contextlib.closing(tuner.run()) as events:
-            for event in events:
-                if isinstance(event, TrialEnded):
-                    results.add_record(event.record)
-                if until is not None and results.share >= until:
-                    break
-            return results.make_result(spec.seed)
+        for event in stack.enter_context(contextlib.closing(tuner.run())):
+            if isinstance(event, TrialEnded):
+                search.add_record(event.record, clock(), table)
+            if until is not None and search.share >= until:
+                break
+    return search
 
 
 @contextlib.contextmanager
@@ -131,48 +154,3 @@ def find_device(table: RecordedTable) -> str:
     """The class of the device that the table was made on."""
     first = next(iter(table.curves.values()))
     return next(iter(first.values())).ending.device
-
-
-@final
-class _Results:
-    """Collects the results of a running search."""
-
-    def __init__(self, table: RecordedTable, clock: SimulatedClock) -> None:
-        self._table, self._clock = table, clock
-        self._rows = {point: row for row, point in enumerate(table.points)}
-        self._rows_found: list[int] = []
-        self._progress: list[tuple[float, float]] = []
-        self._outcomes: dict[str, int] = {}
-        self._pruned: list[Point] = []
-        self._num_confirmed, self._search_seconds = 0, 0.0
-        self.share = 0.0
-
-    def add_record(self, record: TrialRecord) -> None:
-        """Takes an ended trial into account."""
-        if record.phase == "confirm":
-            self._num_confirmed += 1
-            return
-        self._search_seconds = self._clock()
-        outcome = record.outcome or "running"
-        self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
-        point = self._table.point_of(record.config)
-        row = self._rows[point]
-        if outcome == "pruned" and self._table.on_front[row]:
-            self._pruned.append(point)
-        if outcome == "complete" and np.isfinite(self._table.means[row]).all():
-            self._rows_found.append(row)
-            self.share = self._table.share(self._rows_found)
-            self._progress.append((self._clock(), self.share))
-
-    def make_result(self, seed: int) -> ReplayedSearch:
-        """The results, after the last trial."""
-        confirm = self._clock() - self._search_seconds if self._num_confirmed else 0.0
-        return ReplayedSearch(
-            seed=seed,
-            progress=tuple(self._progress),
-            search_seconds=self._search_seconds,
-            confirm_seconds=confirm,
-            outcomes=self._outcomes,
-            num_confirmed=self._num_confirmed,
-            pruned_front=tuple(self._pruned),
-        )

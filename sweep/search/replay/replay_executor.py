@@ -2,9 +2,8 @@
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
@@ -31,18 +30,15 @@ class SimulatedClock:
         self._now = max(self._now, seconds)
 
 
-@dataclass(kw_only=True)
-class _RecordedTrial:
+class _Due(NamedTuple):
+    """The next message of a trial. The earliest comes first, and of equal ones the one that was added first."""
+
+    seconds: float  # by the clock
+    order: int
     number: int
+    message: Message
     began: float
     rest: Iterator[TimedMessage]
-    due: float = 0.0  # by the clock, when the next message is due
-    message: Message | None = None
-
-    def load_next(self) -> None:
-        """Loads the next message."""
-        seconds, self.message = next(self.rest)
-        self.due = self.began + seconds
 
 
 @final
@@ -59,8 +55,8 @@ class ReplayingExecutor(Executor):
         slots: int = 1,
     ) -> None:
         self._messages_of, self._clock, self._device, self._slots = messages_of, clock, device, slots
-        self._running: dict[int, _RecordedTrial] = {}
-        self._order: list[tuple[float, int, _RecordedTrial]] = []  # a heap; some may have been stopped since
+        self._running: dict[int, Iterator[TimedMessage]] = {}  # the messages that follow, by trial
+        self._order: list[_Due] = []  # a heap; some may have been stopped since
         self._count = count()
 
     @property
@@ -73,7 +69,7 @@ class ReplayingExecutor(Executor):
     def start(self, task: Task) -> None:
         if len(self._running) >= self._slots or task.number in self._running:
             raise RuntimeError(f"trial {task.number} is running, or no slot of {self._slots} is free")
-        self._run(_RecordedTrial(number=task.number, began=self._clock(), rest=self._messages_of(task.config)))
+        self._schedule(task.number, self._clock(), self._messages_of(task.config))
 
     def devices_of(self, number: int) -> tuple[str, ...]:
         del number  # nothing trains
@@ -85,8 +81,7 @@ class ReplayingExecutor(Executor):
 
     def preempt(self, number: int) -> None:
         if number in self._running:
-            left: TimedMessage = (0.0, Ending(outcome="cancelled", cause=LEFT))
-            self._run(_RecordedTrial(number=number, began=self._clock(), rest=iter([left])))
+            self._schedule(number, self._clock(), iter([(0.0, Ending(outcome="cancelled", cause=LEFT))]))
 
     def stop(self, number: int) -> None:
         self._running.pop(number, None)
@@ -94,30 +89,27 @@ class ReplayingExecutor(Executor):
     def close(self) -> None:
         self._running.clear()
 
-    def _run(self, running: _RecordedTrial) -> None:
-        self._running[running.number] = running
-        running.load_next()
-        heapq.heappush(self._order, (running.due, next(self._count), running))
+    def _schedule(self, number: int, began: float, rest: Iterator[TimedMessage]) -> None:
+        self._running[number] = rest
+        seconds, message = next(rest)
+        heapq.heappush(self._order, _Due(began + seconds, next(self._count), number, message, began, rest))
 
     def _next(self, timeout_seconds: float) -> tuple[int, Message] | None:
-        while self._order and self._running.get(self._order[0][2].number) is not self._order[0][2]:
+        while self._order and self._running.get(self._order[0].number) is not self._order[0].rest:
             heapq.heappop(self._order)
+        until = self._clock() + timeout_seconds
         if not self._order:
             return None
-        due, _, running = self._order[0]
-        if due > self._clock() + timeout_seconds:
-            self._clock.advance_to(self._clock() + timeout_seconds)
+        if self._order[0].seconds > until:
+            self._clock.advance_to(until)
             return None
-        self._clock.advance_to(due)
-        assert running.message is not None
-        number, message = running.number, running.message
-        if isinstance(message, Ending):
-            heapq.heappop(self._order)
-            self.stop(number)
+        due = heapq.heappop(self._order)
+        self._clock.advance_to(due.seconds)
+        if isinstance(due.message, Ending):
+            self.stop(due.number)
         else:
-            running.load_next()
-            heapq.heapreplace(self._order, (running.due, next(self._count), running))
-        return number, message
+            self._schedule(due.number, due.began, due.rest)
+        return due.number, due.message
 
 
 def schedule_messages(trial: ReusableTrial) -> list[TimedMessage]:

@@ -68,7 +68,7 @@ def _row(search: ReplayedSearch, seconds: float) -> dict[str, Any]:
         "confirm_seconds": search.confirm_seconds,
         "outcomes": search.outcomes,
         "num_confirmed": search.num_confirmed,
-        "final_share": search.progress[-1][1] if search.progress else 0.0,
+        "final_share": search.share,
         "front_pruned": [list(point) for point in search.pruned_front],
     }
 

@@ -24,7 +24,7 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
     uses predictions from probes (``predict``)."""
     make = _SAMPLERS[spec.sampler]
     if predict and spec.sampler == "cost_aware":
-        make = partial(_cost_aware, predict=predict)
+        make = partial(CostAwareSampler, predict=predict)
     if spec.retune:
         return RetuningSampler(spec, records, make)
     return make(spec, records)
@@ -35,37 +35,17 @@ def _grid(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
     return PointSampler(lambda index: pick_grid_point(spec.space, index) if index < size else None)
 
 
-def _random(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
-    return PointSampler(lambda index: draw_point(spec.space, spec.seed, index))
-
-
-def _qmc(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
-    return PointSampler(SobolPoints(spec.space, spec.seed))
-
-
-def _tpe(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
-    return OptunaSampler(spec, records, lambda seed: TPESampler(seed=seed))
-
-
 def _nsga2(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
     size = min(50, max(8, spec.trials // 5))
     return OptunaSampler(spec, records, lambda seed: NSGAIISampler(seed=seed, population_size=size), size)
 
 
-def _gp(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
-    return OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed))
-
-
-def _cost_aware(spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> Sampler:
-    return CostAwareSampler(spec, records, predict)
-
-
 _SAMPLERS: dict[str, Callable[[StudySpec, Sequence[TrialRecord]], Sampler]] = {
-    "tpe": _tpe,
+    "tpe": lambda spec, records: OptunaSampler(spec, records, lambda seed: TPESampler(seed=seed)),
     "nsga2": _nsga2,
-    "gp": _gp,
-    "cost_aware": _cost_aware,
-    "qmc": _qmc,
-    "random": _random,
+    "gp": lambda spec, records: OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed)),
+    "cost_aware": CostAwareSampler,
+    "qmc": lambda spec, _records: PointSampler(SobolPoints(spec.space, spec.seed)),
+    "random": lambda spec, _records: PointSampler(lambda index: draw_point(spec.space, spec.seed, index)),
     "grid": _grid,
 }

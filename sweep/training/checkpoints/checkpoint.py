@@ -6,6 +6,7 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -32,15 +33,15 @@ class Stateful(Protocol):
 
 
 @final
+@dataclass(frozen=True)
 class CheckpointFolder:
     """The last checkpoints of one trial. A file's name ends with the digest of its content, so that a torn one is seen.
 
     ``fingerprint`` identifies configuration, code and device; checkpoints of another one are not loaded.
     """
 
-    def __init__(self, folder: Path, fingerprint: str) -> None:
-        self._folder = folder
-        self._fingerprint = fingerprint
+    folder: Path
+    fingerprint: str
 
     def save(self, parts: Mapping[str, Stateful]) -> None:
         """Writes the state of ``parts`` atomically, then deletes all but the last two checkpoints.
@@ -49,13 +50,13 @@ class CheckpointFolder:
             OSError: the disk is full or not available; the earlier checkpoints are unchanged.
         """
         tensors, text = pack_state({name: part.state_dict() for name, part in parts.items()})
-        content = save(tensors, {"state": text, "fingerprint": self._fingerprint})
-        self._folder.mkdir(parents=True, exist_ok=True)
+        content = save(tensors, {"state": text, "fingerprint": self.fingerprint})
+        self.folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
-        number = _number(files[-1]) + 1 if files else 1
-        for rest in self._folder.glob(f"*{_PART}"):
+        number = int(files[-1].name[:8]) + 1 if files else 1
+        for rest in self.folder.glob(f"*{_PART}"):
             rest.unlink(missing_ok=True)
-        write_atomically(self._folder / f"{number:08d}-{_digest(content)}{_SUFFIX}", content)
+        write_atomically(self.folder / f"{number:08d}-{_digest(content)}{_SUFFIX}", content)
         for old in files[: 1 - _NUM_KEPT]:
             old.unlink(missing_ok=True)
 
@@ -63,11 +64,9 @@ class CheckpointFolder:
         """The state of each part in the last valid checkpoint of this fingerprint, or None."""
         for path in reversed(self._files()):
             try:
-                state = self._read(path)
+                return self._read(path)
             except (OSError, ValueError, KeyError, SafetensorError) as error:
                 _log.warning("checkpoint %s cannot be used: %s", path.name, error)
-                continue
-            return state
         return None
 
     def _read(self, path: Path) -> dict[str, Any]:
@@ -75,13 +74,13 @@ class CheckpointFolder:
         if path.stem.partition("-")[2] != _digest(content):
             raise ValueError("it is torn")
         about = _metadata(content)
-        if about["fingerprint"] != self._fingerprint:
+        if about["fingerprint"] != self.fingerprint:
             raise ValueError("it was written by another configuration, version or device")
         state: dict[str, Any] = unpack_state(load(content), about["state"])
         return state
 
     def _files(self) -> list[Path]:
-        return sorted(path for path in self._folder.glob(f"*{_SUFFIX}") if path.name[:8].isdigit())
+        return sorted(path for path in self.folder.glob(f"*{_SUFFIX}") if path.name[:8].isdigit())
 
 
 def save_weights(model: nn.Module, path: str) -> None:
@@ -115,10 +114,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.fsync(folder)  # makes the name of the file durable
     finally:
         os.close(folder)
-
-
-def _number(path: Path) -> int:
-    return int(path.name[:8])
 
 
 def _digest(content: bytes) -> str:

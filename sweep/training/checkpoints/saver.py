@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
@@ -103,12 +104,12 @@ def _fingerprint(task: TrialTask, device: torch.device) -> str:
 
 
 @final
+@dataclass(frozen=True)
 class RandomState:
     """The random generators of Python and NumPy, and those of torch and the device for each rank."""
 
-    def __init__(self, device: torch.device, world: World = SOLO) -> None:
-        self._device = device
-        self._world = world
+    device: torch.device
+    world: World = SOLO
 
     def state_dict(self) -> dict[str, Any]:
         """The states, as numbers, texts and tensors only."""
@@ -116,10 +117,10 @@ class RandomState:
         state: dict[str, Any] = {
             "python": random.getstate(),
             "numpy": {**numpy_state, "state": {**numpy_state["state"], "key": numpy_state["state"]["key"].tolist()}},
-            "torch": self._world.gather(torch.get_rng_state()),
+            "torch": self.world.gather(torch.get_rng_state()),
         }
-        if self._device.type == "cuda":
-            state["cuda"] = self._world.gather(torch.cuda.get_rng_state(self._device))
+        if self.device.type == "cuda":
+            state["cuda"] = self.world.gather(torch.cuda.get_rng_state(self.device))
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -129,6 +130,6 @@ class RandomState:
         key = np.array(inner["key"], dtype=np.uint32)
         np.random.set_state({**state["numpy"], "state": {**inner, "key": key}})
         # a copy, because torch crashes on a view of a larger tensor
-        torch.set_rng_state(state["torch"][self._world.rank].clone())
+        torch.set_rng_state(state["torch"][self.world.rank].clone())
         if "cuda" in state:
-            torch.cuda.set_rng_state(state["cuda"][self._world.rank].clone(), self._device)
+            torch.cuda.set_rng_state(state["cuda"][self.world.rank].clone(), self.device)

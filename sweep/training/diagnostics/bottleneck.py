@@ -6,12 +6,13 @@ the time that a smaller micro batch does not save is the cost of launches.
 
 import logging
 import statistics
-import time
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 
 from sweep.measurement.clock import Ledger
+from sweep.measurement.device import time_calls
 from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
@@ -101,8 +102,7 @@ def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window, *, 
 
 
 def _resized(setup: TrainingSetup, batch: Batch) -> Batch | None:
-    # half the micro batch, or twice where a half is too small for batch statistics; None where another shape would
-    # be compiled or captured again
+    # half, or twice where a half is too small for batch statistics; None where another shape would be compiled again
     if setup.step.forward is not setup.step.model or setup.step.graphs:
         return None
     images, labels = batch
@@ -119,17 +119,8 @@ def _time_in_turn(
     seconds: list[list[float]] = [[] for _ in batches]
     for group in range(-1, num_groups):  # the first one takes the one-time costs of a new shape
         for batch, measured in zip(batches, seconds, strict=True):
-            seconds_per_step = _time_steps(setup, ledger, batch, count, 1 if group < 0 else num_steps // num_groups)
+            step = partial(setup.step, [batch] * count, len(batch[1]) * count)
+            seconds_per_step = time_calls(step, 1 if group < 0 else num_steps // num_groups, ledger.synchronize)
             if group >= 0:
                 measured.append(seconds_per_step)
     return seconds
-
-
-def _time_steps(setup: TrainingSetup, ledger: Ledger, batch: Batch, count: int, num_steps: int) -> float:
-    samples = len(batch[1]) * count
-    ledger.synchronize()
-    began = time.perf_counter()
-    for _ in range(num_steps):
-        setup.step([batch] * count, samples)
-    ledger.synchronize()
-    return (time.perf_counter() - began) / num_steps

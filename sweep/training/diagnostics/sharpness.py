@@ -72,8 +72,7 @@ class LossLandscape:
 
     @contextmanager
     def fix_model(self) -> Iterator[None]:
-        """Evaluation mode, so that the loss is a function of the weights, which have gradients; afterwards the model is
-        unchanged, bit for bit."""
+        """Evaluation mode, so that the loss is a function of the weights; afterwards the model is unchanged."""
         before = [(each, each.detach().clone(), each.requires_grad) for each in self._parameters]
         for parameter in self._parameters:
             parameter.requires_grad_(True)  # a moving average is without
@@ -86,11 +85,9 @@ class LossLandscape:
                 parameter.requires_grad_(requires_grad)
 
     def weights(self) -> WeightVector:
-        """All trained weights of the model."""
         return self._flat(self._parameters).detach().double().cpu().numpy()
 
     def set_weights(self, weights: WeightVector) -> None:
-        """Gives the model other ``weights``."""
         values = torch.split(torch.from_numpy(weights), [parameter.numel() for parameter in self._parameters])
         for parameter, value in zip(self._parameters, values, strict=True):
             parameter.data.copy_(value.view_as(parameter))
@@ -178,8 +175,7 @@ def measure_keskar_sharpness(landscape: LossLandscape, epsilon: float = 1e-3) ->
 
         phi = (max f(x + z) - f(x)) / (1 + f(x)) * 100  over the box  |z_i| <= epsilon (|x_i| + 1)
 
-    f is the mean loss. The maximum is the one that 10 iterations of L-BFGS-B from z = 0 find, as in the paper: a lower
-    bound.
+    f is the mean loss. Its maximum is what 10 iterations of L-BFGS-B from z = 0 find, as in the paper: a lower bound.
     """
     from scipy.optimize import Bounds, minimize  # slow to import, and only these trials need it
 

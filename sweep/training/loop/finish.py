@@ -59,17 +59,12 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
         )
     if task.config.diagnostics.sharpness and task.measure_sharpness:
         with state.ledger.phase("diagnostics"):
-            state.facts |= _sharpness(task, setup)
+            try:
+                state.facts |= measure_sharpness(task.config, setup)
+            except torch.OutOfMemoryError as error:  # the training itself has fitted
+                _log.warning("sharpness was not measured: %s", error)
     with state.ledger.phase("diagnostics"):
         state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
-
-
-def _sharpness(task: TrialTask, setup: TrainingSetup) -> dict[str, float]:
-    try:
-        return measure_sharpness(task.config, setup)
-    except torch.OutOfMemoryError as error:  # the training itself has fitted
-        _log.warning("sharpness was not measured: %s", error)
-        return {}
 
 
 def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:

@@ -5,22 +5,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from sweep.config.scaling import scale_lr
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.device import make_laps, make_synchronizer, measure_reference_seconds, resolve_device
-from sweep.measurement.memory import read_memory
+from sweep.measurement.memory import read_memory, reset_peak
 from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
 from sweep.training.checkpoints.saver import CheckpointSaver
 from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
+from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.loop.finish import describe_ending, evaluate_images, finish_trial
-from sweep.training.loop.stepping import adapt_micro_batch, ends_timed_window, open_window, take_step
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.plugins import load_plugin
 from sweep.training.recipe.schedules import lr_factor
+from sweep.training.steps.auto_micro import step_within_memory
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
@@ -50,10 +52,10 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
             finish_trial(task, setup, state)
         except Exception as error:
             outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
-        ending = describe_ending(state, outcome, error_text, world.size)
+        ending = replace(describe_ending(state, outcome, error_text, world.size), cause=cause)
     finally:
         torch.set_num_threads(threads_before)
-    yield replace(ending, cause=cause)
+    yield ending
 
 
 def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
@@ -68,20 +70,20 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         saver.load()
     yield from state.evaluations
     yield _describe_progress(setup, state, state.read_clock())  # at once: it holds the memory that a step requires
-    open_window(setup, state)
+    _open_window(setup, state)
     for window in state.ledger.waiting(_iterate_windows(setup, state)):
         before = state.point
         lr = _learning_rate(task.config, setup, before, window)
         set_lr(setup.step.optimizer, lr)
-        meter.add(take_step(setup, state, window), window.samples)
+        meter.add(_take_step(setup, state, window), window.samples)
         state.num_steps += 1
         state.samples += window.samples
         _update_batch_schedule(setup, state)
         is_due = setup.budget.is_spent(state.read_clock()) or eval_schedule.is_passed(before.samples, state.samples)
-        if not (is_due or meter.window_steps >= window_steps or ends_timed_window(setup, window)):
+        if not (is_due or meter.window_steps >= window_steps or _ends_timed_window(setup, window)):
             continue
         meter.close_window(state.ledger, is_full=window.is_whole)
-        adapt_micro_batch(setup, state)
+        _adapt_micro_batch(setup, state)
         if setup.budget.is_spent(state.read_clock()) or is_due:
             state.evaluations.append(_evaluate(setup, state, meter, lr, window))
             yield state.evaluations[-1]
@@ -91,7 +93,7 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         if time.perf_counter() - progress_at >= PROGRESS_SECONDS:
             progress_at = time.perf_counter()
             yield _describe_progress(setup, state, state.point)
-        open_window(setup, state)
+        _open_window(setup, state)
 
 
 def choose_device(task: Task, state: TrialState) -> None:
@@ -169,6 +171,48 @@ def _learning_rate(config: TrialConfig, setup: TrainingSetup, point: TrainingPoi
     follows = config.batch.schedule_lr == "rule"
     highest = scale_lr(config.optimizer, window.global_batch if follows else config.global_batch_size)
     return highest * lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
+
+
+def _open_window(setup: TrainingSetup, state: TrialState) -> None:
+    """Starts a timed window, and the measurement of its peak memory."""
+    if setup.auto_micro:
+        reset_peak(setup.auto_micro.device)
+    state.ledger.open_window()
+
+
+def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tensor:
+    """Takes one optimizer step; returns its mean loss, a scalar. An automatic micro batch is reduced until it fits."""
+
+    def batches_of(part: Window) -> Iterator[Batch]:
+        return state.ledger.waiting(setup.feeder.micro_batches(part))
+
+    if setup.auto_micro is None:
+        return setup.step(batches_of(window), window.samples)
+
+    def cut_again(part: Window, micro: int) -> Window:
+        _note_micro(state, micro)
+        setup.planner.take_back(part, micro)
+        return setup.planner.next_window(lambda _windows, _samples: part.global_batch)
+
+    return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
+
+
+def _adapt_micro_batch(setup: TrainingSetup, state: TrialState) -> None:
+    """Changes an automatic micro batch where the memory use of the last window requires it."""
+    if setup.auto_micro and setup.auto_micro.update(at_epoch_end=setup.planner.at_epoch_end):
+        setup.planner.set_micro(setup.auto_micro.micro)
+        _note_micro(state, setup.auto_micro.micro)
+
+
+def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
+    """Whether a timed window ends with ``window``: smaller last steps of an epoch are timed apart from whole ones."""
+    is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
+    return is_measured or not (window.is_whole and setup.planner.is_next_whole)
+
+
+def _note_micro(state: TrialState, micro: int) -> None:
+    state.facts["micro_batch_size"] = micro
+    state.flags = tuple(dict.fromkeys((*state.flags, "micro_batch_changed")))  # step times are of several sizes
 
 
 def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:

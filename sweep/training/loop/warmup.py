@@ -1,17 +1,17 @@
 """The first steps, before the training time begins and undone afterwards: one-time costs, and the memory of a step."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
 from sweep.measurement.clock import Ledger
+from sweep.measurement.device import time_calls
 from sweep.measurement.memory import count_held_bytes, measure_peak_step_bytes, read_allocated_bytes, release_memory
 from sweep.training.data.windows import Window
 from sweep.training.steps.auto_micro import catch_out_of_memory
 from sweep.training.steps.setup import TrainingSetup
-from sweep.training.steps.step import Step, set_lr
+from sweep.training.steps.step import set_lr
 
 _SLOW_STEP_SECONDS = 2.0
 
@@ -62,7 +62,9 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
             seconds = _time_step(setup, first, ledger)
     with ledger.phase("memory"):
         setup.feeder.begin_epoch(0, (first,))
-        eager = _without_graphs(setup.step)
+        if setup.step.graphs:
+            setup.step.graphs.clear()
+        eager = replace(setup.step, graphs=None)  # the allocator does not count the memory of a graph
         eager.clear_gradients()
         peak = measure_peak_step_bytes(
             lambda: eager(setup.feeder.micro_batches(first), first.samples),
@@ -85,13 +87,6 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     return WarmupResult(peak, seconds * len(windows[0].slices) / len(first.slices))
 
 
-def _without_graphs(step: Step) -> Step:
-    # the allocator does not count the memory of a graph
-    if step.graphs:
-        step.graphs.clear()
-    return replace(step, graphs=None)
-
-
 def _warmup_windows(windows: tuple[Window, ...], largest: Window) -> list[Window]:
     # With regard to the peak, two micro batches stand for any larger number. Smaller last micro batches are other
     # shapes, with one-time costs of their own.
@@ -102,12 +97,11 @@ def _warmup_windows(windows: tuple[Window, ...], largest: Window) -> list[Window
 
 
 def _time_step(setup: TrainingSetup, window: Window, ledger: Ledger) -> float:
-    ledger.synchronize()
-    began = time.perf_counter()
-    setup.feeder.begin_epoch(0, (window,))
-    setup.step(setup.feeder.micro_batches(window), window.samples)
-    ledger.synchronize()
-    return setup.step.world.reduce_max(time.perf_counter() - began)
+    def take_step() -> None:
+        setup.feeder.begin_epoch(0, (window,))
+        setup.step(setup.feeder.micro_batches(window), window.samples)
+
+    return setup.step.world.reduce_max(time_calls(take_step, 1, ledger.synchronize))
 
 
 def _held_bytes(setup: TrainingSetup) -> int:

@@ -1,7 +1,7 @@
 """What is done to the residual blocks of a finished model: stochastic depth, checkpointing, freezing."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sweep.config.errors import InputError
+from sweep.training.models.norms import find_batch_norms, override_attributes
 from sweep.training.vision import resnet, vision_transformer
 
 _BLOCKS = (resnet.BasicBlock, resnet.Bottleneck, vision_transformer.EncoderBlock)
@@ -39,8 +40,7 @@ def find_stages(model: nn.Module) -> list[nn.Module]:
 def add_stochastic_depth(model: nn.Module, probability: float, name: str) -> None:
     """Makes each sample skip the residual branches of block l of L with ``probability`` * l / L while training.
 
-    Huang et al. 2016 (arXiv:1603.09382); a branch that is kept is divided by its probability, so that evaluation needs
-    no correction.
+    Huang et al. 2016 (arXiv:1603.09382). A kept branch is divided by its probability: evaluation needs no correction.
 
     Raises:
         InputError: where the model has no residual block, or the ends of its branches are not known.
@@ -112,19 +112,6 @@ def _recomputed(block: nn.Module, forward: Callable[..., Any], *inputs: Any) -> 
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), _frozen_statistics(block)
-
-
-@contextmanager
-def _frozen_statistics(block: nn.Module) -> Iterator[None]:
     # The second forward pass must not update the running statistics of batch norm again. It uses them nevertheless,
     # because it must save the same tensors as the first one.
-    norms = [module for module in block.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
-    for norm in norms:
-        norm.momentum, norm.num_batches_tracked = 0.0, None
-    try:
-        yield
-    finally:
-        for norm, momentum, count in before:
-            norm.momentum, norm.num_batches_tracked = momentum, count
+    return nullcontext(), override_attributes(find_batch_norms(block), momentum=0.0, num_batches_tracked=None)

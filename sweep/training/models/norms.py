@@ -1,11 +1,13 @@
 """Normalization layers of the convolutional models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from sweep.config.recipe_sections import ModelSection
 
@@ -42,11 +44,6 @@ def make_group_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(groups, channels)
 
 
-def make_layer_norm(channels: int) -> nn.Module:
-    """One group: the mean and variance of all channels and pixels of an image."""
-    return nn.GroupNorm(1, channels)
-
-
 def choose_norm_layer(section: ModelSection) -> NormLayer:
     """The function that makes the norm of ``section`` for a number of channels.
 
@@ -57,11 +54,26 @@ def choose_norm_layer(section: ModelSection) -> NormLayer:
         "sync": nn.BatchNorm2d,
         "ghost": partial(GhostBatchNorm2d, ghost_batch=section.ghost_batch),
         "group": make_group_norm,
-        "layer": make_layer_norm,
+        "layer": partial(nn.GroupNorm, 1),  # the mean and variance of all channels and pixels of an image
     }
     return layers[section.norm]
 
 
-def has_batch_statistics(model: nn.Module) -> bool:
-    """Whether a layer of ``model`` normalizes by the statistics of a micro batch."""
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+def find_batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """The layers of ``model`` that normalize by the statistics of a micro batch."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+
+
+@contextmanager
+def override_attributes(norms: Iterable[nn.Module], **values: Any) -> Iterator[None]:
+    """Inside, each of ``norms`` has these ``values`` as attributes; afterwards its own."""
+    before = [(norm, {name: getattr(norm, name) for name in values}) for norm in norms]
+    for norm, _ in before:
+        for name, value in values.items():
+            setattr(norm, name, value)
+    try:
+        yield
+    finally:
+        for norm, own in before:
+            for name, value in own.items():
+                setattr(norm, name, value)

@@ -19,8 +19,7 @@ def load_pretrained(model: nn.Module, path: str) -> None:
     """Loads the weights of the file ``path`` into ``model``; a head with another number of classes is not loaded.
 
     Raises:
-        InputError: for a file that is missing, unreadable, or holds anything but tensors, and for weights that are not
-            those of this model.
+        InputError: the file is missing, unreadable, or holds anything but tensors; the weights are of another model.
     """
     weights = _plain_names(read_weights(path))
     expected = model.state_dict()
@@ -55,7 +54,10 @@ def read_weights(path: str) -> dict[str, Tensor]:
     if not file.is_file():
         raise InputError(f"model.weights = {path!r} is not a file; give the path of a .safetensors or torch file.")
     try:
-        content: Any = load_file(file) if file.suffix == ".safetensors" else _load_torch(file)
+        if file.suffix == ".safetensors":
+            content: Any = load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may make a reader raise any error
         reason = str(error).partition("\n")[0]
         raise InputError(f"model.weights = {path!r} cannot be read as plain tensors: {reason}") from None
@@ -66,10 +68,6 @@ def read_weights(path: str) -> dict[str, Tensor]:
     if not isinstance(content, Mapping) or not all(isinstance(each, Tensor) for each in content.values()):
         raise InputError(f"model.weights = {path!r} holds no state dict, which has one tensor per name.")
     return {str(name): tensor for name, tensor in content.items()}
-
-
-def _load_torch(file: Path) -> Any:
-    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _plain_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

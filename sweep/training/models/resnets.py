@@ -31,7 +31,6 @@ class GlobalPool(nn.Module):
     """The mean over all pixels, as ``AdaptiveAvgPool2d(1)``: (n, c, h, w) -> (n, c, 1, 1)."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) -> (n, c, 1, 1)."""
         if is_channels_last(images):
             return images.permute(0, 2, 3, 1).mean((1, 2))[:, :, None, None]
         return functional.adaptive_avg_pool2d(images, 1)
@@ -96,8 +95,7 @@ def _initialize_convolutions(model: nn.Module) -> None:
 
 
 def _imagenet_resnet(block: str, layers: tuple[int, ...], section: ModelSection, shape: ImageShape) -> nn.Module:
-    """A ResNet of ImageNet; at 224 x 224 x 3 and 1000 classes ResNet-18 has 11,689,512 parameters and ResNet-50
-    25,557,032.
+    """A ResNet of ImageNet: at 224 x 224 x 3, 1000 classes 11,689,512 (ResNet-18) and 25,557,032 (-50) parameters.
 
     Raises:
         InputError: for images of fewer than 8 pixels per side.
@@ -119,11 +117,8 @@ def _fit_stem(model: nn.Module, shape: ImageShape) -> None:
     small = shape.side <= _SMALL_SIDE
     if not small and shape.channels == 3:
         return
-    stem = (
-        nn.Conv2d(shape.channels, 64, 3, padding=1, bias=False)
-        if small
-        else nn.Conv2d(shape.channels, 64, 7, stride=2, padding=3, bias=False)
-    )
+    kernel, stride = (3, 1) if small else (7, 2)
+    stem = nn.Conv2d(shape.channels, 64, kernel, stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     model.conv1 = stem
     if small:

@@ -5,12 +5,10 @@ failed, and the agent which rank ended without reporting.
 """
 
 import gc
-import json
 import logging
 import os
 import signal
 import socket
-import sys
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,9 +16,11 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sweep.records.messages import Ending, Heartbeat, Message, TrialTask, decode_task, encode_message
+from sweep.config.errors import InputError
+from sweep.records.messages import Ending, Heartbeat, Message, TrialTask, encode_message
 from sweep.records.tagged_json import TaggedCodec
-from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent
+from sweep.training.plugins import receive_task
+from sweep.training.subprocesses import bind_forks_to_parent, die_with_parent, exit_at_once
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 PREEMPT = b"preempt"  # sent to the first rank, which shares the socket with the others and alone reads from it
@@ -55,27 +55,16 @@ def run_agent(text: str, fd: int, parent_pid: int) -> NoReturn:
         bind_forks_to_parent()
         for number in (signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)  # the first rank receives such requests from the socket
-        _launch_ranks(_decode_trial(text), fd)
+        task = receive_task(text.encode())
+        assert isinstance(task, TrialTask)
+        _launch_ranks(task, fd)
     except BaseException as error:
         from sweep.training.outcomes import explain_error  # imports torch
 
         text = explain_error(error) if isinstance(error, Exception) else repr(error)
         _send_message(fd, 0, Ending(outcome="crashed", error=text))
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(0)
-
-
-def _decode_trial(text: str) -> TrialTask:
-    if plugin := json.loads(text)["plugin"]:
-        from sweep.training.plugins import load_plugin  # imports torch
-
-        load_plugin(plugin)  # the configuration may use names that it defines
-    task = decode_task(text.encode())
-    assert isinstance(task, TrialTask)
-    return task
+        exit_at_once(0)
 
 
 def _launch_ranks(task: TrialTask, fd: int) -> None:
@@ -170,8 +159,6 @@ def _train(task: TrialTask, fd: int, rank: int) -> Ending:
 
 def _choose_gpu(device: str, rank: int, size: int) -> str:
     import torch
-
-    from sweep.config.errors import InputError
 
     first, count = int(device.partition(":")[2] or 0), torch.cuda.device_count()
     if first + size > count:

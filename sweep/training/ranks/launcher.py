@@ -52,16 +52,18 @@ class _Reports:
         return None
 
     @property
+    def failures(self) -> list[tuple[int, Ending]]:
+        return [(rank, ending) for rank, ending in self.endings.items() if ending.outcome != "complete"]
+
+    @property
     def is_settled(self) -> bool:
         """Nothing will change the ending any more: only a crash may be the consequence of another rank's death."""
-        failures = [ending for ending in self.endings.values() if ending.outcome != "complete"]
-        has_cause = any(ending.outcome != "crashed" for ending in failures)
-        return self.death is not None or len(failures) == self.num_ranks or has_cause
+        has_cause = any(ending.outcome != "crashed" for _, ending in self.failures)
+        return self.death is not None or len(self.failures) == self.num_ranks or has_cause
 
     def make_ending(self) -> Ending:
-        """The ending of the trial: complete if the first rank is; else a killed rank is the cause, else the first
-        failure."""
-        failures = [(rank, ending) for rank, ending in self.endings.items() if ending.outcome != "complete"]
+        """The trial's: complete if the first rank is; else a killed rank is the cause, else the first failure."""
+        failures = self.failures
         if 0 in self.endings and self.endings[0].outcome == "complete":
             return self.endings[0]  # all had finished; only their shutdown can have failed
         if self.death is not None:

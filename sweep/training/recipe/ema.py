@@ -37,22 +37,18 @@ class Ema:
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Starts again from the present weights."""
         self.num_updates = 0
         for average, value in self._pairs:
             average.copy_(value)
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages and the number of updates."""
         return {"model": self.model.state_dict(), "num_updates": self.num_updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from them."""
         self.model.load_state_dict(state["model"])
         self.num_updates = state["num_updates"]
 
     def tensors(self) -> list[Tensor]:
-        """All averages, on the device."""
         return _tensors(self.model)
 
 

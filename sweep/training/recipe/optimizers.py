@@ -4,6 +4,7 @@ Fused where torch has it: one kernel for all parameters, and with fp16 no synchr
 overflow. The others work on lists of tensors (foreach). ``optimizer.momentum`` is beta1 of Adam.
 """
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -61,22 +62,15 @@ def muon(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConsta
     return Muon(groups, lr, (adam.beta1, adam.beta2), adam.eps)
 
 
-def schedule_free(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    return _schedule_free(groups, section, lr, adam, adaptive=True)
-
-
-def schedule_free_sgd(
-    groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants
-) -> torch.optim.Optimizer:
-    return _schedule_free(groups, section, lr, adam, adaptive=False)
-
-
-def _schedule_free(
-    groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants, *, adaptive: bool
+def schedule_free(
+    groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants, *, adaptive: bool = True
 ) -> torch.optim.Optimizer:
     if not adam.beta1:
         raise InputError(f"optimizer {section.name} requires a beta1 (optimizer.momentum) above 0.")
     return ScheduleFree(groups, lr, (adam.beta1, adam.beta2), adam.eps, adaptive=adaptive)
+
+
+schedule_free_sgd = partial(schedule_free, adaptive=False)
 
 
 def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:

@@ -38,11 +38,9 @@ class LossScaler(torch.amp.GradScaler):
         return int(self._skipped)
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale, its history and the count."""
         return {"scaler": super().state_dict(), "num_skipped": self.num_skipped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues from them."""
         super().load_state_dict(state_dict["scaler"])
         self._skipped.fill_(state_dict["num_skipped"])
 
@@ -57,8 +55,11 @@ class Precision:
     scaler: LossScaler | None
 
     def context(self) -> AbstractContextManager[object]:
-        """The context of a forward pass."""
         return torch.autocast(self.device_type, self.autocast) if self.autocast else nullcontext()
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """``loss`` times the factor of the loss scaler, if there is one."""
+        return self.scaler.scale(loss) if self.scaler else loss
 
     @property
     def num_skipped_steps(self) -> int:

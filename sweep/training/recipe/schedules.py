@@ -18,7 +18,6 @@ class Span(NamedTuple):
     samples_per_epoch: int
 
     def to_steps(self, value: float, unit: Unit) -> int:
-        """A duration in whole steps."""
         steps_per_unit = {
             "fraction": float(self.steps),
             "steps": 1.0,
@@ -28,8 +27,7 @@ class Span(NamedTuple):
         return round(value * steps_per_unit[unit])
 
 
-# Each: the factor of the highest rate at the share of the budget after the warm-up, in [0, 1), for the factor at the
-# end.
+# Each: the factor of the highest rate at a share in [0, 1) of the budget after the warm-up, for the factor at the end.
 def constant(_share: float, _final: float) -> float:
     return 1.0
 

@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any, TypeVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sweep.config.data_sections import BatchSection
-from sweep.measurement.memory import MemoryUse, read_memory, release_memory, reset_peak
+from sweep.measurement.device import snapshot_pass
+from sweep.measurement.memory import MemoryUse, read_memory, release_memory
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.outcomes import classify_error
@@ -56,10 +57,6 @@ class AutoMicro:
         self._peak_bytes = 0
         return self.micro
 
-    def begin(self) -> None:
-        """Resets the peak at the beginning of a timed window."""
-        reset_peak(self.device)
-
     def update(self, *, at_epoch_end: bool) -> bool:
         """Reads the memory counters after a timed window; returns whether the micro batch has changed."""
         self._largest_known = max(self._largest_known, self.micro)
@@ -74,11 +71,9 @@ class AutoMicro:
         return at_epoch_end and self._adapt(use)
 
     def state_dict(self) -> dict[str, Any]:
-        """The sizes found so far."""
         return {"micro": self.micro, "largest_known": self._largest_known, "too_large": self._too_large}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues with them."""
         self.micro, self._largest_known = state["micro"], state["largest_known"]
         self._too_large = state["too_large"]
 
@@ -122,7 +117,7 @@ def step_within_memory(
     When memory runs out, the memory of the attempt is released, random generators and running statistics are restored,
     and ``cut_again`` returns the same samples in smaller micro batches.
     """
-    restore = _snapshot(step.model, auto_micro.device)
+    restore = snapshot_pass(step.model.buffers(), auto_micro.device)
     while True:
         step.clear_gradients()
         result = catch_out_of_memory(partial(step.accumulate, batches_of(window), window.samples))
@@ -138,8 +133,7 @@ def step_within_memory(
 def catch_out_of_memory(call: Callable[[], Result]) -> Result | str:
     """What ``call`` returns, or the message of an out-of-memory error. Other errors are raised.
 
-    A function of its own, because its frame must end for the traceback, which refers to every tensor of the failed
-    attempt, to be freed.
+    A function of its own: its frame must end for the traceback, which refers to the attempt's tensors, to be freed.
     """
     try:
         return call()
@@ -147,19 +141,3 @@ def catch_out_of_memory(call: Callable[[], Result]) -> Result | str:
         if classify_error(error) != "out_of_memory":
             raise
         return str(error)
-
-
-def _snapshot(model: nn.Module, device: torch.device) -> Callable[[], None]:
-    # of what a forward pass changes: random generators, and the running statistics of batch norm
-    rng_state = torch.get_rng_state()
-    device_rng_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    buffers = [buffer.clone() for buffer in model.buffers()]
-
-    def restore() -> None:
-        torch.set_rng_state(rng_state)
-        if device_rng_state is not None:
-            torch.cuda.set_rng_state(device_rng_state, device)
-        for buffer, before in zip(model.buffers(), buffers, strict=True):
-            buffer.copy_(before)
-
-    return restore

@@ -12,14 +12,6 @@ from typing import Any, final
 from sweep.config.data_sections import BatchSection
 
 
-def _linear(section: BatchSection, share: float) -> float:
-    return 1.0 + (section.schedule_factor - 1.0) * share
-
-
-def _exponential(section: BatchSection, share: float) -> float:
-    return float(section.schedule_factor**share)
-
-
 def _stepwise(section: BatchSection, share: float) -> float:
     # equal factors; schedule_factor after the last
     milestones = section.milestones
@@ -29,8 +21,8 @@ def _stepwise(section: BatchSection, share: float) -> float:
 GROWTHS: dict[str, Callable[[BatchSection, float], float]] = {
     # the factor of the first global batch at a share of the budget in [0, 1)
     "constant": lambda _section, _share: 1.0,
-    "linear": _linear,
-    "exponential": _exponential,
+    "linear": lambda section, share: 1.0 + (section.schedule_factor - 1.0) * share,
+    "exponential": lambda section, share: float(section.schedule_factor**share),
     "stepwise": _stepwise,
 }
 
@@ -59,11 +51,9 @@ class BatchSchedule:
 
     @property
     def largest(self) -> int:
-        """The largest possible global batch."""
         return self._whole(self.first * self._section.schedule_factor) if self.is_growing else self.first
 
     def size(self, share: float) -> int:
-        """The global batch at ``share`` of the budget."""
         if not self.is_growing:
             return self.first
         return self._whole(self.first * self._growth(self._section, share) * 2**self._doublings)
@@ -79,11 +69,9 @@ class BatchSchedule:
             self._doublings += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of doublings."""
         return {"doublings": self._doublings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from it."""
         self._doublings = state["doublings"]
 
     def _whole(self, size: float) -> int:

@@ -56,7 +56,6 @@ class Budget:
         return min(self._spent(point) / self._total, 1.0)
 
     def is_spent(self, point: TrainingPoint) -> bool:
-        """Whether the whole budget is spent."""
         return self._spent(point) >= self._total
 
     def position(self, point: TrainingPoint) -> float:
@@ -71,7 +70,6 @@ class Budget:
         return Span(self.num_steps, self._steps_per_epoch, self._num_samples)
 
     def expected_steps(self, point: TrainingPoint) -> int:
-        """The expected number of steps of the whole training."""
         share = self.share(point)
         if self._unit == "steps" or share == 0:
             return self.num_steps
@@ -90,7 +88,6 @@ class Budget:
         return {"num_steps": self.num_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues with that number."""
         self.num_steps = state["num_steps"]
 
     def _spent(self, point: TrainingPoint) -> float:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from sweep.measurement.device import snapshot_pass
+
 _CUDA: Any = torch.cuda  # torch leaves streams untyped
 _WARM_UP_CALLS = 3  # in which libraries choose algorithms and allocate workspaces
 MicroStep = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -46,7 +48,7 @@ class GraphedMicroStep:
 
     def _capture(self, inputs: tuple[Tensor, Tensor, Tensor]) -> _Capture:
         images, labels, share = (tensor.clone() for tensor in inputs)
-        restore = self._snapshot()
+        restore = self._snapshot(images.device)
         side = _CUDA.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -59,19 +61,11 @@ class GraphedMicroStep:
         restore()
         return _Capture(graph, (images, labels, share), loss)
 
-    def _snapshot(self) -> Callable[[], None]:
+    def _snapshot(self, device: torch.device) -> Callable[[], None]:
         # of what the calls before a capture change: gradients, running statistics, random generator
         trained = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         for parameter in trained:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        tensors = [*self._model.buffers(), *(parameter.grad for parameter in trained if parameter.grad is not None)]
-        before = [tensor.clone() for tensor in tensors]
-        random_state = torch.cuda.get_rng_state()
-
-        def restore() -> None:
-            for tensor, value in zip(tensors, before, strict=True):
-                tensor.copy_(value)
-            torch.cuda.set_rng_state(random_state)
-
-        return restore
+        gradients = (parameter.grad for parameter in trained if parameter.grad is not None)
+        return snapshot_pass((*self._model.buffers(), *gradients), device)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sweep.training.data.feeders import Batch
+from sweep.training.models.norms import find_batch_norms, override_attributes
 from sweep.training.recipe.precision import Precision
 from sweep.training.recipe.schedule_free import ScheduleFree
 from sweep.training.steps.step import Normalize, Step
@@ -16,7 +17,6 @@ from sweep.training.supervisor_link import SUPERVISOR_LINK
 from sweep.training.world import SOLO, World
 
 Predict = Callable[[nn.Module, Tensor], Tensor]  # model, normalized images (b, c, s, s) -> logits (b, classes)
-_Norm = nn.modules.batchnorm._BatchNorm
 
 
 def predict_once(model: nn.Module, images: Tensor) -> Tensor:
@@ -82,16 +82,13 @@ def averaged_model(step: Step, train_batches: Callable[[], Iterable[Batch]]) -> 
     """The model to evaluate or save: the moving average, a schedule-free optimizer's average, or the model itself.
 
     The model has never run with a schedule-free optimizer's average while it was trained, so the statistics of batch
-    norm are measured over ``train_batches`` (not augmented), as the optimizer's authors require. Afterwards the model
-    is unchanged, bit for bit.
+    norm are measured over ``train_batches`` (not augmented), as its authors require. The model is the same afterwards.
     """
-    if step.ema is not None:
-        yield step.ema.model
-    elif isinstance(step.optimizer, ScheduleFree):
+    if step.ema is None and isinstance(step.optimizer, ScheduleFree):
         with _average_in_place(step, step.optimizer, train_batches):
             yield step.model
     else:
-        yield step.model
+        yield step.ema.model if step.ema else step.model
 
 
 @contextmanager
@@ -112,22 +109,16 @@ def _average_in_place(
 
 
 def _measure_statistics(step: Step, train_batches: Callable[[], Iterable[Batch]]) -> None:
-    norms = [module for module in step.model.modules() if isinstance(module, _Norm) and module.training]
+    norms = [norm for norm in find_batch_norms(step.model) if norm.training]
     if not norms:
         return
-    momenta = [norm.momentum for norm in norms]
-    with evaluation_mode(step.model):
-        for norm in norms:  # these alone are in training mode
-            norm.reset_running_stats()
-            norm.momentum, norm.training = None, True  # the plain mean over all batches
-        try:
-            for images, _ in train_batches():
-                with step.precision.context():
-                    step.model(step.normalize(images))
-        finally:
-            for norm, momentum in zip(norms, momenta, strict=True):
-                norm.momentum = momentum
     for norm in norms:
-        for statistic in (norm.running_mean, norm.running_var):
-            if statistic is not None:
-                statistic.copy_(step.world.mean(statistic))  # each rank has measured its part of the images
+        norm.reset_running_stats()
+    # these norms alone in training mode, and the plain mean over all batches
+    with evaluation_mode(step.model), override_attributes(norms, momentum=None, training=True):
+        for images, _ in train_batches():
+            with step.precision.context():
+                step.model(step.normalize(images))
+    for statistic in (statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)):
+        if statistic is not None:
+            statistic.copy_(step.world.mean(statistic))  # each rank has measured its part of the images

@@ -20,7 +20,7 @@ from sweep.training.data.feeders import Batch, Feeder, make_feeder, make_plain_b
 from sweep.training.data.images import Images
 from sweep.training.data.splits import Splits
 from sweep.training.data.table import load_splits
-from sweep.training.models.norms import has_batch_statistics
+from sweep.training.models.norms import find_batch_norms
 from sweep.training.models.table import build_model
 from sweep.training.recipe.ema import Ema
 from sweep.training.recipe.optimizers import build_optimizer
@@ -94,7 +94,7 @@ def prepare_training(config: TrialConfig, device: torch.device, world: World = S
     is_auto, micro = config.batch.is_auto, 1 if config.batch.is_auto else config.micro_batch
     schedule = BatchSchedule(config.batch, global_batch, micro * (1 if is_auto else world.size))
     largest_micro = min(schedule.largest, num_samples) if is_auto else micro * world.size
-    least = 2 * world.size if has_batch_statistics(model) else 1
+    least = 2 * world.size if find_batch_norms(model) else 1
     planner = BatchPlanner(feeder, num_samples, largest_micro, least)
     windows = planner.windows_of_epoch(global_batch)
     world.check_agreement(f"{config.model_dump_json()} {num_samples}")

@@ -93,8 +93,7 @@ class Step:
             if not is_whole:  # saves the product and its gradient
                 loss = loss * share
         self.lap("forward")
-        scaler = self.precision.scaler
-        scaled = scaler.scale(loss) if scaler else loss
+        scaled = self.precision.scale(loss)
         if self.noise is None or is_whole:
             torch.autograd.backward(scaled)
         else:
@@ -106,16 +105,14 @@ class Step:
         # of the mean loss; ``parameter.grad`` is unchanged
         with self.precision.context():
             loss = self._loss(self.model(self.normalize(images)), labels)
-        scaler = self.precision.scaler
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        gradients = torch.autograd.grad(scaler.scale(loss) if scaler else loss, trained, materialize_grads=True)
-        return [gradient / self._scale for gradient in gradients] if scaler else list(gradients)
+        gradients = torch.autograd.grad(self.precision.scale(loss), trained, materialize_grads=True)
+        return [gradient / self._scale for gradient in gradients] if self.precision.scaler else list(gradients)
 
     @property
     def _scale(self) -> Tensor | float:
         # of the loss scaler
-        scaler = self.precision.scaler
-        return scaler.scale(self.normalize.mean.new_ones(())) if scaler else 1.0
+        return self.precision.scale(self.normalize.mean.new_ones(())) if self.precision.scaler else 1.0
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         if not len(labels):  # a rank without samples contributes a gradient of zero
@@ -161,6 +158,5 @@ class Step:
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Sets the learning rate of all groups."""
     for group in optimizer.param_groups:
         group["lr"] = lr

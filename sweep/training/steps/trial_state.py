@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sweep.measurement.clock import PHASES, Ledger
-from sweep.measurement.quality import Timing, find_timing_flags
+from sweep.measurement.quality import find_timing_flags
 from sweep.records.messages import Evaluation
 from sweep.training.outcomes import DivergedError
 from sweep.training.steps.budget import TrainingPoint
@@ -52,7 +52,6 @@ class LossMeter:
             raise DivergedError(f"the training loss became {mean}")
 
     def take_mean(self) -> float:
-        """Mean loss since the last call."""
         mean = self._mean()
         self._loss.zero_()
         self._samples = 0
@@ -63,7 +62,6 @@ class LossMeter:
         return {"loss": self._world.mean(self._loss), "samples": self._samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues with that sum."""
         self._loss.copy_(state["loss"])
         self._samples = state["samples"]
 
@@ -103,7 +101,6 @@ class TrialState:
         return self.point
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything measured and spent so far."""
         return {
             "ledger": self.ledger.state_dict(),
             "facts": dict(self.facts),
@@ -122,13 +119,12 @@ class TrialState:
         self.evaluations = [Evaluation(**evaluation) for evaluation in state["evaluations"]]
 
     def quality_flags(self) -> tuple[str, ...]:
-        """The flags of all measurements so far."""
         steps = self.ledger.even_step_seconds()
         if not steps:
             return self.flags
         num_steps = sum(window.num_steps for window in self.ledger.windows)
-        timing = Timing(steps, num_steps, int(self.facts.get("num_alloc_retries", 0)))
-        return tuple(dict.fromkeys((*self.flags, *find_timing_flags(timing))))
+        found = find_timing_flags(steps, num_steps, int(self.facts.get("num_alloc_retries", 0)))
+        return tuple(dict.fromkeys((*self.flags, *found)))
 
     def measurements(self) -> dict[str, float | int]:
         """By name of :mod:`sweep.config.metrics`; without values that are unknown or not finite."""

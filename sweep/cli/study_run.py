@@ -11,6 +11,7 @@ import typer
 from reports import write_report
 from reports.labels import format_value
 from sweep.cli.commands.check import print_advice
+from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.display import Display
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.study import StudySpec
@@ -29,18 +30,20 @@ __all__ = ["ExecutorSettings", "Options", "preview_study", "run_study"]
 
 def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
     """Prints the forecast of a study; returns the exit code."""
-    with open_session(spec, options, preview=True) as session:
+    with show_inspection() as show, open_session(spec, options, preview=True, on_progress=show) as session:
         forecast = session.forecast()
-    print_answer(forecast.document(), _forecast_lines(forecast), as_json=as_json)
+    data = session.data
+    lines = [*format_data(data), *_forecast_lines(forecast)]
+    print_answer(forecast.document() | {"data": data.document()}, lines, as_json=as_json)
     return 0
 
 
 def run_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -> int:
     """Runs a study, which the user called ``study``, and writes its report; returns the exit code."""
-    with open_session(spec, options) as session:
+    with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
         display = Display(spec, session.store.trial_records(spec.name))
-        print_lines(_opening_lines(session), err=True)
+        print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
         print_advice(spec, study)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
             for event in events:

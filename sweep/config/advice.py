@@ -9,7 +9,6 @@ from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection
 from sweep.config.scaling import resolve_lr_rule
 from sweep.config.study import StudySpec
-from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.tables.recipes import SCHEDULES
 from sweep.config.trial_config import TrialConfig
@@ -174,24 +173,6 @@ def _one_seed(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advi
         )
 
 
-def _data_without_digest(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advice]:
-    names = (
-        spec.space["data.name"].extremes()
-        if "data.name" in spec.space
-        else (spec.config(next(spec.corners())).data.name,)
-    )
-    for name in names:
-        if DATASETS[str(name)].digest is None:
-            yield Advice(
-                "data_without_digest",
-                "data.name",
-                f"The data set {name} has no digest.",
-                "Whether its images have changed is unknown, so no trial on it is taken from earlier records, and a "
-                "resumed study trains equal configurations again.",
-                "give DatasetEntry(digest=...) in the plug-in: a text that is equal for equal images",
-            )
-
-
 _RULES: tuple[Callable[[StudySpec, Sequence[TrialConfig]], Iterator[Advice]], ...] = (
     _much_accumulation,
     _rate_does_not_follow,
@@ -200,5 +181,4 @@ _RULES: tuple[Callable[[StudySpec, Sequence[TrialConfig]], Iterator[Advice]], ..
     _large_batch_for_fine_tuning,
     _only_fixed_epochs,
     _one_seed,
-    _data_without_digest,
 )

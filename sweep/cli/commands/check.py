@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.cli.arguments import find_study, parse_sets
-from sweep.cli.options import RUNS, AsJson, Root, Sets, StudyFile
+from sweep.cli.arguments import find_study, load_plugin, parse_sets
+from sweep.cli.data_lines import format_data, show_inspection
+from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.advice import Advice, find_pitfalls
 from sweep.config.study import StudySpec
@@ -18,17 +19,26 @@ def check(
     study: StudyFile,
     sets: Sets = None,
     root: Root = RUNS,
+    plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
-    """Report known pitfalls of a study, each with its reason. Trains nothing; earlier records of the study under the
-    root add what was measured."""
+    """Count the images of a study and report its known pitfalls, each with its reason. Trains nothing; earlier records
+    of the study under the root add what was measured."""
+    from sweep.training.data.data_checks import check_study_data  # with NumPy and Pillow
+
+    load_plugin(plugin)
     spec = find_study(study, parse_sets(sets or []))
     found = find_pitfalls(spec)
     measured = load_settled_findings(spec, root) if found else {}
-    document = {"study": spec.name, "advice": [_document(item, measured.get(item.finding)) for item in found]}
+    advice = [_document(item, measured.get(item.finding)) for item in found]
     count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
     head = f"{spec.name}: {count} of advice" if found else f"{spec.name}: no known pitfall"
-    print_answer(document, [head, *format_advice(found, measured)], as_json=as_json)
+    lines = [head, *format_advice(found, measured)]
+    if not as_json:
+        print_lines(lines)  # also where the data is missing
+    with show_inspection() as show:
+        data = check_study_data(spec, show)
+    print_answer({"study": spec.name, "data": data.document(), "advice": advice}, format_data(data), as_json=as_json)
     return 0
 
 

@@ -88,6 +88,7 @@ def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | Non
     from sweep.records.content_key import environment_digest
     from sweep.records.frames.frame_columns import TRIAL_COLUMNS
     from sweep.search.loop.trial_index import KeyMaker
+    from sweep.training.data.data_checks import check_data
 
     known = {
         "study": study,
@@ -100,7 +101,7 @@ def _record(study: str, config: TrialConfig, ending: "Ending", plugin: str | Non
         **ending.measurements,
         "device": ending.device,
         "environment_digest": environment_digest(ending.environment) if ending.environment else None,
-        "trial_key": KeyMaker(plugin)(config),
+        "trial_key": KeyMaker(plugin, check_data(config).digest)(config),
         "reused_from": "",
         "quality_flags": ",".join(ending.quality_flags),
         "bottleneck": ending.bottleneck or None,

@@ -79,7 +79,12 @@ PROBE_COLUMNS = (
     *(FrameColumn(name, "text") for name in ("outcome", "quality_flags")),
 )
 ENVIRONMENT_COLUMNS = tuple(FrameColumn(name, "text") for name in ("study", "environment_digest", "environment"))
-STUDY_COLUMNS = (FrameColumn("study", "text"), FrameColumn("created_at", "time"), FrameColumn("spec", "text"))
+STUDY_COLUMNS = (
+    FrameColumn("study", "text"),
+    FrameColumn("created_at", "time"),
+    FrameColumn("spec", "text"),
+    FrameColumn("inputs", "text", nullable=True),  # missing in exports of before
+)
 
 assert {column.name for column in PROBE_COLUMNS} == set(PROBES.c.keys())
 

@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 
 from sweep.config.study import StudySpec
+from sweep.records.data_summary import DataSummary
 from sweep.records.store.reading import spec_from_json
+from sweep.records.study_inputs import StudyInputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +21,7 @@ class Frames:
     trials: pd.DataFrame
     attempts: pd.DataFrame
     probes: pd.DataFrame
-    studies: pd.DataFrame  # study, created_at, spec as JSON
+    studies: pd.DataFrame  # study, created_at, spec and inputs as JSON
     environment_rows: pd.DataFrame  # study, environment_digest, environment as JSON
     evaluations: pd.DataFrame | None = None  # None unless requested
     place: str = ""  # the source, without a password
@@ -34,6 +36,17 @@ class Frames:
     def spec(self) -> StudySpec | None:
         """The specification where there is exactly one study."""
         return next(iter(self.specs.values())) if len(self.specs) == 1 else None
+
+    @cached_property
+    def inputs(self) -> dict[str, StudyInputs]:
+        """The images and the plug-in that the trials of each study read."""
+        rows = zip(self.studies["study"], self.studies["inputs"], strict=True)
+        return {name: StudyInputs.from_json(text if isinstance(text, str) else None) for name, text in rows}
+
+    @property
+    def data(self) -> DataSummary | None:
+        """The images as they were counted, where there is exactly one study and its run counted them."""
+        return next(iter(self.inputs.values())).data if len(self.inputs) == 1 else None
 
     @cached_property
     def environments(self) -> pd.DataFrame:

@@ -57,6 +57,7 @@ STUDIES = Table(
     _key("study", "text"),
     Column("created_at", _TYPES["time"], nullable=False),
     Column("spec", Text, nullable=False),
+    _text("inputs"),  # JSON of the images and the plug-in that its trials read
 )
 TRIALS = Table(
     "sweep_trials",

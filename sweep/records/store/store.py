@@ -22,6 +22,7 @@ from sweep.records.store.database import Database, open_database
 from sweep.records.store.database_errors import StoreError
 from sweep.records.store.reading import evaluations_of, find_reusable, spec_from_json, trial_records
 from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
+from sweep.records.study_inputs import StudyInputs
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
 _MAX_TEXT = 20_000  # characters of an error that are kept, half from each end
@@ -81,6 +82,16 @@ class Store:
         """Replaces the recorded specification; the caller checks which keys may change."""
         change = update(STUDIES).where(STUDIES.c.study == spec.name).values(spec=spec.model_dump_json(by_alias=True))
         self._change_one(change, f"there is no study {spec.name!r}")
+
+    def load_inputs(self, study: str) -> StudyInputs:
+        """What the trials of the study read, as it was recorded."""
+        rows = self._rows(select(STUDIES.c.inputs).where(STUDIES.c.study == study))
+        return StudyInputs.from_json(rows[0][0] if rows else None)
+
+    def record_inputs(self, study: str, inputs: StudyInputs) -> None:
+        """Replaces the recorded inputs; the caller checks whether they may change."""
+        change = update(STUDIES).where(STUDIES.c.study == study).values(inputs=inputs.to_json())
+        self._change_one(change, f"there is no study {study!r}")
 
     def transaction(self) -> AbstractContextManager[None]:
         """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""

@@ -1,19 +1,24 @@
 """The checks before anything runs or is written. Every kind of run makes them in the same order."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
+from sweep.records.data_summary import DataSummary
 from sweep.search.earlier.reuse_index import list_reuse_files
 from sweep.search.loop.device_sharing import check_device_sharing
 from sweep.search.loop.run_options import Options
 from sweep.training.data.data_checks import check_data, check_norm, check_precision
+from sweep.training.data.folders.inspection import OnProgress
 
 
-def check_run(spec: StudySpec, options: Options) -> None:
-    """Checks whether ``spec`` can run with ``options``.
+def check_run(
+    spec: StudySpec, options: Options, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """Checks whether ``spec`` can run with ``options``; what its data set holds.
 
     Raises:
         InputError: an unknown executor or device, too few devices, no study at a path to reuse from, data or a
@@ -27,20 +32,22 @@ def check_run(spec: StudySpec, options: Options) -> None:
     check_executor(options.executor)
     list_reuse_files(options.reuse_from)
     check_ranks(options.executor, spec.largest_world_size)
-    check_inputs(spec, device_type(options.executor))
     if options.executor.is_packed:
         check_device_sharing(spec)
+    return check_inputs(spec, device_type(options.executor), on_progress, may_download=may_download)
 
 
-def check_config(config: TrialConfig, executor: ExecutorSettings) -> None:
-    """Checks whether ``config`` alone can run; raises ``InputError`` as :func:`check_run`."""
+def check_config(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
+    """Checks whether ``config`` alone can run; raises ``InputError`` as :func:`check_run`. What its data set holds."""
     check_executor(executor)
     check_ranks(executor, config.distributed.world_size)
-    _check_configs([config], [config], device_type(executor))
+    return _check_configs([config], [config], device_type(executor), partial(check_data, may_download=True))
 
 
-def check_inputs(spec: StudySpec, device_type: str) -> None:
-    """Checks every precision and every data set that the study can require on a ``device_type`` (cpu, cuda).
+def check_inputs(
+    spec: StudySpec, device_type: str, on_progress: OnProgress | None = None, *, may_download: bool = False
+) -> DataSummary:
+    """Checks every precision and the data set of the study on a ``device_type`` (cpu, cuda); what the set holds.
 
     Raises:
         InputError: data is missing or empty, or the device type does not have a precision or a norm.
@@ -50,16 +57,22 @@ def check_inputs(spec: StudySpec, device_type: str) -> None:
         (spec.config(anywhere | values) for values in spec.corners(*sections))
         for sections in (("precision",), ("data", "model", "distributed"))
     )
-    _check_configs(by_precision, by_inputs, device_type)
+    check = partial(check_data, on_progress=on_progress, may_download=may_download)
+    return _check_configs(by_precision, by_inputs, device_type, check)
 
 
-def _check_configs(by_precision: Iterable[TrialConfig], by_inputs: Iterable[TrialConfig], device_type: str) -> None:
+def _check_configs(
+    by_precision: Iterable[TrialConfig],
+    by_inputs: Iterable[TrialConfig],
+    device_type: str,
+    check: Callable[[TrialConfig], DataSummary],
+) -> DataSummary:
     for config in by_precision:
         check_precision(config.precision, device_type)
-    checked = set()
+    checked: dict[object, DataSummary] = {}
     for config in by_inputs:
         check_norm(config, device_type)
         inputs = (config.data, config.model.weights)
         if inputs not in checked:
-            checked.add(inputs)
-            check_data(config)
+            checked[inputs] = check(config)
+    return next(iter(checked.values()))  # the images are the same for all configurations of a study

@@ -9,8 +9,11 @@ from sweep.config.errors import InputError
 from sweep.config.study import StudySpec, find_differences
 from sweep.records.store.lock import database_lock, study_lock
 from sweep.records.store.store import Store, open_store
+from sweep.records.study_inputs import StudyInputs, find_changed_inputs
 from sweep.search.earlier.reuse_index import ASIDE
 from sweep.search.loop.run_options import Options
+
+_NOTHING_LEARNED = frozenset({"crashed", "cancelled", "not_fitting"})  # outcomes without a result of the images
 
 
 def study_file(spec: StudySpec, options: Options) -> Path:
@@ -19,11 +22,11 @@ def study_file(spec: StudySpec, options: Options) -> Path:
 
 
 @contextlib.contextmanager
-def open_for_preview(spec: StudySpec, options: Options) -> Iterator[Store | None]:
+def open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store | None]:
     """The study's records, read only; None where there are none, or where ``--fresh`` would set them aside.
 
     Raises:
-        InputError: the study has changed.
+        InputError: the study, or what its trials read, has changed.
     """
     file = study_file(spec, options)
     if options.fresh or (options.store is None and not file.exists()):
@@ -33,15 +36,17 @@ def open_for_preview(spec: StudySpec, options: Options) -> Iterator[Store | None
         recorded = store.load_spec(spec.name)
         if recorded is not None:
             _refuse_changes(recorded, spec, file.parent)
+            _refuse_changed_inputs(store, spec, inputs, file.parent)
         yield store
 
 
 @contextlib.contextmanager
-def open_for_writing(spec: StudySpec, options: Options) -> Iterator[Store]:
+def open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) -> Iterator[Store]:
     """The study's records, for this supervisor alone; the study is recorded if it is new.
 
     Raises:
-        InputError: the folder cannot be written, the study is running elsewhere or has changed.
+        InputError: the folder cannot be written, the study is running elsewhere, or it, or what its trials read, has
+            changed.
     """
     file = study_file(spec, options)
     folder = file.parent
@@ -58,11 +63,13 @@ def open_for_writing(spec: StudySpec, options: Options) -> Iterator[Store]:
         recorded = store.load_spec(spec.name)
         if recorded is not None:
             _refuse_changes(recorded, spec, folder)
+            _refuse_changed_inputs(store, spec, inputs, folder)
             store.update_spec(spec)
         elif options.store is None and (others := store.study_names()):  # some file systems ignore case
             raise InputError(f"{folder}: it holds the study {others[0]!r}, not {spec.name!r}; choose another name.")
         else:
             store.create_study(spec)
+        store.record_inputs(spec.name, inputs)
         yield store
 
 
@@ -73,6 +80,19 @@ def _refuse_changes(recorded: StudySpec, spec: StudySpec, folder: Path) -> None:
         raise InputError(
             f"study {spec.name!r}: its records in {folder} were made with another study:\n  {lines}\n"
             "Give the study a new name, or set the old records aside with --fresh."
+        )
+
+
+def _refuse_changed_inputs(store: Store, spec: StudySpec, inputs: StudyInputs, folder: Path) -> None:
+    # while every trial has failed, a repair is welcome
+    is_trained = any(record.outcome not in _NOTHING_LEARNED for record in store.trial_records(spec.name))
+    changed = find_changed_inputs(store.load_inputs(spec.name), inputs) if is_trained else []
+    if changed:
+        lines = "\n  ".join(changed)
+        raise InputError(
+            f"study {spec.name!r}: what its trials read has changed since its records in {folder} were "
+            f"made:\n  {lines}\n"
+            "Restore it, give the study a new name, or set the old records aside with --fresh."
         )
 
 

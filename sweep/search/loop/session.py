@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -17,8 +17,11 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import device_type, make_executor
 from sweep.measurement.monitor import Monitor
+from sweep.records.data_summary import DataSummary
+from sweep.records.plugin_sources import digest_plugin
 from sweep.records.store.probe_book import ProbeBook
 from sweep.records.store.store import Store
+from sweep.records.study_inputs import StudyInputs
 from sweep.records.trial_record import ReusableTrial
 from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
 from sweep.search.earlier.reuse_index import ReuseIndex, open_reuse_index
@@ -39,25 +42,31 @@ from sweep.search.loop.trial_index import KeyMaker
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
+from sweep.training.data.folders.inspection import OnProgress
 
 
 @contextlib.contextmanager
-def open_session(spec: StudySpec, options: Options, *, preview: bool = False) -> Iterator["Session"]:
+def open_session(
+    spec: StudySpec, options: Options, *, preview: bool = False, on_progress: OnProgress | None = None
+) -> Iterator["Session"]:
     """Opens the study for a run: its folder locked, its store open, its executor started.
 
     A ``preview`` is for a forecast alone and refuses what a run would refuse, but writes nothing except probes: there
-    is no folder, no lock and no record of the study, and it does not read earlier results.
+    is no folder, no lock and no record of the study, and it does not read earlier results. ``on_progress`` is called
+    while the images of a folder are decoded for the first time.
 
     Raises:
         InputError: what is requested is not there (:func:`sweep.search.loop.checks.check_run`), the study is running
             elsewhere or has changed, or the store is not one of this program.
     """
-    check_run(spec, options)
+    inputs = StudyInputs(
+        data=check_run(spec, options, on_progress, may_download=not preview), plugin=digest_plugin(options.plugin)
+    )
     places = () if preview else options.warm_start
     earlier = tuple(result for place in places for result in read_earlier(place, spec))
     open_records = open_for_preview if preview else open_for_writing
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(open_records(spec, options))
+        store = stack.enter_context(open_records(spec, options, inputs))
         reuse_index = None
         if options.reuse:
             own_file = None if preview or options.store else study_file(spec, options)
@@ -72,6 +81,7 @@ def open_session(spec: StudySpec, options: Options, *, preview: bool = False) ->
             executor=executor,
             probe_book=stack.enter_context(open_shared_book(options.root)),
             earlier=earlier,
+            inputs=inputs,
             is_preview=preview,
         )
         if packed:
@@ -91,7 +101,14 @@ class Session:
     executor: QueryableExecutor
     probe_book: ProbeBook | None
     earlier: tuple[EarlierResult, ...] = ()  # what the sampler learns from beforehand
+    inputs: StudyInputs = field(default_factory=StudyInputs)
     is_preview: bool = False
+
+    @property
+    def data(self) -> DataSummary:
+        """The images that the trials read, as they were counted."""
+        assert self.inputs.data is not None
+        return self.inputs.data
 
     @property
     def folder(self) -> Path:
@@ -118,7 +135,7 @@ class Session:
     @cached_property
     def key_of(self) -> KeyMaker:
         """Makes the content keys of configurations."""
-        return KeyMaker(self.options.plugin)
+        return KeyMaker(self.options.plugin, self.data.digest)
 
     def forecast(self) -> Forecast:
         """The forecast of the rest of the study. Probes a few shapes and, except in a preview, records those used."""

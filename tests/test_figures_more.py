@@ -12,8 +12,8 @@ from reports.evidence import gather_evidence
 from reports.figure import Absent, Bars, Cloud, Heat, Lines, Points, Rule
 from reports.figures.all_figures import FIGURES, make_figures
 from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
-from reports.figures.cloud import make_cloud
 from reports.figures.curves import make_curves, make_noise
+from reports.figures.fronts import make_cloud
 from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import explained_variance, make_importance

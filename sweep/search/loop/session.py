@@ -95,12 +95,10 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The folder of the study."""
         return self.options.root / self.spec.name
 
     @property
     def store(self) -> Store:
-        """The records of the study."""
         assert self.opened_store is not None, "a preview of a study that has no records"
         return self.opened_store
 
@@ -117,7 +115,6 @@ class Session:
 
     @cached_property
     def key_of(self) -> KeyMaker:
-        """Makes the content keys of configurations."""
         return KeyMaker(self.options.plugin)
 
     def forecast(self) -> Forecast:

@@ -87,7 +87,7 @@ def test_nobody_else_gets_into_the_cluster(cluster: RayExecutor) -> None:
     assert all(token.read_text() not in " ".join(process.cmdline()) for process in descendants(cluster))
 
 
-@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("victim", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
 def test_a_lost_cluster_costs_each_trial_an_attempt_and_is_made_anew(victim: str, cluster: RayExecutor) -> None:
     before = descendants(cluster)
     for number in (1, 2):

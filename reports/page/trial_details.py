@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from reports.describe import format_column
+from reports.describe import format_column, train_commands
 from reports.evidence import Evidence, keep_finite
 from reports.figures.curves import select_evenly
 from reports.figures.ledger import PARTS, parts_of
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from reports.page.train_command import train_commands
 from reports.palette import look_of
 from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
 from sweep.analysis.statistics.column_reading import read_numbers, read_text

@@ -58,7 +58,7 @@ def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     sizes, rates = _micro_batches(trials), read_numbers(trials, "images_per_second")
     levels, medians = group_medians(sizes, rates)
     if len(levels) < 2:
-        return _more_trials(candidates)
+        return candidates.records.command_for_more
     knee = levels[find_throughput_knee(levels, medians)]
     detail = f"{model}; the best throughput was at {int(levels[np.argmax(medians)])}"
     if knee == levels[-1]:
@@ -73,7 +73,7 @@ def _accuracy_per_minute(candidates: Candidates, model: str) -> _Measured:
     minutes = candidates.values(SECONDS) / 60
     rates = np.where(useful & (minutes > 0), candidates.values(ACCURACY) / minutes, -np.inf)
     if not np.isfinite(rates).any():
-        return _more_trials(candidates)
+        return candidates.records.command_for_more
     best = int(np.argmax(rates))
     accuracies, seconds = (candidates.values(name, candidates.draws)[:, best] for name in (ACCURACY, SECONDS))
     low, high = np.quantile(accuracies / seconds * 60, [0.025, 0.975]).tolist()
@@ -93,11 +93,11 @@ def _critical_batch(candidates: Candidates, model: str) -> _Measured:
 
 def _largest_without_loss(candidates: Candidates, model: str) -> _Measured:
     # the best configuration of each batch size against the best of all: one-sided tests by the spread between seeds
-    records, posterior = candidates.records, candidates.posterior(ACCURACY)
+    records, posterior = candidates.records, candidates.records.posterior(ACCURACY)
     is_of_model = np.asarray(read_text(records.frame, "config.model.name") == model, dtype=np.bool_)
     curve = fit_batch_curve(records, is_of_model)
     if len(curve.batches) < 2:
-        return _more_trials(candidates)
+        return candidates.records.command_for_more
     if posterior.is_assumed:
         return records.commands.confirm_more(len(curve.batches), 3)
     top = int(np.argmax(curve.centers))
@@ -129,10 +129,6 @@ def _micro_batches(trials: pd.DataFrame) -> Values:
     # the measured column holds what batch.micro = "auto" chose last
     chosen = read_numbers(trials, "config.batch.micro")
     return np.where(np.isfinite(chosen), chosen, read_numbers(trials, "micro_batch_size"))
-
-
-def _more_trials(candidates: Candidates) -> str:
-    return candidates.records.commands.run_more(2 * candidates.records.planned_trials)
 
 
 def _value(value: float, n: int) -> Interval:

@@ -38,7 +38,7 @@ test: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
 
-# The whole storm of faults upon real studies, of which `make test` has a tenth but for clusters; its last line says what was lost.
+# The whole storm of faults upon real studies, of which `make test` has a tenth but for clusters and kills; its last line says what was lost.
 faults: setup
 	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
 

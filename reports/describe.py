@@ -1,16 +1,21 @@
-"""Trials and configurations in a few lines of text: the hover texts of marks."""
+"""Trials and configurations as text: the hover texts of marks, and the commands that train them again."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, explain_no_interval, format_metric, format_setting, key_label, metric_label
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
+from sweep.config.command_lines import train_command
 from sweep.config.metrics import METRICS
+from sweep.config.trial_config import default_settings
+from sweep.records.columns import CONFIG_COLUMNS
 
 MAX_ERROR = 200
+# The word beside a number ("auto"), which a frame holds as a missing cell.
+_WORDS = {column.path: column.null_value for column in CONFIG_COLUMNS if isinstance(column.null_value, str)}
 
 
 def read_measurement(row: pd.Series, name: str) -> float:
@@ -94,3 +99,31 @@ def describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Seq
         values.append(f"{metric_label(name)}: {format_metric(name, value)} ({interval})")
     head = f"Median of {row['num_seeds']} seeds, configuration of trial {row['number']}"
     return "\n".join([head, describe_settings(row, swept), *values])
+
+
+def train_commands(frame: pd.DataFrame) -> list[str]:
+    """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed."""
+    seeds = frame["seed"] if "seed" in frame.columns else [numbers[0] for numbers in frame["seeds"]]
+    # what is the default in every row is named in none
+    varied = {key: read_settings(frame, key) for key in default_settings() if _is_named(frame, key)}
+    rows = zip(*varied.values(), strict=True) if varied else [()] * len(frame)
+    return [
+        train_command(dict(zip(varied, row, strict=True)), int(seed)) for row, seed in zip(rows, seeds, strict=True)
+    ]
+
+
+def read_settings(frame: pd.DataFrame, key: str) -> list[object]:
+    """A key's value in every row, with the word that stands for a missing cell."""
+    return _worded(key, read_cells(frame, f"config.{key}"))
+
+
+def _worded(key: str, values: Iterable[object]) -> list[object]:
+    word = _WORDS.get(key)
+    return [word if value is None else value for value in map(plain_value, values)]
+
+
+def _is_named(frame: pd.DataFrame, key: str) -> bool:
+    default = default_settings()[key]
+    return any(
+        value is not None and value != default for value in _worded(key, set(read_cells(frame, f"config.{key}")))
+    )

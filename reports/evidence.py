@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import describe_configuration, describe_trials
-from sweep.analysis.comparable_trials import find_study_name
+from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_study_name
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
 from sweep.analysis.statistics.pareto import front_rank
@@ -20,7 +20,6 @@ MAX_DETAILED = 2_000
 # Of these at most so many that did not complete, and so many confirming ones.
 MAX_UNFINISHED = 400
 MAX_CONFIRMING = 400
-_USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +105,8 @@ def keep_finite(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _usual_objectives(trials: pd.DataFrame) -> tuple[str, ...]:
-    measured = tuple(name for name in _USUAL_OBJECTIVES if len(keep_finite(read_numbers(trials, name))))
-    return measured or _USUAL_OBJECTIVES
+    measured = tuple(name for name in USUAL_OBJECTIVES if len(keep_finite(read_numbers(trials, name))))
+    return measured or USUAL_OBJECTIVES
 
 
 def _search(trials: pd.DataFrame, objectives: tuple[str, ...]) -> pd.DataFrame:

@@ -9,9 +9,9 @@ from frames_factory import frames_of, make_spec
 from simulated_studies import Simulated, simulate, simulate_scattered
 
 from sweep.analysis import recommend
+from sweep.analysis.claims.learning import fit_regimes
 from sweep.analysis.claims.learning_rates import fit_rate_power
-from sweep.analysis.claims.regimes import fit_regimes
-from sweep.analysis.statistics.estimates import confidence_interval, slope_estimate
+from sweep.analysis.statistics.estimates import Estimate, confidence_interval, slope_estimate
 from sweep.analysis.statistics.intervals import median_interval, pooled_spread, seed_interval
 from sweep.analysis.summary import summarize_configurations
 
@@ -104,7 +104,7 @@ def test_intervals_of_the_critical_batch() -> None:
     for _ in range(NUM_DRAWS):
         fit = fit_regimes(batches, 500 * (1 + 300 / batches) * rng.lognormal(0, 0.05, 9))
         assert fit is not None
-        low, high = fit.interval
+        _, low, high = confidence_interval(Estimate(np.log(fit.critical_batch), fit.log_error, fit.degrees, 9, True))
         hits.append(low <= 300 <= high)
     assert LOW <= np.mean(hits) <= HIGH
 

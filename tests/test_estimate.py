@@ -245,7 +245,9 @@ for values in json.loads(sys.argv[1]):
 
 
 # A name above what the processor has changes nothing.
-@pytest.mark.parametrize("instructions", ["AVX2", "AVX512_CORE", "AVX512_CORE_BF16"])
+@pytest.mark.parametrize(
+    "instructions", ["AVX2", "AVX512_CORE", pytest.param("AVX512_CORE_BF16", marks=pytest.mark.slow)]
+)
 def test_the_forecast_holds_on_processors_with_fewer_instructions(instructions: str) -> None:
     cases: list[dict[str, object]] = [
         {"batch.micro": 16, "precision.channels_last": True, "precision.dtype": "bf16"},

@@ -3,14 +3,13 @@
 import dataclasses
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import EXECUTORS, TRAINING, Make, hear_first, hear_out, hear_some, run, seconds_until_dead, task
+from executor_contract import EXECUTORS, TRAINING, Make, await_dead, hear_first, hear_out, hear_some, run, task
 
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.base import Executor, WorkerProgram
@@ -124,9 +123,7 @@ def test_a_trial_that_is_asked_to_leave_says_that_it_left_and_frees_its_slot(mak
 
 def test_polling_nothing_returns_at_once(make: Make) -> None:
     executor = make("complete")
-    begun = time.monotonic()
-    assert executor.poll(3600.0) == []
-    assert time.monotonic() - begun < 60
+    assert executor.poll(3600.0) == []  # longer than any test may last
 
 
 def test_no_more_trials_than_slots(make: Make) -> None:
@@ -187,7 +184,7 @@ def test_who_holds_a_trial_dies_and_another_takes_the_next(holder: int, kind: tu
         (ending,) = hear_out(executor, number)
         assert isinstance(ending, Ending)
         assert (ending.outcome, ending.cause) == ("crashed", lost[kind[0], holder])
-        seconds_until_dead([told.step], 5.0)
+        await_dead([told.step])
 
 
 # ------------------------------------------------------------------ real trainings

@@ -10,10 +10,9 @@ from reports.evidence import MAX_DETAILED, gather_evidence
 from reports.figure import Axis, Bars, Density, Intervals, Lines, Panel, Points, Rule
 from reports.figures.all_figures import make_figures
 from reports.figures.curves import make_curves
-from reports.figures.edges import place_edge
 from reports.figures.fronts import make_fronts
 from reports.figures.ledger import make_outcomes, make_time_ledger
-from reports.figures.marks import make_staircase, metric_axis
+from reports.figures.marks import make_staircase, metric_axis, place_edge
 from reports.figures.positions import swept_parameters
 from reports.figures.slices import make_slices
 

@@ -12,8 +12,8 @@ from reports.evidence import gather_evidence
 from reports.figure import Absent, Bars, Cloud, Heat, Lines, Points, Rule
 from reports.figures.all_figures import FIGURES, make_figures
 from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
-from reports.figures.cloud import make_cloud
 from reports.figures.curves import make_curves, make_noise
+from reports.figures.fronts import make_cloud
 from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import explained_variance, make_importance
@@ -217,3 +217,13 @@ def test_what_is_missing_is_said_with_its_remedy():
     assert made.figures == []
     assert len(made.absent) == len(FIGURES), "each entry of FIGURES in reports/figures/all_figures.py is Absent here"
     assert all(item.title and item.remedy.startswith(("requires", "has")) for item in made.absent)
+
+
+def test_a_cell_without_a_measured_accuracy_is_empty():
+    frames = make_frames(40)
+    values = frames.trials["val_accuracy"].mask(frames.trials["number"] % 2 != 0)
+    unmeasured = frames.trials.assign(val_accuracy=values)
+    (figure,) = make_heat_map(gather_evidence(dataclasses.replace(frames, trials=unmeasured)))
+    heats = [layer for panel in figure.panels for layer in panel.layers if isinstance(layer, Heat)]
+    assert heats
+    assert all(math.isfinite(value) for heat in heats for value in heat.known)

@@ -12,8 +12,8 @@ from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 from scipy import stats
 
 from sweep.analysis.claims.findings import Finding, evaluate_claims, findings_document
+from sweep.analysis.claims.learning import fewest_steps, fit_regimes
 from sweep.analysis.claims.learning_rates import fit_rate_power
-from sweep.analysis.claims.regimes import fewest_steps, fit_regimes
 from sweep.analysis.comparable_trials import select_comparable
 from sweep.analysis.statistics.estimates import (
     Estimate,

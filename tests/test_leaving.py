@@ -147,7 +147,6 @@ def test_a_study_that_is_asked_to_leave_ends_with_its_trial_open(store: Store, t
 def test_whoever_does_not_leave_is_stopped_and_stays_open(store: Store, tmp_path: Path, runner: str) -> None:
     shutdown = Shutdown()
     shutdown.request(signal.SIGUSR1)
-    began = time.monotonic()
     store.create_study(small())
     config = small().config({"batch.micro": 64, "optimizer.lr": 0.01})
     store.add_trial("s", 0, "search", config, config.model_dump_json())
@@ -159,7 +158,6 @@ def test_whoever_does_not_leave_is_stopped_and_stays_open(store: Store, tmp_path
         run(store, small(), runner, tmp_path, shutdown=shutdown, grace_seconds=0.3)
         assert causes(store) == ["preempted"]
         assert store.trial_records("s")[0].outcome is None
-        assert time.monotonic() - began < 60
 
 
 # ---------------------------------------------------------------------- signals

@@ -12,7 +12,7 @@ from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import lives, run, seconds_until_dead, task
+from executor_contract import await_dead, lives, run, task
 
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import WorkerProgram
@@ -108,9 +108,7 @@ def test_a_child_that_heeds_nothing_is_stopped(make: Make, runner: str, monkeypa
     executor = make(runner)
     executor.start(task(number=1))
     assert first_message(executor) == executor_runners.evaluation(1)
-    begun = time.monotonic()
-    executor.stop(1)
-    assert time.monotonic() - begun < 120  # the runner itself sleeps for ever
+    executor.stop(1)  # returns, although the runner itself sleeps for ever
     assert executor.poll(0.1) == []
 
 
@@ -122,14 +120,14 @@ def test_stopping_ends_the_workers_too(make: Make) -> None:
     pids = [told.step, told.num_steps, int(told.epoch)]
     assert all(lives(pid) for pid in pids)
     executor.stop(12)
-    seconds_until_dead(pids, 1.0)
+    await_dead(pids)
 
 
 def test_workers_that_a_trial_leaves_behind_are_ended_before_its_ending_is_told(make: Make) -> None:
     told, ending = run(make("ends_with_workers"), task())
     assert isinstance(told, Progress)
     assert ending == Ending(outcome="complete")
-    seconds_until_dead([told.step, told.num_steps, int(told.epoch)], 0.2)
+    await_dead([told.step, told.num_steps, int(told.epoch)])
 
 
 def test_killing_a_child_alone_ends_its_workers(make: Make) -> None:
@@ -138,7 +136,7 @@ def test_killing_a_child_alone_ends_its_workers(make: Make) -> None:
     told = first_message(executor)
     assert isinstance(told, Progress)
     os.kill(told.step, signal.SIGKILL)
-    seconds_until_dead([told.num_steps, int(told.epoch)], 1.0)
+    await_dead([told.num_steps, int(told.epoch)])
 
 
 def test_a_burst_of_messages_arrives_whole_and_in_order(make: Make) -> None:
@@ -283,7 +281,7 @@ def test_a_killed_forkserver_costs_its_trials_and_is_replaced(make: Make) -> Non
     assert isinstance(ending, Ending)
     assert ending.outcome == "crashed"
     assert "forkserver" in ending.error
-    seconds_until_dead([told.step, told.num_steps, int(told.epoch)], 1.0)
+    await_dead([told.step, told.num_steps, int(told.epoch)])
     executor.start(task(number=2))
     assert isinstance(first_message(executor), Progress)
     assert executor.forkserver_pid != first
@@ -346,7 +344,7 @@ def test_nothing_outlives_the_supervisor(supervisor: tuple[subprocess.Popen[str]
     assert set(marked(marker)) == {process.pid, *told}
     os.kill(process.pid, number)
     process.wait(5)
-    assert seconds_until_dead(told, 2.0) < 2.0
+    await_dead(told)
     assert marked(marker) == []
 
 
@@ -364,7 +362,7 @@ def test_nothing_outlives_a_supervisor_killed_at_once(tmp_path: Path) -> None:
         time.sleep(delay)
         process.kill()
         process.wait()
-        seconds_until_dead(marked(marker), 2.0)
+        await_dead(marked(marker))
         assert marked(marker) == []
 
 

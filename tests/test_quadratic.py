@@ -119,9 +119,9 @@ def test_the_cross_entropy_is_the_loss_and_its_gradient_has_the_noise_that_is_sa
 
 # ---------------------------------------------------------------------- whole trials
 
-SETTINGS: list[dict[str, Any]] = [
+SETTINGS: list[Any] = [
     {"batch__micro": 64, "optimizer__lr": 0.5},
-    {"batch__micro": 256, "optimizer__lr": 1.0},
+    pytest.param({"batch__micro": 256, "optimizer__lr": 1.0}, marks=pytest.mark.slow),
     {"batch__micro": 32, "batch__accumulation": 4, "optimizer__lr": 0.8},
     {"batch__micro": 256, "optimizer__lr": 0.1, "optimizer__name": "momentum", "optimizer__momentum": 0.9},
     {"batch__micro": 128, "optimizer__lr": 1.2, "schedule__name": "cosine", "schedule__warmup": 0.1},

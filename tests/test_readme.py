@@ -29,7 +29,12 @@ def test_the_python_example_runs_on_a_small_study(tmp_path: Path) -> None:
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
     from studies import template
 
-    study = template().replace("trials = 12", "trials = 2").replace("budget.epochs = 5", "budget.epochs = 1")
+    study = (
+        template()
+        .replace("trials = 12", "trials = 2")
+        .replace("budget.epochs = 5", "budget.epochs = 1\ndata.subset = 200")
+    )
+    study = study.replace("log2 = [4, 8]", "log2 = [4, 5]")
     (tmp_path / "my_study.toml").write_text(study.replace("seeds = 2 }", "seeds = 1 }"))
     fast = example.replace("TrialConfig()", "TrialConfig.model_validate({'budget': {'steps': 3}})")
     assert fast != example

@@ -11,9 +11,8 @@ from sweep.config.errors import InputError
 from sweep.config.space import pick_grid_point
 from sweep.records.messages import Ending, Progress, TrialTask
 from sweep.search.replay.recorded_table import RecordedTable, make_replay_study, read_table
-from sweep.search.replay.replay import replay_search
+from sweep.search.replay.replay import find_median_interval, replay_search, replay_seeds, summarize_searches
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
-from sweep.search.replay.replay_summary import find_median_interval, replay_seeds, summarize_searches
 
 
 @pytest.fixture(scope="module")

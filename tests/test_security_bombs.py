@@ -22,7 +22,7 @@ from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.executors.helper_process import OutputFile
 from sweep.executors.process.forkserver import Child
-from sweep.records.frames import parquet, validation
+from sweep.records.frames import frame_files, validation
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
@@ -100,7 +100,7 @@ def test_a_table_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch, e
 
 
 def test_a_table_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch, exports: Path) -> None:
-    monkeypatch.setattr(parquet, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(frame_files, "MAX_FILE_BYTES", 100)
     with pytest.raises(InputError, match="unpacked, at most 100"):
         load_frames(exports / "parquet")
 

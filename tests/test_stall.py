@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from test_process_faults import seconds_until_dead
+from test_process_faults import await_dead
 from test_retries import causes, run, small, store
 
 from sweep.config.trial_config import TrialConfig, build_config
@@ -169,4 +169,4 @@ def test_a_trial_whose_data_worker_hangs_says_nothing_and_leaves_nothing(executo
         if executor.poll(0.5):
             silent_since = time.monotonic()
     executor.stop(0)
-    seconds_until_dead([child, worker], 5.0)
+    await_dead([child, worker])

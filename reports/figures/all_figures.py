@@ -6,9 +6,8 @@ from typing import NamedTuple
 from reports.evidence import Evidence
 from reports.figure import Absent, Figure
 from reports.figures.by_micro import make_device, make_memory, make_throughput
-from reports.figures.cloud import make_cloud
 from reports.figures.curves import make_curves, make_noise
-from reports.figures.fronts import make_fronts
+from reports.figures.fronts import make_cloud, make_fronts
 from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import make_importance

@@ -25,19 +25,20 @@ TITLE = "Batch size against learning rate"
 def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     """The median of the first quality objective by effective batch size and learning rate, a panel for each model."""
     objective = next((name for name in evidence.objectives if not METRICS[name].is_cost), evidence.objectives[0])
-    trials, ended = evidence.search, evidence.unfinished
-    both = pd.concat([trials[~np.isnan(read_numbers(trials, objective))], ended])
+    ended, measured = evidence.unfinished, np.isfinite(read_numbers(evidence.search, objective))
+    trials = evidence.search[measured]
+    both = pd.concat([trials, ended])
     batches = _bins(read_numbers(both, GLOBAL_BATCH), MAX_BATCHES)
     rates = _bins(read_numbers(both, f"config.{RATE}"), NUM_RATES)
     if len(batches) < 3 or len(rates) < 3 or not len(keep_finite(read_numbers(trials, objective))):
         return Absent(TITLE, "requires trials at two or more batch sizes and learning rates: sweep both.")
-    models = sorted(set(format_column(trials, "model.name"))) if "model.name" in evidence.swept else [""]
+    models = sorted(set(format_column(evidence.search, "model.name"))) if "model.name" in evidence.swept else [""]
     if len(models) > MAX_MODELS:
         models = [""]
     cells = _Cells(evidence, objective, batches, rates)
     panels = [cells.make_panel(_of(trials, model), _of(ended, model), model) for model in models]
     caption = (
-        f"{format_count(len(trials), 'complete search trial')}, one seed each. Color: the median "
+        f"{format_count(len(measured), 'complete search trial')}, one seed each. Color: the median "
         f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
         "which no trial completed."
     )

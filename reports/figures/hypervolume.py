@@ -25,11 +25,11 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     chosen, values = frame.iloc[rows], scaled[rows]
     signs = objective_signs(objectives)
     moments, share = _growth(values, np.flatnonzero(non_dominated(values, signs)), signs)
+    seconds = np.nan_to_num(read_numbers(evidence.trials, "total_seconds"))
+    seconds[read_text(evidence.trials, "reused_from") != ""] = 0.0
     panels = []
-    for label, unit, spent in (
-        ("Search time", "seconds", _seconds_spent(evidence)), ("Search trials", "", _trials_spent(evidence))
-    ):  # fmt: skip
-        x = spent[read_numbers(chosen, "number").astype(np.int64)]
+    for label, unit, amounts in (("Search time", "seconds", seconds), ("Search trials", "", np.ones(len(seconds)))):
+        x = _spent(evidence, amounts)[read_numbers(chosen, "number").astype(np.int64)]
         path = marks.make_steps(x[moments], share)  # the volume stays until the next trial has ended
         layers: list[Layer] = [Lines(name="share reached", role="series-0", segments=(path,))]
         front = np.flatnonzero(chosen.iloc[moments]["on_search_front"].to_numpy(dtype=bool))
@@ -73,20 +73,9 @@ def _growth(values: marks.Values, front: marks.Rows, signs: list[float]) -> tupl
     return moments, np.array(volumes) / max(volumes[-1], np.finfo(np.float64).tiny)
 
 
-def _seconds_spent(evidence: Evidence) -> marks.Values:
-    # by trial number: seconds of the search until that trial had ended
-    trials = evidence.trials
-    seconds = np.nan_to_num(read_numbers(trials, "total_seconds"))
-    counted = (read_text(trials, "phase") == "search") & (read_text(trials, "reused_from") == "")
-    return _by_number(evidence, np.cumsum(np.where(counted, seconds, 0.0)))
-
-
-def _trials_spent(evidence: Evidence) -> marks.Values:
-    return _by_number(evidence, np.cumsum(read_text(evidence.trials, "phase") == "search").astype(np.float64))
-
-
-def _by_number(evidence: Evidence, values: marks.Values) -> marks.Values:
+def _spent(evidence: Evidence, amounts: marks.Values) -> marks.Values:
+    # by trial number: the sum of ``amounts`` over the search until that trial had ended
     numbers = read_numbers(evidence.trials, "number").astype(np.int64)
     table = np.zeros(int(numbers.max(initial=0)) + 1)
-    table[numbers] = values
+    table[numbers] = np.cumsum(np.where(read_text(evidence.trials, "phase") == "search", amounts, 0.0))
     return table

@@ -1,8 +1,9 @@
-"""Axes and layers that several figures share: trials, confirmed medians, outcomes, front lines, densities."""
+"""Axes and layers that several figures share: trials, confirmed medians, outcomes, front lines, densities, and the edge
+of a panel, where trials without a value are drawn."""
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -177,3 +178,49 @@ def device_limits(axis: Literal["x", "y"], limits: Values) -> list[Rule]:
 def front_line(name: str, role: str, stairs: tuple[Floats, Floats] | None, dashed: bool = False) -> list[Lines]:
     """The front line with the corners ``stairs`` as a layer; none where it has a single corner."""
     return [Lines(name=name, role=role, segments=(stairs,), dashed=dashed)] if stairs and len(stairs[0]) > 1 else []
+
+
+class Edge(NamedTuple):
+    """Positions of marks without a value on one axis, by outcome, and of the line that separates them."""
+
+    places: dict[str, float]
+    rule: float
+
+    def place_rows(self, frame: pd.DataFrame) -> Values:
+        """The place of each row of ``frame`` by its outcome, shape ``[len(frame)]``."""
+        return np.array([self.places.get(outcome, self.rule) for outcome in frame["outcome"]], dtype=np.float64)
+
+
+def place_edge(values: Values, sign: float, scale: Scale, outcomes: Sequence[str], step: float = 0.0) -> Edge:
+    """Places beyond the worst of ``values``; ``sign`` is -1 where larger is better.
+
+    ``step`` is the share of the range between the places of two outcomes, so that they do not hide each other.
+
+    Raises:
+        ValueError: no value is finite.
+    """
+    finite = keep_finite(values[values > 0] if scale == "log" else values)
+    if not len(finite):
+        raise ValueError("an edge requires a finite value; none was given")
+    moved = np.log(finite) if scale == "log" else finite
+    worst = float((moved * sign).max())
+    spread = float(np.ptp(moved)) or abs(worst) or 1.0
+    present = [name for name in OUTCOME_NAMES if name in outcomes]
+    places = [sign * (worst + share * spread) for share in (0.06, *(0.12 + step * k for k in range(len(present))))]
+    rule, *places = [math.exp(place) for place in places] if scale == "log" else places
+    return Edge(dict(zip(present, places, strict=True)), rule)
+
+
+def read_used(frame: pd.DataFrame, name: str) -> Values:
+    """What an unfinished trial had used of time or memory; NaN for quality and for what was not measured."""
+    return read_numbers(frame, name) if METRICS[name].is_cost else np.full(len(frame), np.nan)
+
+
+def fill_with_edge(values: Values, frame: pd.DataFrame, edge: Edge) -> Values:
+    """``values`` with the edge's places where they are missing."""
+    return np.where(np.isfinite(values), values, edge.place_rows(frame))
+
+
+def make_rule(axis: Literal["x", "y"], edge: Edge) -> Rule:
+    """The line beyond which marks without a value are drawn."""
+    return Rule(axis=axis, value=edge.rule, text="no value")

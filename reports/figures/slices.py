@@ -7,7 +7,7 @@ import pandas as pd
 
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Figure, Intervals, Layer, Panel
-from reports.figures import edges, marks
+from reports.figures import marks
 from reports.figures.positions import AxisPosition, parameter_axis, swept_parameters
 from reports.labels import metric_label
 from sweep.analysis.statistics.column_reading import read_numbers
@@ -39,7 +39,7 @@ def _panel(evidence: Evidence, key: str, objective: str) -> Panel | None:
     confirmed = marks.confirmed_marks(evidence, objective, objective)
     all_y = np.append(y, confirmed.y if confirmed else ())
     ended = evidence.unfinished
-    if not len(keep_finite(np.append(all_y, edges.read_used(ended, objective)))):
+    if not len(keep_finite(np.append(all_y, marks.read_used(ended, objective)))):
         return None
     y_axis = marks.metric_axis(objective, all_y)
     layers: list[Layer] = []
@@ -71,11 +71,11 @@ def _unfinished(
     all_y: marks.Values,
     scale: marks.Scale,
 ) -> list[Layer]:
-    x, used = place(ended), edges.read_used(ended, objective)
+    x, used = place(ended), marks.read_used(ended, objective)
     outcomes = ended["outcome"].unique().tolist()
-    edge = edges.place_edge(np.append(all_y, used), METRICS[objective].sign, scale, outcomes, step=0.04)
-    rules = [edges.make_rule("y", edge)] if np.isnan(used[np.isfinite(x)]).any() else []
-    return [*rules, *marks.outcome_points(evidence, ended, x, edges.fill_with_edge(used, ended, edge))]
+    edge = marks.place_edge(np.append(all_y, used), METRICS[objective].sign, scale, outcomes, step=0.04)
+    rules = [marks.make_rule("y", edge)] if np.isnan(used[np.isfinite(x)]).any() else []
+    return [*rules, *marks.outcome_points(evidence, ended, x, marks.fill_with_edge(used, ended, edge))]
 
 
 def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: Intervals) -> list[Layer]:

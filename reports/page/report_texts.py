@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.describe import read_measurement
+from reports.describe import read_measurement, train_commands
 from reports.evidence import Evidence
 from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label
-from reports.page.train_command import train_commands
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.summary import USUAL_METRICS
 from sweep.config.metrics import METRICS

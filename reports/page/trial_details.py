@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from reports.describe import format_column
+from reports.describe import format_column, train_commands
 from reports.evidence import Evidence, keep_finite
 from reports.figures.curves import select_evenly
 from reports.figures.ledger import PARTS, parts_of
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from reports.page.train_command import train_commands
 from reports.palette import look_of
 from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.summary import USUAL_METRICS
 
 Json = dict[str, Any]
@@ -111,12 +111,12 @@ def _by_clocks(spent: dict[str, float]) -> list[str]:
     return [f"{_CLOCKS[clock]} {format_metric('total_seconds', value)}" for clock, value in seconds.items()]
 
 
-def _numbers(label: str, group: str, texts: list[str], values: "np.ndarray[Any, np.dtype[np.float64]]") -> Json:
+def _numbers(label: str, group: str, texts: list[str], values: Values) -> Json:
     return {"label": label, "group": group, "texts": texts, "keys": _rounded(values)}
 
 
-def _rounded(values: "np.ndarray[Any, np.dtype[np.float64]]") -> list[float | None]:
-    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]
+def _rounded(values: Values, digits: int = 7) -> list[float | None]:
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _filter(index: int, given: Json) -> Json | None:
@@ -162,12 +162,8 @@ def _curves(evidence: Evidence) -> Json:
     made: Json = {}
     for owner, part in zip(owners, np.split(table, begins[1:]), strict=False):
         rows = part[select_evenly(len(part), MAX_MOMENTS)]
-        made[str(int(owner))] = [[_short(value) for value in values] for values in rows.T.tolist()]
+        made[str(int(owner))] = [_rounded(values, 5) for values in rows.T]
     return made
-
-
-def _short(value: float) -> float | None:
-    return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
 def fixed_settings(evidence: Evidence) -> list[tuple[str, str]]:

@@ -15,13 +15,10 @@ BOTTLENECK_MEANINGS = {
 
 def suggest_remedy(bottleneck: str, values: Mapping[str, Scalar], num_processors: int) -> str:
     """What to change about a configuration of dotted ``values`` on a machine with that many processors."""
-    known = {
-        "data_bound": _for_data,
-        "launch_bound": _for_launching,
-        "compute_bound": _for_computing,
-        "thrashing": _for_memory,
-    }
-    return known[bottleneck](values, num_processors) if bottleneck in known else ""
+    if bottleneck == "data_bound":
+        return _for_data(values, num_processors)
+    known = {"launch_bound": _for_launching, "compute_bound": _for_computing, "thrashing": _for_memory}
+    return known[bottleneck](values) if bottleneck in known else ""
 
 
 def _for_data(values: Mapping[str, Scalar], num_processors: int) -> str:
@@ -37,7 +34,7 @@ def _for_data(values: Mapping[str, Scalar], num_processors: int) -> str:
     return f"images were streamed, or other processes used the host: data.workers up to {num_processors}"
 
 
-def _for_launching(values: Mapping[str, Scalar], _num_processors: int) -> str:
+def _for_launching(values: Mapping[str, Scalar]) -> str:
     micro, accumulation = values.get("batch.micro"), values.get("batch.accumulation")
     parts = [f"raise batch.micro ({micro})"]
     if isinstance(accumulation, int) and accumulation > 1:
@@ -48,7 +45,7 @@ def _for_launching(values: Mapping[str, Scalar], _num_processors: int) -> str:
     return ", or ".join(parts)
 
 
-def _for_computing(values: Mapping[str, Scalar], _num_processors: int) -> str:
+def _for_computing(values: Mapping[str, Scalar]) -> str:
     parts = []
     if values.get("precision.dtype") in ("fp32", "fp64"):
         parts.append("precision.dtype = 'bf16' where the device is fast at it")
@@ -56,7 +53,7 @@ def _for_computing(values: Mapping[str, Scalar], _num_processors: int) -> str:
     return "nothing to fix; faster: " + ", ".join([*parts, "a smaller model"])
 
 
-def _for_memory(values: Mapping[str, Scalar], _num_processors: int) -> str:
+def _for_memory(values: Mapping[str, Scalar]) -> str:
     parts = [f"lower batch.micro ({values.get('batch.micro')}) and raise batch.accumulation"]
     if not values.get("precision.checkpointing"):
         parts.append("precision.checkpointing = true")

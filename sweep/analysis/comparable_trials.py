@@ -22,7 +22,7 @@ from sweep.config.study import StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
 
-ACCURACY, SECONDS, MEMORY = "val_accuracy", "train_seconds", "peak_memory_bytes"
+ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,11 @@ class ComparableTrials:
     def planned_trials(self) -> int:
         """Search trials that the study asked for; at least 10 where that is not on record."""
         return self.spec.trials if self.spec else max(10, len(self.trials))
+
+    @property
+    def command_for_more(self) -> str:
+        """The command that runs twice the planned trials."""
+        return self.commands.run_more(2 * self.planned_trials)
 
     def posterior(self, name: str) -> Posterior:
         """The posterior of the metric ``name``, fitted once."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from sweep.analysis.comparable_trials import USUAL_OBJECTIVES
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval, mean_estimate
 from sweep.analysis.statistics.grouping import (
@@ -22,7 +23,6 @@ from sweep.config.trial_config import Scalar, config_keys
 from sweep.records.frames.study_frames import Frames
 
 METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")
-_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 # Keys that do not change what is trained.
 _NOT_TRAINED = frozenset({"data.root", "seed"})
 _MIN_PAIRS = 3  # fewer say too little of how pairs scatter
@@ -76,7 +76,7 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
     """B against A. Configurations are equal when every key is, except the seed, the data's path, and keys that have one
     value throughout one study and another throughout the other: those are what is compared, and are in ``changed``."""
     sides, pairs = _align(a.trials, b.trials)
-    names = [name for name in METRIC_NAMES if all(np.isfinite(read_numbers(side.done, name)).any() for side in sides)]
+    names = [name for name in METRIC_NAMES if _is_measured(sides, name)]
     spreads = {name: _spread(sides, name) for name in names}
     settings = _settings(sides)
     aligned = tuple(_compare(sides, pair, spreads, settings) for pair in pairs)
@@ -112,6 +112,10 @@ def _align(a: pd.DataFrame, b: pd.DataFrame) -> tuple[tuple[_Side, _Side], list[
         names.append({int(name): place for place, name in enumerate(groups[chosen][grouping.first])})
     pairs = [(place, names[1][name]) for name, place in names[0].items() if name in names[1]]
     return (sides[0], sides[1]), pairs
+
+
+def _is_measured(sides: tuple[_Side, _Side], name: str) -> bool:
+    return all(np.isfinite(read_numbers(side.done, name)).any() for side in sides)
 
 
 def _recipe_keys(a: pd.DataFrame, b: pd.DataFrame) -> set[str]:
@@ -196,7 +200,7 @@ def _overall(aligned: tuple[Aligned, ...], name: str) -> Interval:
 
 
 def _fronts(sides: tuple[_Side, _Side]) -> tuple[Front, Front]:
-    names = [name for name in _OBJECTIVES if all(np.isfinite(read_numbers(side.done, name)).any() for side in sides)]
+    names = [name for name in USUAL_OBJECTIVES if _is_measured(sides, name)]
     if not names:
         return Front((), 0.0), Front((), 0.0)
     signs = [METRICS[name].sign for name in names]

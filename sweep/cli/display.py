@@ -72,7 +72,6 @@ class Display:
             self._line("running trials stay open on record; the same command resumes them")
 
     def show(self, event: Event) -> None:
-        """Shows one event of the study."""
         if isinstance(event, TrialStarted):
             self._running[event.number] = (event, None, None)
         elif isinstance(event, TrialAdvanced) and event.number in self._running:

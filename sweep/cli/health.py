@@ -24,7 +24,6 @@ class Check:
 
 
 def check_machine() -> list[Check]:
-    """All checks on this machine."""
     looks = (_check_torch, _check_vision, _check_gpu, _check_disk, _check_store, _check_dashboard)
     return [*map(_check_package, _PACKAGES), *map(_run_guarded, looks)]
 

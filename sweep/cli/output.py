@@ -18,7 +18,6 @@ def escape_controls(text: str) -> str:
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Prints each line on standard output, or with ``err`` on standard error."""
     for line in lines:
         typer.echo(escape_controls(line), err=err)
 

@@ -56,7 +56,6 @@ class Parameter(BaseModel):
 
     @property
     def form(self) -> str:
-        """The name of the form that was given."""
         return next(iter(self.model_dump(by_alias=True, exclude_none=True)))
 
     @property

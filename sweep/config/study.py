@@ -216,7 +216,6 @@ class StudySpec(Section):
 
 
 def is_batch_key(path: str) -> bool:
-    """Whether the key belongs to the section ``batch``."""
     return path.startswith("batch.")
 
 

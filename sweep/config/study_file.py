@@ -65,14 +65,11 @@ def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | Non
     try:
         return StudySpec.model_validate(table)
     except ValidationError as error:
-        raise InputError(explain_refusal(error, where, _known_keys())) from None
+        confirm = (f"confirm.{key}" for key in Confirm.model_fields)
+        known = {*StudySpec.model_fields, *confirm, *config_keys()}
+        raise InputError(explain_refusal(error, where, known)) from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _known_keys() -> set[str]:
-    confirm = (f"confirm.{key}" for key in Confirm.model_fields)
-    return {*StudySpec.model_fields, *confirm, *config_keys()}
 
 
 def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from sweep.config.data_sections import BUDGETS, BatchSection, BudgetSection, DataSection, DistributedSection
 from sweep.config.errors import InputError, explain_refusal, shorten_text
@@ -125,26 +126,26 @@ def default_settings() -> Mapping[str, Scalar]:
 
 
 def config_keys() -> tuple[str, ...]:
-    """Every dotted path of a configuration."""
     return tuple(default_settings())
+
+
+@cache
+def config_fields() -> Mapping[str, FieldInfo]:
+    """The declaration of every configuration key, by dotted path."""
+    declared: dict[str, FieldInfo] = {}
+    for name, field in TrialConfig.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            declared |= {f"{name}.{inner.alias or own}": inner for own, inner in kind.model_fields.items()}
+        else:
+            declared[name] = field
+    return MappingProxyType(declared)
 
 
 def keys_of_cost(*costs: Cost) -> frozenset[str]:
     """The dotted paths of the keys that are declared with one of ``costs``, see :func:`sweep.config.fields.key`."""
-    return frozenset(path for path, cost in _declared_costs().items() if cost in costs)
-
-
-@cache
-def _declared_costs() -> dict[str, object]:
-    costs: dict[str, object] = {}
-    for name, field in TrialConfig.model_fields.items():
-        kind, fields = field.annotation, {"": field}
-        if isinstance(kind, type) and issubclass(kind, Section):
-            fields = kind.model_fields
-        for own, declared in fields.items():
-            assert isinstance(declared.json_schema_extra, dict), name
-            costs[f"{name}.{declared.alias or own}" if own else name] = declared.json_schema_extra["cost"]
-    return costs
+    declared = {path: field.json_schema_extra for path, field in config_fields().items()}
+    return frozenset(path for path, extra in declared.items() if isinstance(extra, dict) and extra["cost"] in costs)
 
 
 def flatten_table(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

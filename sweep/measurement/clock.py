@@ -1,4 +1,4 @@
-"""The time of a trial by phase. Only this module synchronizes the device for timing."""
+"""The time of a trial by phase. Only this module and ``device.time_calls`` synchronize the device for timing."""
 
 import time
 from collections import Counter

@@ -4,10 +4,8 @@ import types
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
-
 from sweep.config.metrics import METRICS
-from sweep.config.trial_config import Scalar, TrialConfig
+from sweep.config.trial_config import Scalar, config_fields
 from sweep.records.messages import Evaluation
 
 Kind = Literal["int", "float", "bool", "text", "time"]
@@ -72,18 +70,7 @@ def _parts(annotation: Any) -> tuple[list[Kind], list[Scalar]]:
     return [_KINDS[annotation]] if annotation in _KINDS else [], []
 
 
-def _annotations(model: type[BaseModel], prefix: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, item in model.model_fields.items():
-        path = f"{prefix}{item.alias or name}"
-        if isinstance(item.annotation, type) and issubclass(item.annotation, BaseModel):
-            found += _annotations(item.annotation, f"{path}.")
-        else:
-            found.append((path, item.annotation))
-    return found
-
-
-CONFIG_COLUMNS = tuple(config_column(path, item) for path, item in _annotations(TrialConfig, ""))
+CONFIG_COLUMNS = tuple(config_column(path, field.annotation) for path, field in config_fields().items())
 
 METRIC_KINDS: dict[str, Kind] = {name: "int" if item.unit_facts.is_whole else "float" for name, item in METRICS.items()}
 

@@ -60,12 +60,10 @@ class TrialTask(Task):
 
     @property
     def num_nodes(self) -> int:
-        """The machines that train it together."""
         return self.placement.num_nodes if self.placement else 1
 
     @property
     def ranks_per_node(self) -> int:
-        """The ranks of each machine."""
         return self.config.distributed.world_size // self.num_nodes
 
 

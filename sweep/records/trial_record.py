@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
 
-from sweep.config.trial_config import Scalar, TrialConfig, build_config, flatten_config
+from sweep.config.trial_config import Scalar, TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, Outcome, Phase
 
 
@@ -25,12 +24,17 @@ class TrialRecord:
     error: str = ""
     made_from: TrialConfig | None = field(default=None, repr=False, compare=False)  # None where it was read back
 
-    @classmethod
-    def from_config(cls, config: TrialConfig, *, number: int, phase: Phase, trial_key: str, reused_from: str) -> Self:
-        """The record of a new trial, which keeps its configuration."""
-        values = flatten_config(config)
-        return cls(
-            number=number, phase=phase, values=values, trial_key=trial_key, reused_from=reused_from, made_from=config
+    @property
+    def ending(self) -> Ending:
+        """How it ended, as far as it is held here: without its environment and its bottleneck. Only of one that has
+        ended."""
+        assert self.outcome is not None
+        return Ending(
+            outcome=self.outcome,
+            measurements=dict(self.measurements),
+            device=self.device,
+            quality_flags=self.quality_flags,
+            error=self.error,
         )
 
     @cached_property

@@ -47,6 +47,7 @@ def test_what_befalls_a_step_is_on_the_record_of_its_trial_alone(index: int, tmp
         assert study.ledger.outcomes()[number] == ("crashed" if causes[-1] else "complete")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(rounds(8)))
 def test_a_data_worker_that_dies_or_stops_costs_an_attempt(index: int, tmp_path: Path, tally: Tally) -> None:
     spec = {"stall_timeout": _STALL_SECONDS, "base": {"data.placement": "host", "data.workers": 1}}

@@ -19,6 +19,7 @@ _SUPERVISOR_KILLS = 5
 _MAX_ATTEMPTS = 4  # a trial is tried again three times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(rounds(10)))
 def test_a_killed_child_costs_its_attempt_alone(index: int, tmp_path: Path, tally: Tally) -> None:
     with storm(tmp_path, trials=40) as study:
@@ -67,6 +68,7 @@ def _kill_children(
     return trained, killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(rounds(10)))
 def test_the_same_command_goes_on_after_its_supervisor_was_killed(index: int, tmp_path: Path, tally: Tally) -> None:
     generator = random.Random(index)

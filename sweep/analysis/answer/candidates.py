@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.analysis.answer.answer import Limits
-from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS, ComparableTrials
+from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
-from sweep.analysis.statistics.posterior import Posterior, draw_all
+from sweep.analysis.statistics.posterior import draw_all
 from sweep.config.metrics import METRICS
 
 # A use that is not about accuracy still requires a useful one: this close to the best, unless a limit is given.
@@ -40,10 +40,6 @@ class Candidates:
         if name not in self.names:
             return np.full(whole.shape[:-1], np.nan)
         return np.asarray(whole[..., self.names.index(name)])
-
-    def posterior(self, name: str) -> Posterior:
-        """The posterior of a metric of all configurations."""
-        return self.records.posterior(name)
 
     def number(self, place: int) -> int:
         """The number of a candidate's first trial."""
@@ -79,8 +75,8 @@ class Candidates:
 
 def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates | None:
     """The candidates of ``records``; None where no complete trial has an accuracy."""
-    objectives = records.spec.objectives if records.spec else (ACCURACY, SECONDS, MEMORY)
-    posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, ACCURACY, SECONDS, MEMORY))]
+    objectives = records.spec.objectives if records.spec else USUAL_OBJECTIVES
+    posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, *USUAL_OBJECTIVES))]
     known = [posterior for posterior in posteriors if np.isfinite(posterior.centers).any()]
     names = tuple(posterior.name for posterior in known)
     if ACCURACY not in names:

@@ -124,8 +124,8 @@ def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
 
 def _interval(candidates: Candidates, name: str, values: Values) -> Interval:
     scale, records = scale_of(name), candidates.records
-    if name in candidates.names and not candidates.posterior(name).is_assumed:
-        spread = candidates.posterior(name).spread
+    if name in candidates.names and not candidates.records.posterior(name).is_assumed:
+        spread = candidates.records.posterior(name).spread
     else:
         spread = records.grouping.seed_spread(scale.forward(read_numbers(records.done, name)))
     _, low, high, n = seed_interval(scale.forward(values), spread)
@@ -163,7 +163,7 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
         basis = "one confirming trial with a fresh seed"
     else:
         basis = f"{len(numbers)} confirming trials with fresh seeds"
-    accuracy = candidates.posterior(ACCURACY)
+    accuracy = candidates.records.posterior(ACCURACY)
     return [
         f"{basis}: {', '.join(map(str, numbers))}",
         f"chosen among {format_count(int(np.isfinite(score).sum()), 'configuration')} in question",
@@ -185,7 +185,7 @@ def _command_for_none(candidates: Candidates, name: str) -> str:
         return f"{commands.train_and_save(weights, model)} && {tuned}"
     if name == "distributed":
         return commands.run_variant("distributed", {"distributed.world_size": 2})
-    return commands.run_more(2 * records.planned_trials)
+    return records.command_for_more
 
 
 def _command_for_more(candidates: Candidates, pick: int, certainty: float) -> str | None:

@@ -1,5 +1,7 @@
 """Further results: what fits, where throughput saturates, accuracy per minute, and which batch is too large."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -18,31 +20,21 @@ _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 _READ = (
     "outcome", "config.batch.micro", "micro_batch_size", "images_per_second", "noise_scale", "val_accuracy",
 )  # fmt: skip
-# The statement and unit of each fact.
-_STATEMENTS = {
-    "largest_micro_batch": ("Largest micro batch that ran", "samples"),
-    "throughput_knee": ("Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"),
-    "accuracy_per_minute": ("Best accuracy per minute of training, among configurations of a useful accuracy",
-                            "fraction/minute"),
-    "critical_batch": ("Critical batch from the gradient noise scale: beyond it a larger batch saves few steps",
-                       "samples"),
-    "largest_batch_without_loss": ("Largest effective batch size without a significant loss of accuracy", "samples"),
-}  # fmt: skip
+# The value of a fact with what it holds for, or the command that would add what is missing.
+_Measured = tuple[Interval, str] | str
 
 
 def measure_facts(candidates: Candidates, model: str) -> dict[str, Fact]:
     """Every fact about the model ``model`` by its name; NaN and a command where the records do not suffice."""
-    measures = (_largest_micro_batch, _throughput_knee, _accuracy_per_minute, _critical_batch, _largest_without_loss)
-    facts = (measure(candidates, model) for measure in measures)
-    return {fact.name: fact for fact in facts}
+    return {name: _fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
 
 
 def unknown_facts(missing: str) -> dict[str, Fact]:
     """The facts of a study without a complete trial, for which the command ``missing`` is to be run."""
-    return {name: _unknown(name, missing) for name in _STATEMENTS}
+    return {name: _fact(name, missing) for name in _FACTS}
 
 
-def _largest_micro_batch(candidates: Candidates, model: str) -> Fact:
+def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
     # the largest that a trial or a probe ran, and the smallest that did not fit
     records = candidates.records
     trials = _of_model(records.trials, model)
@@ -54,61 +46,60 @@ def _largest_micro_batch(candidates: Candidates, model: str) -> Fact:
     failed = np.concatenate([sizes[np.isin(outcomes, _DID_NOT_FIT)], probed[np.isin(probe_outcomes, _DID_NOT_FIT)]])
     ran, failed = ran[np.isfinite(ran)], failed[np.isfinite(failed)]
     if not len(ran):
-        return _unknown("largest_micro_batch", records.commands.probe_shapes())
+        return records.commands.probe_shapes()
     beyond = failed[failed > ran.max()]
     detail = f"{model}; {int(beyond.min())} did not fit" if len(beyond) else f"{model}; nothing larger was tried"
-    return _fact("largest_micro_batch", _value(ran.max(), int(np.sum(ran == ran.max()))), detail)
+    return _value(ran.max(), int(np.sum(ran == ran.max()))), detail
 
 
-def _throughput_knee(candidates: Candidates, model: str) -> Fact:
+def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     # by the median throughput at each micro batch
     trials = _of_model(candidates.records.done, model)
     sizes, rates = _micro_batches(trials), read_numbers(trials, "images_per_second")
     levels, medians = group_medians(sizes, rates)
     if len(levels) < 2:
-        return _unknown("throughput_knee", _more_trials(candidates))
+        return candidates.records.command_for_more
     knee = levels[find_throughput_knee(levels, medians)]
     detail = f"{model}; the best throughput was at {int(levels[np.argmax(medians)])}"
     if knee == levels[-1]:
         detail += ", the largest that ran: the knee may be beyond"
-    return _fact("throughput_knee", _value(knee, int(np.isfinite(sizes + rates).sum())), detail)
+    return _value(knee, int(np.isfinite(sizes + rates).sum())), detail
 
 
-def _accuracy_per_minute(candidates: Candidates, model: str) -> Fact:
+def _accuracy_per_minute(candidates: Candidates, model: str) -> _Measured:
     # the interval by the plausible true values of the best configuration
     useful = candidates.values(ACCURACY) >= candidates.floor
     useful &= read_text(candidates.records.frame, "config.model.name")[candidates.rows] == model
     minutes = candidates.values(SECONDS) / 60
     rates = np.where(useful & (minutes > 0), candidates.values(ACCURACY) / minutes, -np.inf)
     if not np.isfinite(rates).any():
-        return _unknown("accuracy_per_minute", _more_trials(candidates))
+        return candidates.records.command_for_more
     best = int(np.argmax(rates))
     accuracies, seconds = (candidates.values(name, candidates.draws)[:, best] for name in (ACCURACY, SECONDS))
     low, high = np.quantile(accuracies / seconds * 60, [0.025, 0.975]).tolist()
     measured = Interval(float(rates[best]), low, high, len(candidates.basis_of(best)))
-    return _fact("accuracy_per_minute", measured, f"{model}; trial {candidates.number(best)}")
+    return measured, f"{model}; trial {candidates.number(best)}"
 
 
-def _critical_batch(candidates: Candidates, model: str) -> Fact:
+def _critical_batch(candidates: Candidates, model: str) -> _Measured:
     # the median of the noise scale at the end of trials (McCandlish et al. 2018, arXiv:1812.06162)
     trials = _of_model(candidates.records.done, model)
     scales = read_numbers(trials, "noise_scale")[read_numbers(trials, ACCURACY) >= candidates.floor]
     scales = scales[np.isfinite(scales) & (scales > 0)]
     if not len(scales):
-        command = candidates.records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
-        return _unknown("critical_batch", command)
-    return _fact("critical_batch", median_interval(scales), f"{model}; median over trials of a useful accuracy")
+        return candidates.records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
+    return median_interval(scales), f"{model}; median over trials of a useful accuracy"
 
 
-def _largest_without_loss(candidates: Candidates, model: str) -> Fact:
+def _largest_without_loss(candidates: Candidates, model: str) -> _Measured:
     # the best configuration of each batch size against the best of all: one-sided tests by the spread between seeds
-    name, records, posterior = "largest_batch_without_loss", candidates.records, candidates.posterior(ACCURACY)
+    records, posterior = candidates.records, candidates.records.posterior(ACCURACY)
     is_of_model = np.asarray(read_text(records.frame, "config.model.name") == model, dtype=np.bool_)
     curve = fit_batch_curve(records, is_of_model)
     if len(curve.batches) < 2:
-        return _unknown(name, _more_trials(candidates))
+        return candidates.records.command_for_more
     if posterior.is_assumed:
-        return _unknown(name, records.commands.confirm_more(len(curve.batches), 3))
+        return records.commands.confirm_more(len(curve.batches), 3)
     top = int(np.argmax(curve.centers))
     others = np.arange(len(curve.batches)) != top
     gaps, widths = curve.centers[top] - curve.centers, np.hypot(curve.errors[top], curve.errors)
@@ -120,7 +111,7 @@ def _largest_without_loss(candidates: Candidates, model: str) -> Fact:
     detail = f"{model}; the best accuracy of all batches"
     if largest != top:
         detail = f"{model}; the best accuracy was at {int(curve.batches[top])}, {loss:.2f} points above this one's"
-    return _fact(name, _value(curve.batches[largest], len(curve.batches)), detail)
+    return _value(curve.batches[largest], len(curve.batches)), detail
 
 
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -140,21 +131,34 @@ def _micro_batches(trials: pd.DataFrame) -> Values:
     return np.where(np.isfinite(chosen), chosen, read_numbers(trials, "micro_batch_size"))
 
 
-def _more_trials(candidates: Candidates) -> str:
-    return candidates.records.commands.run_more(2 * candidates.records.planned_trials)
-
-
 def _value(value: float, n: int) -> Interval:
     return Interval(float(value), np.nan, np.nan, n)
 
 
-def _fact(name: str, measured: Interval, detail: str, missing: str | None = None) -> Fact:
-    statement, unit = _STATEMENTS[name]
-    value, low, high, n = measured
+def _fact(name: str, found: _Measured) -> Fact:
+    missing = found if isinstance(found, str) else None
+    (value, low, high, n), detail = (_value(np.nan, 0), "") if isinstance(found, str) else found
+    _, statement, unit = _FACTS[name]
     return Fact(
         name=name, statement=statement, value=value, low=low, high=high, unit=unit, n=n, detail=detail, missing=missing
     )
 
 
-def _unknown(name: str, command: str) -> Fact:
-    return _fact(name, _value(np.nan, 0), "", command)
+# How each fact is measured, its statement and unit.
+_FACTS: dict[str, tuple[Callable[[Candidates, str], _Measured], str, str]] = {
+    "largest_micro_batch": (_largest_micro_batch, "Largest micro batch that ran", "samples"),
+    "throughput_knee": (
+        _throughput_knee, "Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"
+    ),
+    "accuracy_per_minute": (
+        _accuracy_per_minute, "Best accuracy per minute of training, among configurations of a useful accuracy",
+        "fraction/minute",
+    ),
+    "critical_batch": (
+        _critical_batch, "Critical batch from the gradient noise scale: beyond it a larger batch saves few steps",
+        "samples",
+    ),
+    "largest_batch_without_loss": (
+        _largest_without_loss, "Largest effective batch size without a significant loss of accuracy", "samples"
+    ),
+}  # fmt: skip

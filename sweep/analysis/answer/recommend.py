@@ -80,7 +80,7 @@ def _model(candidates: Candidates) -> str:
 
 
 def _list_assumptions(candidates: Candidates) -> list[str]:
-    assumed = [name for name in candidates.names if candidates.posterior(name).is_assumed]
+    assumed = [name for name in candidates.names if candidates.records.posterior(name).is_assumed]
     if not assumed:
         return []
     return [f"No seed was repeated: the spread of {', '.join(assumed)} between seeds is assumed, not measured."]

@@ -35,7 +35,7 @@ class Use:
         close = np.asarray(score - score[best] <= self.negligible * (score[best] if self.is_relative else 1.0))
         if self.metric != ACCURACY:
             return close
-        posterior = candidates.posterior(ACCURACY)
+        posterior = candidates.records.posterior(ACCURACY)
         centers, errors = posterior.expected[candidates.rows], posterior.standard_errors()[candidates.rows]
         return np.asarray(close & (np.abs(centers - centers[best]) <= np.hypot(errors, errors[best])))
 

@@ -62,9 +62,8 @@ class Posterior:
 
         The spread itself is drawn too (sd * sqrt(degrees / chi2)), so that few repeats give wide draws.
         """
-        if self.prior is not None:
-            return self.scale.backward(self._draw_by_prior(rows, num_draws, generator))
-        return self.scale.backward(self._draw_evenly(rows, num_draws, generator))
+        draw = self._draw_evenly if self.prior is None else self._draw_by_prior
+        return self.scale.backward(draw(rows, num_draws, generator))
 
     def _draw_evenly(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
         names, position = np.unique(self.shared[rows], return_inverse=True)
@@ -79,15 +78,12 @@ class Posterior:
         drawn = self._draw_evenly(rows, num_draws, generator)
         step = self.prior.grid[1] - self.prior.grid[0]
         for place in np.flatnonzero(self._in_reach(rows)):
-            masses = np.cumsum(self._posterior(rows[[place]])[0])
+            row = rows[[place]]
+            masses = np.cumsum(self.prior.posterior(self.centers[row], self.errors[row], self.spread)[0])
             points = np.searchsorted(masses, generator.random(num_draws) * masses[-1])
             drawn[:, place] = self.prior.grid[np.minimum(points, len(masses) - 1)]
             drawn[:, place] += step * (generator.random(num_draws) - 0.5)
         return drawn
-
-    def _posterior(self, rows: Numbers) -> Values:
-        assert self.prior is not None
-        return self.prior.posterior(self.centers[rows], self.errors[rows], self.spread)
 
     def _in_reach(self, rows: Numbers) -> Mask:
         assert self.prior is not None

@@ -31,11 +31,7 @@ def _log(values: Values) -> Values:
     return np.log(np.where(values > 0, values, np.nan))
 
 
-def _same(values: Values) -> Values:
-    return values
-
-
-LINEAR = Scale(_same, _same)
+LINEAR = Scale(lambda values: values, lambda values: values)
 LOG = Scale(_log, lambda values: np.exp(np.clip(values, -600, 600)), is_ratio=True)  # what a float can hold
 # asin(sqrt(p)) makes the variance of a binomial share independent of p (Anscombe 1948)
 ANGLE = Scale(_angle, _share)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from sweep.cli.output import print_table
 from sweep.config.errors import InputError
 from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec
 from sweep.config.study_file import load_study
+
+if TYPE_CHECKING:
+    from sweep.cli.health import Check
 
 
 def list_studies(as_json: AsJson = False) -> None:
@@ -66,7 +69,6 @@ def _fill_template() -> str:
         "optimizers": OPTIMIZERS,
         "schedules": SCHEDULES,
     }
-    tables["schedules"] = SCHEDULES
     for kind, table in tables.items():
         text = text.replace(f"<{kind}>", " ".join(table))
     return text
@@ -87,7 +89,15 @@ def doctor(
 ) -> int:
     """Check this machine, or diagnose the trials of a study. Reports bottlenecks and quality warnings with a remedy
     for each."""
-    found = _machine_checks() if study is None else _study_checks(study, root)
+    if study is None:
+        from sweep.cli.health import check_machine
+
+        found = check_machine()
+    else:
+        from sweep.cli.study_health import check_trials
+        from sweep.records.frames.frames import load_frames
+
+        found = check_trials(load_frames(find_records(study, root)))
     if as_json:
         typer.echo(json.dumps([vars(check) for check in found]))
     else:
@@ -96,18 +106,5 @@ def doctor(
     return 0 if all(check.ok for check in found if check.essential) else 1
 
 
-def _machine_checks() -> list[Any]:
-    from sweep.cli.health import check_machine
-
-    return check_machine()
-
-
-def _study_checks(study: str, root: Path) -> list[Any]:
-    from sweep.cli.study_health import check_trials
-    from sweep.records.frames.frames import load_frames
-
-    return check_trials(load_frames(find_records(study, root)))
-
-
-def _mark(check: Any) -> str:
+def _mark(check: "Check") -> str:
     return "ok" if check.ok else ("FAIL" if check.essential else "note")

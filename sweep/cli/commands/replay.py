@@ -27,7 +27,7 @@ def replay(
 ) -> None:
     """Replay a search on recorded trainings. Uses the sampler, pruner and tuner of `sweep run` on a simulated clock."""
     from sweep.search.replay.recorded_table import read_table
-    from sweep.search.replay.replay_summary import replay_seeds, summarize_searches
+    from sweep.search.replay.replay import replay_seeds, summarize_searches
 
     began = time.monotonic()
     recorded = read_table(find_records(table, root))

@@ -12,8 +12,7 @@ import pandas as pd
 from sweep.config.errors import InputError
 from sweep.records.columns import Kind
 from sweep.records.frames.frame_columns import FrameColumn, build_frame
-from sweep.records.frames.parquet import open_parquet, read_parquet
-from sweep.records.frames.validation import MAX_CELL_CHARACTERS, refuse_oversized, refuse_too_many
+from sweep.records.frames.validation import MAX_CELL_CHARACTERS, MAX_FILE_BYTES, refuse_oversized, refuse_too_many
 
 # A spreadsheet executes a cell that starts so; the prefix makes it text, and is removed on import.
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "'")
@@ -40,7 +39,7 @@ def read_table(path: Path, declared: Sequence[FrameColumn], defaults: Mapping[st
         InputError: naming the file, and the column where one is wrong.
     """
     try:
-        cells = read_parquet(path, declared) if path.suffix == ".parquet" else _read_csv(path, declared)
+        cells = _read_parquet(path, declared) if path.suffix == ".parquet" else _read_csv(path, declared)
     except FileNotFoundError:
         raise InputError(f"{path}: the file is missing; export the study again.") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -68,7 +67,7 @@ def column_names(path: Path) -> list[str]:
     """The names of the columns in ``path``; errors as :func:`read_table`."""
     try:
         if path.suffix == ".parquet":
-            return list(map(str, open_parquet(path).schema_arrow.names))
+            return list(map(str, _open_parquet(path).schema_arrow.names))
         with _open_text(path) as file:
             return next(csv.reader(_lines(file, path)), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -163,3 +162,77 @@ def _wide_cells() -> Iterator[None]:
         yield
     finally:
         csv.field_size_limit(before)
+
+
+# ---------------------------------------------------------------------- Parquet
+
+
+def _open_parquet(path: Path, texts: Sequence[str] = ()) -> Any:
+    """The file as pyarrow's, with those of the columns ``texts`` that it has as dictionaries. Raises ``InputError`` for
+    anything else."""
+    import pyarrow as pa  # 0.2 s, and only these files need it
+    from pyarrow import parquet
+
+    refuse_oversized(path)
+    try:
+        present = parquet.read_schema(path).names
+        return parquet.ParquetFile(path, read_dictionary=[name for name in texts if name in present])
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"{path}: no Parquet file: {str(error).splitlines()[0]}.") from None
+
+
+def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list[Any]]:
+    """The cells of those columns that are declared. Raises ``InputError`` for a damaged or oversized file, and for a
+    column of another type."""
+    import pyarrow as pa
+
+    known = {column.name: column for column in declared}
+    # as dictionaries, because a file of kilobytes may repeat one megabyte of text ten million times
+    file = _open_parquet(path, texts=[name for name, column in known.items() if column.kind == "text"])
+    names = [name for name in file.schema_arrow.names if name in known]
+    refuse_too_many(path, file.metadata.num_rows, len(names))
+    num_bytes = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
+    if num_bytes > MAX_FILE_BYTES:
+        raise InputError(f"{path}: {num_bytes} bytes unpacked, at most {MAX_FILE_BYTES} are taken.")
+    try:
+        table = file.read(columns=names)
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"{path}: damaged: {str(error).splitlines()[0]}.") from None
+    for name in names:
+        if not _type_fits(table.schema.field(name).type, known[name].kind):
+            raise InputError(f"{path}: column {name} holds {table.schema.field(name).type}, not {known[name].kind}.")
+    return {name: _parquet_cells(table.column(name), f"{path}: column {name}") for name in names}
+
+
+def _parquet_cells(column: Any, where: str) -> list[Any]:
+    from pyarrow import compute, types
+
+    if not types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    cells: list[Any] = []
+    num_characters = 0
+    for chunk in column.chunks:
+        lengths = compute.utf8_length(chunk.dictionary)
+        if (compute.max(lengths).as_py() or 0) > MAX_CELL_CHARACTERS:
+            raise InputError(f"{where}: a cell of more than {MAX_CELL_CHARACTERS} characters.")
+        num_characters += compute.sum(lengths.take(chunk.indices)).as_py() or 0
+        if num_characters > MAX_FILE_BYTES:
+            raise InputError(f"{where}: more than {MAX_FILE_BYTES} characters.")
+        words = chunk.dictionary.to_pylist()
+        cells.extend(None if index is None else words[index] for index in chunk.indices.to_pylist())
+    return cells
+
+
+def _type_fits(found: Any, kind: Kind) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(found):
+        return kind == "text" and _type_fits(found.value_type, kind)
+    fits: dict[Kind, tuple[Callable[[Any], bool], ...]] = {
+        "int": (types.is_signed_integer,),
+        "float": (types.is_floating,),
+        "bool": (types.is_boolean,),
+        "text": (types.is_string, types.is_large_string),
+        "time": (types.is_timestamp,),
+    }
+    return types.is_null(found) or any(check(found) for check in fits[kind])

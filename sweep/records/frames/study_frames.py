@@ -3,11 +3,11 @@
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
 from sweep.config.study import StudySpec
+from sweep.config.trial_config import flatten_table
 from sweep.records.data_summary import DataSummary
 from sweep.records.store.reading import spec_from_json
 from sweep.records.study_inputs import StudyInputs
@@ -51,15 +51,8 @@ class Frames:
     @cached_property
     def environments(self) -> pd.DataFrame:
         """``study``, ``environment_digest`` and a column of text for every fact recorded, by dotted name."""
-        contents = [_flatten(json.loads(content)) for content in self.environment_rows["environment"]]
-        facts = pd.DataFrame(contents, columns=sorted(set().union(*contents)), dtype="str")
+        contents = [flatten_table(json.loads(content)) for content in self.environment_rows["environment"]]
+        texts = [{name: str(fact) for name, fact in content.items()} for content in contents]
+        facts = pd.DataFrame(texts, columns=sorted(set().union(*texts)), dtype="str")
         facts = facts.set_index(self.environment_rows.index)
         return pd.concat([self.environment_rows.drop(columns="environment"), facts], axis=1)
-
-
-def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for name, value in facts.items():
-        inner = _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": str(value)}
-        flat.update(inner)
-    return flat

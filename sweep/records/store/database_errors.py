@@ -46,7 +46,6 @@ def describe_failure(error: BaseException, where: str, shortage: str = "") -> st
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the disk is full."""
     cause = cause_of(error)
     return "is full" in cause or "disk I/O" in cause or "No space left" in cause
 

@@ -42,7 +42,6 @@ class ProbeBook:
         self._store.database.write(put)
 
     def of_device(self, device: str) -> list[ProbeRecord]:
-        """All probes made on a device class."""
         of_device = self._where(PROBES.c.device == device)
         columns = self._store.database.read(lambda connection: read_columns(connection, PROBES, of_device))
         names = [item.name for item in fields(ProbeRecord)]
@@ -50,7 +49,6 @@ class ProbeBook:
         return [_from_row(dict(zip(names, row, strict=True))) for row in rows]
 
     def close(self) -> None:
-        """Closes the store."""
         self._store.close()
 
     def _where(self, more: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, final
 
@@ -21,7 +22,7 @@ from sweep.records.columns import (
     OPTIONAL_OF_EVALUATION,
     ConfigColumn,
 )
-from sweep.records.messages import Ending, Evaluation
+from sweep.records.messages import Evaluation
 from sweep.records.store.schema import ENVIRONMENTS, EVALUATIONS, TRIALS
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
@@ -127,7 +128,6 @@ def _narrow(query: Select[Any], where: ColumnElement[bool] | None) -> Select[Any
 
 
 def config_cells(column: ConfigColumn, columns: Columns, num_rows: int) -> Sequence[Any]:
-    """The values of one configuration key."""
     cells = columns[column.name]
     if isinstance(cells, Repeated):
         return Repeated(column.from_cell(cells.value), num_rows)
@@ -201,13 +201,9 @@ def find_reusable(connection: Connection, key: str) -> ReusableTrial | None:
 def _load_reusable(connection: Connection, study: str, number: int) -> ReusableTrial:
     columns = read_columns(connection, TRIALS, (TRIALS.c.study == study) & (TRIALS.c.number == number))
     (record,) = records_of_columns(columns)
-    ending = Ending(
-        outcome="complete",
-        measurements=record.measurements,
-        device=record.device,
+    ending = replace(
+        record.ending,
         environment=_load_environment(connection, study, columns["environment_digest"][0]),
-        quality_flags=record.quality_flags,
-        error=record.error,
         bottleneck=columns["bottleneck"][0] or "",
     )
     evaluations = evaluations_of(connection, study, number)

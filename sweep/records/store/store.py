@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, Table, func, select, update
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS
 from sweep.records.content_key import environment_digest
 from sweep.records.messages import Ending, Evaluation, Phase
@@ -49,23 +49,18 @@ class Store:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database  # for bulk reading and importing too
         self._kept: set[tuple[str, str]] = set()  # environments that are known to be on record
-
-    @property
-    def database(self) -> Database:
-        """The open database, for bulk reading and importing."""
-        return self._database
 
     @property
     def url(self) -> str:
         """The SQLAlchemy URL, with its password: for connecting, never for printing."""
-        return self._database.url
+        return self.database.url
 
     def create_study(self, spec: StudySpec) -> None:
         """Records a new study. Raises ``InputError`` where the name is taken."""
         if self.load_spec(spec.name) is not None:
-            raise InputError(f"{self._database.where}: it already holds a study {spec.name!r}; choose a new name.")
+            raise InputError(f"{self.database.where}: it already holds a study {spec.name!r}; choose a new name.")
         row = {"study": spec.name, "created_at": datetime.now(UTC), "spec": spec.model_dump_json(by_alias=True)}
         self._insert(STUDIES, row)
 
@@ -76,7 +71,7 @@ class Store:
     def load_spec(self, study: str) -> StudySpec | None:
         """The study as it was recorded, or None."""
         rows = self._rows(select(STUDIES.c.spec).where(STUDIES.c.study == study))
-        return spec_from_json(rows[0][0], self._database.where) if rows else None
+        return spec_from_json(rows[0][0], self.database.where) if rows else None
 
     def update_spec(self, spec: StudySpec) -> None:
         """Replaces the recorded specification; the caller checks which keys may change."""
@@ -95,14 +90,19 @@ class Store:
 
     def transaction(self) -> AbstractContextManager[None]:
         """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""
-        return self._database.transaction()
+        return self.database.transaction()
 
     def add_trial(
         self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
     ) -> TrialRecord:
         """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`."""
-        record = TrialRecord.from_config(
-            config, number=number, phase=phase, trial_key=trial_key, reused_from=reused_from
+        record = TrialRecord(
+            number=number,
+            phase=phase,
+            values=flatten_config(config),
+            trial_key=trial_key,
+            reused_from=reused_from,
+            made_from=config,
         )
         row: dict[str, Any] = {column.name: column.to_cell(record.values[column.path]) for column in CONFIG_COLUMNS}
         row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
@@ -125,7 +125,7 @@ class Store:
             connection.execute(ATTEMPTS.insert(), row | {"attempt": newest + 1})
             return int(newest) + 1
 
-        return self._database.write(start)
+        return self.database.write(start)
 
     def end_attempt(self, study: str, number: int, attempt: int, cause: str, busy_seconds: float) -> None:
         """Closes an attempt, once. ``cause`` is empty where its trial ended."""
@@ -186,39 +186,38 @@ class Store:
             if connection.execute(known).first() is None:
                 connection.execute(ENVIRONMENTS.insert(), row)
 
-        self._database.write(keep)
-        if not self._database.in_transaction:  # its transaction may yet be rolled back
+        self.database.write(keep)
+        if not self.database.in_transaction:  # its transaction may yet be rolled back
             self._kept.add((study, digest))
         return digest
 
     def trial_records(self, study: str) -> list[TrialRecord]:
         """All trials of a study by number."""
-        return self._database.read(lambda connection: trial_records(connection, TRIALS.c.study == study))
+        return self.database.read(lambda connection: trial_records(connection, TRIALS.c.study == study))
 
     def evaluations(self, study: str, number: int) -> list[Evaluation]:
         """The evaluations of a trial by step, of the latest attempt that made any."""
-        return self._database.read(lambda connection: evaluations_of(connection, study, number))
+        return self.database.read(lambda connection: evaluations_of(connection, study, number))
 
     def find_by_key(self, key: str) -> ReusableTrial | None:
         """A complete trial of that content key, of any study; one without quality flags where there is one."""
-        return self._database.read(lambda connection: find_reusable(connection, key))
+        return self.database.read(lambda connection: find_reusable(connection, key))
 
     def close(self) -> None:
-        """Closes the connections; the store cannot be used afterwards."""
-        self._database.engine.dispose()
+        self.database.engine.dispose()
 
     def _insert(self, table: Table, row: dict[str, Any]) -> None:
-        self._database.write(lambda connection: connection.execute(table.insert(), row))
+        self.database.write(lambda connection: connection.execute(table.insert(), row))
 
     def _change_one(self, change: Any, otherwise: str) -> None:
         def apply(connection: Connection) -> None:
             if connection.execute(change).rowcount != 1:
-                raise StoreError(f"{self._database.where}: {otherwise}.")
+                raise StoreError(f"{self.database.where}: {otherwise}.")
 
-        self._database.write(apply)
+        self.database.write(apply)
 
     def _rows(self, query: Select[Any]) -> list[Any]:
-        return self._database.read(lambda connection: list(connection.execute(query)))
+        return self.database.read(lambda connection: list(connection.execute(query)))
 
 
 def _no_nan(value: float) -> float | None:

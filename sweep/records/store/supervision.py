@@ -111,7 +111,6 @@ class Supervision:
         self._retries.wait(taken if isinstance(error, _TakenError) else first_cause(error))
 
     def reset_retries(self) -> None:
-        """The database has answered."""
         self._retries.reset()
 
     def drop_connection(self) -> None:

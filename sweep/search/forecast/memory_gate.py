@@ -26,7 +26,6 @@ class Refusal:
 
     @property
     def reason(self) -> str:
-        """For the record."""
         return (
             f"not launched: its peak memory is predicted to be {_format_mebibytes(self.predicted_bytes)}, above the "
             f"limit of {_format_mebibytes(self.limit_bytes)}"

@@ -51,10 +51,9 @@ class Prober:
     def find(self, config: TrialConfig) -> ProbeRecord | None:
         """The probe of the shape of ``config`` where there is one."""
         key = self._key(derive_shape(config))
-        if key not in self._known:
-            return None
-        self.used[key] = self._known[key]
-        return self._known[key]
+        if probe := self._known.get(key):
+            self.used[key] = probe
+        return probe
 
     def probe(self, config: TrialConfig, timed_seconds: float) -> ProbeRecord:
         """Probes the shape of ``config`` now, and records the result."""

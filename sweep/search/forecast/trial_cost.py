@@ -56,14 +56,8 @@ class CostModel:
 
     def add(self, probe: ProbeRecord) -> None:
         """Takes a probe into account, unless it is not complete."""
-        if not probe.is_complete or probe.step_seconds_mean is None:
-            return
-        shape = Shape.from_text(probe.shape)
-        self._groups[shape.group][_size_of(shape)] = probe
-
-    def is_measured(self, config: TrialConfig) -> bool:
-        """Whether a probe differs from ``config`` at most in the size of a step."""
-        return derive_shape(config).group in self._groups
+        if probe.is_complete and probe.step_seconds_mean is not None:
+            self._groups[Shape.from_text(probe.shape).group][_size(probe)] = probe
 
     def predict_seconds(self, config: TrialConfig) -> float | None:
         """Seconds that a trial of ``config`` will take in all; None while nothing is known.
@@ -76,7 +70,7 @@ class CostModel:
     def predict(self, config: TrialConfig, *, reads_test: bool = False) -> TrialCost | None:
         """The cost of a trial of ``config``; with ``reads_test``, of a confirming one."""
         group = derive_shape(config).group
-        probes = self._groups.get(group) or self._find_nearest(group)
+        probes = self._find_probes(group)
         if not probes:
             return None
         sizes, micro = [size for size, _ in probes], config.micro_batch
@@ -96,11 +90,9 @@ class CostModel:
 
     def predict_probe_seconds(self, config: TrialConfig, timed_seconds: float) -> float | None:
         """Seconds that probing the shape of ``config`` will take; None while nothing is known."""
-        group = derive_shape(config).group
-        probes = self._groups.get(group) or self._find_nearest(group)
-        if not probes:
+        listed = list(self._find_probes(derive_shape(config).group).values())
+        if not listed:
             return None
-        listed = list(probes.values())
         update = _typical(probe.update_seconds for probe in listed)
         by_size = _fit_micro_batches(listed, update)
         step = update + min(find_largest_accumulation(config), 2) * interpolate(by_size, config.micro_batch)
@@ -124,12 +116,14 @@ class CostModel:
             return None
         return round(interpolate(known, micro))
 
-    def _find_nearest(self, group: Shape) -> dict[tuple[int, int], ProbeRecord] | None:
+    def _find_probes(self, group: Shape) -> dict[tuple[int, int], ProbeRecord]:
+        """By size, the probes of ``group``, otherwise those of the group that is most like it."""
+
         def likeness(other: Shape) -> tuple[bool, int]:
             return other.of("model.name") == group.of("model.name"), len(set(other.facts) & set(group.facts))
 
-        nearest = max(self._groups, key=likeness, default=None)
-        return self._groups[nearest] if nearest else None
+        nearest = group if group in self._groups else max(self._groups, key=likeness, default=None)
+        return self._groups[nearest] if nearest else {}
 
 
 def interpolate(known: Mapping[int, float], size: int) -> float:
@@ -208,11 +202,7 @@ def _typical(values: Iterable[float | None]) -> float:
 
 
 def _size(probe: ProbeRecord) -> tuple[int, int]:
-    return _size_of(Shape.from_text(probe.shape))
-
-
-def _size_of(shape: Shape) -> tuple[int, int]:
-    facts = dict(shape.facts)
+    facts = dict(Shape.from_text(probe.shape).facts)
     micro, accumulation = facts["batch.micro"], facts["batch.accumulation"]
     assert isinstance(micro, int)
     assert isinstance(accumulation, int)

@@ -42,11 +42,9 @@ class Attempt:
 
     @property
     def deadline(self) -> float:
-        """When the time limit of the trial is reached."""
         return self.started + self.limit_seconds
 
     def update(self, message: Message, now: float) -> None:
-        """Takes a message of the trial into account."""
         if isinstance(message, Heartbeat) and message.is_queued:
             self.started = now
         if isinstance(message, Evaluation):
@@ -154,7 +152,6 @@ class Attempts:
         return len(running)
 
     def stop(self, number: int) -> None:
-        """Ends what trains now."""
         self._executor.stop(number)
 
     def abandon(self, cause: str) -> None:

@@ -61,7 +61,6 @@ class CircuitBreaker:
             self._failed.append(config)
 
     def record_refusal(self, reason: str) -> None:
-        """Counts a configuration that was not launched because it will not fit."""
         self._refused.append(reason)
 
     @property

@@ -112,12 +112,10 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The folder of the study."""
         return self.options.root / self.spec.name
 
     @property
     def store(self) -> Store:
-        """The records of the study."""
         assert self.opened_store is not None, "a preview of a study that has no records"
         return self.opened_store
 
@@ -134,7 +132,6 @@ class Session:
 
     @cached_property
     def key_of(self) -> KeyMaker:
-        """Makes the content keys of configurations."""
         return KeyMaker(self.options.plugin, self.data.digest)
 
     def forecast(self) -> Forecast:

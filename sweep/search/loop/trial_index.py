@@ -34,7 +34,6 @@ class TrialIndex:
         return self._records[number]
 
     def records(self) -> list[TrialRecord]:
-        """All trials so far, by number."""
         return [self._records[number] for number in sorted(self._records)]
 
     def put(self, record: TrialRecord) -> None:
@@ -56,7 +55,6 @@ class TrialIndex:
         return len(self._search_keys)
 
     def has_key(self, key: str) -> bool:
-        """Whether a trial has that content key."""
         return key in self._keys
 
 

@@ -61,7 +61,6 @@ class Tuner:
         mirror.expect(searched)
 
     def records(self) -> list[TrialRecord]:
-        """All trials so far, by number."""
         return self._trials.records()
 
     def run(self) -> Generator[Event, None, None]:

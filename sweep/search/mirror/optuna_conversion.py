@@ -24,7 +24,6 @@ def make_optuna_name(path: str, parameter: Parameter) -> str:
 
 
 def list_directions(spec: StudySpec) -> list[Literal["minimize", "maximize"]]:
-    """Optuna's direction of each objective, in order."""
     return [METRICS[name].direction or "minimize" for name in spec.objectives]
 
 
@@ -133,7 +132,6 @@ def make_frozen_trial(record: TrialRecord, spec: StudySpec, worst: list[float]) 
 def _convert_outcome(
     record: TrialRecord, spec: StudySpec, worst: list[float]
 ) -> tuple[TrialState, list[float] | None, float | None]:
-    """State, values and constraint."""
     if record.outcome in INFEASIBLE:
         return TrialState.COMPLETE, list(worst), 1.0
     if record.outcome == "pruned":

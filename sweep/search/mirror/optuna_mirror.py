@@ -37,9 +37,9 @@ from sweep.search.mirror.optuna_tables import drop_other_layouts, drop_other_ver
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-_RETRY_SECONDS = 10.0  # after a server failed to answer
+_RETRY_SECONDS = 10.0  # after a server did not answer
 
-# Optuna itself would load every trial, which takes 31 s for 100,000 of them.
+# The numbers of the mirrored trials by SQL: Optuna loads every trial, which takes 31 s for 100,000 of them.
 _MIRRORED_NUMBERS = text(
     "SELECT a.value_json FROM trial_user_attributes a JOIN trials t ON t.trial_id = a.trial_id "
     "JOIN studies s ON s.study_id = t.study_id WHERE s.study_name = :study AND a.key = :key"
@@ -68,17 +68,13 @@ class Mirror:
     def push_next(self) -> None:
         """Mirrors the next expected trial that is not mirrored yet, if any."""
 
-        def find() -> TrialRecord | None:
+        def push() -> None:
             if self._study is None and self._expected:
                 self._open(list(self._expected))
-            while self._expected:
-                record = self._expected.popleft()
-                if self._is_missing(record):
-                    return record
-            return None
+            while self._expected and not self._add(self._expected.popleft()):
+                pass
 
-        if (record := self._guard(find, None)) is not None:
-            self.push(record)
+        self._guard(push, None)
 
     def pending(self, records: Iterable[TrialRecord]) -> list[TrialRecord]:
         """Those of ``records`` that have to be mirrored and are not yet, by number."""
@@ -97,17 +93,18 @@ class Mirror:
 
     def push(self, record: TrialRecord) -> None:
         """Mirrors one ended trial; takes 6 ms, or 13 ms if there are 100,000."""
+        self._guard(lambda: self._add(record), None)
 
-        def add() -> None:
-            study = self._study or self._open([record])
-            if not self._is_missing(record):
-                return
-            if record.outcome == "complete" and (values := read_objectives(record, self._spec)):
-                self._worst = pick_worst([self._worst, values], self._spec)
-            study.add_trial(make_frozen_trial(record, self._spec, self._worst))
-            self._mirrored.add(record.number)
-
-        self._guard(add, None)
+    def _add(self, record: TrialRecord) -> bool:
+        """Mirrors ``record`` unless that was done already; returns whether it was mirrored now."""
+        study = self._study or self._open([record])
+        if not self._is_missing(record):
+            return False
+        if record.outcome == "complete" and (values := read_objectives(record, self._spec)):
+            self._worst = pick_worst([self._worst, values], self._spec)
+        study.add_trial(make_frozen_trial(record, self._spec, self._worst))
+        self._mirrored.add(record.number)
+        return True
 
     def catch_up(self, records: Iterable[TrialRecord], limit: int | None = None) -> int:
         """Mirrors what is missing, at most ``limit`` trials; returns how many trials were tried."""
@@ -129,7 +126,7 @@ class Mirror:
         self._storage = self._study = None
 
     def _open(self, records: list[TrialRecord]) -> optuna.Study:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # below that it writes to standard error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # its other messages disturb the display
         with hold_tables_lock(self._url):
             self._storage = self._open_storage()
         study = optuna.create_study(
@@ -193,7 +190,7 @@ def open_read_only(url: str) -> RDBStorage:
         engine.dispose()
     try:
         return RDBStorage(url=url, engine_kwargs=options, skip_table_creation=True)
-    except RuntimeError:  # the layout of its tables is not that of the installed version
+    except RuntimeError:  # the tables have another layout than those of the installed version
         raise InputError(
             f"{hide_credentials(url)}: another version of Optuna made what is to be browsed; run the study's command "
             "again, which makes it anew."

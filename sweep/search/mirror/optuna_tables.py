@@ -11,7 +11,7 @@ from sweep.records.address import parse_url, store_path
 from sweep.records.store.engines import server_engine, sqlite_engine
 from sweep.records.store.schema import STUDIES
 
-# Those of every version of Optuna so far. No other table is changed.
+# The tables of every version of Optuna so far. No other table is changed.
 _TABLES = frozenset(
     (
         "alembic_version",
@@ -61,7 +61,11 @@ def drop_other_versions(url: str) -> bool:
 
 
 def drop_other_layouts(storage: RDBStorage, url: str) -> bool:
-    """Likewise if their layout is not that of the installed version."""
+    """Drops Optuna's tables if their layout is not that of the installed version; returns whether it did.
+
+    Raises:
+        RuntimeError: as :func:`drop_other_versions`.
+    """
     if storage.get_current_version() == storage.get_head_version():
         return False
     with _connect(url) as connection:

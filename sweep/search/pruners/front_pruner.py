@@ -128,7 +128,6 @@ class FrontPruner:
         self.learn(record)
 
     def learn(self, record: TrialRecord) -> None:
-        """Takes an ended trial into account."""
         curves = self._curves.pop(record.number, RunningCurves(key=""))
         self._progress.pop(record.number, None)
         if record.outcome == "pruned" and curves.shares:

@@ -65,7 +65,6 @@ class RunningCurves:
             self.costs.setdefault(name, []).append(cost)
 
     def last(self, name: str) -> float:
-        """The latest cost of ``name``."""
         return self.costs[name][-1]
 
 

@@ -21,7 +21,7 @@ from sweep.config.study_file import build_study
 from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.records.frames.frames import curves_of_frame, load_frames, records_of_frame
 from sweep.records.messages import Ending
-from sweep.records.trial_record import ReusableTrial, TrialRecord
+from sweep.records.trial_record import ReusableTrial
 
 Point = tuple[Scalar, ...]  # values in the order of the space
 
@@ -78,7 +78,6 @@ class RecordedTable:
         return hypervolume(self.means[list(rows)], self.reference, self.signs) / whole if rows else 0.0
 
     def point_of(self, config: TrialConfig) -> Point:
-        """The point of a configuration."""
         flat = flatten_config(config)
         return tuple(flat[path] for path in self.spec.space)
 
@@ -124,9 +123,8 @@ def read_table(place: str | Path) -> RecordedTable:
     for record in records_of_frame(frames.trials):
         if record.outcome in (None, "cancelled", "crashed", "pruned"):
             continue  # not the whole training
-        trial = ReusableTrial(
-            f"{spec.name}/{record.number}", _ending(record), curves.get((spec.name, record.number), ())
-        )
+        curve = curves.get((spec.name, record.number), ())
+        trial = ReusableTrial(f"{spec.name}/{record.number}", record.ending, curve)
         point = tuple(record.values[path] for path in spec.space)
         table.curves.setdefault(point, {})[int(str(record.values["seed"]))] = trial
     if not np.isfinite(table.means).all(axis=1).any():
@@ -135,18 +133,6 @@ def read_table(place: str | Path) -> RecordedTable:
             f"{hide_credentials(place)}: no configuration has every objective ({missing}) in all its trainings."
         )
     return table
-
-
-def _ending(record: TrialRecord) -> Ending:
-    outcome = record.outcome or "crashed"
-    return Ending(
-        outcome=outcome,
-        measurements=dict(record.measurements),
-        device=record.device,
-        environment={},
-        quality_flags=record.quality_flags,
-        error=record.error,
-    )
 
 
 def make_replay_study(table: RecordedTable, name: str, **changes: Any) -> StudySpec:

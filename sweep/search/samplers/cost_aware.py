@@ -16,7 +16,6 @@ from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.statistics.pareto import non_dominated
-from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.messages import INFEASIBLE
 from sweep.records.trial_record import TrialRecord
@@ -26,6 +25,7 @@ from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.gaussian_process import Floats
 from sweep.search.samplers.hypervolume_gain import GaussianPrediction, UndominatedSpace
 from sweep.search.samplers.surrogates import Surrogate, is_of_shape
+from sweep.search.seed_allocation.confirmation import collect_costs
 
 WINDOW = 300  # trials that the models are fitted on: the cost grows with the cube
 _SLACK = 50
@@ -137,25 +137,14 @@ class CostAwareSampler(Sampler):
         return points[int(np.argmax(utilities))]
 
     def _complete(self) -> tuple[list[TrialRecord], Floats]:
-        # the smoothed values of the models, which are less affected by lucky seeds
-        names = self._spec.objectives
-        complete = [
-            record
-            for record in self._records
-            if record.number >= 0
-            and record.outcome == "complete"
-            and all(name in record.measurements for name in names)
-        ]
-        if not complete:
-            return [], np.empty((0, len(names)))
+        """The complete trials and their costs: the smoothed values of the models, which lucky seeds affect less."""
+        complete, costs = collect_costs([each for each in self._records if each.number >= 0], self._spec.objectives)
         points = [self._point(record) for record in complete]
-        columns = []
-        for name in names:
-            measured = METRICS[name].sign * np.array([float(record.measurements[name]) for record in complete])
+        for column, name in enumerate(self._spec.objectives if complete else ()):
             learner = self._learners[name]
-            is_modeled = not learner.of_shape and learner.fit(self._records)
-            columns.append(learner.axis.costs(learner.predict(points).mean) if is_modeled else measured)
-        return complete, np.stack(columns, axis=1)
+            if not learner.of_shape and learner.fit(self._records):
+                costs[:, column] = learner.axis.costs(learner.predict(points).mean)
+        return complete, costs
 
     def _gains(self, points: list[Point], costs: Floats, index: int) -> Floats:
         if not len(costs):

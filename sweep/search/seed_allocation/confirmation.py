@@ -2,25 +2,36 @@
 
 One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer rests on
 the confirmed medians. Seeds are spent where they change the answer: a configuration whose place on or off the front is
-settled (:mod:`sweep.search.seed_allocation.front_membership`) gets no more of them.
+settled gets no more of them.
+
+Plausible true means of every objective are drawn from Student's t distribution around the measured ones, with a spread
+between seeds that is pooled over all configurations. The place of a configuration is settled when it is on the front
+in at least 95 % of the draws, or in at most 5 %. Unlike the posteriors behind the answer's ``p_front``, these means are
+not corrected by a prior: which seeds are spent depends on the measurements of the candidates alone.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sweep.analysis.answer.candidates import ACCURACY_MARGIN
 from sweep.analysis.comparable_trials import ACCURACY
-from sweep.analysis.statistics.intervals import Spread
-from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
+from sweep.analysis.statistics.intervals import CONFIDENCE, Spread, pooled_spread
+from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
+from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.front_membership import FrontMembership, Measurements, estimate_noise
 
 _NUM_REPEATED = 2  # candidates, the cheapest, that always get a second seed, to measure the spread between seeds
+_NUM_DRAWS = 1000
+_SEED = 20_260_101
+_MAX_LUCK = 2.8  # standard deviations; two seeds of one configuration differ by more in 1 of 20 cases
+
+Measurements = Mapping[str, float]
+Candidate = Sequence[Measurements]  # a configuration: the measurements of each of its seeds
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -87,12 +98,19 @@ def _spread_out(costs: Values, limit: int) -> list[int]:
 def _find_unlucky(
     records: Sequence[TrialRecord], spec: StudySpec, complete: list[TrialRecord], on_front: Mask
 ) -> list[TrialRecord]:
+    """The trials that would be on the front if they had had the worst and the front no luck."""
     noise = _estimate_noise(records, spec)
     if noise is None:  # no configuration was repeated yet
         return []
-    pairs = list(zip(complete, on_front, strict=True))
-    front = FrontMembership(spec.objectives, noise, [[record.measurements] for record, is_on in pairs if is_on])
-    return [record for record, is_on in pairs if not is_on and front.could_be_on_front([record.measurements])]
+    signs = [METRICS[name].sign for name in spec.objectives]
+    lift = np.array([_MAX_LUCK * spread.sd for spread in noise])
+    means = [_mean([record.measurements], spec.objectives) * signs for record in complete]
+    front = np.array([mean for mean, is_on in zip(means, on_front, strict=True) if is_on])
+    return [
+        record
+        for record, mean, is_on in zip(complete, means, on_front, strict=True)
+        if not is_on and non_dominated(np.vstack([front, mean - lift]))[-1]
+    ]
 
 
 def list_confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
@@ -123,27 +141,53 @@ def count_confirmations(records: Sequence[TrialRecord]) -> dict[str, int]:
 
 
 def _are_open(records: Sequence[TrialRecord], chosen: list[TrialRecord], spec: StudySpec) -> list[bool]:
-    noise = _estimate_noise(records, spec)
-    if noise is None:
+    noise, confirmed = _estimate_noise(records, spec), _collect_confirmed(records, spec)
+    candidates = [confirmed.get(_point_of(record, spec), []) for record in chosen]
+    if noise is None or not any(candidates):
         return [True] * len(chosen)
-    confirmed = _collect_confirmed(records, spec)
     numbers = {record.number for record in chosen}
     rest = [record for record in find_front(records, spec.objectives) if record.number not in numbers]
-    candidates = [confirmed.get(_point_of(record, spec), []) for record in chosen]
-    front = FrontMembership(spec.objectives, noise, [*candidates, *([record.measurements] for record in rest)])
-    return [not is_settled for is_settled in front.settled()[: len(chosen)]]
+    seeds: list[Candidate] = [each for each in candidates if each]
+    seeds += [[record.measurements] for record in rest]
+    signs = [METRICS[name].sign for name in spec.objectives]
+    shares = iter(front_probabilities(_draw_means(seeds, noise, spec), signs))
+    # without a seed a place is never settled
+    places = [next(shares) if candidate else 0.5 for candidate in candidates]
+    return [1.0 - CONFIDENCE < share < CONFIDENCE for share in places]
+
+
+def _draw_means(candidates: list[Candidate], noise: list[Spread], spec: StudySpec) -> Values:
+    """Plausible true means, shape ``[draws, candidates, objectives]``."""
+    generator = np.random.default_rng(_SEED)
+    centers = np.array([_mean(seeds, spec.objectives) for seeds in candidates])
+    errors = np.array([[spread.sd / np.sqrt(len(seeds)) for spread in noise] for seeds in candidates])
+    degrees = np.array([spread.degrees for spread in noise])
+    shape = (_NUM_DRAWS, len(candidates), len(noise))
+    return np.asarray(centers + errors * generator.standard_t(degrees, size=shape))
+
+
+def _mean(candidate: Candidate, objectives: Sequence[str]) -> Values:
+    return np.array([float(np.mean(_to_scale(name, candidate))) for name in objectives])
+
+
+def _to_scale(name: str, candidate: Candidate) -> Values:
+    return scale_of(name).forward(np.array([float(measured[name]) for measured in candidate], dtype=np.float64))
 
 
 def _estimate_noise(records: Sequence[TrialRecord], spec: StudySpec) -> list[Spread] | None:
-    """The spread between seeds: the fresh ones and that of the search. The search chose by its seed, which makes the
-    spread look wider, so that a place is rather called open."""
+    """The spread between seeds of each objective on its scale, pooled over the configurations: the fresh seeds and that
+    of the search; None where no configuration has two. The search chose by its seed, which makes the spread look wider,
+    so that a place is rather called open."""
     complete, _ = collect_costs(records, spec.objectives)
     searched = {_point_of(record, spec): record.measurements for record in complete}
-    groups = [
+    candidates = [
         [*seeds, searched[point]] if point in searched else seeds
         for point, seeds in _collect_confirmed(records, spec).items()
     ]
-    return estimate_noise(groups, spec.objectives)
+    rows = [(index, measured) for index, seeds in enumerate(candidates) for measured in seeds]
+    groups = np.array([index for index, _ in rows], dtype=np.int64)
+    spreads = [pooled_spread(_to_scale(name, [measured for _, measured in rows]), groups) for name in spec.objectives]
+    return spreads if all(spread.degrees for spread in spreads) else None
 
 
 def _collect_confirmed(records: Sequence[TrialRecord], spec: StudySpec) -> dict[str, list[Measurements]]:

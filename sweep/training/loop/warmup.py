@@ -1,6 +1,6 @@
 """The first steps, before the training time begins and undone afterwards: one-time costs, and the memory of a step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -105,16 +105,11 @@ def _time_step(setup: TrainingSetup, window: Window, ledger: Ledger) -> float:
 
 
 def _held_bytes(setup: TrainingSetup) -> int:
-    return count_held_bytes(_held_tensors(setup)) + setup.step.world.bucket_bytes(setup.model)
-
-
-def _held_tensors(setup: TrainingSetup) -> Iterator[torch.Tensor]:
-    yield from setup.model.parameters()
-    yield from setup.model.buffers()
-    for state in setup.step.optimizer.state.values():
-        yield from (value for value in state.values() if isinstance(value, torch.Tensor))
-    if setup.step.ema:
-        yield from setup.step.ema.tensors()
+    values = [value for state in setup.step.optimizer.state.values() for value in state.values()]
+    averages = setup.step.ema.tensors() if setup.step.ema else []
+    tensors = [*setup.model.parameters(), *setup.model.buffers(), *values, *averages]
+    held = count_held_bytes(tensor for tensor in tensors if isinstance(tensor, torch.Tensor))
+    return held + setup.step.world.bucket_bytes(setup.model)
 
 
 def _snapshot(setup: TrainingSetup) -> Callable[[], None]:

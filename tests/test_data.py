@@ -215,7 +215,7 @@ def test_image_size_is_refused_where_the_set_has_its_own() -> None:
 
 
 def test_checks_and_digest_import_no_torch(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"a": 2, "b": 2})
+    root = write_folder(tmp_path, {"a": 4, "b": 4})
     code = (
         "import sys\n"
         "from sweep.config.trial_config import build_config\n"

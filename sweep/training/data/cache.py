@@ -1,5 +1,6 @@
 """What was found by reading images, on disk, so that not every process reads them again. Imports no torch."""
 
+import contextlib
 import json
 import os
 import uuid
@@ -69,7 +70,8 @@ def _write(path: Path, write: Callable[[Any], Any], num_kept: int) -> None:
         for old in sorted(of_a_kind, key=_modified, reverse=True)[num_kept:]:
             old.unlink(missing_ok=True)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a cache that is no folder there is none
+            temporary.unlink()
 
 
 def _modified(path: Path) -> float:

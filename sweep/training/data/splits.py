@@ -45,8 +45,7 @@ def split_source(source: Source, section: DataSection) -> Splits:
     has_validation, has_test = source.validation is not None, source.read_test is not None
     rest, for_validation, for_test = hold_out_missing(source.train.labels, has_validation, has_test)
     validation = source.train.pick(for_validation) if source.validation is None else source.validation
-    if len(rest) == 0 or len(validation) == 0:
-        raise InputError(f"data {section.name}: {len(source.train)} images are too few to split.")
+    check_split_sizes(section, len(source.train), len(rest), len(validation))
     train = source.train.pick(shorten_train(rest, section))
     shape = ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes)
     read_test = source.read_test or partial(source.train.pick, for_test)
@@ -86,6 +85,15 @@ def shorten_train(rest: Indices, section: DataSection) -> Indices:
         return rest
     check_subset(section, len(rest))
     return np.sort(np.random.default_rng((_SPLIT_SEED, 3)).permutation(rest)[: section.subset])
+
+
+def check_split_sizes(section: DataSection, num_images: int, num_train: int, num_val: int) -> None:
+    """Raises ``InputError`` where nothing is left of ``num_images`` to train on or to validate by."""
+    if num_train == 0 or num_val == 0:
+        raise InputError(
+            f"data {section.name}: {num_images} images are too few: {num_train} for training and {num_val} for "
+            "validation; give at least 3 images of a class, or validation images of their own."
+        )
 
 
 def check_subset(section: DataSection, num_train: int) -> None:

@@ -13,7 +13,14 @@ from sweep.records.data_summary import DataSummary, Ignored
 from sweep.training.data.folders.inspection import OnProgress
 from sweep.training.data.images import ArrayImages, Images, Indices
 from sweep.training.data.source_checks import check_overlap, read_test_images
-from sweep.training.data.splits import HELD_OUT, HELD_OUT_BESIDE_TEST, hold_out_missing, shorten_train, split_source
+from sweep.training.data.splits import (
+    HELD_OUT,
+    HELD_OUT_BESIDE_TEST,
+    check_split_sizes,
+    hold_out_missing,
+    shorten_train,
+    split_source,
+)
 from sweep.training.data.table import load_source
 
 _MAX_EXAMPLES = 5
@@ -26,12 +33,18 @@ def count_classes(labels: Mapping[str, Indices], names: Sequence[str]) -> dict[s
 
 
 def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, Indices]:
-    """The labels of the train, val and test split that trials use, from those of the splits that the set has."""
+    """The labels of the train, val and test split that trials use, from those of the splits that the set has.
+
+    Raises:
+        InputError: there are too few images to split.
+    """
     train = labels["train"]
     rest, for_val, for_test = hold_out_missing(train, "val" in labels, "test" in labels)
+    val = labels.get("val", train[for_val])
+    check_split_sizes(section, len(train), len(rest), len(val))
     return {
         "train": train[shorten_train(rest, section)],
-        "val": labels.get("val", train[for_val]),
+        "val": val,
         "test": labels.get("test", train[for_test]),
     }
 

@@ -15,6 +15,7 @@ OUTCOME_NAMES = {
     "not_fitting": "not fitting (skipped)",
     "diverged": "diverged",
     "timed_out": "timed out",
+    "target_missed": "target missed",
     "crashed": "crashed",
     "cancelled": "cancelled",
     "": "running",

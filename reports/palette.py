@@ -27,6 +27,7 @@ _LOOKS = {
     "not_fitting": Look("#e69f00", "square-open", "s", "□", 8.0),
     "diverged": Look("#cc79a7", "triangle-up", "^", "▲", 8.0),
     "timed_out": Look("#009e73", "cross", "P", "✚", 8.0),
+    "target_missed": Look("#4b3f72", "triangle-left", "<", "◀", 8.0),
     "crashed": Look("#8c5a2b", "star", "*", "★", 9.0),
     "cancelled": Look("#9a9a9a", "cross-thin-open", "+", "+", 8.0),
     "pruned": Look("#7d6bb5", "triangle-down", "v", "▼", 7.0),

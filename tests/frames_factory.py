@@ -12,6 +12,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import config_keys, flatten_config
 from sweep.probing.shape import derive_shape
+from sweep.records.data_summary import DataSummary
 from sweep.records.probe_record import MEMORY_PARTS
 
 SPACE: dict[str, Any] = {
@@ -27,7 +28,7 @@ EVALUATION = (
     "learning_rate", "global_batch_size"
 )  # fmt: skip
 OTHER_OUTCOMES = (
-    "out_of_memory", "not_fitting", "diverged", "timed_out", "crashed", "cancelled", "pruned"
+    "out_of_memory", "not_fitting", "diverged", "timed_out", "crashed", "cancelled", "pruned", "target_missed"
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ class MadeFrames:
     evaluations: pd.DataFrame
     environments: pd.DataFrame
     place: str = ""
+    data: DataSummary | None = None
 
 
 def make_spec(**changes: Any) -> StudySpec:
@@ -137,7 +139,7 @@ def measured(micro: int, global_batch: int, lr: float, rng: np.random.Generator)
 
 def _bad_ending(outcome: str) -> dict[str, Any]:
     known: dict[str, Any] = {"outcome": outcome, "error": f"{outcome} happened"}
-    if outcome in {"diverged", "timed_out", "pruned"}:
+    if outcome in {"diverged", "timed_out", "target_missed", "pruned"}:
         known |= {"train_seconds": 3.0, "total_seconds": 4.0, "peak_memory_bytes": 40.0 * 2**20}
     return known | ({"val_accuracy": 0.3} if outcome == "pruned" else {})
 

@@ -114,7 +114,7 @@ def test_a_target_that_is_reached_ends_the_training_there(micro: int) -> None:
 
 def test_a_target_that_is_missed_is_an_outcome_and_no_number() -> None:
     told, ending = train(budget__target_accuracy=0.999, budget__max_epochs=2.0)
-    assert ending.outcome == "timed_out"
+    assert ending.outcome == "target_missed"
     assert ending.outcome in INFEASIBLE  # a sampler learns to stay away
     assert "below budget.target_accuracy = 0.999, in budget.max_epochs = 2 epochs" in ending.error
     assert "Traceback" not in ending.error

@@ -15,6 +15,9 @@ from reports.figures.ledger import make_outcomes, make_time_ledger
 from reports.figures.marks import make_staircase, metric_axis, place_edge
 from reports.figures.positions import swept_parameters
 from reports.figures.slices import make_slices
+from reports.labels import OUTCOME_NAMES
+from reports.palette import look_of
+from sweep.records.messages import OUTCOMES
 
 TWO = ["val_accuracy", "train_seconds"]
 
@@ -169,6 +172,15 @@ def test_outcomes_count_every_trial():
     bars = layers(make_outcomes(gather_evidence(frames))[0].panels[0], Bars)
     assert sum(map(sum, (layer.lengths for layer in bars.values()))) == len(frames.trials) == 63
     assert sum(bars["confirm_phase"].lengths) == 3
+
+
+def test_every_outcome_has_a_name_and_a_color_and_symbol_of_its_own():
+    assert set(OUTCOME_NAMES) == {*OUTCOMES, ""}
+    looks = [look_of(outcome) for outcome in OUTCOMES]
+    assert len({(look.color, look.glyph) for look in looks}) == len({look.color for look in looks}) == len(OUTCOMES)
+    rows = [trial(0, 0.9, 10.0), trial(1, 0.8, 12.0, outcome="target_missed"), trial(2, None, 9.0, outcome="timed_out")]
+    panel = make_outcomes(evidence_of(*rows))[0].panels[0]
+    assert {name for _, name in panel.y.ticks} == {"complete", "timed out", "target missed"}
 
 
 def test_many_trials_become_a_density():

@@ -74,6 +74,7 @@ def test_outcomes_become_states_constraints_and_placeholders() -> None:
         "not_fitting": (TrialState.COMPLETE, {"infeasible": 1.0}),
         "diverged": (TrialState.COMPLETE, {"infeasible": 1.0}),
         "timed_out": (TrialState.COMPLETE, {"infeasible": 1.0}),
+        "target_missed": (TrialState.COMPLETE, {"infeasible": 1.0}),
         "pruned": (TrialState.PRUNED, {"infeasible": 0.0}),
         "crashed": (TrialState.FAIL, {}),
         "cancelled": (TrialState.FAIL, {}),

@@ -34,7 +34,12 @@ class DataSection(Section):
         "crop_alternating_flip",
         "random_resized_crop",
         "randaugment",
-    ] = key("none", "drawn for each sample of each epoch", cost="step")
+    ] = key(
+        "none",
+        "drawn for each sample of each epoch; random_resized_crop: 8 to 100 % of the image, which has "
+        "`data.image_size` by then, at an aspect ratio of 3/4 to 4/3, brought back to that size, and a flip",
+        cost="step",
+    )
     augment_ops: Annotated[int, Field(ge=0, le=16)] = key(
         2, "operations per image of randaugment", unit="operations", cost="derived"
     )
@@ -138,7 +143,10 @@ class BudgetSection(Section):
         cost="trial",
     )
     max_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
-        100.0, "cap of a target_accuracy; else unused", unit="passes", cost="trial"
+        100.0,
+        "cap of a target_accuracy, below which the trial ends there as `target_missed`; else unused",
+        unit="passes",
+        cost="trial",
     )
 
     @model_validator(mode="before")

@@ -10,11 +10,12 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.tagged_json import TaggedCodec
 
 Outcome = Literal[
-    "complete", "pruned", "out_of_memory", "not_fitting", "diverged", "timed_out", "crashed", "cancelled"
+    "complete", "pruned", "out_of_memory", "not_fitting", "diverged", "timed_out", "target_missed", "crashed",
+    "cancelled",
 ]  # fmt: skip
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 # Outcomes that are due to the configuration, so that a sampler can learn to avoid it.
-INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "not_fitting", "diverged", "timed_out"})
+INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "not_fitting", "diverged", "timed_out", "target_missed"})
 
 # Outcomes that do not count toward the search trials of a study: nothing was trained, or it will be trained again.
 NOT_COUNTED: frozenset[str] = frozenset({"cancelled", "not_fitting"})

@@ -61,7 +61,7 @@ def classify_error(error: Exception) -> Outcome:
     if isinstance(error, DivergedError):
         return "diverged"
     if isinstance(error, TargetMissedError):
-        return "timed_out"
+        return "target_missed"
     if isinstance(error, PreemptedError):
         return "cancelled"
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

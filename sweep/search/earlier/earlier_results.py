@@ -16,7 +16,8 @@ from sweep.search.mirror.optuna_conversion import from_optuna_params, to_optuna_
 
 # Keys that change no measurement of a training, or only by chance.
 _IRRELEVANT = frozenset({"seed", "data.root", "data.workers", "data.placement"})
-_PORTABLE_OUTCOMES = frozenset({"complete", "pruned", "diverged"})  # due to the configuration on every device
+# due to the configuration on every device
+_PORTABLE_OUTCOMES = frozenset({"complete", "pruned", "diverged", "target_missed"})
 _OWN_OUTCOMES = _PORTABLE_OUTCOMES | {"out_of_memory", "not_fitting", "timed_out"}
 
 

@@ -36,19 +36,24 @@ def ledger_of(step_seconds: float, waited: float = 0.0) -> Ledger:
 
 
 @pytest.mark.parametrize(
-    ("cached", "share", "expected"),
+    ("cached", "share", "waited", "expected"),
     [
-        (0.0079, 0.1, "data_bound"),
-        (0.0081, 0.1, "compute_bound"),
-        (0.0100, 0.49, "compute_bound"),
-        (0.0100, 0.51, "launch_bound"),
-        (0.0020, 0.9, "data_bound"),  # what a step waits for comes first
-        (0.0150, 0.0, "compute_bound"),
-        (0.0100, None, ""),  # a smaller micro batch could not be tried
+        (0.0079, 0.1, 0.2, "data_bound"),
+        (0.0081, 0.1, 0.2, "compute_bound"),
+        (0.0100, 0.49, 0.0, "compute_bound"),
+        (0.0100, 0.51, 0.0, "launch_bound"),
+        (0.0020, 0.9, 0.2, "data_bound"),  # what a step waits for comes first
+        (0.0150, 0.0, 0.0, "compute_bound"),
+        (0.0100, None, 0.0, ""),  # a smaller micro batch could not be tried
+        (0.0050, 0.1, 0.051, "data_bound"),
+        (0.0050, 0.1, 0.049, "compute_bound"),  # nearly no wait: cached steps were faster for another reason
+        (0.0050, None, 0.006, ""),
     ],
 )
-def test_the_bottleneck_of_a_step_of_ten_milliseconds(cached: float, share: float | None, expected: str) -> None:
-    assert classify_bottleneck(ledger_of(0.01), CachedSteps(cached, share)) == expected
+def test_the_bottleneck_of_a_step_of_ten_milliseconds(
+    cached: float, share: float | None, waited: float, expected: str
+) -> None:
+    assert classify_bottleneck(ledger_of(0.01, waited), CachedSteps(cached, share)) == expected
 
 
 def test_without_cached_steps_only_waiting_can_be_seen() -> None:
@@ -145,13 +150,19 @@ def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when
         assert looked.measurements[name] == failed.measurements[name]
 
 
-def test_a_training_too_short_to_look_at_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bottleneck, "BOTTLENECK_SHARE", 0.0)  # no time to measure, however slow the machine is
+@pytest.mark.parametrize("seconds_of_a_long_step", [0.0, 60.0])
+def test_sixty_steps_are_looked_at_and_fewer_are_not_judged(
+    monkeypatch: pytest.MonkeyPatch, seconds_of_a_long_step: float
+) -> None:
+    monkeypatch.setattr(bottleneck, "BOTTLENECK_SECONDS", 60.0)  # on however slow a machine
+    monkeypatch.setattr(bottleneck, "_LONG_SECONDS", seconds_of_a_long_step)
     monkeypatch.setattr(bottleneck, "_DATA_SHARE", 10.0)
-    monkeypatch.setattr(bottleneck, "_LONG_SECONDS", 60.0)
-    ending = train(budget__steps=5)
-    assert (ending.bottleneck, "cached_step_seconds" in ending.measurements) == ("", False)
-    assert "few_steps" in ending.quality_flags
+    small = {"batch__micro": 4, "data__subset": 300, "model__name": "vit_micro"}
+    short, long = train(budget__steps=59, **small), train(budget__steps=60, **small)
+    assert "cached_step_seconds" not in short.measurements
+    assert long.measurements["cached_step_seconds"] > 0.0
+    assert short.bottleneck == ("" if seconds_of_a_long_step else "compute_bound")
+    assert long.bottleneck in ("launch_bound", "compute_bound")
 
 
 # ---------------------------------------------------------------------- on record, and the doctor

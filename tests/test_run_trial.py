@@ -64,7 +64,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     messages, ending = run(replace(task(budget__epochs=6.0), read_test=True))
     measured = ending.measurements
     assert (ending.outcome, ending.error) == ("complete", "")
-    assert set(measured) | {"cached_step_seconds"} == set(METRICS) - ON_REQUEST - OF_A_MONITOR
+    assert set(measured) == set(METRICS) - ON_REQUEST - OF_A_MONITOR - {"cached_step_seconds"}  # 30 steps only
     assert measured["micro_batch_size"] == 64
     assert measured["val_accuracy"] > 0.8
     assert measured["test_accuracy"] > 0.8

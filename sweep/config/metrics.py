@@ -112,7 +112,7 @@ _TABLE = (
     Metric("optimizer_seconds", "seconds", "minimize", "Optimizer time",
            "updates of the weights, with diagnostics.ledger = 'full'"),
     Metric("cached_step_seconds", "seconds", None, "Step time on a cached batch",
-           "median time of one optimizer step on a batch that is already loaded"),
+           "median time of one optimizer step on a batch that is already loaded, after trainings of 60 steps or more"),
     Metric("reference_seconds", "seconds", None, "Time of the reference work",
            "time of a fixed piece of work before the trial, which shows drift of the device"),
     Metric("peak_memory_bytes", "bytes", "minimize", "Peak memory",

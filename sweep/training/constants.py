@@ -10,7 +10,7 @@ TRAIN_ACCURACY_IMAGES = 10_000  # of the train split that train_accuracy is meas
 # Limits of the measurement that finds the bottleneck of a training.
 BOTTLENECK_STEPS = 20
 BOTTLENECK_SECONDS = 1.0
-BOTTLENECK_SHARE = 0.1  # of the training time
+BOTTLENECK_SHARE = 0.1  # of the steps of the training
 
 READY_PIXELS = 2**22  # of a set that is kept normalized on the device, at most
 

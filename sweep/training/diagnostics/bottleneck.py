@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _LEAST_STEPS = 2
 _NUM_GROUPS = 4  # of steps between two synchronizations
 _DATA_SHARE = 0.2  # of a step, from which the training is data-bound
+# Of the training time: steps that waited less were not held up by data, and cached ones were faster for another reason.
+_LEAST_WAIT_SHARE = 0.05
 _LONG_SECONDS = 0.1  # of a micro batch, from which launches are negligible
 _LEAST_HALVED = 4  # samples: batch statistics require two in each half
 _FIXED_SHARE = 0.5  # of a step that does not depend on the size of the micro batch
@@ -43,14 +45,14 @@ def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
 
     It takes steps with a learning rate of 0, which change the state of optimizer and norms, so that ``setup`` cannot be
     used afterwards. "" means unknown: several ranks, or a training so short that the measurement would take more than a
-    tenth of its time and that did not wait for data either.
+    tenth of its steps and that did not wait for data either.
     """
     if setup.step.world.size > 1 or not state.ledger.windows:
         return ""
     if state.facts.get("num_alloc_retries"):
         return "thrashing"
     window = setup.planner.windows_of_epoch(state.ledger.usual_samples)[0]
-    is_long = statistics.median(state.ledger.even_step_seconds()) >= _LONG_SECONDS * len(window.slices)
+    is_long = _usual_seconds(state.ledger) >= _LONG_SECONDS * len(window.slices)
     try:
         cached = _time_cached_steps(setup, state.ledger, window, is_long=is_long)
     except Exception as error:  # the training itself is complete
@@ -63,13 +65,11 @@ def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
 
 def classify_bottleneck(ledger: Ledger, cached: CachedSteps | None, *, is_long: bool = False) -> Bottleneck:
     """The bottleneck from the measurements; ``is_long``: a micro batch takes so long that launches are negligible."""
-    if ledger.seconds["data_wait"] >= _DATA_SHARE * ledger.train_seconds and cached is None:
+    wait_share = ledger.seconds["data_wait"] / ledger.train_seconds
+    saved_share = wait_share if cached is None else 1.0 - cached.step_seconds / _usual_seconds(ledger)
+    if saved_share >= _DATA_SHARE and wait_share >= _LEAST_WAIT_SHARE:
         return "data_bound"
-    if cached is None:
-        return "compute_bound" if is_long else ""
-    if 1.0 - cached.step_seconds / statistics.median(ledger.even_step_seconds()) >= _DATA_SHARE:
-        return "data_bound"
-    if cached.fixed_share is None:
+    if cached is None or cached.fixed_share is None:
         return "compute_bound" if is_long else ""
     return "launch_bound" if cached.fixed_share >= _FIXED_SHARE else "compute_bound"
 
@@ -81,9 +81,11 @@ def find_fixed_share(time_ratio: float, size_ratio: float) -> float:
 
 
 def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window, *, is_long: bool) -> CachedSteps | None:
-    usual = statistics.median(ledger.even_step_seconds())
-    allowed = min(BOTTLENECK_SECONDS, BOTTLENECK_SHARE * ledger.train_seconds)
-    num_steps = min(BOTTLENECK_STEPS, int(allowed / (usual if is_long else 2 * usual)) - 1)
+    # A share of the number of steps, of two sizes in any case, and not of their time: the same short training is
+    # then measured always or never.
+    share = BOTTLENECK_SHARE * sum(each.num_steps for each in ledger.windows) / 2
+    within_limit = BOTTLENECK_SECONDS / (_usual_seconds(ledger) * (1 if is_long else 2))
+    num_steps = min(BOTTLENECK_STEPS, int(min(share, within_limit) + 1e-9) - 1)
     if num_steps < _LEAST_STEPS:
         return None
     set_lr(setup.step.optimizer, 0.0)
@@ -99,6 +101,11 @@ def _time_cached_steps(setup: TrainingSetup, ledger: Ledger, window: Window, *, 
     # minima, because other processes on the machine can only add time
     share = find_fixed_share(min(times[1]) / min(times[0]), len(other[1]) / len(batch[1]))
     return CachedSteps(statistics.median(times[0]) * scale, share)
+
+
+def _usual_seconds(ledger: Ledger) -> float:
+    """Median time of a step of the usual size."""
+    return statistics.median(ledger.even_step_seconds())
 
 
 def _resized(setup: TrainingSetup, batch: Batch) -> Batch | None:

@@ -150,7 +150,7 @@ RECIPES: dict[str, dict[str, object]] = {
     "momentum": {"data__augment": "crop_flip"},
     "adamw_vit": {"optimizer__name": "adamw", "optimizer__lr": 0.003, "model__name": "vit_micro"},
     "channels_last": {"precision__channels_last": True},
-    "streamed": {"data__placement": "host", "batch__accumulation": 2},
+    "streamed": {"data__placement": "host", "batch__accumulation": 2, "data__augment": "random_resized_crop"},
     "growing": {"batch__schedule": "linear", "batch__micro": 16, "batch__schedule_lr": "rule"},
     "averaged": {
         "regularization__ema_decay": 0.9,

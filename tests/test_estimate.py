@@ -225,6 +225,7 @@ def test_operations_that_could_not_be_measured_are_counted(monkeypatch: pytest.M
         {"batch.micro": 32, "diagnostics.noise_scale": True, "model.freeze_stages": 1},
         {"model.name": "vit_micro", "batch.micro": 16, "precision.dtype": "bf16", "optimizer.name": "rmsprop"},
         {"data.augment": "crop_flip", "regularization.mixup": 0.2, "model.stochastic_depth": 0.1},
+        {"data.augment": "random_resized_crop", "batch.micro": 32, "batch.accumulation": 2},
     ],
     ids=lambda values: " ".join(f"{key}={value}" for key, value in values.items()),
 )

@@ -48,6 +48,8 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "data.root": ("elsewhere", {"data.name": "imagefolder"}),
     "data.subset": (500, {}),
     "data.image_size": (16, {"data.name": "synthetic"}),
+    "data.resize": ("pad", {}),
+    "data.on_bad_image": ("skip", {}),
     "data.augment": ("flip", {}),
     "data.augment_ops": (3, {"data.augment": "randaugment"}),
     "data.augment_magnitude": (3, {"data.augment": "randaugment"}),
@@ -185,7 +187,7 @@ def test_a_probe_tells_the_memory_of_a_trial_and_how_its_steps_were_timed() -> N
         {"batch.accumulation": 2, "batch.schedule": "noise_scale"},
         {"optimizer.name": "schedule_free", "regularization.ema_decay": 0.9, "regularization.grad_clip": 1.0},
         {"precision.dtype": "bf16", "data.placement": "host", "data.augment": "crop_flip"},
-        {"batch.micro": 300, "model.name": "vit_micro"},
+        {"batch.micro": 300, "model.name": "vit_micro", "data.augment": "random_resized_crop"},
     ],
 )
 def test_any_kind_of_training_can_be_probed(values: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from sweep.training.constants import READY_PIXELS
 from sweep.training.data.augment import SampleMixer, crop_flip, make_crops, pad_images
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.randaugment import RandAugment
+from sweep.training.data.resized_crop import ResizedCrop
 from sweep.training.data.windows import Window, choose_crop_pad, plan_epoch
 from sweep.training.subprocesses import die_with_parent
 
@@ -174,11 +175,15 @@ class StreamFeeder:
 
 @final
 class _SampleTransforms:
-    """RandAugment and mixing, where configured, after crop and flip."""
+    """RandAugment or a resized crop, and mixing, where configured, after crop and flip."""
 
     def __init__(self, config: TrialConfig, images: Images, num_classes: int) -> None:
         is_mixed = config.regularization.mixup or config.regularization.cutmix
-        self._operations = RandAugment(config, len(images)) if config.data.augment == "randaugment" else None
+        self._operations: RandAugment | ResizedCrop | None = None
+        if config.data.augment == "randaugment":
+            self._operations = RandAugment(config, len(images))
+        elif config.data.augment == "random_resized_crop":
+            self._operations = ResizedCrop(config, len(images), images.side)
         self._mixing = SampleMixer(config, len(images), images.side, num_classes) if is_mixed else None
 
     def begin_epoch(self, epoch: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from reports.data_texts import SPLIT_WORDS
 from reports.evidence import Evidence
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
 from reports.figures.all_figures import ReportFigures
@@ -65,6 +66,8 @@ def _texts(evidence: Evidence) -> dict[str, Any]:
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),
         "planned": spec.trials if spec else None,
+        "images": report_texts.describe_data(evidence),
+        "split_words": SPLIT_WORDS,
         "fixed": fixed_settings(evidence),
         "table": report_texts.front_table(evidence),
         "reuse": report_texts.describe_reuse(evidence),

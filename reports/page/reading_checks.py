@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from reports import data_texts
 from reports.evidence import Evidence, keep_finite
 from reports.labels import OUTCOME_NAMES
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
@@ -14,7 +15,9 @@ MUCH = 0.3
 
 def find_reservations(evidence: Evidence) -> list[str]:
     """A sentence for each reservation that the records give reason for."""
-    return [sentence for check in _CHECKS if (sentence := check(evidence))]
+    data = evidence.frames.data
+    notes = data_texts.list_notes(data) if data else []
+    return [*(sentence for check in _CHECKS if (sentence := check(evidence))), *(f"Data: {note}." for note in notes)]
 
 
 def _running(evidence: Evidence) -> str:

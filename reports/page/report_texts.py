@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from reports import data_texts
 from reports.describe import read_measurement, train_commands
 from reports.evidence import Evidence
 from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label
@@ -44,6 +45,17 @@ class Table:
     heads: tuple[str, ...]
     rows: tuple[Row, ...]
     num_left_out: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTexts:
+    """What was found by looking at the images before anything trained."""
+
+    head: str
+    notes: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    unused: tuple[str, ...] = ()
+    classes: data_texts.ClassTable | None = None
 
 
 def describe_basis(evidence: Evidence) -> str:
@@ -135,6 +147,26 @@ def describe_devices(evidence: Evidence) -> str:
     """The devices that trials ran on, with how many each; "" when none is known."""
     names, counts = np.unique([str(name) for name in read_text(evidence.trials, "device") if name], return_counts=True)
     return "; ".join(f"{name} ({format_count(int(count), 'trial')})" for name, count in zip(names, counts, strict=True))
+
+
+def describe_data(evidence: Evidence) -> DataTexts:
+    """The images that the trials read, as they were counted; that they were not, where nothing is on record."""
+    data = evidence.frames.data
+    if data is None:
+        return DataTexts(head=data_texts.NOT_COUNTED)
+    facts = (
+        ("Held out", data_texts.show_name(data.held_out, shorten=False)),
+        ("Sizes", data_texts.describe_sizes(data)),
+        ("Modes", data_texts.describe_modes(data)),
+        ("Digest", data.digest),
+    )
+    return DataTexts(
+        head=data_texts.describe_set(data),
+        notes=tuple(data_texts.list_notes(data)),
+        facts=tuple(fact for fact in facts if fact[1]),
+        unused=tuple(data_texts.list_unused(data)),
+        classes=data_texts.list_classes(data),
+    )
 
 
 def environment_rows(evidence: Evidence) -> list[tuple[str, list[str]]]:

@@ -1,53 +1,32 @@
 """What a data set holds, for people; and the progress of looking at it."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sweep.records.data_summary import SPLITS, DataSummary
-
-_MAX_CLASSES = 20  # with more, the smallest and the largest are listed
-_MAX_KINDS = 4  # sizes or modes in one line
-_WORDS = {"train": "training", "val": "validation", "test": "test"}
+from reports import data_texts
+from sweep.records.data_summary import DataSummary
 
 
 def format_data(data: DataSummary) -> list[str]:
     """The images by split and class, where they come from, and what is not used and why."""
-    lines = [f"data: {data.name}{f' in {data.root}' if data.root else ''}: {data.counts()}"]
-    if data.classes:
-        lines += [f"  {line}" for line in _format_classes(data)]
+    lines = [f"data: {data_texts.describe_set(data)}", *(f"  {line}" for line in _format_classes(data))]
     if data.held_out:
-        lines.append(f"  {data.held_out}")
+        lines.append(f"  {data_texts.show_name(data.held_out, shorten=False)}")
     if data.sizes:
-        lines.append(f"  sizes: {_format_kinds(data.sizes)}; modes: {_format_kinds(data.modes)}")
-    for item in data.ignored:
-        examples = f": {', '.join(item.examples)}" if item.examples else ""
-        more = " ..." if item.examples and item.num_files > len(item.examples) else ""
-        lines.append(f"  not used: {item.num_files:,}, {item.reason}{examples}{more}")
-    lines += [f"  note: {note}" for note in data.notes]
+        lines.append(f"  sizes: {data_texts.describe_sizes(data)}; modes: {data_texts.describe_modes(data)}")
+    lines += [f"  not used: {line}" for line in data_texts.list_unused(data)]
+    lines += [f"  note: {note}" for note in data_texts.list_notes(data)]
     return [*lines, f"  digest {data.digest[:12]}"] if data.digest else lines
 
 
 def _format_classes(data: DataSummary) -> list[str]:
-    totals = {name: sum(counts.values()) for name, counts in data.classes.items()}
-    order = list(totals)
-    head = f"{len(order)} classes"
-    if len(order) > _MAX_CLASSES:
-        by_size = sorted(order, key=lambda name: totals[name])
-        order, head = [*by_size[:5], *by_size[-5:]], f"{head}, of which the five smallest and the five largest"
-    width = max(map(len, (*order, "class")))
-    rows = [f"{'class':{width}}" + "".join(f"{_WORDS[split]:>12}" for split in SPLITS)]
-    rows += [
-        f"{name:{width}}" + "".join(f"{data.classes[name].get(split, 0):>12,}" for split in SPLITS) for name in order
-    ]
-    fewest, most = min(order, key=lambda name: totals[name]), max(order, key=lambda name: totals[name])
-    return [f"{head}; fewest {totals[fewest]:,} ({fewest}), most {totals[most]:,} ({most}) images", *rows]
-
-
-def _format_kinds(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} ({count:,})" if len(counts) > 1 else name for name, count in list(counts.items())[:_MAX_KINDS]]
-    rest = len(counts) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+    table = data_texts.list_classes(data)
+    if table is None:
+        return []
+    width = max(len(name) for name in ("class", *(name for name, _ in table.rows)))
+    rows = [f"{name:{width}}" + "".join(f"{count:>12,}" for count in counts) for name, counts in table.rows]
+    return [table.caption, f"{'class':{width}}" + "".join(f"{word:>12}" for word in data_texts.SPLIT_WORDS), *rows]
 
 
 @contextmanager

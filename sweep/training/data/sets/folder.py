@@ -110,7 +110,8 @@ def _digest(folder: ImageFolder) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for split, listing in sorted(folder.layout.splits.items()):
         for file, label in zip(listing.files, listing.labels, strict=True):
-            digest.update(f"{split}\0{label}\0{file.path}\0{folder.facts[file.path].digest}\0".encode())
+            line = f"{split}\0{label}\0{file.path}\0{folder.facts[file.path].digest}\0"
+            digest.update(line.encode(errors="surrogateescape"))  # names of files need not be text
     return digest.hexdigest()
 
 
@@ -226,7 +227,8 @@ def _load(root: Path, listing: Listing, *, side: int, resize: Resize | None, in_
         return images
     key = hashlib.sha256(f"{side} {resize}".encode())
     for path, file in zip(paths, listing.files, strict=True):
-        key.update(f"{Path(path).absolute()}\0{file.num_bytes}\0{file.modified_ns}\0{file.changed_ns}\0".encode())
+        line = f"{Path(path).absolute()}\0{file.num_bytes}\0{file.modified_ns}\0{file.changed_ns}\0"
+        key.update(line.encode(errors="surrogateescape"))
     everything = np.arange(len(images), dtype=np.int64)
     pixels = load_or_decode(key.hexdigest(), lambda: images.read(everything))
     return ArrayImages(pixels, listing.labels)

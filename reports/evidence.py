@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import describe_configuration, describe_trials
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_study_name
+from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
 from sweep.analysis.statistics.pareto import front_rank
@@ -80,7 +80,12 @@ class Evidence:
 
 
 def gather_evidence(frames: Frames) -> Evidence:
-    """The evidence in ``frames``; works with no trial at all, and while a study runs."""
+    """The evidence in ``frames``; works with no trial at all, and while a study runs.
+
+    Raises:
+        InputError: trials of two studies are known to have read different images.
+    """
+    find_common_data(frames)
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True)
     trials = trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str"))
     spec = frames.spec

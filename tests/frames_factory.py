@@ -14,6 +14,7 @@ from sweep.config.trial_config import config_keys, flatten_config
 from sweep.probing.shape import derive_shape
 from sweep.records.data_summary import DataSummary
 from sweep.records.probe_record import MEMORY_PARTS
+from sweep.records.study_inputs import StudyInputs
 
 SPACE: dict[str, Any] = {
     "model.name": {"choice": ["resnet8", "vit_micro"]},
@@ -44,6 +45,11 @@ class MadeFrames:
     environments: pd.DataFrame
     place: str = ""
     data: DataSummary | None = None
+
+    @property
+    def inputs(self) -> dict[str, StudyInputs]:
+        """Those of the one study."""
+        return {"made": StudyInputs(data=self.data)}
 
 
 def make_spec(**changes: Any) -> StudySpec:

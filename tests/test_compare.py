@@ -10,21 +10,29 @@ import numpy as np
 import pytest
 from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, make_store
 
+from reports.writing import write_frames_report
+from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.claims.findings import evaluate_claims
 from sweep.analysis.comparison import Comparison, compare_studies
 from sweep.cli.app import run_app
+from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config
+from sweep.records.data_summary import DataSummary
 from sweep.records.frames.frames import load_frames
+from sweep.records.study_inputs import StudyInputs
 
 
 def study(folder: Path, slower: float = 1.0, better: float = 0.0, seeds: int = 3, name: str = "s", **rest: Any) -> Path:
     """Six configurations of one seed, the first two confirmed; ``slower`` times the seconds, ``better`` accuracy."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     spec: StudySpec = make_spec(name)
     keys = rest.pop("keys", {})
     environment = ENVIRONMENT | rest.pop("environment", {})
     rng = np.random.default_rng(len(folder.name))
+    data = rest.pop("data", None)
     with contextlib.closing(make_store(folder / "study.sqlite", spec)) as store:
+        store.record_inputs(name, StudyInputs(data=data))
         for index in range(6):
             _trial(store, spec, _config(index, keys), index, "search", slower, better, rng, environment)
         for index in range(2):
@@ -145,3 +153,61 @@ def test_one_study_against_itself(tmp_path: Path) -> None:
     assert {name: value.median for name, value in found.overall.items()} == {
         "val_accuracy": 0.0, "train_seconds": 1.0, "peak_memory_bytes": 1.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [{"budget.epochs": 4.0}, {"budget.steps": 40}])
+def test_configurations_of_other_budgets_are_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], values: dict[str, Any]
+) -> None:
+    kept = {"budget.epochs": None} if "budget.steps" in values else {}
+    found = compared(tmp_path, keys=kept | values)
+    assert (found.aligned, found.overall) == ((), {})
+    assert set(found.changed) == {"budget.epochs", *values}
+    assert found.front_a.volume  # both measure the same objectives
+    assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "0 configurations in both" in shown
+    assert "the budgets differ" in shown
+
+
+def made_data(digest: str, num_train: int = 1300) -> DataSummary:
+    return DataSummary(name="digits", num_train=num_train, num_val=228, num_test=269, digest=digest)
+
+
+def test_results_on_two_data_sets_share_no_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path / "a", data=made_data("aaaa1111bbbb2222"))
+    study(tmp_path / "bb", data=made_data("cccc3333dddd4444", 1500), slower=0.5)
+    assert run_app(["compare", "a", "bb", "--root", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    expected = {"name": "digits", "num_train": 1300, "num_val": 228, "num_test": 269, "digest": "aaaa1111bbbb2222"}
+    assert document["data"]["a"] == expected
+    assert document["data"]["b"] == expected | {"num_train": 1500, "digest": "cccc3333dddd4444"}
+    assert document["data"]["differ"] is True
+    assert (document["num_aligned"], document["aligned"], document["overall"]) == (0, [], {})
+    assert document["front_a"]["volume"] is document["front_b"]["volume"] is None
+    assert document["front_a"]["numbers"]
+    assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "The data differ, so that nothing is compared:" in shown
+    assert "A: 1,300 training, 228 validation and 269 test images (digest aaaa1111bbbb)" in shown
+    assert "B: 1,500 training, 228 validation and 269 test images (digest cccc3333dddd)" in shown
+    assert "of the volume" not in shown
+
+
+@pytest.mark.parametrize("data", [None, made_data(""), made_data("aaaa1111bbbb2222")])
+def test_data_that_are_equal_or_not_known_are_compared(tmp_path: Path, data: DataSummary | None) -> None:
+    first = load_frames(study(tmp_path / "a", data=made_data("aaaa1111bbbb2222")))
+    found = compare_studies(first, load_frames(study(tmp_path / "bb", data=data)))
+    assert (len(found.aligned), found.data_differ) == (6, False)
+
+
+def test_frames_of_two_data_sets_are_refused_wherever_results_are_compared(tmp_path: Path) -> None:
+    first = study(tmp_path / "a", data=made_data("aaaa1111bbbb2222"), name="first")
+    study(first, data=made_data("cccc3333dddd4444"), name="second")
+    both = load_frames(first)
+    for use in (recommend, evaluate_claims, lambda frames: compare_studies(frames, frames)):
+        with pytest.raises(InputError, match=r"first and second read different data: 1,300 .*aaaa1111bbbb.*cccc3333dd"):
+            use(both)
+    with pytest.raises(InputError, match=r"name one study, as in '.*#second'"):
+        write_frames_report(both, tmp_path / "page" / "report.html", formats=())
+    assert recommend(load_frames(first, study="second")).study == "second"

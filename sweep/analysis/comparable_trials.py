@@ -18,8 +18,10 @@ from sweep.analysis.statistics.grouping import (
 from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.config.command_lines import StudyCommands, find_study_commands
+from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.units import format_count
+from sweep.records.data_summary import DataSummary
 from sweep.records.frames.study_frames import Frames
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
@@ -79,8 +81,32 @@ class ComparableTrials:
         return tuple(self.spec.space) if self.spec else varying_keys(self.done)
 
 
+def find_common_data(frames: Frames) -> DataSummary | None:
+    """The images that all trials read; None where no study has them on record.
+
+    Raises:
+        InputError: trials of two studies are known to have read different images.
+    """
+    with_trials = set(read_text(frames.trials, "study").tolist())
+    known = {name: each.data for name, each in frames.inputs.items() if each.data and name in with_trials}
+    first = next(((name, data) for name, data in known.items() if data.digest), None)
+    for name, data in known.items():
+        if first and data.is_other_than(first[1]):
+            place = frames.place.partition("#")[0] or "PLACE"
+            raise InputError(
+                f"studies {first[0]} and {name} read different data: {first[1].describe()} and {data.describe()}. "
+                f"Results on different data are never compared; name one study, as in '{place}#{name}'."
+            )
+    return first[1] if first else next(iter(known.values()), None)
+
+
 def select_comparable(frames: Frames) -> ComparableTrials:
-    """The largest part of the records within which times, memory and accuracy may be compared."""
+    """The largest part of the records within which times, memory and accuracy may be compared.
+
+    Raises:
+        InputError: trials of two studies are known to have read different images.
+    """
+    find_common_data(frames)
     trials = frames.trials
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES
+from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval, mean_estimate
 from sweep.analysis.statistics.grouping import (
@@ -18,13 +18,17 @@ from sweep.analysis.statistics.grouping import (
 from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, Spread, median_errors, pooled_spread, t_quantile
 from sweep.analysis.statistics.pareto import Values, hypervolume, non_dominated, reference_point
 from sweep.analysis.statistics.scales import LOG, Scale, difference_unit, scale_of
+from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys
+from sweep.records.data_summary import DataSummary
 from sweep.records.frames.study_frames import Frames
 
 METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")
 # Keys that do not change what is trained.
 _NOT_TRAINED = frozenset({"data.root", "seed"})
+# Keys that no recipe may differ in: trials of other lengths or on other images are trials of other configurations.
+_NO_RECIPE = frozenset({"data.name", *(f"budget.{name}" for name in BudgetSection.model_fields)})
 _MIN_PAIRS = 3  # fewer say too little of how pairs scatter
 
 
@@ -44,19 +48,23 @@ class Aligned:
 @dataclass(frozen=True)
 class Front:
     """The front of one study: the numbers of its configurations, and the volume behind it over that of both together,
-    both from the same reference point."""
+    both from the same reference point; None where the studies read different data."""
 
     numbers: tuple[int, ...]
-    volume: float
+    volume: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """``overall`` by metric: the mean difference over the aligned configurations; ``changed`` facts of the environment
-    and the study by name, as (in A, in B)."""
+    and the study by name, as (in A, in B). ``data_a`` and ``data_b`` are the images where they are on record; where
+    they are known to differ nothing is aligned."""
 
     study_a: str
     study_b: str
+    data_a: DataSummary | None
+    data_b: DataSummary | None
+    data_differ: bool
     aligned: tuple[Aligned, ...]
     overall: dict[str, Interval]
     units: dict[str, str]
@@ -74,16 +82,26 @@ class _Side:
 
 def compare_studies(a: Frames, b: Frames) -> Comparison:
     """B against A. Configurations are equal when every key is, except the seed, the data's path, and keys that have one
-    value throughout one study and another throughout the other: those are what is compared, and are in ``changed``."""
+    value throughout one study and another throughout the other: those are what is compared, and are in ``changed``.
+    Configurations of other budgets or on other data are never equal.
+
+    Raises:
+        InputError: one of the two holds trials of several studies that read different data.
+    """
+    data_a, data_b = find_common_data(a), find_common_data(b)
+    data_differ = bool(data_a and data_b and data_a.is_other_than(data_b))
     sides, pairs = _align(a.trials, b.trials)
     names = [name for name in METRIC_NAMES if _is_measured(sides, name)]
     spreads = {name: _spread(sides, name) for name in names}
     settings = _settings(sides)
-    aligned = tuple(_compare(sides, pair, spreads, settings) for pair in pairs)
-    front_a, front_b = _fronts(sides)
+    aligned = tuple(_compare(sides, pair, spreads, settings) for pair in pairs if not data_differ)
+    front_a, front_b = _apart(sides) if data_differ else _fronts(sides)
     return Comparison(
         study_a=_name(a),
         study_b=_name(b),
+        data_a=data_a,
+        data_b=data_b,
+        data_differ=data_differ,
         aligned=aligned,
         overall={name: found for name in names if (found := _overall(aligned, name)).n},
         units={name: difference_unit(name) for name in names},
@@ -125,7 +143,7 @@ def _recipe_keys(a: pd.DataFrame, b: pd.DataFrame) -> set[str]:
         values = [{plain_value(value) for value in side[name].unique()} for side in (a, b)]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
             found.add(name.removeprefix("config."))
-    return found
+    return found - _NO_RECIPE
 
 
 def _spread(sides: tuple[_Side, _Side], name: str) -> Spread:
@@ -218,6 +236,12 @@ def _fronts(sides: tuple[_Side, _Side]) -> tuple[Front, Front]:
         numbers = read_numbers(side.done, "number")[side.grouping.first[mask]].astype(int)
         fronts.append(Front(tuple(numbers.tolist()), hypervolume(table, reference, signs) / whole if whole else 0.0))
     return fronts[0], fronts[1]
+
+
+def _apart(sides: tuple[_Side, _Side]) -> tuple[Front, Front]:
+    # each with itself: the volumes of results on different data are not comparable
+    front_a, front_b = (Front(_fronts((side, side))[0].numbers, None) for side in sides)
+    return front_a, front_b
 
 
 def _settings(sides: tuple[_Side, _Side]) -> tuple[str, ...]:

@@ -56,3 +56,11 @@ class DataSummary:
         if self.num_train is None or self.num_val is None or self.num_test is None:
             return "not counted"
         return f"{self.num_train:,} training, {self.num_val:,} validation and {self.num_test:,} test images"
+
+    def is_other_than(self, other: Self) -> bool:
+        """Whether the two are known to differ in images, labels or splits."""
+        return bool(self.digest and other.digest) and self.digest != other.digest
+
+    def describe(self) -> str:
+        """The counts, and the beginning of the digest."""
+        return f"{self.counts()} (digest {self.digest[:12] or 'unknown'})"

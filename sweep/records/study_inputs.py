@@ -38,8 +38,8 @@ class StudyInputs:
 def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:
     """What changed of that which the trials of ``old`` read, a line each; what either does not know is not compared."""
     changed = []
-    if old.data and new.data and old.data.digest and new.data.digest and old.data.digest != new.data.digest:
-        changed.append(f"data: {_describe(old.data)} -> {_describe(new.data)}")
+    if old.data and new.data and old.data.is_other_than(new.data):
+        changed.append(f"data: {old.data.describe()} -> {new.data.describe()}")
     if old.plugin and new.plugin:
         changed += [
             f"plug-in {name}: {old.plugin.get(name, 'absent')[:12]} -> {new.plugin.get(name, 'absent')[:12]}"
@@ -47,7 +47,3 @@ def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:
             if old.plugin.get(name) != new.plugin.get(name)
         ]
     return changed
-
-
-def _describe(data: DataSummary) -> str:
-    return f"{data.counts()} (digest {data.digest[:12]})"

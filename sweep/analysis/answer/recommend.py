@@ -43,7 +43,8 @@ def recommend(
         uses: which uses to answer for.
 
     Raises:
-        InputError: an unknown use, a limit that no configuration can keep, or there are no records at the path.
+        InputError: an unknown use, a limit that no configuration can keep, studies on different data, or there are no
+            records at the path.
     """
     limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
     _check(limits, uses)

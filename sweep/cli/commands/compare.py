@@ -14,6 +14,7 @@ from sweep.cli.output import print_answer
 if TYPE_CHECKING:
     from sweep.analysis.comparison import Comparison
     from sweep.analysis.statistics.intervals import Interval
+    from sweep.records.data_summary import DataSummary
 
 _MAX_LINES = 20
 
@@ -38,6 +39,7 @@ def _document(found: "Comparison") -> dict[str, Any]:
     return {
         "a": found.study_a,
         "b": found.study_b,
+        "data": {"a": _data(found.data_a), "b": _data(found.data_b), "differ": found.data_differ},
         "num_aligned": len(found.aligned),
         "overall": {name: _interval(value) for name, value in found.overall.items()},
         "units": found.units,
@@ -57,6 +59,11 @@ def _document(found: "Comparison") -> dict[str, Any]:
     }
 
 
+def _data(data: "DataSummary | None") -> dict[str, str | int | None] | None:
+    names = ("name", "num_train", "num_val", "num_test", "digest")
+    return {name: getattr(data, name) for name in names} if data else None
+
+
 def _interval(value: "Interval") -> dict[str, float | int | None]:
     return {
         key: None if isinstance(part, float) and math.isnan(part) else part for key, part in value._asdict().items()
@@ -67,7 +74,12 @@ def _lines(found: "Comparison") -> Iterator[str]:
     from reports.labels import format_difference, format_setting, key_label, metric_label
 
     yield f"A: {found.study_a}   B: {found.study_b}"
+    if found.data_differ and found.data_a and found.data_b:
+        yield "The data differ, so that nothing is compared:"
+        yield from (f"  {label}: {data.describe()}" for label, data in (("A", found.data_a), ("B", found.data_b)))
     yield f"{len(found.aligned)} configurations in both; differences are B - A, ratios B / A"
+    if not found.aligned and any(name.startswith("budget.") for name in found.changed):
+        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
     for name, value in found.overall.items():
         difference = format_difference(found.units[name], *value[:3])
         yield f"  {metric_label(name)}: {difference}, n = {value.n} configurations"
@@ -80,7 +92,8 @@ def _lines(found: "Comparison") -> Iterator[str]:
         yield f"  and {len(found.aligned) - _MAX_LINES} more: --json has all"
     for label, front in (("A", found.front_a), ("B", found.front_b)):
         numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
-        yield f"Front of {label}: {front.volume:.1%} of the volume behind both; trials {numbers}"
+        volume = "" if front.volume is None else f"{front.volume:.1%} of the volume behind both; "
+        yield f"Front of {label}: {volume}trials {numbers}"
     yield "Changed:" if found.changed else "Settings and environment are equal."
     for name, (a, b) in found.changed.items():
         yield f"  {name}: {a} -> {b}"

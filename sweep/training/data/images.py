@@ -1,5 +1,6 @@
 """Labeled images, in memory or in files. Imports no torch."""
 
+from math import isqrt
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -45,7 +46,8 @@ class ArrayImages:
     """
 
     def __init__(self, pixels: Any, labels: Any) -> None:
-        self.pixels: Pixels = _check_pixels(np.asarray(pixels))
+        to_bytes = ".to(torch.uint8)" if hasattr(pixels, "permute") else ".astype('uint8')"
+        self.pixels: Pixels = _check_pixels(np.asarray(pixels), to_bytes)
         self.labels: Indices = _check_labels(np.asarray(labels), len(self.pixels))
 
     def __len__(self) -> int:
@@ -66,47 +68,62 @@ class ArrayImages:
         return ArrayImages(self.pixels[indices], self.labels[indices])
 
 
-def _check_pixels(pixels: NDArray[Any]) -> Pixels:
+def _check_pixels(pixels: NDArray[Any], to_bytes: str) -> Pixels:
     shape = " x ".join(map(str, pixels.shape))
+    rule = f"pixels have the shape {shape}; required is (images, side, side, channels)"
+    if pixels.ndim == 2 and (side := isqrt(pixels.shape[1])) ** 2 == pixels.shape[1] > 0:
+        raise InputError(f"{rule}: give pixels.reshape(-1, {side}, {side}, 1).")
     if pixels.ndim == 3:
-        raise InputError(
-            f"pixels have the shape {shape}: images without an axis of channels; required is (images, side, side, "
-            "channels): give pixels[..., None]."
-        )
+        raise InputError(f"{rule}: for images without an axis of channels give pixels[..., None].")
     if pixels.ndim != 4:
-        raise InputError(f"pixels have the shape {shape}; required is (images, side, side, channels).")
+        raise InputError(f"{rule}: give one array of uint8 with these four axes.")
     _, height, width, channels = pixels.shape
-    if height in _CHANNELS and channels not in _CHANNELS and width == channels:
+    if height in _CHANNELS and channels not in _CHANNELS and (height != width or width == channels):
         raise InputError(
-            f"pixels have the shape {shape}, which is (images, channels, side, side); required is (images, side, side, "
-            "channels): give pixels.transpose(0, 2, 3, 1), of a torch tensor pixels.permute(0, 2, 3, 1)."
+            f"{rule}: of (images, channels, side, side) give pixels.transpose(0, 2, 3, 1), of a torch tensor "
+            "pixels.permute(0, 2, 3, 1)."
         )
     if height != width:
         raise InputError(
             f"pixels have the shape {shape}: images of {height} x {width} pixels; models require squares: crop or pad "
             "them."
         )
+    if 0 in pixels.shape[1:]:
+        raise InputError(f"{rule}, each at least 1: give images with pixels.")
     if pixels.dtype != np.uint8:
-        span = f" from {pixels.min():g} to {pixels.max():g}" if pixels.size and pixels.dtype.kind in "biuf" else ""
-        to_bytes = "(pixels * 255).round()" if span and pixels.max() <= 1 else "pixels"
-        raise InputError(
-            f"pixels are {pixels.dtype}{span}; required is uint8 from 0 to 255, before any normalization: give "
-            f"{to_bytes}.astype('uint8')."
-        )
+        raise InputError(_explain_levels(pixels, to_bytes))
     return pixels
+
+
+def _explain_levels(pixels: NDArray[Any], to_bytes: str) -> str:
+    required = "required is uint8 from 0 to 255, before any normalization"
+    if pixels.dtype.kind not in "biuf" or not pixels.size:
+        return f"pixels are {pixels.dtype}; {required}: give pixels{to_bytes}."
+    low, high = float(pixels.min()), float(pixels.max())
+    found = f"pixels are {pixels.dtype} from {low:g} to {high:g}; {required}"
+    if not (low >= 0 and high <= 255):  # also not a number
+        return f"{found}: give the images as they were before they were normalized, or scale them to 0 to 255."
+    return f"{found}: give {'(pixels * 255).round()' if high <= 1 else 'pixels'}{to_bytes}."
 
 
 def _check_labels(labels: NDArray[Any], num_images: int) -> Indices:
     if labels.ndim == 2 and len(labels) == num_images:
+        remedy = "of one-hot labels give labels.argmax(1)" if labels.shape[1] > 1 else "give labels[:, 0]"
         raise InputError(
             f"labels have the shape {labels.shape[0]} x {labels.shape[1]}; required is one class index per image, "
-            "(images,): of one-hot labels give labels.argmax(1)."
+            f"(images,): {remedy}."
         )
     if labels.ndim != 1 or len(labels) != num_images:
-        raise InputError(f"there are {num_images} images and labels of the shape {labels.shape}; give one for each.")
-    if labels.dtype.kind not in "iu":
+        shape = " x ".join(map(str, labels.shape)) or "of a single number"
         raise InputError(
-            f"labels are {labels.dtype}; required are class indices: integers from 0, for example "
-            "numpy.unique(labels, return_inverse=True)[1]."
+            f"there are {num_images} images, and labels have the shape {shape}; required is one label for each image: "
+            "give both in the same order and number."
+        )
+    if labels.dtype.kind not in "iu" and len(labels):
+        is_whole = labels.dtype.kind in "bf" and bool((labels == np.round(labels.astype(np.float64))).all())
+        remedy = "labels.astype('int64')" if is_whole else "numpy.unique(labels, return_inverse=True)[1]"
+        raise InputError(
+            f"labels are {labels.dtype}, such as {labels[0]!s}; required are class indices, integers from 0: give "
+            f"{remedy}."
         )
     return labels.astype(np.int64, copy=False)

@@ -5,7 +5,6 @@ Boxes are drawn as by torchvision's ``RandomResizedCrop``. All arithmetic is in 
 to the last bit in every batch and on every device.
 """
 
-import math
 from typing import final
 
 import numpy as np
@@ -48,7 +47,7 @@ def draw_boxes(generator: np.random.Generator, count: int, side: int) -> Indices
     missing = np.arange(count)
     for _ in range(_NUM_TRIES):
         area = side**2 * generator.uniform(*_AREA, len(missing))
-        ratio = np.exp(generator.uniform(*map(math.log, _ASPECT_RATIO), len(missing)))
+        ratio = np.exp(generator.uniform(*np.log(_ASPECT_RATIO), len(missing)))
         height, width = _to_pixels(np.sqrt(area / ratio)), _to_pixels(np.sqrt(area * ratio))
         place = generator.random((2, len(missing)))
         top, left = _to_offsets(place[0], side - height), _to_offsets(place[1], side - width)

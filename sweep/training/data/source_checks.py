@@ -1,10 +1,11 @@
 """Checks what the load function of a data set returns, as strictly as a study file. No torch here."""
 
 import hashlib
-import sys
-import traceback
 from collections.abc import Callable
+from dataclasses import replace
+from operator import index
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,12 @@ def load_checked(load: Callable[[DataSection], Any], section: DataSection) -> So
     """
     source = _call(lambda: load(section), section.name)
     if not isinstance(source, Source):
+        found = "nothing" if source is None else f"a value of the type {type(source).__name__}"
         raise InputError(
-            f"data set {section.name!r}: its load function returned {type(source).__name__}; return "
+            f"data set {section.name!r}: its load function returned {found}; required is a Source: return "
             "Source(train=ArrayImages(pixels, labels), num_classes=...)."
         )
+    source = replace(source, num_classes=_check_num_classes(section.name, source.num_classes))
     _check_images(section.name, "train", source.train, source)
     if source.validation is not None:
         _check_images(section.name, "validation", source.validation, source)
@@ -50,36 +53,68 @@ def _call(function: Callable[[], Any], name: str) -> Any:
     try:
         return function()
     except InputError as error:
-        prefix = "" if str(error).startswith(("data ", "data.", "data set")) else f"data set {name!r}: "
-        raise InputError(f"{prefix}{error}") from None
-    except (MemoryError, KeyboardInterrupt):
+        is_complete = str(error).startswith(("data ", "data.", "data set"))
+        raise InputError(str(error) if is_complete else f"data set {name!r}{_find_place(error)}: {error}") from None
+    except MemoryError:
         raise
     except Exception as error:
-        frame = traceback.extract_tb(sys.exc_info()[2])[-1]
-        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        text = " ".join(str(error).split()).rstrip(".")
         raise InputError(
-            f"data set {name!r}: its load function failed ({place}): {type(error).__name__}: {error}."
+            f"data set {name!r}{_find_place(error)}: its load function failed: {type(error).__name__}: {text}."
         ) from error
+
+
+def _find_place(error: Exception) -> str:
+    # the last line beside the function that was called, because one of a library explains nothing
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
+    if not frames:
+        return ""
+    folder = Path(frames[0].filename).parent
+    last = [frame for frame in frames if Path(frame.filename).parent == folder][-1]
+    return f" ({Path(last.filename).name}, line {last.lineno})"
+
+
+def _check_num_classes(name: str, num_classes: Any) -> int:
+    try:
+        count = index(num_classes)  # also NumPy's integers, such as labels.max() + 1
+    except TypeError:
+        count = 0
+    if count < 1 or isinstance(num_classes, bool):
+        raise InputError(
+            f"data set {name!r}: num_classes = {num_classes!r}; required is a whole number of at least 1: give the "
+            "number of classes, for example int(labels.max()) + 1."
+        )
+    return count
 
 
 def _check_images(name: str, split: str, images: Any, source: Source) -> None:
     where = f"data set {name!r}, {split} split"
-    if not all(hasattr(images, each) for each in ("labels", "side", "channels", "read", "pick")):
-        raise InputError(f"{where}: {type(images).__name__} holds no labeled images; give ArrayImages(pixels, labels).")
+    if not all(hasattr(images, each) for each in ("labels", "side", "channels", "read", "pick", "__len__")):
+        raise InputError(
+            f"{where}: a value of the type {type(images).__name__} holds no labeled images; give "
+            "ArrayImages(pixels, labels)."
+        )
     if len(images) == 0:
-        raise InputError(f"{where}: it has no images; give at least one for each class.")
+        raise InputError(f"{where}: it has no images; required are some of each class: give at least 3 of each.")
     low, high = int(np.min(images.labels)), int(np.max(images.labels))
-    if not isinstance(source.num_classes, int) or low < 0 or high >= source.num_classes:
-        remedy = "subtract 1 from the labels" if low == 1 and high == source.num_classes else "mend one of the two"
+    if low < 0 or high >= source.num_classes:
         raise InputError(
             f"{where}: the labels are {low} to {high}; num_classes = {source.num_classes} requires 0 to "
-            f"num_classes - 1: {remedy}."
+            f"{source.num_classes - 1}: {_advise_on_labels(low, high, source.num_classes)}."
         )
     if (images.side, images.channels) != (source.train.side, source.train.channels):
         raise InputError(
             f"{where}: images of {images.side} x {images.side} x {images.channels}; those of the train split are "
-            f"{source.train.side} x {source.train.side} x {source.train.channels}; bring all to one size."
+            f"{source.train.side} x {source.train.side} x {source.train.channels}: bring all to one size."
         )
+
+
+def _advise_on_labels(low: int, high: int, num_classes: int) -> str:
+    if low == 1 and high == num_classes:
+        return "give labels - 1"
+    if low < 0:
+        return "leave out images without a class, and number the classes from 0"
+    return f"give num_classes = {high + 1}, or mend the labels"
 
 
 def check_overlap(name: str, parts: dict[str, Images]) -> list[str]:

@@ -158,7 +158,7 @@ class _Measurement:
     def run(self, mirror: Mirror, window_seconds: float) -> Load:
         """Runs the study and measures from the time when as many trials have ended as there are workers."""
         plan = RunPlan(
-            key_of=lambda config: trial_key(config, "data", "code", "torch"),
+            key_of=lambda config: trial_key(config, "data", "code", {}),
             clock=self._clock,
             make_sampler=lambda spec, records: TimedSampler(make_sampler(spec, records), self._ask_seconds),
             device="cpu",

@@ -190,7 +190,7 @@ def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: S
     with closing(open_store(tmp_path / "second.sqlite", create=True)) as second:
         second.create_study(spec)
         library = ReuseIndex([second, store])
-        events = run(second, spec, find_reusable=lambda key, needed: library.find(key, "test device", needed))
+        events = run(second, spec, find_reusable=lambda key, needed: library.find(key, {"device": "test device"}, needed))
         reused = [event for event in events if isinstance(event, TrialReused)]
         done = second.trial_records("s")
         complete = [record for record in done if record.outcome == "complete"]
@@ -205,7 +205,7 @@ def test_times_are_not_taken_from_another_device(store: Store, spec: StudySpec) 
     run(store, spec)
     library = ReuseIndex([store])
     key = next(record.trial_key for record in store.trial_records("s") if record.outcome == "complete")
-    assert library.find(key, "test device", {"val_accuracy", "train_seconds"}) is not None
+    assert library.find(key, {"device": "test device"}, {"val_accuracy", "train_seconds"}) is not None
     assert library.find(key, "other device", {"val_accuracy", "train_seconds"}) is None
     found = library.find(key, "other device", {"val_accuracy"})
     assert found is not None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
-from sweep.measurement.nvml import read_driver_version
+from sweep.measurement.nvml import read_driver_version, read_power_limit
 
 _PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
 _OWN_CHECKOUT = Path(__file__).resolve().parents[2]
@@ -35,6 +35,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "driver": read_driver_version() if properties else "",
         "cuda": (torch.version.cuda or "") if properties else "",
         "cudnn": _cudnn_version() if properties else "",
+        "power_limit_watts": read_power_limit(f"GPU-{properties.uuid}") if properties else 0.0,
         "cpu": read_cpu_model(),
         "num_cpus": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),

@@ -46,6 +46,22 @@ def read_driver_version() -> str:
         pynvml.nvmlShutdown()
 
 
+def read_power_limit(uuid: str) -> float:
+    """The power limit of the GPU ``GPU-...`` in watts; 0.0 where it cannot be read."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # as above
+        return 0.0
+    try:
+        return float(pynvml.nvmlDeviceGetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByUUID(uuid)) / 1e3)
+    except Exception:
+        return 0.0
+    finally:
+        pynvml.nvmlShutdown()
+
+
 @final
 class NvmlSource(SensorSource):
     """Reads one GPU. ``entry`` is its number in the order of the bus, or its UUID (``GPU-...``, ``MIG-...``).

@@ -2,53 +2,35 @@
 
 import hashlib
 import json
-from pathlib import Path
+from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
-from sweep.config.trial_config import TrialConfig, default_settings, flatten_config
-from sweep.records.plugin_sources import digest_plugin
+from sweep.config.trial_config import TrialConfig, flatten_config
 
 # Where the data lies changes nothing; what it holds is in the data digest. How it is fed (data.placement,
 # data.workers) stays in the key: it changes the times that a reused trial brings along.
 _LEFT_OUT = frozenset({"data.root"})
+# torchvision has the models, NumPy the random numbers that order the images.
+_LIBRARIES = ("torch", "torchvision", "numpy")
 
 
-def trial_key(config: TrialConfig, data_digest: str, code_digest: str, torch_version: str) -> str:
-    """64 hexadecimal digits over the configuration with its seed, the data, the training code and torch's version.
-
-    Keys at their default are left out, so that a key recorded today stays valid when a field is added whose default
-    is the behavior of today.
-    """
+def trial_key(config: TrialConfig, inputs_digest: str, code_digest: str, versions: Mapping[str, str]) -> str:
+    """64 hexadecimal digits over the whole configuration with its defaults and its seed, the images and weights that it
+    reads, the code of a trial, and the ``versions`` of libraries."""
     content = {
-        "config": _changed(config),
-        "data": data_digest,
+        "config": {path: value for path, value in flatten_config(config).items() if path not in _LEFT_OUT},
+        "inputs": inputs_digest,
         "code": code_digest,
-        "torch": torch_version,
+        "versions": dict(versions),
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _changed(config: TrialConfig) -> dict[str, object]:
-    defaults = default_settings()
-    return {
-        path: value
-        for path, value in flatten_config(config).items()
-        if path not in _LEFT_OUT and value != defaults[path]
-    }
-
-
-def code_digest(plugin: str | None = None) -> str:
-    """64 hexadecimal digits over the source files of ``sweep.training`` and of the ``plugin``, read and not
-    imported."""
-    folder = Path(__file__).resolve().parent.parent / "training"
-    total = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        total.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
-    for name, digest in digest_plugin(plugin).items():
-        total.update(f"plugin {name} {digest}\n".encode())
-    return total.hexdigest()
+def list_library_versions() -> dict[str, str]:
+    """The public versions of the libraries that decide a result: ``2.13.0+cpu`` and ``2.13.0+cu130`` train alike."""
+    return {name: version(name).partition("+")[0] for name in _LIBRARIES}
 
 
 def environment_digest(environment: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ def check(
 ) -> int:
     """Count the images of a study and report its known pitfalls, each with its reason. Trains nothing; earlier records
     of the study under the root add what was measured."""
-    from sweep.training.data.data_checks import check_study_data  # with NumPy and Pillow
+    from sweep.training.data.study_data import check_study_data  # with NumPy and Pillow
 
     load_plugin(plugin)
     spec = find_study(study, parse_sets(sets or []))

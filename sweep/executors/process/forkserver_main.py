@@ -19,6 +19,7 @@ from typing import final
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process import forkserver_protocol as protocol
 from sweep.executors.process.child import run_child
+from sweep.records.source_digest import digest_code
 from sweep.training.subprocesses import adopt_orphans, die_with_parent
 
 
@@ -47,6 +48,7 @@ def _preload(modules: tuple[str, ...]) -> None:
             import_module(name)
         except Exception:
             traceback.print_exc()
+    digest_code()  # kept by this process, so that no child reads the source files again
     gc.collect()
     gc.freeze()  # children share these pages: their collector must not touch every object
 

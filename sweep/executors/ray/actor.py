@@ -23,8 +23,8 @@ from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_protocol import ActorConfig
 from sweep.measurement.monitor import Monitor
-from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, Evaluation, Message, encode_message
+from sweep.records.source_digest import digest_code
 from sweep.training.plugins import receive_task
 
 _POLL_SECONDS = 0.05  # how long a call waits, at most, while a trial trains
@@ -158,4 +158,4 @@ def _exit_with(raylet_pid: int) -> None:
 
 def compute_code_version() -> str:
     """A digest of the code that a trial's results depend on; must be the same on all machines."""
-    return code_digest()[:12]
+    return digest_code()[:12]

@@ -93,7 +93,7 @@ def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device
             device=device if is_same else str(result.device),
             quality_flags=result.quality_flags,
         )
-        kept = keep_portable(ending, device)
+        kept = keep_portable(ending, {"device": device})
         record = TrialRecord(
             number=-1 - len(records),
             phase="search",

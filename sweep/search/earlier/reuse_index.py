@@ -6,10 +6,10 @@ disturbed the device. A quality flag that is due to the configuration is taken o
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
@@ -19,6 +19,7 @@ from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import ReusableTrial
 
 _log = logging.getLogger(__name__)
+_FACTS_OF_TIMES = ("driver", "cuda", "cudnn", "power_limit_watts")  # of an environment
 ASIDE = ".aside-"  # in the name of a folder that --fresh has set aside
 
 
@@ -69,16 +70,16 @@ class ReuseIndex:
         self._stores = stores
         self._to_close = stores if owns_first else stores[1:]
 
-    def find(self, key: str, device: str, required: Iterable[str]) -> ReusableTrial | None:
-        """A trial of that key that has every ``required`` metric valid on ``device``, or None."""
+    def find(self, key: str, machine: Mapping[str, Any], required: Iterable[str]) -> ReusableTrial | None:
+        """A trial of that key that has every ``required`` metric valid on ``machine``, or None."""
         names = set(required)
         for store in self._stores:
             found = store.find_by_key(key)
             if found is None:
                 continue
-            ending = keep_portable(found.ending, device)
+            ending = keep_portable(found.ending, machine)
             if names <= ending.measurements.keys():
-                return replace(found, ending=ending, evaluations=_portable_curve(found, device))
+                return replace(found, ending=ending, evaluations=_portable_curve(found, machine))
         return None
 
     def close(self) -> None:
@@ -87,13 +88,13 @@ class ReuseIndex:
             store.close()
 
 
-def keep_portable(ending: Ending, device: str) -> Ending:
-    """The part of ``ending`` that holds on ``device``.
+def keep_portable(ending: Ending, machine: Mapping[str, Any]) -> Ending:
+    """The part of ``ending`` that holds on ``machine``, of which ``device`` and the facts of its environment are given.
 
-    On the device class where it was measured that is everything, without times if a quality flag marks the device as
-    disturbed; on another, what does not depend on the device.
+    On the device class where it was measured, with the same driver, libraries and power limit, that is everything,
+    without times if a quality flag marks the device as disturbed; elsewhere, what does not depend on the device.
     """
-    is_same = ending.device == device
+    is_same = _is_same_machine(ending, machine)
     if is_same and not is_disturbed(ending.quality_flags):
         return ending
     kept = {
@@ -104,7 +105,13 @@ def keep_portable(ending: Ending, device: str) -> Ending:
     return replace(ending, measurements=kept, bottleneck="")
 
 
-def _portable_curve(found: ReusableTrial, device: str) -> tuple[Evaluation, ...]:
-    if found.ending.device == device:
+def _is_same_machine(ending: Ending, machine: Mapping[str, Any]) -> bool:
+    facts = ending.environment  # empty in results of other programs, which name the device alone
+    known = [name for name in _FACTS_OF_TIMES if name in facts and name in machine]
+    return bool(ending.device == machine["device"] and all(facts[name] == machine[name] for name in known))
+
+
+def _portable_curve(found: ReusableTrial, machine: Mapping[str, Any]) -> tuple[Evaluation, ...]:
+    if _is_same_machine(found.ending, machine):
         return found.evaluations
     return tuple(replace(evaluation, train_seconds=math.nan) for evaluation in found.evaluations)

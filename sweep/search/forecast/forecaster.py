@@ -40,7 +40,7 @@ class Forecaster:
     ) -> None:
         self._spec = spec
         self._slots = executor.slots
-        machine = executor.describe()
+        self.machine = machine = executor.describe()
         self.device_class = str(machine["device"])
         limit_bytes = compute_memory_limit(int(machine.get("device_memory_bytes", 0)))
         settings = ProbeSettings(

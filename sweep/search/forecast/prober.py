@@ -11,9 +11,9 @@ from typing import final
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, derive_shape, make_probed_config, make_shape_key
-from sweep.records.content_key import code_digest
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
 from sweep.records.probe_record import ProbeRecord, make_forecast_record, make_probe_record
+from sweep.records.source_digest import PROBE, digest_code
 from sweep.records.store.probe_book import ProbeBook, open_book
 from sweep.records.store.store import StoreError
 
@@ -37,7 +37,7 @@ class Prober:
 
     def __init__(self, run_query: RunQuery, settings: ProbeSettings, book: ProbeBook | None = None) -> None:
         self._run_query, self._settings, self._book = run_query, settings, book
-        self._code = code_digest(settings.plugin)
+        self._code = digest_code(settings.plugin, PROBE)
         recorded = book.of_device(settings.device_class) if book else []
         self._known = {probe.shape_key: probe for probe in recorded}
         self._has_warned = False

@@ -18,7 +18,7 @@ from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import device_type, make_executor
 from sweep.measurement.monitor import Monitor
 from sweep.records.data_summary import DataSummary
-from sweep.records.plugin_sources import digest_plugin
+from sweep.records.source_digest import digest_plugin
 from sweep.records.store.probe_book import ProbeBook
 from sweep.records.store.store import Store
 from sweep.records.study_inputs import StudyInputs
@@ -174,7 +174,7 @@ class Session:
         )
 
     def _find_reusable(self, key: str, required: frozenset[str]) -> ReusableTrial | None:
-        return self.reuse_index.find(key, self.forecaster.device_class, required) if self.reuse_index else None
+        return self.reuse_index.find(key, self.forecaster.machine, required) if self.reuse_index else None
 
     def _is_reusable(self, config: TrialConfig) -> bool:
         return self._find_reusable(self.key_of(config), frozenset(self.spec.objectives)) is not None

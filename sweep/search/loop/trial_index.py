@@ -5,12 +5,12 @@ The counts are kept up to date, so that a proposal takes as long in a study of 1
 
 import uuid
 from collections.abc import Iterable
-from importlib.metadata import version
 from typing import final
 
 from sweep.config.trial_config import TrialConfig
-from sweep.records.content_key import code_digest, trial_key
+from sweep.records.content_key import list_library_versions, trial_key
 from sweep.records.messages import NOT_COUNTED
+from sweep.records.source_digest import digest_code
 from sweep.records.trial_record import TrialRecord
 from sweep.training.data.data_checks import make_inputs_digest
 
@@ -64,8 +64,8 @@ class KeyMaker:
     where it is not known ("") no key is equal to one of before. Each file of initial weights is read once."""
 
     def __init__(self, plugin: str | None = None, data_digest: str = "") -> None:
-        self._code = code_digest(plugin)
-        self._torch = version("torch")
+        self._code = digest_code(plugin)
+        self._versions = list_library_versions()
         self._data = data_digest or uuid.uuid4().hex
         self._digests: dict[str | None, str] = {}
 
@@ -73,4 +73,4 @@ class KeyMaker:
         weights = config.model.weights
         if weights not in self._digests:
             self._digests[weights] = make_inputs_digest(config, self._data)
-        return trial_key(config, self._digests[weights], self._code, self._torch)
+        return trial_key(config, self._digests[weights], self._code, self._versions)

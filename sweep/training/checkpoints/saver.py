@@ -15,8 +15,8 @@ import torch
 from safetensors import SafetensorError
 
 from sweep.measurement.device import name_device_class
-from sweep.records.content_key import code_digest
 from sweep.records.messages import TrialTask
+from sweep.records.source_digest import digest_code
 from sweep.training.checkpoints.checkpoint import CheckpointFolder, Stateful
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 from sweep.training.world import SOLO, World
@@ -96,7 +96,7 @@ def _fingerprint(task: TrialTask, device: torch.device) -> str:
     # everything that would change the numbers of the training, or make its times incomparable
     facts = {
         "config": task.config.model_dump(mode="json", by_alias=True),
-        "code": code_digest(task.plugin),
+        "code": digest_code(task.plugin),
         "torch": version("torch"),
         "device": name_device_class(device),
     }

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import PrecisionSection
-from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.data_summary import DataSummary
 from sweep.training.data.folders.inspection import OnProgress
@@ -22,18 +21,6 @@ def check_data(
     """
     _check_weights(config.model.weights)
     return look_at_data(config.data, on_progress, may_download=may_download)
-
-
-def check_study_data(
-    spec: StudySpec, on_progress: OnProgress | None = None, *, may_download: bool = False
-) -> DataSummary:
-    """What the data set of the study holds; raises ``InputError`` where it is missing or cannot be used."""
-    anywhere = next(spec.corners())
-    found = [
-        check_data(config, on_progress, may_download=may_download)
-        for config in {c.data: c for c in (spec.config(anywhere | values) for values in spec.corners("data"))}.values()
-    ]
-    return found[0]  # the images are the same for all configurations of a study
 
 
 def check_precision(section: PrecisionSection, device_type: str) -> None:

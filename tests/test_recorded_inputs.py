@@ -12,6 +12,7 @@ from postgres_server import postgres, postgres_server
 from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
+from sweep.cli.study_health import check_trials
 from sweep.config.errors import InputError
 from sweep.records.data_summary import DataSummary, Ignored
 from sweep.records.frames.exchange import export_frames, import_records
@@ -104,6 +105,14 @@ def test_frames_of_several_studies_have_the_data_of_each(tmp_path: Path) -> None
     assert frames.data is None
     assert {name: inputs.data for name, inputs in frames.inputs.items()} == {"s": DATA, "t": None}
     assert [load_frames(tmp_path, name).data for name in ("s", "t")] == [DATA, None]
+
+
+def test_the_doctor_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) -> None:
+    with closing(make_store(tmp_path / "study.sqlite")) as store:
+        fill(store)
+    counted, note = (check for check in check_trials(load_frames(tmp_path)) if check.name == "data")
+    assert (counted.ok, "14 training, 3 validation and 3 test images" in counted.found) == (True, True)
+    assert (note.ok, note.found) == (False, "1 image is a copy")
 
 
 def test_a_summary_of_a_later_version_is_read() -> None:

@@ -1,4 +1,4 @@
-"""The checks of ``sweep doctor STUDY`` on the trials of a study: bottlenecks, quality warnings and notes on the data."""
+"""The checks of ``sweep doctor STUDY``: bottlenecks, quality warnings and notes on the data of its trials."""
 
 from collections import Counter
 from typing import Any

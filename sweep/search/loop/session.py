@@ -43,6 +43,7 @@ from sweep.search.loop.trial_index import KeyMaker
 from sweep.search.loop.tuner import Tuner, list_repeated_crashes
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
+from sweep.training.data.data_checks import expect_data
 from sweep.training.data.folders.inspection import OnProgress
 
 
@@ -172,6 +173,7 @@ class Session:
         return RunPlan(
             key_of=self.key_of,
             find_reusable=self._find_reusable,
+            expect_data=expect_data(self.spec, self.data),
             deadline=deadline,
             device=self.options.executor.device,
             plugin=self.options.plugin,

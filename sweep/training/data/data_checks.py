@@ -1,13 +1,16 @@
 """Refuses a configuration whose data, weights, precision or norm is not there, before it runs. Imports no torch."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import PrecisionSection
 from sweep.config.study import StudySpec
+from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import TrialConfig
 from sweep.records.data_summary import DataSummary
+from sweep.records.messages import ExpectedData
 from sweep.training.data.folders.inspection import OnProgress
 from sweep.training.data.summaries import look_at_data
 
@@ -34,6 +37,21 @@ def check_study_data(
         for config in {c.data: c for c in (spec.config(anywhere | values) for values in spec.corners("data"))}.values()
     ]
     return found[0]  # the images are the same for all configurations of a study
+
+
+def expect_data(spec: StudySpec, data: DataSummary) -> Callable[[TrialConfig], ExpectedData | None]:
+    """What a trial of ``spec`` must read, by its configuration, where ``data`` was counted for the study."""
+    entry = DATASETS[data.name]
+    known = make_expected_data(data)
+    looked_at = spec.config(next(spec.corners())).data
+    # a load function may make other pixels for another section; a digest of the files or of the entry does not
+    is_of_pixels = entry.summarize is None and entry.digest is None
+    return lambda config: None if is_of_pixels and config.data != looked_at else known
+
+
+def make_expected_data(data: DataSummary) -> ExpectedData | None:
+    """What a trial must read of the set that was counted as ``data``; None where that is not known."""
+    return ExpectedData(data.digest, sum(data.sizes.values())) if data.digest else None
 
 
 def check_precision(section: PrecisionSection, device_type: str) -> None:

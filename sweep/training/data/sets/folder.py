@@ -96,6 +96,7 @@ def load_imagefolder(section: DataSection) -> Source:
         num_classes=len(folder.layout.classes),
         validation=load(splits["val"]) if "val" in splits else None,
         read_test=partial(load, splits["test"]) if "test" in splits else None,
+        find_digest=partial(_digest, folder),
     )
 
 

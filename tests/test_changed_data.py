@@ -13,11 +13,13 @@ from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
-from sweep.config.trial_config import build_config
+from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.table import ExecutorSettings
 from sweep.probing.estimate import run_estimate
+from sweep.records.data_summary import DataSummary
 from sweep.records.messages import Ending, EstimateTask, ExpectedData, Task, TrialTask, decode_task, encode_task
 from sweep.search.forecast.prober import Prober, ProbeSettings
+from sweep.search.loop import single_trial
 from sweep.search.loop.events import Stopped, TrialEnded
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
@@ -126,6 +128,22 @@ def test_the_expected_images_are_the_same_for_every_section_of_a_folder(
     values = {"data.subset": subset, "data.image_size": size, "data.placement": "host"}
     settings = {key: value for key, value in values.items() if value is not None}
     load_splits(build_config(spec.base | settings, "test").data, expected)
+
+
+def test_a_training_without_a_study_compares_too(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = single_trial.check_config
+
+    def check_then_change(config: TrialConfig, executor: ExecutorSettings) -> DataSummary:
+        data = check(config, executor)
+        write_files(images, {"dog/another.png": "rgb"})
+        return data
+
+    monkeypatch.setattr(single_trial, "check_config", check_then_change)
+    settings = {"data.name": "imagefolder", "data.root": str(images), "batch.micro": 16, **TRIALS}
+    ending = single_trial.train_trial(build_config(settings, "test"), device="cpu")
+    assert ending.outcome == "crashed"
+    assert ": 40 images (digest " in ending.error
+    assert ") -> 41 (digest " in ending.error
 
 
 # ---------------------------------------------------------------------- sets in memory

@@ -53,13 +53,13 @@ def describe_held_out(origins: Mapping[str, str]) -> str:
     """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
     train = origins["train"] if origins["train"] != "/" else "all images"
     texts = []
-    for split, word in (("val", "validation"), ("test", "test")):
+    for split, word in (("test", "test"), ("val", "validation")):
         if split in origins:
             texts.append(f"{word}: {origins[split]}")
         else:
             share = HELD_OUT_BESIDE_TEST if split == "val" and "test" in origins else HELD_OUT
-            rest = " that are left" if split == "val" and "test" not in origins else ""
-            texts.append(f"{word}: {share:.0%} of {train}{rest}, held out by class, the same for every trial")
+            whole = "the rest" if split == "val" and "test" not in origins else train
+            texts.append(f"{word}: {share:.0%} of {whole}, held out by class, the same for every trial")
     return "; ".join(texts)
 
 

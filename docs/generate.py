@@ -140,7 +140,13 @@ def study() -> str:
 
 def metrics() -> str:
     rows = [
-        (f"`{item.name}`", item.unit, item.direction or "no objective", item.description) for item in METRICS.values()
+        (
+            f"`{item.name}`",
+            item.unit,
+            item.direction or "no objective",
+            item.description + (f"; requires {item.requires.text}" if item.requires else ""),
+        )
+        for item in METRICS.values()
     ]
     return table(("metric", "unit", "better", "meaning"), rows)
 

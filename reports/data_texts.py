@@ -44,12 +44,12 @@ def list_classes(data: DataSummary) -> ClassTable | None:
 
 def describe_sizes(data: DataSummary) -> str:
     """The sizes of the images, most frequent first; "" where they are not known."""
-    return _describe_kinds(data.sizes)
+    return _describe_kinds(data.sizes, "sizes")
 
 
 def describe_modes(data: DataSummary) -> str:
     """The color modes of the images, most frequent first; "" where they are not known."""
-    return _describe_kinds(data.modes)
+    return _describe_kinds(data.modes, "modes")
 
 
 def list_unused(data: DataSummary) -> list[str]:
@@ -74,7 +74,8 @@ def show_name(name: str, *, shorten: bool = True) -> str:
     return f"{shown[: _MAX_CHARACTERS - 4]} ..." if shorten and len(shown) > _MAX_CHARACTERS else shown
 
 
-def _describe_kinds(counts: Mapping[str, int]) -> str:
-    shown = [f"{name} ({count:,})" if len(counts) > 1 else name for name, count in list(counts.items())[:_MAX_KINDS]]
-    rest = len(counts) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+def _describe_kinds(counts: Mapping[str, int], kinds: str) -> str:
+    shown = list(counts.items())[:_MAX_KINDS]
+    rest = sum(counts.values()) - sum(count for _, count in shown)
+    words = ", ".join(f"{show_name(name)} ({count:,})" if len(counts) > 1 else show_name(name) for name, count in shown)
+    return words + (f", other {kinds} ({rest:,})" if rest else "")

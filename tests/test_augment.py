@@ -1,12 +1,14 @@
 """Alternating flip, RandAugment, mixup and cutmix: drawn for each sample, whatever the micro batch."""
 
 import itertools
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from sweep.config.data_sections import DataSection
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training import vision
@@ -37,6 +39,13 @@ def epoch(feeder: Feeder, count: int, micro: int, number: int = 0) -> tuple[Tens
     feeder.begin_epoch(number, windows)
     batches = [batch for window in windows for batch in feeder.micro_batches(window)]
     return torch.cat([each for each, _ in batches]), torch.cat([labels for _, labels in batches])
+
+
+def test_every_choice_gives_images_of_its_own() -> None:
+    stock, choices = images(60), get_args(DataSection.model_fields["augment"].annotation)
+    seen = [epoch(ResidentFeeder(config(data__augment=choice), stock, CPU), 60, 60)[0] for choice in choices]
+    assert len(seen) == 7
+    assert not [1 for one, other in itertools.combinations(seen, 2) if torch.equal(one, other)]
 
 
 @pytest.mark.parametrize("augment", ["alternating_flip", "crop_alternating_flip"])

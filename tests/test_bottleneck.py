@@ -204,7 +204,7 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
         make_ending(3),
     ]
     _study(tmp_path, endings).close()
-    launch, compute, spread, busy = check_trials(load_frames(tmp_path))
+    launch, compute, spread, busy, _data = check_trials(load_frames(tmp_path))
     assert (launch.name, launch.ok, compute.name, compute.ok) == ("launch bound", False, "compute bound", True)
     assert launch.found.startswith("2 of 4 trials: ")
     assert "raise batch.micro" in launch.remedy
@@ -218,7 +218,9 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
 ) -> None:
     _study(tmp_path / "runs" / "made", [make_ending(0)]).close()
     assert run_app(["doctor", "made", "--root", str(tmp_path / "runs"), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    found, data = json.loads(capsys.readouterr().out)
+    assert (data["name"], data["ok"]) == ("data", False)
+    assert "were not counted" in data["found"]
     expected = Check(name="bottleneck", ok=True, found="not determined in any of 1 trial", remedy="train for longer")
     assert found == vars(expected)
     assert run_app(["doctor", "made", "--root", str(tmp_path / "runs")]) == 0

@@ -4,19 +4,23 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import torch
 from executor_contract import program, run, task
 from frames_factory import make_frames
 
 from reports.evidence import gather_evidence
 from reports.figures.marks import to_floats
 from sweep.config.study_file import load_study
+from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
+from sweep.training.data.summaries import look_at_data
 from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
 
@@ -85,6 +89,44 @@ def test_the_plug_in_trains(tmp_path: Path) -> None:
     assert sum(isinstance(message, Evaluation) for message in messages) == 5
 
 
+def save_arrays(folder: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 8, 8, 3), dtype=np.uint8)
+    np.savez(folder / "scans.npz", pixels=pixels, labels=np.arange(200) % 10)
+
+
+def save_tensors(folder: Path) -> None:
+    for name, count in (("train", 200), ("test", 40)):
+        images = torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(count))
+        torch.save({"x": images, "y": torch.arange(count) % 10}, folder / f"{name}.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "data_set", "save", "counts"),
+    [
+        ("arrays.py", "scans", save_arrays, (140, 30, 30)),
+        ("tensors.py", "cells", save_tensors, (180, 20, 40)),
+        ("torchvision_set.py", "fake", None, (270, 30, 60)),
+    ],
+)
+def test_the_data_sets_are_counted_and_train(
+    tmp_path: Path, name: str, data_set: str, save: Callable[[Path], None] | None, counts: tuple[int, int, int]
+) -> None:
+    if save:
+        save(tmp_path)
+    plugin = str(example(name, tmp_path))
+    load_plugin(plugin)
+    try:
+        config = build_config({"data.name": data_set, "data.root": str(tmp_path), "budget.steps": 2}, "test")
+        found = look_at_data(config.data)
+        assert (found.num_train, found.num_val, found.num_test) == counts
+        assert found.digest
+        *_, ending = run_trial(TrialTask(number=0, config=config, device="cpu", plugin=plugin))
+        assert isinstance(ending, Ending)
+        assert (ending.outcome, ending.error) == ("complete", "")
+    finally:
+        del DATASETS[data_set]
+
+
 def test_the_figure_holds_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = load(example("gap.py", tmp_path), monkeypatch)
     evidence = gather_evidence(make_frames(20))
@@ -123,13 +165,13 @@ def test_the_executor_lets_a_trial_leave(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
-    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    anchors = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
-    links = re.findall(r"\]\(([^)]+)\)", text)
-    for link in links:
-        known = link[1:] in anchors if link.startswith("#") else (document.parent / link).exists()
-        assert known, link
+    for link in re.findall(r"\]\(([^)]+)\)", document.read_text(encoding="utf-8")):
+        page, _, anchor = link.partition("#")
+        target = document.parent / page if page else document
+        assert target.exists(), link
+        titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+        assert not anchor or anchor in anchors, link
 
 
 def test_files_that_are_named_are_there() -> None:

@@ -13,6 +13,7 @@ from sweep.config.trial_config import build_config
 from sweep.records.frames.exchange import export_frames, exported_study, import_records
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
+from sweep.records.frames.validation import MAX_CELL_CHARACTERS
 from sweep.records.store.store import Store, open_store
 
 ODD_TEXTS = [
@@ -129,7 +130,7 @@ HOSTILE = [
     ("trials.csv", lambda text: text.replace("s,1,search", "other,1,search"), "FOREIGN KEY"),
     ("trials.csv", lambda text: text.replace("s,1,search", "s,1e3,search"), "column number"),
     ("trials.csv", lambda text: text.replace("s,1,search", f"s,{10**30},search"), "trials.csv"),
-    ("trials.csv", lambda text: text.replace("key0", "k" * 1_000_001), "field larger"),
+    ("trials.csv", lambda text: text.replace("key0", "k" * (MAX_CELL_CHARACTERS + 1)), "field larger"),
     ("trials.csv", lambda _: "\udcff\udcfe", "cannot be read"),
     ("studies.csv", lambda text: text.replace("objectives", "objektives"), "objektives"),
     ("environments.csv", lambda text: text.replace("{", "["), "JSON"),

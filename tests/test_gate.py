@@ -211,19 +211,6 @@ def test_a_key_that_is_not_swept_has_no_gentler_value() -> None:
     assert "optimizer.lr from 0.1 to 0.1" in breaker.reason
 
 
-def test_only_the_same_crash_counts_and_another_end_begins_anew() -> None:
-    breaker = CircuitBreaker(make_spec(), has_complete=True)
-    for error in ("a", "a", "a", "a", "b", "b", "b", "b"):
-        breaker.record_ending(TrialConfig(), failing("crashed", f"Traceback\n{error}"))
-        assert breaker.reason == ""
-    breaker.record_ending(TrialConfig(), failing("complete"))
-    for _ in range(4):
-        breaker.record_ending(TrialConfig(), failing("crashed", "b"))
-    assert breaker.reason == ""
-    breaker.record_ending(TrialConfig(), failing("crashed", "b"))
-    assert breaker.reason == "5 trials in a row crashed in the same way: b. Fix that"
-
-
 def test_a_study_that_only_diverges_ends_with_its_rates(store: Store) -> None:
     store.create_study(make_spec())
     events = run(store, make_spec(), "diverging")

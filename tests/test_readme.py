@@ -7,9 +7,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sweep.config.data_sections import DataSection
 from sweep.config.study_file import build_study
+from sweep.config.tables.datasets import DATASETS
+from sweep.training.data.summaries import look_at_data
+from sweep.training.plugins import load_plugin
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -54,7 +59,6 @@ def test_the_plug_in_example_adds_a_model(tmp_path: Path) -> None:
     from sweep.config.tables.datasets import ImageShape
     from sweep.config.tables.models import MODELS
     from sweep.training.models.table import build_model
-    from sweep.training.plugins import load_plugin
 
     load_plugin(str(tmp_path / "mine.py"))
     try:
@@ -63,6 +67,19 @@ def test_the_plug_in_example_adds_a_model(tmp_path: Path) -> None:
         assert sum(weight.numel() for weight in model.parameters()) == 64 * 64 + 64 + 64 * 10 + 10
     finally:
         del MODELS["perceptron"]
+
+
+def test_the_plug_in_example_adds_a_data_set(tmp_path: Path) -> None:
+    (text,) = (block for block in blocks("python") if "DATASETS[" in block)
+    (tmp_path / "scans.py").write_text(text)
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "scans.npz", pixels=pixels, labels=np.arange(200) % 10)
+    load_plugin(str(tmp_path / "scans.py"))
+    try:
+        found = look_at_data(DataSection(name="scans", root=str(tmp_path)))
+        assert found.counts() == "140 training, 30 validation and 30 test images"
+    finally:
+        del DATASETS["scans"]
 
 
 @pytest.mark.parametrize("command", re.findall(r"^\| `sweep (\w+)", README, re.MULTILINE))

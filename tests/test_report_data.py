@@ -65,7 +65,7 @@ def test_page_and_terminal_say_the_same_of_the_data() -> None:
         "imagefolder in photos: 1,300 training, 228 validation and 269 test images",
         "3 classes; fewest 6 (c00), most 2,208 (c02) images",
         "validation: 15% of all images that are left; test: 15% of all images",
-        "8 x 8 (900), 9 x 9 (90), 10 x 10 (9), 11 x 11 (8) and 2 more",
+        "8 x 8 (900), 9 x 9 (90), 10 x 10 (9), 11 x 11 (8), other sizes (13)",
         "RGB",
         "7, hidden: a/.0.png, a/.1.png ...",
         "1, left out by data.subset = 4",
@@ -165,3 +165,18 @@ def test_class_names_that_are_no_text(tmp_path: Path, monkeypatch: pytest.Monkey
     done = subprocess.run([*words, "--root", str(tmp_path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert r"o\udcffdd" in done.stdout
+
+
+def test_of_very_many_sizes_the_most_frequent_are_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "cache"))
+    files = {f"{label}/{side}.png": f"rgb@{side}x8" for label in "ab" for side in range(8, 113)}
+    files |= list_images({"a/more": 7, "b/more": 7})
+    root = write_files(tmp_path / "images", files)
+    values = {"data.name": "imagefolder", "data.root": str(root), "data.image_size": 8}
+    data = check_data(build_config(values, "test"))
+    assert len(data.sizes) == 101
+    assert data.sizes["8 x 8"] == 16
+    assert data.sizes["others"] == 10  # 105 sizes, of which 5 with 2 images each are not named
+    assert re.search(
+        r"sizes: 8 x 8 \(16\)(, \d+ x 8 \(2\)){3}, other sizes \(202\); modes", "\n".join(format_data(data))
+    )

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import METRICS, list_objectives
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import build_config
@@ -58,6 +58,12 @@ OF_A_MONITOR = {
     "num_alloc_retries", "gpu_utilization", "gpu_memory_bytes", "energy_joules", "power_watts", "temperature_celsius",
     "clock_hertz", "cpu_load_by_others",
 }  # fmt: skip
+
+
+def test_objectives_that_not_every_trial_measures_declare_what_they_require() -> None:
+    assert {name for name, metric in METRICS.items() if metric.requires} == (ON_REQUEST | OF_A_MONITOR) & {
+        *list_objectives()
+    }
 
 
 def test_a_trial_learns_and_measures_everything() -> None:

@@ -26,6 +26,7 @@ from sweep.records.frames import frame_files, validation
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import MAX_MESSAGE_BYTES, decode_message
+from sweep.training.data.folders import decoding
 from sweep.training.data.sets import folder
 
 
@@ -69,7 +70,7 @@ def _one_line(path: Path) -> None:
 
 
 def _wide_cell(path: Path) -> None:
-    path.write_text(path.read_text() + "x" * 2_000_000)
+    path.write_text(path.read_text() + "x" * (validation.MAX_CELL_CHARACTERS + 1))
 
 
 BOMBS: list[tuple[str, str, Callable[[Path], None], str]] = [
@@ -180,11 +181,11 @@ def test_a_picture_that_is_none_or_too_large_is_refused(case: int, tmp_path: Pat
     build, message = PICTURES[case]
     path = tmp_path / "picture.png"
     build(path)
-    images = folder.FolderImages((str(path),), np.zeros(1, dtype=np.int64), side=8, resize=True)
+    images = folder.FolderImages((str(path),), np.zeros(1, dtype=np.int64), side=8, resize="crop")
     with pytest.raises(InputError, match=message):
         images.read(np.zeros(1, dtype=np.int64))
 
 
 def test_formats_that_start_programs_are_not_read() -> None:
-    assert set(folder._FORMATS).isdisjoint({"EPS", "WMF", "MPEG", "FITS", "HDF5", "GRIB", "BUFR"})
-    assert json.dumps(sorted(folder._FORMATS)) == '["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"]'
+    assert set(decoding._FORMATS).isdisjoint({"EPS", "WMF", "MPEG", "FITS", "HDF5", "GRIB", "BUFR"})
+    assert json.dumps(sorted(decoding._FORMATS)) == '["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"]'

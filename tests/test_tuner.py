@@ -152,16 +152,6 @@ def test_failures_are_typed_and_the_study_goes_on(store: Store, spec: StudySpec)
     assert len(outcomes) == 12
 
 
-def test_the_same_crash_five_times_running_stops_the_study_with_its_reason(store: Store, spec: StudySpec) -> None:
-    events = run(store, spec, "broken")
-    assert isinstance(events[-1], Stopped)
-    assert events[-1].is_failure
-    assert "crashed in the same way: layer 3 is missing." in events[-1].reason
-    assert [record.outcome for record in store.trial_records("s")] == ["crashed"] * 5
-    run(store, spec)  # mended, the same command goes on
-    assert sum(record.outcome == "complete" for record in store.trial_records("s")) > 2
-
-
 def test_more_trials_later_go_on_and_do_not_confirm_twice(store: Store, spec: StudySpec) -> None:
     run(store, spec)
     run(store, make_spec(trials=12, confirm={"max_configurations": 2, "seeds": 2}))
@@ -190,7 +180,9 @@ def test_equal_trials_of_another_study_are_taken_and_named(store: Store, spec: S
     with closing(open_store(tmp_path / "second.sqlite", create=True)) as second:
         second.create_study(spec)
         library = ReuseIndex([second, store])
-        events = run(second, spec, find_reusable=lambda key, needed: library.find(key, {"device": "test device"}, needed))
+        events = run(
+            second, spec, find_reusable=lambda key, needed: library.find(key, {"device": "test device"}, needed)
+        )
         reused = [event for event in events if isinstance(event, TrialReused)]
         done = second.trial_records("s")
         complete = [record for record in done if record.outcome == "complete"]

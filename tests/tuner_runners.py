@@ -67,6 +67,16 @@ def broken(_task: TrialTask) -> Iterator[Message]:
     yield Ending(outcome="crashed", measurements={}, device="test device", error="Traceback ...\nlayer 3 is missing")
 
 
+def broken_once(task: TrialTask) -> Iterator[Message]:
+    """The trial of number 3 crashes."""
+    yield from broken(task) if task.number == 3 else formula(task)
+
+
+def broken_confirmation(task: TrialTask) -> Iterator[Message]:
+    """What reads the test split crashes."""
+    yield from broken(task) if task.read_test else formula(task)
+
+
 def failing(task: TrialTask) -> Iterator[Message]:
     """Every outcome in turn."""
     outcome = ("diverged", "crashed", "out_of_memory", "complete")[task.number % 4]

@@ -1,10 +1,11 @@
-"""The checks of ``sweep doctor STUDY`` on the trials of a study: bottlenecks and quality warnings."""
+"""The checks of ``sweep doctor STUDY``: bottlenecks, quality warnings and notes on the data of its trials."""
 
 from collections import Counter
 from typing import Any
 
 import pandas as pd
 
+from reports import data_texts
 from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
 from sweep.cli.health import Check
 from sweep.config.units import format_count
@@ -27,11 +28,12 @@ _REMEDIES = {
 
 
 def check_trials(frames: Frames) -> list[Check]:
-    """One result for each bottleneck and each quality warning among the trials that were trained in this study."""
+    """One result for each bottleneck and each quality warning among the trials that were trained in this study, and
+    for the images that they read and each note on them."""
     trials = frames.trials[(frames.trials["reused_from"] == "") & frames.trials["outcome"].notna()]
     processors = pd.to_numeric(frames.environments.get("num_cpus", pd.Series([1.0])))
     num_processors = int(processors.max()) if len(processors) else 1
-    return [*_check_bottlenecks(trials, num_processors), *_check_warnings(trials)]
+    return [*_check_bottlenecks(trials, num_processors), *_check_warnings(trials), *_check_data(frames)]
 
 
 def _check_bottlenecks(trials: pd.DataFrame, num_processors: int) -> list[Check]:
@@ -70,3 +72,11 @@ def _check_warnings(trials: pd.DataFrame) -> list[Check]:
         )
         for flag, count in counts.most_common()
     ]
+
+
+def _check_data(frames: Frames) -> list[Check]:
+    data = frames.data
+    if data is None:
+        return [Check(name="data", ok=False, found=data_texts.NOT_COUNTED)]
+    notes = [Check(name="data", ok=False, found=note) for note in data_texts.list_notes(data)]
+    return [Check(name="data", ok=True, found=data_texts.describe_set(data)), *notes]

@@ -16,6 +16,7 @@ from sweep.cli.display import Display
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten_config
+from sweep.config.units import format_count
 from sweep.executors.table import ExecutorSettings
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.study_forecast import Forecast
@@ -67,6 +68,8 @@ def run_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -
 
 def _opening_lines(session: Session) -> list[str]:
     lines = _forecast_lines(session.forecast())
+    if num_again := len(session.repeated_crashes.to_repeat):
+        lines.append(f"tried again: {format_count(num_again, 'trial')} that failed in the same way")
     if session.earlier:
         lines.append(f"warm start: the sampler has seen {len(session.earlier)} earlier trials")
     if session.options.executor.is_packed:

@@ -9,12 +9,30 @@ SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
 # metrics whose final value can be predicted while a trial runs, so that a pruner can use them
 FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
 
+Sensor = Literal["energy", "power"]
+
+
+class Requirement(NamedTuple):
+    """What must be there for a metric to be measured: a ``sensor`` of the GPU, or the configuration key ``key`` set, to
+    ``value`` unless that is None. ``text`` names it in messages."""
+
+    text: str
+    sensor: Sensor | None = None
+    key: str = ""
+    value: str | None = None
+
+
+_ENERGY_COUNTER = Requirement("an NVIDIA GPU with an energy counter", sensor="energy")
+_POWER_SENSOR = Requirement("an NVIDIA GPU with a power sensor", sensor="power")
+_FULL_LEDGER = Requirement("diagnostics.ledger = 'full'", key="diagnostics.ledger", value="full")
+_TARGET = Requirement("budget.target_accuracy", key="budget.target_accuracy")
+
 
 class Metric(NamedTuple):
     """A column of the ``trials`` frame that holds a measured number.
 
-    Everything that follows from the unit is declared with it, in :data:`sweep.config.units.UNITS`; the last three
-    fields are exceptions to that.
+    Everything that follows from the unit is declared with it, in :data:`sweep.config.units.UNITS`; ``noise`` and
+    ``of_device`` are exceptions to that.
     """
 
     name: str
@@ -25,6 +43,7 @@ class Metric(NamedTuple):
     noise: NoiseScale | None = None
     of_device: bool = False
     until_target: bool = False  # ends when training reaches its target, and so depends on how training goes
+    requires: Requirement | None = None  # of objectives; None: every trial that completes measures it
 
     @property
     def unit_facts(self) -> MetricUnit:
@@ -106,11 +125,11 @@ _TABLE = (
     Metric("step_seconds_p90", "seconds", "minimize", "Step time (90th percentile)",
            "time of one optimizer step, 90th percentile over timed windows"),
     Metric("forward_seconds", "seconds", "minimize", "Forward time",
-           "forward passes and losses, with diagnostics.ledger = 'full'"),
+           "forward passes and losses", requires=_FULL_LEDGER),
     Metric("backward_seconds", "seconds", "minimize", "Backward time",
-           "backward passes, with diagnostics.ledger = 'full'"),
+           "backward passes", requires=_FULL_LEDGER),
     Metric("optimizer_seconds", "seconds", "minimize", "Optimizer time",
-           "updates of the weights, with diagnostics.ledger = 'full'"),
+           "updates of the weights", requires=_FULL_LEDGER),
     Metric("cached_step_seconds", "seconds", None, "Step time on a cached batch",
            "median time of one optimizer step on a batch that is already loaded, after trainings of 60 steps or more"),
     Metric("reference_seconds", "seconds", None, "Time of the reference work",
@@ -126,9 +145,9 @@ _TABLE = (
     Metric("num_epochs", "epochs", "minimize", "Epochs",
            "passes over the training split"),
     Metric("steps_to_target", "count", "minimize", "Steps to the target",
-           "optimizer steps until an evaluation reached budget.target_accuracy", until_target=True),
+           "optimizer steps until an evaluation reached the target", until_target=True, requires=_TARGET),
     Metric("seconds_to_target", "seconds", "minimize", "Time to the target",
-           "train_seconds until then", until_target=True),
+           "train_seconds until then", until_target=True, requires=_TARGET),
     Metric("micro_batch_size", "count", None, "Micro batch size",
            "samples of a micro batch, at most; the last choice of batch.micro = 'auto'"),
     Metric("noise_scale", "samples", None, "Gradient noise scale",
@@ -144,9 +163,9 @@ _TABLE = (
     Metric("gpu_memory_bytes", "bytes", None, "GPU memory (driver)",
            "most memory in use on the GPU as its driver sees it, while training"),
     Metric("energy_joules", "joules", "minimize", "Energy",
-           "energy that the GPU consumed for training, by its own counter"),
+           "energy that the GPU consumed for training, by its own counter", requires=_ENERGY_COUNTER),
     Metric("power_watts", "watts", "minimize", "Power",
-           "mean power of the GPU while training"),
+           "mean power of the GPU while training", requires=_POWER_SENSOR),
     Metric("temperature_celsius", "celsius", None, "Highest temperature",
            "highest temperature of the GPU while training"),
     Metric("clock_hertz", "hertz", None, "Clock",

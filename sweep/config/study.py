@@ -72,7 +72,8 @@ class StudySpec(Section):
         0, description="search trials use it, confirming trials the seeds after it"
     )
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        20, description="search trials; `cancelled` and `not_fitting` ones do not count"
+        20,
+        description="search trials, without `cancelled` and `not_fitting` ones and crashed ones that are tried again",
     )
     timeout: Seconds | None = Field(
         None, description='of one invocation, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'

@@ -1,14 +1,21 @@
 """An executor whose trials are monitored: readings taken during the training are added to its ending."""
 
+import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import final
+from typing import final, get_args
 
+from sweep.config.metrics import Sensor
 from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.devices import make_pinned_environment
 from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.quality import find_reference_flags
 from sweep.records.messages import Ending, Message, Task
+
+SENSORS: frozenset[Sensor] = frozenset(get_args(Sensor))
+
+_log = logging.getLogger(__name__)
 
 
 @final
@@ -78,3 +85,19 @@ def make_source(device: str) -> SensorSource:
     from sweep.measurement.host import HostSource
 
     return HostSource()
+
+
+def find_sensors(device: str) -> frozenset[Sensor]:
+    """The sensors of ``device`` (as in :func:`make_source`) that can be read at the moment; none of a CPU."""
+    if not device.startswith("cuda"):
+        return frozenset()
+    try:
+        with contextlib.closing(make_source(device)) as source:
+            reading = source.read()
+    except Exception as error:  # whatever a driver's library may raise
+        _log.warning("%s has no sensors (%s: %s)", device, type(error).__name__, error)
+        return frozenset()
+    has_energy = reading.energy_joules is not None
+    # a mean power follows from the energy as well
+    found: dict[Sensor, bool] = {"energy": has_energy, "power": has_energy or reading.power_watts is not None}
+    return frozenset(sensor for sensor, is_there in found.items() if is_there)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import final
 
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.metrics import Sensor
 from sweep.executors.base import Executor
 from sweep.executors.devices import list_devices, select_gpus
 from sweep.executors.inline import InlineExecutor
+from sweep.executors.monitored import SENSORS, find_sensors
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import MAX_GPUS, RayExecutor, check_ray
@@ -44,6 +46,7 @@ class Kind:
     # named as by :func:`list_devices`; no cluster is contacted
     devices: Callable[[ExecutorSettings], list[str]] = lambda _settings: list_devices()
     check: Callable[[ExecutorSettings], None] = lambda _settings: None  # raises InputError where it cannot work here
+    is_remote: Callable[[ExecutorSettings], bool] = lambda _settings: False  # whether it trains on other machines
 
 
 def make_executor(
@@ -94,6 +97,18 @@ def device_type(settings: ExecutorSettings) -> str:
     return "cuda" if select_gpus(settings.device, 1, EXECUTORS[settings.name].devices(settings)) else "cpu"
 
 
+def read_sensors(settings: ExecutorSettings) -> frozenset[Sensor]:
+    """The sensors that every device of the executor has. No cluster is contacted: its GPUs are taken to have all."""
+    kind = EXECUTORS[settings.name]
+    devices = kind.devices(settings)
+    gpus = select_gpus(settings.device, len(devices), devices)
+    if not gpus:
+        return frozenset()
+    if kind.is_remote(settings):
+        return SENSORS
+    return frozenset.intersection(*map(find_sensors, gpus))
+
+
 def _make_process(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:
     gpus = select_gpus(settings.device, world_size, list_devices())
     starts = range(0, len(gpus) - world_size + 1, world_size)
@@ -135,7 +150,17 @@ EXECUTORS: dict[str, Kind] = {
     "process": Kind(_make_process),
     "packed": Kind(_make_process),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
     "inline": Kind(_make_inline),
-    "ray": Kind(_make_ray, _ray_devices, lambda settings: check_ray(settings.address)),
-    "slurm": Kind(_make_slurm, _slurm_devices, lambda settings: check_cluster(read_settings(settings.slurm))),
+    "ray": Kind(
+        _make_ray,
+        _ray_devices,
+        lambda settings: check_ray(settings.address),
+        lambda settings: settings.address is not None,
+    ),
+    "slurm": Kind(
+        _make_slurm,
+        _slurm_devices,
+        lambda settings: check_cluster(read_settings(settings.slurm)),
+        lambda _settings: True,
+    ),
 }
 _CAN_SHARE_DEVICES = ("process", "packed")

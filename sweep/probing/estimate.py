@@ -41,12 +41,12 @@ class MemoryEstimate:
         return sum(value for name, value in asdict(self).items() if name.endswith("_bytes"))
 
 
-def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryEstimate:
+def estimate_memory(config: TrialConfig, *, device_type: str = "cpu", facts: DataFacts | None = None) -> MemoryEstimate:
     """The peak memory of ``config`` on a device of ``device_type`` (cpu, cuda), on each rank. Needs no such device.
 
     A micro batch of "auto" is taken to be the whole global batch, which is an upper bound, and a compiled model to hold
     what it holds without the compiler, which is often more. Of a GPU's libraries only the persistent workspace of
-    cuBLAS is counted.
+    cuBLAS is counted. Without ``facts`` of the data set it is looked at.
 
     Raises:
         InputError: for an unknown device type; a model, a data set or a precision that is not available; a model
@@ -55,7 +55,7 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryE
     if device_type not in _DEVICE_TYPES:
         raise InputError(describe_unknown("device type", device_type, _DEVICE_TYPES))
     check_precision(config.precision, device_type)
-    facts = find_facts(config.data)
+    facts = facts or find_facts(config.data)
     estimate = _divide(find_step_peak(config, facts, device_type))
     if device_type == "cpu":
         return estimate
@@ -70,7 +70,7 @@ def estimate_memory(config: TrialConfig, *, device_type: str = "cpu") -> MemoryE
 def run_estimate(task: EstimateTask) -> Iterator[Message]:
     """One :class:`Ending` with the estimated ``peak_memory_bytes`` and its parts; ``crashed`` without one."""
     try:
-        estimate = estimate_memory(task.config, device_type=resolve_device(task.device).type)
+        estimate = estimate_memory(task.config, device_type=resolve_device(task.device).type, facts=task.facts)
     except (InputError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         yield Ending(outcome="crashed", error=f"{type(error).__name__}: {error}")
         return

@@ -6,6 +6,7 @@ All executors transport the same JSON, also within one process, and nothing is p
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final, get_args
 
+from sweep.config.tables.datasets import DataFacts
 from sweep.config.trial_config import TrialConfig
 from sweep.records.tagged_json import TaggedCodec
 
@@ -47,6 +48,15 @@ class NodePlacement:
 
 
 @final
+@dataclass(frozen=True)
+class ExpectedData:
+    """The images that were counted before the trial, which must read the same."""
+
+    digest: str
+    num_images: int  # of all splits
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class TrialTask(Task):
     """One attempt at one trial."""
@@ -58,6 +68,7 @@ class TrialTask(Task):
     checkpoint_dir: str | None = None  # checkpoints are written there, and the last one there is resumed from
     checkpoint_seconds: float = 60.0  # between checkpoints, at least; 0: after every timed window
     placement: NodePlacement | None = None  # None: a single machine
+    expected_data: ExpectedData | None = None  # None: not known
 
     @property
     def num_nodes(self) -> int:
@@ -83,6 +94,7 @@ class EstimateTask(Task):
     """An estimate of the configuration's memory, without a device."""
 
     kind: ClassVar[str] = "estimate"
+    facts: DataFacts | None = None  # of its data set; None: the process that estimates finds them
 
 
 @final

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from sweep.config.errors import InputError, shorten_text
 from sweep.records.data_summary import DataSummary
 
 
@@ -21,18 +22,21 @@ class StudyInputs:
         return json.dumps({"data": self.data and self.data.document(), "plugin": dict(self.plugin)})
 
     @classmethod
-    def from_json(cls, text: str | None) -> Self:
+    def from_json(cls, text: str, where: str) -> Self:
         """The inputs that :meth:`to_json` wrote; none for an empty text.
 
         Raises:
-            ValueError: the text is not one of these.
+            InputError: the text is not one of these; ``where`` names its source.
         """
-        document: dict[str, Any] = json.loads(text or "{}")
         try:
-            data = document.get("data")
-            return cls(data=data and DataSummary.from_document(data), plugin=document.get("plugin") or {})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"no inputs of a study: {error!r}") from None
+            document: dict[str, Any] = json.loads(text or "{}")
+            data, plugin = document.get("data"), document.get("plugin") or {}
+            if not all(isinstance(digest, str) for digest in plugin.values()):
+                raise TypeError("a digest that is no text")
+            return cls(data=None if data is None else DataSummary.from_document(data), plugin=plugin)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            reason = shorten_text(f"{type(error).__name__}: {error}")
+            raise InputError(f"{where}: what its trials read is damaged in the records: {reason}.") from None
 
 
 def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:

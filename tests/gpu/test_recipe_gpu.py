@@ -1,11 +1,13 @@
 """The recipe on a GPU: graphs, optimizers, checkpointing, augmentation where the CPU goes another way."""
 
+import numpy as np
 import pytest
 import torch
 
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.data.randaugment import OPERATIONS
+from sweep.training.data.resized_crop import draw_boxes, resize_boxes
 from sweep.training.loop.trial import run_trial
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.recipe.optimizers import OPTIMIZERS
@@ -98,3 +100,10 @@ def test_operations_are_those_of_the_cpu(name: str) -> None:
     sign = torch.where(torch.arange(64) % 2 == 0, 1.0, -1.0)
     expected, found = OPERATIONS[name](images, sign, 0.3), OPERATIONS[name](images.cuda(), sign.cuda(), 0.3)
     assert ((expected.int() - found.cpu().int()).abs() > 1).float().mean() < 0.01
+
+
+@pytest.mark.parametrize("side", [8, 33, 224])
+def test_resized_crops_are_those_of_the_cpu_to_the_last_bit(side: int) -> None:
+    images = torch.randint(0, 256, (64, side, side, 3), dtype=torch.uint8)
+    boxes = torch.from_numpy(draw_boxes(np.random.default_rng(0), 64, side))
+    assert torch.equal(resize_boxes(images.cuda(), boxes.cuda()).cpu(), resize_boxes(images, boxes))

@@ -9,6 +9,7 @@ from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.advice import Advice, find_pitfalls
+from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def check(
 
     load_plugin(plugin)
     spec = find_study(study, parse_sets(sets or []))
-    found = find_pitfalls(spec)
+    found = [*find_pitfalls(spec), *_advise_on_objectives(spec)]
     measured = load_settled_findings(spec, root) if found else {}
     advice = [_document(item, measured.get(item.finding)) for item in found]
     count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
@@ -48,6 +49,26 @@ def print_advice(spec: StudySpec, study: str) -> None:
     print_lines((f"advice on {item.key}: {item.statement}" for item in found), err=True)
     if found:
         print_lines([f"`sweep check {study}` gives the reasons and the remedies"], err=True)
+
+
+def _advise_on_objectives(spec: StudySpec) -> list[Advice]:
+    # no refusal: a study may be checked on another machine than the one that runs it
+    if not any(METRICS[name].requires for name in spec.objectives):
+        return []
+    from sweep.executors.measurability import find_unmeasurable, list_measurable, suggest_remedy
+    from sweep.executors.table import ExecutorSettings  # with psutil
+
+    here = ExecutorSettings()
+    return [
+        Advice(
+            "objective_not_measured",
+            "objectives",
+            f"{name} cannot be measured on this machine, and `sweep run` refuses the study here.",
+            f"It requires {requirement.text}.",
+            f"{suggest_remedy([requirement])}, or choose from {', '.join(list_measurable(spec, here))}",
+        )
+        for name, requirement in find_unmeasurable(spec, here).items()
+    ]
 
 
 def load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:

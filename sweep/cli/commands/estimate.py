@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,6 +19,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar, TrialConfig, build_config, replace_keys
 
 if TYPE_CHECKING:
+    from sweep.config.tables.datasets import DataFacts
     from sweep.probing.estimate import MemoryEstimate
 
 _MAX_CORNERS = 64  # as many as a study's own check looks at
@@ -68,9 +70,13 @@ def _device_type(name: str) -> str:
 
 def _study_cases(spec: StudySpec, device_type: str) -> tuple[Case, list[Case]]:
     """The base, and of the space each micro batch and the corners that need least and most."""
+    from sweep.training.data.table import find_facts
+
+    facts_of = cache(find_facts)  # once for all cases, because a folder of many images is read for it
 
     def case(name: str, values: dict[str, Any]) -> Case:
-        return _case(name, values, spec.config(values), device_type)
+        config = spec.config(values)
+        return _case(name, values, config, device_type, facts_of(config.data))
 
     micro = spec.space.get(_MICRO)
     sizes = [{_MICRO: size} for size in _few(micro)] if micro else []
@@ -87,10 +93,12 @@ def _few(parameter: Parameter) -> Sequence[Scalar]:
     return values if values and len(values) <= _MAX_SIZES else parameter.extremes()
 
 
-def _case(name: str, values: dict[str, Any], config: TrialConfig, device_type: str) -> Case:
+def _case(
+    name: str, values: dict[str, Any], config: TrialConfig, device_type: str, facts: "DataFacts | None" = None
+) -> Case:
     from sweep.probing.estimate import estimate_memory
 
-    return Case(name, values, estimate_memory(config, device_type=device_type))
+    return Case(name, values, estimate_memory(config, device_type=device_type, facts=facts))
 
 
 def _figures(estimate: "MemoryEstimate") -> dict[str, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.trial_config import build_config, default_settings
@@ -16,7 +16,7 @@ from sweep.records.frames.frame_files import cells_of, column_names, read_table,
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
 from sweep.records.store.database_errors import StoreError
-from sweep.records.store.schema import EVALUATIONS, TRIALS
+from sweep.records.store.schema import EVALUATIONS, STUDIES, TRIALS
 from sweep.records.store.store import Store
 
 _MANIFEST = "export.json"
@@ -97,10 +97,11 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
     manifest = _read_manifest(folder)
     ending = manifest["format"]
     _refuse_unknown_keys(folder / f"trials.{ending}")
-    # an export may be older than a key, as the recorded tables of benchmarks are
-    defaults = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
+    # an export may be older than a key, as the recorded tables of benchmarks are, or than the inputs of a study
+    settings = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
+    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings, STUDIES: {"inputs": ""}}
     frames: dict[str, Any] = {
-        part.field: read_table(folder / f"{part.file}.{ending}", part.columns, defaults if part.table is TRIALS else {})
+        part.field: read_table(folder / f"{part.file}.{ending}", part.columns, defaults.get(part.table, {}))
         for part in FRAME_PARTS
         if evaluations or part.table is not EVALUATIONS
     }

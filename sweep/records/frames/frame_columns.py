@@ -83,7 +83,7 @@ STUDY_COLUMNS = (
     FrameColumn("study", "text"),
     FrameColumn("created_at", "time"),
     FrameColumn("spec", "text"),
-    FrameColumn("inputs", "text", nullable=True),  # missing in exports of before
+    FrameColumn("inputs", "text"),  # JSON; empty where they are not on record
 )
 
 assert {column.name for column in PROBE_COLUMNS} == set(PROBES.c.keys())

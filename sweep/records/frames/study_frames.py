@@ -39,9 +39,11 @@ class Frames:
 
     @cached_property
     def inputs(self) -> dict[str, StudyInputs]:
-        """The images and the plug-in that the trials of each study read."""
+        """The images and the plug-in that the trials of each study read.
+
+        Raises ``InputError`` where that is damaged."""
         rows = zip(self.studies["study"], self.studies["inputs"], strict=True)
-        return {name: StudyInputs.from_json(text if isinstance(text, str) else None) for name, text in rows}
+        return {name: StudyInputs.from_json(text, f"study {name}") for name, text in rows}
 
     @property
     def data(self) -> DataSummary | None:

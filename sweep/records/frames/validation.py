@@ -12,17 +12,18 @@ import pandas as pd
 from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import OUTCOMES, Phase
+from sweep.records.study_inputs import StudyInputs
 
 MAX_ROWS = 10_000_000
 MAX_CELLS = 150_000_000  # a million trials, or the curves of as many
-MAX_CELL_CHARACTERS = 1_000_000
+MAX_CELL_CHARACTERS = 8_000_000  # the counts of 50,000 classes with long names
 MAX_FILE_BYTES = 2**30  # unpacked; 100,000 trials with their curves are a fifth of it
 _MAX_DEPTH = 10  # of an environment; ours has two levels
 
 
 def check_frames(frames: Frames, where: str) -> None:
-    """Raises ``InputError`` for an outcome or phase that is none, a fraction that is none, or an environment that is no
-    JSON object."""
+    """Raises ``InputError`` for an outcome or phase that is none, a fraction that is none, an environment that is no
+    JSON object, or inputs of a study that are none."""
     _check_names(frames.trials, "outcome", OUTCOMES, where)
     _check_names(frames.trials, "phase", get_args(Phase), where)
     for frame in (frames.trials, frames.evaluations):
@@ -30,6 +31,8 @@ def check_frames(frames: Frames, where: str) -> None:
             raise InputError(f"{where}: a val_accuracy is no fraction; the records are damaged.")
     for content in frames.environment_rows["environment"]:
         _check_environment(content, where)
+    for text in frames.studies["inputs"]:
+        StudyInputs.from_json(text, where)
 
 
 def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], where: str) -> None:

@@ -79,9 +79,9 @@ class Store:
         self._change_one(change, f"there is no study {spec.name!r}")
 
     def load_inputs(self, study: str) -> StudyInputs:
-        """What the trials of the study read, as it was recorded."""
+        """What the trials of the study read, as it was recorded. Raises ``InputError`` where that is damaged."""
         rows = self._rows(select(STUDIES.c.inputs).where(STUDIES.c.study == study))
-        return StudyInputs.from_json(rows[0][0] if rows else None)
+        return StudyInputs.from_json(rows[0][0] if rows else "", self.database.where)
 
     def record_inputs(self, study: str, inputs: StudyInputs) -> None:
         """Replaces the recorded inputs; the caller checks whether they may change."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
+from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
+from sweep.config.tables.datasets import DataFacts
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, derive_shape, make_probed_config, make_shape_key
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
@@ -16,6 +18,7 @@ from sweep.records.probe_record import ProbeRecord, make_forecast_record, make_p
 from sweep.records.source_digest import PROBE, digest_code
 from sweep.records.store.probe_book import ProbeBook, open_book
 from sweep.records.store.store import StoreError
+from sweep.training.data.table import find_facts
 
 _log = logging.getLogger(__name__)
 RunQuery = Callable[[Task], Ending]
@@ -41,6 +44,7 @@ class Prober:
         recorded = book.of_device(settings.device_class) if book else []
         self._known = {probe.shape_key: probe for probe in recorded}
         self._has_warned = False
+        self._facts: dict[DataSection, DataFacts | None] = {}
         self.used: dict[str, ProbeRecord] = {}  # by shape key, the probes that were returned
         self.estimates: dict[str, ProbeRecord] = {}  # by shape key, the estimates that were made
 
@@ -75,7 +79,8 @@ class Prober:
     def estimate_peak_memory_bytes(self, config: TrialConfig) -> int | None:
         """The estimated peak of a training step of ``config``; None where it cannot be estimated."""
         device, plugin = self._settings.device, self._settings.plugin
-        ending = self._run_query(EstimateTask(number=0, config=config, device=device, plugin=plugin))
+        task = EstimateTask(number=0, config=config, device=device, plugin=plugin, facts=self._find_facts(config.data))
+        ending = self._run_query(task)
         if ending.outcome != "complete":
             if not self._has_warned:
                 lines = ending.error.strip().splitlines()
@@ -88,6 +93,15 @@ class Prober:
             key, device_class, shape.text, config.micro_batch, ending.measurements
         )
         return int(ending.measurements["peak_memory_bytes"])
+
+    def _find_facts(self, section: DataSection) -> DataFacts | None:
+        # once for all configurations, because a folder of many images is read for it
+        if section not in self._facts:
+            try:
+                self._facts[section] = find_facts(section)
+            except InputError:
+                self._facts[section] = None  # the estimate says why
+        return self._facts[section]
 
     def _run_probe(self, config: TrialConfig, timed_seconds: float) -> tuple[Ending, float]:
         began = time.monotonic()

@@ -216,6 +216,7 @@ class Attempts:
             checkpoint_dir=self._plan.checkpoint_dir(record.number),
             checkpoint_seconds=self._plan.checkpoint_seconds,
             memory_limit_bytes=memory_limit_bytes,
+            expected_data=self._plan.expect_data(record.config),
         )
 
 

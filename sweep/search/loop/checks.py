@@ -6,6 +6,7 @@ from functools import partial
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
+from sweep.executors.measurability import check_objectives
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
 from sweep.records.data_summary import DataSummary
 from sweep.search.earlier.reuse_index import list_reuse_files
@@ -21,8 +22,8 @@ def check_run(
     """Checks whether ``spec`` can run with ``options``; what its data set holds.
 
     Raises:
-        InputError: an unknown executor or device, too few devices, no study at a path to reuse from, data or a
-            precision that is missing, or a device that cannot be shared.
+        InputError: an unknown executor or device, too few devices, no study at a path to reuse from, an objective that
+            cannot be measured, data or a precision that is missing, or a device that cannot be shared.
     """
     if options.store is not None and "://" not in options.store:
         known = "postgresql+psycopg://user@host/database or sqlite:////absolute/path.sqlite"
@@ -32,6 +33,7 @@ def check_run(
     check_executor(options.executor)
     list_reuse_files(options.reuse_from)
     check_ranks(options.executor, spec.largest_world_size)
+    check_objectives(spec, options.executor)
     if options.executor.is_packed:
         check_device_sharing(spec)
     return check_inputs(spec, device_type(options.executor), on_progress, may_download=may_download)

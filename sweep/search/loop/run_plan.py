@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
+from sweep.records.messages import ExpectedData
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import MemoryGate
 from sweep.search.loop.shutdown import Shutdown
@@ -25,6 +26,9 @@ class RunPlan:
     clock: Callable[[], float] = time.monotonic  # another one where time is simulated
     make_sampler: Callable[[StudySpec, Sequence[TrialRecord]], Sampler] = make_sampler
     prior: Sequence[TrialRecord] = ()  # of other studies: the sampler learns from them, and they are never recorded
+    expect_data: Callable[[TrialConfig], ExpectedData | None] = lambda _config: (
+        None
+    )  # the images that a trial must read
     device: str = "auto"
     plugin: str | None = None
     checkpoint_root: Path | None = None  # each running trial gets a folder in it; None: there are no checkpoints

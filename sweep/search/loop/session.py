@@ -32,6 +32,7 @@ from sweep.search.forecast.remaining_work import PlannedTrials
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
 from sweep.search.loop.checks import check_run
+from sweep.search.loop.circuit_breaker import RepeatedCrashes
 from sweep.search.loop.device_sharing import share_devices
 from sweep.search.loop.events import Event, TrialEnded
 from sweep.search.loop.own_records import open_for_preview, open_for_writing, study_file
@@ -39,10 +40,11 @@ from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.loop.trial_index import KeyMaker
-from sweep.search.loop.tuner import Tuner
+from sweep.search.loop.tuner import Tuner, list_repeated_crashes
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
 from sweep.training.data.folders.inspection import OnProgress
+from sweep.training.data.study_data import expect_data
 
 
 @contextlib.contextmanager
@@ -134,9 +136,17 @@ class Session:
     def key_of(self) -> KeyMaker:
         return KeyMaker(self.options.plugin, self.data.digest)
 
+    @cached_property
+    def repeated_crashes(self) -> RepeatedCrashes:
+        """The trials that had crashed in the same way when the study was opened; a run tries them again."""
+        if self.opened_store is None:
+            return RepeatedCrashes()
+        return list_repeated_crashes(self.store, self.spec.name, self.store.trial_records(self.spec.name))
+
     def forecast(self) -> Forecast:
         """The forecast of the rest of the study. Probes a few shapes and, except in a preview, records those used."""
-        records = self.opened_store.trial_records(self.spec.name) if self.opened_store else ()
+        records = self.opened_store.trial_records(self.spec.name) if self.opened_store else []
+        records = [each for each in records if each.number not in self.repeated_crashes.numbers]
         forecast = self.forecaster.forecast(PlannedTrials(records, self._is_reusable, self._limit_seconds))
         if not self.is_preview:
             self.forecaster.save_probes(self.store)
@@ -149,7 +159,7 @@ class Session:
         with contextlib.ExitStack() as stack:
             mirror = stack.enter_context(contextlib.closing(Mirror(self.store.database.url, self.spec)))
             tuner = Tuner(self.spec, self.store, self.executor, mirror, plan)
-            disk_space = self._disk_space(len(tuner.records()))
+            disk_space = self._disk_space(len(tuner.records()) - len(self.repeated_crashes.numbers))
             disk_space.check_before()
             for event in stack.enter_context(contextlib.closing(tuner.run())):
                 yield event
@@ -163,6 +173,7 @@ class Session:
         return RunPlan(
             key_of=self.key_of,
             find_reusable=self._find_reusable,
+            expect_data=expect_data(self.spec, self.data),
             deadline=deadline,
             device=self.options.executor.device,
             plugin=self.options.plugin,

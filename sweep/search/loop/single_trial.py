@@ -10,6 +10,7 @@ from sweep.executors.openmp import limit_spinning
 from sweep.executors.table import ExecutorSettings
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.search.loop.checks import check_config
+from sweep.training.data.study_data import make_expected_data
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 
@@ -28,14 +29,21 @@ def train_trial(
     Raises:
         InputError: the device or the data is missing, or ``save`` cannot be written.
     """
-    check_config(config, ExecutorSettings(device=device))
+    data = check_config(config, ExecutorSettings(device=device))
     if save is not None:
         _check_writable(save)
     limit_spinning()
     from sweep.training.ranks.launcher import launch_trial  # imports torch, which takes seconds
 
     weights_path = str(save) if save is not None else None
-    task = TrialTask(number=0, config=config, device=device, plugin=plugin, weights_path=weights_path)
+    task = TrialTask(
+        number=0,
+        config=config,
+        device=device,
+        plugin=plugin,
+        weights_path=weights_path,
+        expected_data=make_expected_data(data),
+    )
     try:
         for message in launch_trial(task):
             if isinstance(message, Evaluation) and on_evaluation:

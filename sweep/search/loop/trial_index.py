@@ -17,16 +17,18 @@ from sweep.training.data.data_checks import make_inputs_digest
 
 @final
 class TrialIndex:
-    """Records by number; a record replaces that of the same number."""
+    """Records by number; a record replaces that of the same number. Trials of the numbers ``not_counted`` are on record
+    and nothing else: they are tried again, and the search and its confirmation go on as if they had not been."""
 
-    def __init__(self, records: Iterable[TrialRecord]) -> None:
+    def __init__(self, records: Iterable[TrialRecord], not_counted: frozenset[int] = frozenset()) -> None:
+        self._not_counted = not_counted
         self._records: dict[int, TrialRecord] = {}
         self._keys: set[str] = set()
         self._search_keys: set[str] = set()
         self.next_number = 0
         self.num_changes = 0  # a list that was derived from the records is valid as long as this is the same
         self.num_counted = 0  # search trials that are running, or that were trained or reused
-        self.num_proposed = 0  # search trials
+        self.num_proposed = 0  # search trials, each configuration that was tried again once
         for record in records:
             self.put(record)
 
@@ -35,6 +37,9 @@ class TrialIndex:
 
     def records(self) -> list[TrialRecord]:
         return [self._records[number] for number in sorted(self._records)]
+
+    def counted_records(self) -> list[TrialRecord]:
+        return [record for record in self.records() if record.number not in self._not_counted]
 
     def put(self, record: TrialRecord) -> None:
         """Adds a new trial, or replaces a known one."""
@@ -45,6 +50,8 @@ class TrialIndex:
         self._keys.add(record.trial_key)
         if record.phase == "search":
             self._search_keys.add(record.trial_key)
+            if record.number in self._not_counted:
+                return
             self.num_proposed += previous is None
             was_counted = previous is not None and previous.outcome not in NOT_COUNTED
             self.num_counted += (record.outcome not in NOT_COUNTED) - was_counted

@@ -5,7 +5,7 @@ command resumes where the records end.
 """
 
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -19,7 +19,7 @@ from sweep.records.store.store import Store
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import Refusal
 from sweep.search.loop.attempts import Attempt, Attempts
-from sweep.search.loop.circuit_breaker import CircuitBreaker
+from sweep.search.loop.circuit_breaker import CircuitBreaker, RepeatedCrashes, find_repeated_crashes
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
@@ -47,9 +47,12 @@ class Tuner:
 
     def __init__(self, spec: StudySpec, store: Store, executor: Executor, mirror: Mirror, plan: RunPlan) -> None:
         self._spec, self._store, self._executor, self._mirror, self._plan = spec, store, executor, mirror, plan
-        self._trials = TrialIndex(store.trial_records(spec.name))
+        recorded = store.trial_records(spec.name)
+        crashes = list_repeated_crashes(store, spec.name, recorded)
+        self._trials = TrialIndex(recorded, crashes.numbers)
         self._attempts = Attempts(spec, store, executor, plan)
-        recorded = self._trials.records()
+        # search trials that crashed alike; those of the confirmation are missing there and so are listed again
+        self._to_repeat = [each.config for each in crashes.to_repeat if each.phase == "search"]
         self._circuit_breaker = CircuitBreaker(spec, has_complete=any(each.outcome == "complete" for each in recorded))
         self._confirmations: list[TrialConfig] = []
         self._confirmations_of = -1  # number of changes of the trial index that the list was made from
@@ -110,13 +113,15 @@ class Tuner:
             return None  # the front is not known before every search trial has ended
         if self._confirmations_of != self._trials.num_changes:  # idle slots come here again and again
             self._confirmations_of = self._trials.num_changes
-            self._confirmations = list_confirmations(self.records(), self._spec)
+            self._confirmations = list_confirmations(self._trials.counted_records(), self._spec)
         running = [attempt.record.config for attempt in self._attempts]
         return next((("confirm", config) for config in self._confirmations if config not in running), None)
 
     def _propose(self) -> TrialConfig | None:
         if self._trials.num_counted >= self._spec.trials:
             return None
+        if self._to_repeat:
+            return self._to_repeat.pop(0)
         index = self._trials.num_proposed
         values = self._sampler.propose(index)
         return None if values is None else self._make_distinct(values, index)
@@ -244,3 +249,8 @@ class Tuner:
 
     def _extrapolate(self, record: TrialRecord) -> TrialRecord:
         return self._pruner.extrapolate_record(record) if self._pruner else record
+
+
+def list_repeated_crashes(store: Store, study: str, records: Sequence[TrialRecord]) -> RepeatedCrashes:
+    """Those of ``records`` that crashed in the same way, whose next run tries them again."""
+    return find_repeated_crashes(records, lambda number: next(reversed(store.attempts(study, number)), ("", None))[0])

@@ -5,6 +5,7 @@ Boxes are drawn as by torchvision's ``RandomResizedCrop``. All arithmetic is in 
 to the last bit in every batch and on every device.
 """
 
+from math import log
 from typing import final
 
 import numpy as np
@@ -16,7 +17,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.training.data.images import Indices
 
 _AREA = (0.08, 1.0)  # of the image
-_ASPECT_RATIO = (3 / 4, 4 / 3)  # width over height, log-uniform
+_LOG_RATIO = (log(3 / 4), log(4 / 3))  # of width over height
 _NUM_TRIES = 10  # to draw a box that lies in the image, before the whole image is taken
 _STREAM = 4  # of an epoch's random numbers; 0 is the plan's, 1 RandAugment's, 2 the mixer's, 3 the alternating flip's
 _BITS = 11  # of a weight
@@ -47,7 +48,7 @@ def draw_boxes(generator: np.random.Generator, count: int, side: int) -> Indices
     missing = np.arange(count)
     for _ in range(_NUM_TRIES):
         area = side**2 * generator.uniform(*_AREA, len(missing))
-        ratio = np.exp(generator.uniform(*np.log(_ASPECT_RATIO), len(missing)))
+        ratio = np.exp(generator.uniform(*_LOG_RATIO, len(missing)))
         height, width = _to_pixels(np.sqrt(area / ratio)), _to_pixels(np.sqrt(area * ratio))
         place = generator.random((2, len(missing)))
         top, left = _to_offsets(place[0], side - height), _to_offsets(place[1], side - width)

@@ -24,6 +24,7 @@ class Source:
     num_classes: int
     validation: Images | None = None
     read_test: Callable[[], Images] | None = None
+    find_digest: Callable[[], str] | None = None  # of the images as they were read, where that takes no second reading
 
 
 @dataclass(frozen=True, kw_only=True)

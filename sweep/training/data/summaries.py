@@ -1,6 +1,5 @@
 """Looks at a data set before anything trains on it. No torch here, unless a set requires it to load."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,9 +9,10 @@ from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.entries import find_entry, resolve
 from sweep.records.data_summary import DataSummary, Ignored
+from sweep.training.data.digests import digest_entry, digest_pixels, read_parts
 from sweep.training.data.folders.inspection import OnProgress
-from sweep.training.data.images import ArrayImages, Images, Indices
-from sweep.training.data.source_checks import check_overlap, read_test_images
+from sweep.training.data.images import Indices
+from sweep.training.data.source_checks import check_overlap
 from sweep.training.data.splits import (
     HELD_OUT,
     HELD_OUT_BESIDE_TEST,
@@ -53,13 +53,13 @@ def describe_held_out(origins: Mapping[str, str]) -> str:
     """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
     train = origins["train"] if origins["train"] != "/" else "all images"
     texts = []
-    for split, word in (("val", "validation"), ("test", "test")):
+    for split, word in (("test", "test"), ("val", "validation")):
         if split in origins:
             texts.append(f"{word}: {origins[split]}")
         else:
             share = HELD_OUT_BESIDE_TEST if split == "val" and "test" in origins else HELD_OUT
-            rest = " that are left" if split == "val" and "test" not in origins else ""
-            texts.append(f"{word}: {share:.0%} of {train}{rest}, held out by class, the same for every trial")
+            whole = "the rest" if split == "val" and "test" not in origins else train
+            texts.append(f"{word}: {share:.0%} of {whole}, held out by class, the same for every trial")
     return "; ".join(texts)
 
 
@@ -97,13 +97,11 @@ def look_at_data(
 def summarize_source(section: DataSection) -> DataSummary:
     """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
     source = load_source(section)
-    own_test = read_test_images(source, section.name)
-    own = {"train": source.train, "val": source.validation, "test": own_test}
-    parts = {split: images for split, images in own.items() if images is not None}
+    parts = read_parts(source, section.name)
     notes = check_overlap(section.name, parts)
     splits = split_source(source, section)
     labels = share_of({split: images.labels for split, images in parts.items()}, section)
-    digest = _find_digest(section, parts)
+    digest = digest_entry(section) or digest_pixels(parts)
     if not digest:
         notes.append(
             "its digest is not known, so that changed images cannot be noticed and no trial is taken from earlier "
@@ -127,20 +125,6 @@ def summarize_source(section: DataSection) -> DataSummary:
         notes=tuple(notes),
         digest=digest,
     )
-
-
-def _find_digest(section: DataSection, parts: Mapping[str, Images]) -> str:
-    given = DATASETS[section.name].digest
-    if given is not None:
-        return hashlib.blake2b(str(resolve(given)(section)).encode(), digest_size=16).hexdigest()
-    digest = hashlib.blake2b(digest_size=16)
-    for split, images in sorted(parts.items()):
-        if not isinstance(images, ArrayImages):
-            return ""
-        digest.update(f"{split} {images.pixels.shape}\0".encode())
-        digest.update(np.ascontiguousarray(images.pixels).data)
-        digest.update(np.ascontiguousarray(images.labels).data)
-    return digest.hexdigest()
 
 
 def _check_image_size(section: DataSection) -> None:

@@ -4,17 +4,22 @@ from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DataFacts
 from sweep.config.tables.entries import find_entry, resolve
+from sweep.records.messages import ExpectedData
+from sweep.training.data.digests import check_unchanged
 from sweep.training.data.source_checks import load_checked
 from sweep.training.data.splits import Source, Splits, split_source
 
 
-def load_splits(section: DataSection) -> Splits:
-    """The splits of the data set that ``section`` names.
+def load_splits(section: DataSection, expected: ExpectedData | None = None) -> Splits:
+    """The splits of the data set that ``section`` names; its images are compared with those ``expected``.
 
     Raises:
-        InputError: for an unknown set, missing files, or too few images.
+        InputError: for an unknown set, missing files, too few images, or others than expected.
     """
-    return split_source(load_source(section), section)
+    source = load_source(section)
+    if expected is not None:
+        check_unchanged(source, section, expected)
+    return split_source(source, section)
 
 
 def load_source(section: DataSection) -> Source:

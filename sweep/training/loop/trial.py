@@ -122,7 +122,7 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
         with state.ledger.phase("diagnostics"):
             state.facts["reference_seconds"] = measure_reference_seconds(state.device)
     with state.ledger.phase("setup"):
-        setup = prepare_training(task.config, state.device, world)
+        setup = prepare_training(task.config, state.device, world, task.expected_data)
     if task.config.diagnostics.ledger == "full":
         state.ledger.laps = make_laps(state.device)
         setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))

@@ -13,6 +13,7 @@ from sweep.config.scaling import scale_ema_decay
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
+from sweep.records.messages import ExpectedData
 from sweep.training.checkpoints.checkpoint import Stateful
 from sweep.training.constants import TRAIN_ACCURACY_IMAGES
 from sweep.training.data.batch_planner import BatchPlanner, ShardedFeeder, check_shards, shard_images
@@ -73,16 +74,18 @@ class TrainingSetup:
         return {name: part for name, part in parts.items() if part is not None}
 
 
-def prepare_training(config: TrialConfig, device: torch.device, world: World = SOLO) -> TrainingSetup:
+def prepare_training(
+    config: TrialConfig, device: torch.device, world: World = SOLO, expected_data: ExpectedData | None = None
+) -> TrainingSetup:
     """Loads the data and builds model and optimizer. The weights depend on the trial's seed alone.
 
     Windows and micro batches are those of all ranks together; each rank's feeder hands out its part of them.
 
     Raises:
-        InputError: data, model or precision are not available.
+        InputError: data, model or precision are not available, or the images are others than ``expected_data``.
     """
     precision = make_precision(config.precision, device)
-    splits = world.load_in_turn(lambda: load_splits(config.data))
+    splits = world.load_in_turn(lambda: load_splits(config.data, expected_data))
     normalize = _measure_normalization(splits.train, precision.weights, device, config.precision.channels_last)
     feeder = make_feeder(config, splits.train, device, splits.shape.num_classes, normalize)
     if world.size > 1:

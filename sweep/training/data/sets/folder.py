@@ -28,6 +28,7 @@ from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 _DECODED_SHARE = 0.25  # of the available memory; a folder that decodes to more is streamed from its files
 _MAX_NAMED = 1000  # bad files in one message
+_MAX_SIZES = 100  # on record
 _BAD = "cannot be decoded (data.on_bad_image = 'skip')"
 
 
@@ -95,6 +96,7 @@ def load_imagefolder(section: DataSection) -> Source:
         num_classes=len(folder.layout.classes),
         validation=load(splits["val"]) if "val" in splits else None,
         read_test=partial(load, splits["test"]) if "test" in splits else None,
+        find_digest=partial(_digest, folder),
     )
 
 
@@ -142,12 +144,20 @@ def summarize_folder(
         num_ignored=sum(map(len, ignored.values())),
         classes=count_classes(split_labels, layout.classes),
         held_out=describe_held_out({split: f"{each.folder}/" for split, each in layout.splits.items()}),
-        sizes=dict(Counter(f"{each.width} x {each.height}" for each in used).most_common()),
+        sizes=_count_sizes(used),
         modes=dict(Counter(each.mode for each in used).most_common()),
         ignored=list_ignored(ignored),
         notes=tuple(_find_notes(folder)),
         digest=_digest(folder),
     )
+
+
+def _count_sizes(used: Sequence[ImageFacts]) -> dict[str, int]:
+    # of photographs nearly every one may have its own
+    counts = Counter(f"{each.width} x {each.height}" for each in used)
+    most = dict(counts.most_common(_MAX_SIZES))
+    rest = len(used) - sum(most.values())
+    return most | ({"others": rest} if rest else {})
 
 
 def _find_notes(folder: ImageFolder) -> list[str]:

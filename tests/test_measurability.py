@@ -1,0 +1,157 @@
+"""Objectives that cannot be measured here are refused before anything runs, with what can be measured instead."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS, list_objectives
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.executors.measurability import check_objectives, find_unmeasurable, list_measurable
+from sweep.executors.table import ExecutorSettings
+
+HARDWARE = {"energy_joules", "power_watts"}
+CPU = ExecutorSettings(device="cpu")
+
+
+def study(*objectives: str, base: dict[str, Any] | None = None, space: dict[str, Any] | None = None) -> StudySpec:
+    table = {"name": "s", "question": "?", "objectives": ["val_accuracy", *objectives], "trials": 1}
+    swept = {"batch.micro": {"choice": [16, 32]}} | (space or {})
+    return build_study(table | {"base": base or {}, "space": swept}, "test")
+
+
+def fake_driver(monkeypatch: pytest.MonkeyPatch, milliwatts: int | None, millijoules: dict[int, int]) -> list[int]:
+    """A driver of two GPUs; those with ``millijoules`` have an energy counter. Returns the GPUs that were asked."""
+    asked: list[int] = []
+
+    def handle(index: int) -> int:
+        asked.append(index)
+        return index
+
+    def power(_device: int) -> int:
+        if milliwatts is None:
+            raise RuntimeError("Not Supported")
+        return milliwatts
+
+    calls = {
+        "nvmlInit": lambda: None, "nvmlShutdown": lambda: None, "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": handle, "nvmlDeviceGetPowerUsage": power,
+        "nvmlDeviceGetTotalEnergyConsumption": millijoules.__getitem__, "NVMLError": RuntimeError,
+    }  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**calls))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return asked
+
+
+@pytest.mark.parametrize("name", sorted(HARDWARE))
+def test_no_executor_measures_energy_or_power_on_a_cpu(name: str) -> None:
+    for executor in ("process", "packed", "inline", "ray", "slurm"):
+        settings = ExecutorSettings(name=executor, device="cpu", address="head:6379" if executor == "ray" else None)
+        assert set(find_unmeasurable(study(name), settings)) == {name}
+    with pytest.raises(InputError) as refusal:
+        check_objectives(study(name), CPU)
+    said = str(refusal.value)
+    assert f"objectives: {name} cannot be measured by this study on the CPU here" in said
+    assert "requires an NVIDIA GPU with a" in said
+    offered = said.partition("choose from ")[2].rstrip(".").split(", ")
+    assert offered == list_measurable(study(name), CPU)
+    assert {"val_accuracy", "peak_memory_bytes"} <= set(offered)
+    check_objectives(study(*(offer for offer in offered if offer != "val_accuracy")), CPU)
+
+
+def test_a_gpu_is_asked_for_its_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = ExecutorSettings()
+    asked = fake_driver(monkeypatch, 300_000, {0: 5, 1: 7})
+    check_objectives(study("train_seconds"), here)
+    assert asked == []  # nothing depends on them
+    check_objectives(study(*HARDWARE), here)
+    assert set(asked) == {0, 1}
+    asked.clear()
+    check_objectives(study(*HARDWARE), ExecutorSettings(device="cuda:1"))
+    assert set(asked) == {1}
+
+
+def test_one_gpu_without_an_energy_counter_suffices_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_driver(monkeypatch, 300_000, {0: 5})
+    assert set(find_unmeasurable(study(*HARDWARE), ExecutorSettings())) == {"energy_joules"}
+    assert find_unmeasurable(study(*HARDWARE), ExecutorSettings(device="cuda:0")) == {}
+    with pytest.raises(InputError, match=r"on a GPU here: energy_joules requires .*energy counter"):
+        check_objectives(study(*HARDWARE), ExecutorSettings(device="cuda:1"))
+    fake_driver(monkeypatch, None, {0: 5, 1: 7})
+    assert find_unmeasurable(study(*HARDWARE), ExecutorSettings()) == {}  # a counter gives the mean power as well
+    fake_driver(monkeypatch, None, {})
+    assert set(find_unmeasurable(study(*HARDWARE), ExecutorSettings())) == HARDWARE
+
+
+def test_of_a_cluster_the_type_of_device_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = fake_driver(monkeypatch, None, {})  # this machine has no counter
+    (tmp_path / "slurm.toml").write_text("gpus_per_node = 0\n")
+    check_objectives(study("energy_joules"), ExecutorSettings(name="slurm"))
+    check_objectives(study("energy_joules"), ExecutorSettings(name="ray", address="head:6379"))
+    assert asked == []
+    for settings in (ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml"), ExecutorSettings(name="ray")):
+        assert set(find_unmeasurable(study("energy_joules"), settings)) == {"energy_joules"}
+
+
+LAPS = ("forward_seconds", "backward_seconds", "optimizer_seconds")
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [
+        *((name, {}) for name in (*LAPS, "steps_to_target", "seconds_to_target")),
+        ("forward_seconds", {"diagnostics.ledger": {"choice": ["full", "phases"]}}),
+    ],
+)
+def test_what_settings_do_not_measure_is_refused_with_the_setting(name: str, space: dict[str, Any]) -> None:
+    spec = study(name, space=space)
+    with pytest.raises(InputError, match=r"set (diagnostics\.ledger = 'full'|budget\.target_accuracy) in \[base\]"):
+        check_objectives(spec, CPU)
+
+
+def test_what_settings_measure_is_accepted() -> None:
+    base = {"budget.target_accuracy": 0.9, "diagnostics.ledger": "full"}
+    spec = study(*LAPS, "steps_to_target", base=base)
+    check_objectives(spec, CPU)
+    assert set(list_objectives()) - set(list_measurable(spec, CPU)) == HARDWARE
+    check_objectives(study("steps_to_target", space={"budget.target_accuracy": {"float": [0.5, 0.9]}}), CPU)
+
+
+STUDY = """
+name = "warm"
+question = "Which batch takes the least energy?"
+objectives = ["val_accuracy", "energy_joules"]
+trials = 2
+[space]
+"batch.micro" = { choice = [32, 64] }
+"""
+
+
+def test_run_and_dry_run_refuse_and_check_advises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "warm.toml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    for options in ([], ["--dry-run"], ["--executor", "packed", "--per-device", "2"], ["--executor", "inline"]):
+        assert run_app(["run", "warm.toml", "--device", "cpu", *options]) == 2
+        assert "energy_joules cannot be measured by this study on the CPU here" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # no driver's library
+    assert run_app(["check", "warm.toml", "--json"]) == 0
+    found = {item["name"]: item for item in json.loads(capsys.readouterr().out)["advice"]}
+    advice = found["objective_not_measured"]
+    assert advice["key"] == "objectives"
+    assert advice["statement"].startswith("energy_joules cannot be measured on this machine")
+    assert "choose from val_accuracy" in advice["remedy"]
+    assert run_app(["check", "warm.toml", "--set", 'objectives=["val_accuracy"]', "--json"]) == 0
+    assert "objective_not_measured" not in capsys.readouterr().out
+
+
+def test_requirements_are_declared_of_objectives_alone() -> None:
+    assert all(metric.direction for metric in METRICS.values() if metric.requires)

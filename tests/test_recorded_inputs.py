@@ -1,0 +1,176 @@
+"""What trials read is kept with a study: through exports and imports, and from records of before or of others."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from postgres_server import postgres, postgres_server
+from records_factory import add_trials, make_spec, make_store
+from sqlalchemy import text
+
+from sweep.cli.study_health import check_trials
+from sweep.config.errors import InputError
+from sweep.records.data_summary import DataSummary, Ignored
+from sweep.records.frames.exchange import export_frames, import_records
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.store import Store, open_store
+from sweep.records.study_inputs import StudyInputs
+
+__all__ = ["postgres", "postgres_server"]
+
+DATA = DataSummary(
+    name="imagefolder",
+    root="-photos",
+    num_train=14,
+    num_val=3,
+    num_test=3,
+    num_ignored=7,
+    classes={"o\udcffdd": {"train": 7, "val": 2, "test": 1}, '=cmd|"b",\n': {"train": 7, "val": 1, "test": 2}},
+    held_out="validation: valid/",
+    sizes={"8 x 8": 19, "9 x 8": 1},
+    modes={"RGB": 20},
+    ignored=(Ignored(reason="hidden", num_files=7, examples=("a/.0.png", "b/.1.png")),),
+    notes=("1 image is a copy",),
+    digest="0123456789abcdef" * 2,
+)
+INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32})
+FORMATS = ("parquet", "csv")
+
+
+def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
+    add_trials(store, ["complete"])
+    store.record_inputs("s", inputs)
+
+
+def export(place: Path, format: str, inputs: StudyInputs = INPUTS) -> Path:
+    with closing(make_store(place / "a" / "study.sqlite")) as store:
+        fill(store, inputs)
+    export_frames(load_frames(place / "a", evaluations=True), place / "out", format)
+    return place / "out"
+
+
+def change_export(folder: Path, format: str, inputs: str | None) -> None:
+    """Gives the one study of an export other ``inputs``; None removes the column, as exports of before have none."""
+    path = folder / f"studies.{format}"
+    studies = pd.read_parquet(path) if format == "parquet" else pd.read_csv(path, dtype=str, keep_default_na=False)
+    studies = studies.drop(columns="inputs") if inputs is None else studies.assign(inputs=[inputs])
+    if format == "parquet":
+        studies.to_parquet(path, index=False)
+    else:
+        studies.to_csv(path, index=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_exports_and_imports_keep_what_trials_read(tmp_path: Path, format: str) -> None:
+    folder = export(tmp_path, format)
+    assert load_frames(folder).data == DATA
+    with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
+        import_records(folder, copy)
+        assert copy.load_inputs("s") == INPUTS
+    frames = load_frames(tmp_path / "b")
+    assert frames.data == DATA
+    assert frames.inputs == {"s": INPUTS}
+    assert list(frames.data.classes) == list(DATA.classes)  # their order is that of the labels
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_exports_of_before_are_read_and_imported_without_it(tmp_path: Path, format: str) -> None:
+    folder = export(tmp_path, format)
+    change_export(folder, format, None)
+    assert load_frames(folder).data is None
+    with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
+        assert import_records(folder, copy) == 1
+        assert copy.load_inputs("s") == StudyInputs()
+    frames = load_frames(tmp_path / "b")
+    assert (frames.data, frames.inputs) == (None, {"s": StudyInputs()})
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_set_of_ten_thousand_classes_comes_back(tmp_path: Path, format: str) -> None:
+    names = (f"{number:05}_{'Lumbricus terrestris ' * 3}" for number in range(10_000))
+    many = dataclasses.replace(DATA, classes={name: {"train": 270, "val": 30, "test": 10} for name in names})
+    folder = export(tmp_path, format, StudyInputs(data=many))
+    assert load_frames(folder).data == many
+
+
+def test_frames_of_several_studies_have_the_data_of_each(tmp_path: Path) -> None:
+    with closing(make_store(tmp_path / "study.sqlite")) as store:
+        fill(store)
+        store.create_study(make_spec("t"))
+    frames = load_frames(tmp_path)
+    assert frames.data is None
+    assert {name: inputs.data for name, inputs in frames.inputs.items()} == {"s": DATA, "t": None}
+    assert [load_frames(tmp_path, name).data for name in ("s", "t")] == [DATA, None]
+
+
+def test_the_doctor_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) -> None:
+    with closing(make_store(tmp_path / "study.sqlite")) as store:
+        fill(store)
+    counted, note = (check for check in check_trials(load_frames(tmp_path)) if check.name == "data")
+    assert (counted.ok, "14 training, 3 validation and 3 test images" in counted.found) == (True, True)
+    assert (note.ok, note.found) == (False, "1 image is a copy")
+
+
+def test_a_summary_of_a_later_version_is_read() -> None:
+    document = json.loads(INPUTS.to_json())
+    document["data"]["mean_color"] = [1, 2, 3]
+    document["data"]["ignored"][0]["num_bytes"] = 12
+    assert StudyInputs.from_json(json.dumps(document), "test") == INPUTS
+
+
+DAMAGED = {
+    "no JSON": "{",
+    "no object": "[1]",
+    "a count that is none": json.dumps({"data": {"name": "x", "num_train": "<b>many</b>"}}),
+    "a class that is none": json.dumps({"data": {"name": "x", "classes": {"a": 3}}}),
+    "a plug-in that is none": json.dumps({"plugin": ["mine.py"]}),
+    "a name that is none": json.dumps({"data": {"name": {"a": "b"}}}),
+    "too deep": '{"data":' * 90_000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
+    folder = export(tmp_path, "parquet")
+    change_export(folder, "parquet", DAMAGED[damage])
+    with pytest.raises(InputError, match=r"out.*damaged"):
+        load_frames(folder)
+    with closing(open_store(tmp_path / "b" / "study.sqlite", create=True)) as copy:
+        with pytest.raises(InputError, match=r"out.*damaged"):
+            import_records(folder, copy)
+        assert copy.study_names() == []
+    with closing(open_store(tmp_path / "a" / "study.sqlite")) as store:
+        with store.database.begin() as connection:
+            connection.execute(text("UPDATE sweep_studies SET inputs = :inputs"), {"inputs": DAMAGED[damage]})
+        with pytest.raises(InputError, match=r"study\.sqlite.*damaged"):
+            store.load_inputs("s")
+    with pytest.raises(InputError, match=r"a: .*damaged"):
+        load_frames(tmp_path / "a")
+
+
+@pytest.fixture
+def url(postgres_server: str) -> Iterator[str]:
+    yield postgres_server
+    with closing(open_store(postgres_server, create=True)) as store, store.database.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+
+
+@pytest.mark.postgres
+def test_a_server_keeps_what_trials_read(url: str, tmp_path: Path) -> None:
+    with closing(open_store(url, create=True)) as store:
+        store.create_study(make_spec())
+        fill(store)
+        assert store.load_inputs("s") == INPUTS
+        store.record_inputs("s", dataclasses.replace(INPUTS, plugin={}))
+        assert store.load_inputs("s").plugin == {}
+    frames = load_frames(f"{url}#s", evaluations=True)
+    assert frames.data == DATA
+    export_frames(frames, tmp_path / "out", "csv")
+    with closing(open_store(tmp_path / "copy.sqlite", create=True)) as copy:
+        import_records(tmp_path / "out", copy)
+        assert copy.load_inputs("s").data == DATA

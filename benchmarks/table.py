@@ -30,6 +30,8 @@ MODULES = {
     "probe": "benchmarks.probe_time",
     "forecast": "benchmarks.forecast_error",
     "ray_overhead": "benchmarks.ray_overhead",
+    "data_look": "benchmarks.data_look",
+    "data_look_again": "benchmarks.data_look_again",
 }
 
 # With a peer that wants an environment of its own: `make bench-peers`.

@@ -38,7 +38,7 @@ HOSTILE = (
 
 def hostile_frames(texts: tuple[str, ...] = HOSTILE) -> MadeFrames:
     """A trial for each text that has it as study, model, category, device and doubt, and a crash with it as error."""
-    choice = make_spec(space={"data.root": {"choice": list(texts)}}).space["data.root"]
+    choice = make_spec(space={"model.weights": {"choice": list(texts)}}).space["model.weights"]
     spec = make_spec(question=" ".join(texts), objectives=["val_accuracy", "train_seconds"])
     spec = spec.model_copy(update={"space": {"data.root": choice, "model.name": choice}})
     rows = [

@@ -230,7 +230,7 @@ def test_devices_and_data_sets_are_not_mixed() -> None:
     rows = [row | {"config.data.name": "cifar10"} for row in [*SEARCH, other]]
     answer = recommend(frames_of(make_spec(), [*rows, digits]))
     assert answer.uses["accuracy"].number == 0
-    assert len(answer.notes) == 3  # the device, the data set, the assumed spread
+    assert len(answer.notes) == 4  # the device, the data set, the assumed spread, the search that goes on
     assert "'cpu: made'" in answer.notes[1]
 
 

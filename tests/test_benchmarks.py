@@ -148,7 +148,9 @@ def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -
     assert training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
 
 
-@pytest.mark.parametrize("name", ["input", "harness", pytest.param("precision", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["input", "harness", "data_look", "data_look_again", pytest.param("precision", marks=pytest.mark.slow)]
+)
 def test_every_benchmark_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)
     match = LINE.match(capsys.readouterr().out.splitlines()[-1])

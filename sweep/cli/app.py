@@ -4,12 +4,13 @@ A command's module is imported when the command is invoked, so that `sweep --hel
 """
 
 import logging
+import platform
 import signal
 import sys
 import warnings
 from importlib import import_module
 from types import FrameType
-from typing import Any, NamedTuple, final
+from typing import Annotated, Any, NamedTuple, final
 
 import typer
 from typer.core import TyperGroup
@@ -32,7 +33,7 @@ class CommandEntry(NamedTuple):
 COMMANDS: dict[str, CommandEntry] = {
     "run": CommandEntry("run", "run", "Run a study or resume it, then write its report."),
     "train": CommandEntry("train", "train", "Train one configuration and print its record."),
-    "check": CommandEntry("check", "check", "Report known pitfalls of a study, each with its reason."),
+    "check": CommandEntry("check", "check", "Count the images of a study and report its known pitfalls."),
     "estimate": CommandEntry("estimate", "estimate", "Forecast peak memory by category, without training."),
     "probe": CommandEntry("probe", "probe", "Measure step time, memory and the largest micro batch."),
     "report": CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
@@ -70,12 +71,35 @@ app = typer.Typer(
     cls=_LazyGroup,
     help="Measure what batch size, learning rate, weight decay and gradient accumulation cost and give.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 for _name, _entry in COMMANDS.items():
     app.command(_name, help=_entry.summary)(lambda: None)
+
+
+def _print_versions(is_requested: bool) -> None:
+    if not is_requested:
+        return
+    from importlib.metadata import version  # of what is installed, because torch takes seconds to import
+
+    typer.echo(f"batch-sweep {version('batch-sweep')} (Python {platform.python_version()}, torch {version('torch')})")
+    raise typer.Exit
+
+
+@app.callback()
+def _read_options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_versions,
+            is_eager=True,
+            help="Show the versions of sweep, Python and torch.",
+        ),
+    ] = False,
+) -> None:
+    return
 
 
 class Terminated(BaseException):

@@ -105,6 +105,10 @@ class Display:
         if num := answer["confirmed"]["configurations"]:
             most = f"at most {answer['confirmed']['seeds_at_most']} each"
             self._line(f"confirmed {num} configurations with {answer['confirmed']['seeds']} fresh seeds ({most})")
+        for name, count in answer["missing_objectives"].items():
+            self._line(f"objective {name} is missing in {format_count(count, 'complete trial')}; no front has these")
+        if shortfall := answer["confirmation_shortfall"]:
+            self._line(shortfall)
         if self._saved_seconds:
             saved = format_value("seconds", sum(self._saved_seconds))
             reused = format_count(len(self._saved_seconds), "trial")

@@ -10,6 +10,7 @@ import typer
 
 from reports import write_report
 from reports.labels import format_value
+from sweep.analysis.shortfalls import count_missing_objectives, explain_confirmation
 from sweep.cli.commands.check import print_advice
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.display import Display
@@ -18,13 +19,14 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten_config
 from sweep.config.units import format_count
 from sweep.executors.table import ExecutorSettings
+from sweep.records.frames.frames import load_frames
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.events import Stopped
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import Session, open_session
 from sweep.search.loop.shutdown import shutdown_on_signals
-from sweep.search.seed_allocation.confirmation import count_confirmations, find_front
+from sweep.search.seed_allocation.confirmation import count_confirmations, find_front, list_confirmations
 
 __all__ = ["ExecutorSettings", "Options", "preview_study", "run_study"]
 
@@ -56,7 +58,8 @@ def run_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -
             session.forecaster.estimate_breakdowns(session.store)
         records = session.store.trial_records(spec.name)
         report = Path(write_report(session.records_place, out=session.folder))
-    answer = _summarize(spec, records, report) | {"stopped": stopped.reason if stopped else None}
+        shortfalls = _find_shortfalls(session, records, stopped)
+    answer = _summarize(spec, records, report) | shortfalls | {"stopped": stopped.reason if stopped else None}
     answer["num_earlier"] = len(session.earlier)
     if as_json:
         typer.echo(json.dumps(answer))
@@ -75,6 +78,14 @@ def _opening_lines(session: Session) -> list[str]:
     if session.options.executor.is_packed:
         lines.append(f"packed: {session.executor.slots} concurrent trials; time and memory come from solo probes")
     return lines
+
+
+def _find_shortfalls(session: Session, records: list[TrialRecord], stopped: Stopped | None) -> dict[str, Any]:
+    """What the study asked for and its records lack."""
+    frames = load_frames(session.records_place)
+    is_cut_short = stopped is not None and bool(list_confirmations(records, session.spec))
+    reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")
+    return {"missing_objectives": count_missing_objectives(frames), "confirmation_shortfall": reason or None}
 
 
 def _summarize(spec: StudySpec, records: list[TrialRecord], report: Path) -> dict[str, Any]:

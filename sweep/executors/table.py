@@ -38,7 +38,7 @@ class ExecutorSettings:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
     """How an executor is made (see :func:`make_executor`) and what is known of it before that."""
 
@@ -147,20 +147,20 @@ def _ray_devices(settings: ExecutorSettings) -> list[str]:
 
 
 EXECUTORS: dict[str, Kind] = {
-    "process": Kind(_make_process),
-    "packed": Kind(_make_process),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
-    "inline": Kind(_make_inline),
+    "process": Kind(make=_make_process),
+    "packed": Kind(make=_make_process),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
+    "inline": Kind(make=_make_inline),
     "ray": Kind(
-        _make_ray,
-        _ray_devices,
-        lambda settings: check_ray(settings.address),
-        lambda settings: settings.address is not None,
+        make=_make_ray,
+        devices=_ray_devices,
+        check=lambda settings: check_ray(settings.address),
+        is_remote=lambda settings: settings.address is not None,
     ),
     "slurm": Kind(
-        _make_slurm,
-        _slurm_devices,
-        lambda settings: check_cluster(read_settings(settings.slurm)),
-        lambda _settings: True,
+        make=_make_slurm,
+        devices=_slurm_devices,
+        check=lambda settings: check_cluster(read_settings(settings.slurm)),
+        is_remote=lambda _settings: True,
     ),
 }
 _CAN_SHARE_DEVICES = ("process", "packed")

@@ -85,7 +85,8 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer of one study's records. ``notes`` hold what was left out and what was assumed; ``method`` how the
+    """The answer of one study's records. ``notes`` hold what was left out, what is missing and what was assumed;
+    ``missing_objectives`` the number of complete trials that lack an objective, by its name; ``method`` how the
     intervals were computed."""
 
     study: str
@@ -93,4 +94,5 @@ class Answer:
     uses: dict[str, Recommendation]
     facts: dict[str, Fact]
     notes: tuple[str, ...]
+    missing_objectives: dict[str, int]
     method: str

@@ -13,6 +13,11 @@ from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
 from sweep.analysis.comparable_trials import ACCURACY, select_comparable
 from sweep.analysis.documents import to_document
+from sweep.analysis.shortfalls import (
+    count_missing_objectives,
+    describe_missing_objectives,
+    explain_confirmation,
+)
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
 from sweep.records.frames.frames import load_frames
@@ -60,7 +65,16 @@ def recommend(
         chosen = {use: choose_configuration(candidates, use) for use in uses}
         facts = measure_facts(candidates, _model(candidates))
         notes = (*comparable.notes, *_list_assumptions(candidates))
-    return Answer(study=comparable.study, limits=limits, uses=chosen, facts=facts, notes=notes, method=_METHOD)
+    shortfall = explain_confirmation(loaded)
+    return Answer(
+        study=comparable.study,
+        limits=limits,
+        uses=chosen,
+        facts=facts,
+        notes=(*notes, *describe_missing_objectives(loaded), *([shortfall] if shortfall else [])),
+        missing_objectives=count_missing_objectives(loaded),
+        method=_METHOD,
+    )
 
 
 def _check(limits: Limits, uses: Sequence[str]) -> None:

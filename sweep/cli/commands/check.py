@@ -23,8 +23,8 @@ def check(
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
-    """Count the images of a study and report its known pitfalls, each with its reason. Trains nothing; earlier records
-    of the study under the root add what was measured."""
+    """Count the images of a study and report its known pitfalls. Each has its reason and what to do instead; nothing is
+    trained, and earlier records of the study under the root add what was measured."""
     from sweep.training.data.study_data import check_study_data  # with NumPy and Pillow
 
     load_plugin(plugin)

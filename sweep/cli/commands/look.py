@@ -1,7 +1,9 @@
 """The commands that look around: ``list``, ``new``, ``doctor``."""
 
 import json
-from collections.abc import Iterable
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +12,16 @@ import typer
 from studies import shipped_studies, template
 from sweep.cli.arguments import find_records
 from sweep.cli.options import RUNS, AsJson, Root
-from sweep.cli.output import print_table
+from sweep.cli.output import print_lines, print_table
 from sweep.config.errors import InputError
 from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec
 from sweep.config.study_file import load_study
 
 if TYPE_CHECKING:
     from sweep.cli.health import Check
+
+_INDENT = "    "
+_LEAST_WIDTH = 20
 
 
 def list_studies(as_json: AsJson = False) -> None:
@@ -25,7 +30,16 @@ def list_studies(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([{"name": s.name, "question": s.question, "cost": describe_cost(s)} for s in specs]))
         return
-    print_table([(spec.name, spec.question, describe_cost(spec)) for spec in specs], ("study", "question", "cost"))
+    print_lines(line for spec in specs for line in _describe_study(spec))
+
+
+def _describe_study(spec: StudySpec) -> Iterator[str]:
+    # question and cost below the name: side by side they would be columns of a few words
+    yield spec.name
+    width = max(shutil.get_terminal_size().columns - len(_INDENT), _LEAST_WIDTH)
+    for text in (spec.question, describe_cost(spec)):
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        yield from (_INDENT + line for line in lines)
 
 
 def describe_cost(spec: StudySpec) -> str:

@@ -1,0 +1,109 @@
+"""What a study asked for and its records lack: objectives of complete trials, and trainings that confirm the front."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.grouping import configuration_groups
+from sweep.analysis.statistics.pareto import Values, non_dominated
+from sweep.config.metrics import METRICS
+from sweep.config.study import Confirm, StudySpec
+from sweep.config.units import format_count
+from sweep.records.frames.study_frames import Frames
+from sweep.records.messages import NOT_COUNTED
+
+
+def count_missing_objectives(frames: Frames) -> dict[str, int]:
+    """The number of complete trials that lack an objective, by its name; empty where all are there, and without the
+    specification of one study."""
+    if frames.spec is None:
+        return {}
+    done = _of_outcome(frames.trials, "complete")
+    counts = {name: int((~np.isfinite(read_numbers(done, name))).sum()) for name in frames.spec.objectives}
+    return {name: count for name, count in counts.items() if count}
+
+
+def describe_missing_objectives(frames: Frames) -> list[str]:
+    """A sentence for each of :func:`count_missing_objectives`."""
+    num_done = format_count(len(_of_outcome(frames.trials, "complete")), "complete trial")
+    return [
+        f"The objective {name} is missing in {count:,} of {num_done}, which no front can contain."
+        for name, count in count_missing_objectives(frames).items()
+    ]
+
+
+def explain_confirmation(frames: Frames, stopped: str = "") -> str:
+    """Why the front was confirmed with fewer trainings than the study allows, or not at all, as a sentence; empty where
+    none is left out, and without the specification of one study.
+
+    ``stopped`` is why the run ended before it had confirmed what it would have, where that is known.
+    """
+    spec, trials = frames.spec, frames.trials
+    if spec is None:
+        return ""
+    confirm = spec.confirm
+    if not (most := confirm.max_configurations * confirm.seeds):
+        return f"Nothing is confirmed: confirm.{_find_zero(confirm)} = 0."
+    confirming = _of_phase(trials, "confirm")
+    ended = confirming[read_text(confirming, "outcome") != ""]
+    num_complete = len(_of_outcome(ended, "complete"))
+    if num_complete >= most:
+        return ""
+    begin = f"The front was confirmed with {num_complete} of at most {format_count(most, 'training')}"
+    reason = _explain_no_candidates(spec, frames) or stopped.rstrip(".")
+    return f"{begin}: {reason or '; '.join(_list_reasons(spec, trials, ended))}."
+
+
+def _find_zero(confirm: Confirm) -> str:
+    return "seeds" if not confirm.seeds else "max_configurations"
+
+
+def _of_outcome(trials: pd.DataFrame, outcome: str) -> pd.DataFrame:
+    chosen: pd.DataFrame = trials[read_text(trials, "outcome") == outcome]
+    return chosen
+
+
+def _explain_no_candidates(spec: StudySpec, frames: Frames) -> str:
+    done = _of_outcome(_of_phase(frames.trials, "search"), "complete")
+    if not len(done):
+        return "no search trial is complete"
+    if not len(_read_objectives(spec, done)):
+        return f"no complete trial has every objective ({', '.join(count_missing_objectives(frames))} missing)"
+    return ""
+
+
+def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) -> Iterator[str]:
+    search = _of_phase(trials, "search")
+    num_counted = sum(outcome not in {"", *NOT_COUNTED} for outcome in read_text(search, "outcome").tolist())
+    if num_open := len(_of_outcome(trials, "")):
+        yield f"{format_count(num_open, 'trial')} had not ended when the records were read"
+        return
+    if not len(ended):
+        is_searching = num_counted < spec.trials
+        search_state = f"only {num_counted} of {format_count(spec.trials, 'search trial')} ended, and it follows them"
+        yield search_state if is_searching else "the run ended before it"
+        return
+    if num_failed := len(ended) - len(_of_outcome(ended, "complete")):
+        yield f"{format_count(num_failed, 'confirming trial')} did not complete"
+    num_confirmed = len(np.unique(configuration_groups(ended)))
+    costs = _read_objectives(spec, _of_outcome(search, "complete"))
+    num_on_front = int(non_dominated(costs, [METRICS[name].sign for name in spec.objectives]).sum())
+    if num_confirmed < min(num_on_front, spec.confirm.max_configurations):
+        yield "the run ended before the other configurations"
+    elif num_confirmed < spec.confirm.max_configurations:
+        yield f"{format_count(num_confirmed, 'configuration')} came into question"
+    if len(ended) < num_confirmed * spec.confirm.seeds:
+        yield "a place on the front that is settled gets no further seed"
+
+
+def _of_phase(trials: pd.DataFrame, phase: str) -> pd.DataFrame:
+    chosen: pd.DataFrame = trials[read_text(trials, "phase") == phase]
+    return chosen
+
+
+def _read_objectives(spec: StudySpec, trials: pd.DataFrame) -> Values:
+    """The objectives of the trials that have all of them, shape ``[trials, objectives]``."""
+    values = np.stack([read_numbers(trials, name) for name in spec.objectives], axis=1)
+    return np.asarray(values[np.isfinite(values).all(axis=1)])

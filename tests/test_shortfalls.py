@@ -1,0 +1,151 @@
+"""What a study asked for and did not get is named: objectives of complete trials, and the confirmation of the front."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frames_factory import MadeFrames, frames_of, make_frames, make_spec
+
+from reports import write_report
+from sweep.analysis.shortfalls import count_missing_objectives, describe_missing_objectives, explain_confirmation
+from sweep.cli import study_run
+from sweep.cli.app import run_app
+
+TWO = ["val_accuracy", "train_seconds"]
+
+
+def trial(number: int, seconds: float | None, phase: str = "search", outcome: str = "complete") -> dict[str, Any]:
+    """A trial whose configuration follows from ``seconds``, or from 1.0; faster ones are less accurate."""
+    values: dict[str, Any] = {"number": number, "phase": phase, "outcome": outcome, "seed": number}
+    values |= {"config.optimizer.lr": seconds or 1.0, "config.batch.micro": 64}
+    if outcome == "complete":
+        values |= {"val_accuracy": 0.5 + 0.1 * (seconds or 1.0), "train_seconds": seconds}
+    return values
+
+
+def frames(*rows: dict[str, Any], trials: int = 2, most: int = 2, seeds: int = 2) -> MadeFrames:
+    confirm = {"max_configurations": most, "seeds": seeds}
+    return frames_of(make_spec(objectives=TWO, trials=trials, confirm=confirm), list(rows))
+
+
+SEARCH = (trial(0, 1.0), trial(1, 2.0))
+AGAIN = [trial(2 + index, 1.0 + index % 2, "confirm") for index in range(4)]
+
+
+def test_missing_objectives_are_counted_over_complete_trials() -> None:
+    some = frames(*SEARCH, trial(2, None), trial(3, None, outcome="diverged"), trial(4, None, "confirm"))
+    assert count_missing_objectives(some) == {"train_seconds": 2}
+    (said,) = describe_missing_objectives(some)
+    assert said.startswith("The objective train_seconds is missing in 2 of 4 complete trials")
+    assert count_missing_objectives(frames(*SEARCH)) == {}
+    assert count_missing_objectives(make_frames(0)) == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "said"),
+    [
+        ([*SEARCH, *AGAIN], {}, ""),
+        (SEARCH, {"seeds": 0}, "Nothing is confirmed: confirm.seeds = 0."),
+        (SEARCH, {"most": 0}, "Nothing is confirmed: confirm.max_configurations = 0."),
+        ([], {}, "0 of at most 4 trainings: no search trial is complete."),
+        ([trial(0, None, outcome="diverged")], {}, "no search trial is complete."),
+        ([trial(0, None), trial(1, None)], {}, "no complete trial has every objective (train_seconds missing)."),
+        (SEARCH, {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
+        (SEARCH, {}, "0 of at most 4 trainings: the run ended before it."),
+        ([*SEARCH, trial(2, None, "confirm", "")], {}, "1 trial had not ended when the records were read."),
+        ([*SEARCH, AGAIN[0]], {}, "1 of at most 4 trainings: the run ended before the other configurations; a place"),
+        ([*SEARCH, *AGAIN[:3]], {}, "3 of at most 4 trainings: a place on the front that is settled gets no further"),
+        ([*SEARCH, *AGAIN], {"most": 3}, "4 of at most 6 trainings: 2 configurations came into question."),
+        (
+            [*SEARCH, *AGAIN[:3], trial(5, 2.0, "confirm", "crashed")],
+            {},
+            "3 of at most 4 trainings: 1 confirming trial did not complete.",
+        ),
+    ],
+)
+def test_a_confirmation_that_was_cut_short_has_its_reason(
+    rows: list[dict[str, Any]], changes: dict[str, int], said: str
+) -> None:
+    found = explain_confirmation(frames(*rows, **changes))
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_why_a_run_stopped_is_the_reason_unless_nothing_could_be_confirmed() -> None:
+    assert explain_confirmation(frames(*SEARCH), "the study's timeout has passed.").endswith(
+        "0 of at most 4 trainings: the study's timeout has passed."
+    )
+    assert explain_confirmation(frames(), "5 trials in a row crashed").endswith("no search trial is complete.")
+    assert explain_confirmation(frames(*SEARCH, *AGAIN), "stopped") == ""
+
+
+# ---------------------------------------------------------------------- real studies
+
+STUDY = """
+name = "tiny"
+question = "?"
+objectives = ["val_accuracy", "{second}"]
+trials = {trials}
+confirm = {{ max_configurations = 1, seeds = 1 }}
+[base]
+data.subset = 64
+budget.steps = 2
+[space]
+"batch.micro" = {{ choice = [16, 32] }}
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    code = run_app(["run", "tiny.toml", "--device", "cpu", "--executor", "inline", *arguments])
+    assert code == 0, capsys.readouterr().err
+    shown = capsys.readouterr()
+    return json.loads(shown.out) if "--json" in arguments else shown.out + shown.err
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(study_run, "write_report", partial(write_report, formats=()))  # without pictures
+    return tmp_path
+
+
+def test_an_objective_that_a_sensor_did_not_deliver_is_named_everywhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # as on a GPU whose counter is there and does not answer later
+    monkeypatch.setattr("sweep.search.loop.checks.check_objectives", lambda _spec, _settings: None)
+    (folder / "tiny.toml").write_text(STUDY.format(second="energy_joules", trials=2))
+    document = run(capsys, "--json")
+    assert document["missing_objectives"] == {"energy_joules": 2}
+    reason = "no complete trial has every objective (energy_joules missing)"
+    shortfall = f"The front was confirmed with 0 of at most 1 training: {reason}."
+    assert document["confirmation_shortfall"] == shortfall
+    assert (document["num_trials"], document["stopped"]) == (2, None)
+    shown = run(capsys)
+    assert "objective energy_joules is missing in 2 complete trials" in shown
+    assert shortfall in shown
+    assert run_app(["recommend", "tiny", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["missing_objectives"] == {"energy_joules": 2}
+    assert shortfall in answer["notes"]
+    assert run_app(["recommend", "tiny"]) == 0
+    shown = capsys.readouterr().out
+    assert "Note: The objective energy_joules is missing in 2 of 2 complete trials" in shown
+    page = (folder / "runs/tiny/report.html").read_text()
+    reservations = page.partition('id="warnings"')[2].partition("</section>")[0]
+    assert "The objective energy_joules is missing in 2 of 2 complete trials" in reservations
+    assert reason in reservations
+
+
+def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "tiny.toml").write_text(STUDY.format(second="train_seconds", trials=1))
+    document = run(capsys, "--json", "--set", "confirm.seeds=0")
+    assert document["confirmation_shortfall"] == "Nothing is confirmed: confirm.seeds = 0."
+    stopped = run(capsys, "--json", "--timeout", "0.001")
+    expected = "The front was confirmed with 0 of at most 1 training: the study's timeout has passed"
+    assert stopped["confirmation_shortfall"].startswith(expected)
+    done = run(capsys, "--json")
+    assert (done["confirmation_shortfall"], done["missing_objectives"]) == (None, {})
+    assert "was confirmed with" not in run(capsys)

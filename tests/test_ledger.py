@@ -85,7 +85,7 @@ def test_a_graph_cannot_be_split() -> None:
 def test_compiling_is_told_from_warming_up() -> None:
     calls: list[int] = []
 
-    def compiled(model: torch.nn.Module) -> Any:
+    def compiled(model: torch.nn.Module, **_options: object) -> Any:
         def first_call_is_slow(images: torch.Tensor) -> torch.Tensor:
             if not calls:
                 time.sleep(0.5)

@@ -147,8 +147,11 @@ def _make_step(
     device: torch.device,
 ) -> Step:
     ema_decay = scale_ema_decay(config.regularization, config.optimizer, config.global_batch_size)
+    # Static shapes: after a smaller last micro batch torch would otherwise take every later step through a graph for
+    # shapes that vary, which is slower, and only where the batch does not divide the split.
+    forward = torch.compile(model, dynamic=False) if config.precision.compile else model
     return Step(
-        forward=world.wrap_model(_compile(model) if config.precision.compile else model, device),
+        forward=world.wrap_model(forward, device),
         model=model,
         optimizer=build_optimizer(config, model),
         normalize=normalize,
@@ -158,13 +161,6 @@ def _make_step(
         noise=_noise_meter(config, model),
         ema=Ema(model, ema_decay) if ema_decay else None,
     )
-
-
-def _compile(model: nn.Module) -> nn.Module:
-    # Static shapes: after a smaller last micro batch torch would otherwise take every later step through a graph for
-    # shapes that vary, which is slower, and only where the batch does not divide the split.
-    compiled: nn.Module = torch.compile(model, dynamic=False)
-    return compiled
 
 
 def _noise_meter(config: TrialConfig, model: nn.Module) -> NoiseMeter | None:

@@ -254,14 +254,52 @@ def test_the_meter_sees_each_gradient_and_leaves_their_sum_as_it_is() -> None:
 def test_the_batch_doubles_when_the_noise_scale_is_twice_as_large() -> None:
     noise = schedule(64, 16, schedule="noise_scale", schedule_factor=8.0, accumulation=4)
     assert [noise.size(0.0), noise.largest] == [64, 512]
-    noise.update_noise_scale(127.0)
+    noise.follow_noise(lambda samples: samples <= 127)
     assert noise.size(0.5) == 64
     for scale, size in [(128.0, 128), (200.0, 128), (1e6, 256), (1e6, 512), (1e6, 512), (1.0, 512)]:
-        noise.update_noise_scale(scale)
+        noise.follow_noise(scale.__ge__)
         assert noise.size(0.5) == size
     other = schedule(64, 16, schedule="noise_scale", schedule_factor=8.0, accumulation=4)
     other.load_state_dict(noise.state_dict())
     assert other.size(0.9) == 512
+
+
+def test_a_gradient_that_is_lost_in_its_noise_makes_the_batch_grow() -> None:
+    scale, batches = NoiseScale(), schedule(64, 16, schedule="noise_scale", schedule_factor=8.0, accumulation=4)
+    for _ in range(13):
+        scale.add(NoiseMoments(-1.0, 300.0))
+    batches.follow_noise(scale.is_at_least)
+    assert batches.size(0.5) == 64  # one step in ten would still move the averages
+    scale.add(NoiseMoments(-1.0, 300.0))
+    batches.follow_noise(scale.is_at_least)
+    assert batches.size(0.5) == 128
+    assert scale.value is None  # what is recorded stays unknown
+    silent, small, exact = NoiseScale(), NoiseScale(), NoiseScale()
+    for _ in range(20):
+        silent.add(NoiseMoments(-1.0, -1.0))
+        small.add(NoiseMoments(1.0, 127.0))
+        exact.add(NoiseMoments(1.0, 128.5))
+    assert [each.is_at_least(128) for each in (silent, small, exact)] == [False, False, True]
+
+
+def simulate_noise(true_scale: float, seed: int) -> tuple[NoiseScale, bool]:
+    """After 200 steps of 16 micro batches of 4 whose gradient has 400 dimensions: the averages, and whether a batch of
+    64 would have doubled at one of the looks, which are taken every ten steps."""
+    generator, scale, grows = np.random.default_rng(seed), NoiseScale(), False
+    gradient = np.full(400, math.sqrt(1.0 / true_scale))  # |G|^2 = 400 / scale, tr(S) = 400
+    for step in range(1, 201):
+        micro = gradient + generator.normal(0.0, 1.0, (16, 400)) / 2
+        scale.add(estimate_moments((micro**2).sum(1).tolist(), [4] * 16, float((micro.mean(0) ** 2).sum())))
+        grows |= step % 10 == 0 and scale.is_at_least(128)
+    return scale, grows
+
+
+def test_of_a_simulated_stream_the_noisiest_grows_most_surely() -> None:
+    noisy = [simulate_noise(256.0 * 64, seed) for seed in range(40)]
+    assert sum(scale.value is None for scale, _ in noisy) >= 8  # no ratio, and no reason to wait
+    assert all(scale.is_at_least(128) for scale, _ in noisy)
+    assert all(grows for _, grows in noisy)
+    assert not any(grows for _, grows in (simulate_noise(16.0, seed) for seed in range(10)))
 
 
 def test_a_trial_follows_its_noise_and_records_it() -> None:

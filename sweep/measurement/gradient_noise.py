@@ -29,6 +29,8 @@ _HALVES_EVERY = {"cpu": 48, "cuda": 96}
 _LEAST_HALVED = 4  # samples: batch statistics require two in each half
 _MAX_WAITING = 1000  # steps whose squared norms are on the device
 _DECAY = 0.95  # of the running averages, per step
+# Of the averages before they are compared with a batch: 14 steps. No single step is then more than a tenth of them.
+_LEAST_WEIGHT = 0.5
 
 
 class NoiseMoments(NamedTuple):
@@ -84,6 +86,16 @@ class NoiseScale:
         if averages is None or not (averages.squared_gradient > 0 and averages.noise_trace > 0):
             return None
         return averages.noise_trace / averages.squared_gradient
+
+    def is_at_least(self, samples: int) -> bool:
+        """Whether tr(S) >= ``samples`` |G|^2, where a negative estimate of |G|^2 counts as 0.
+
+        Such an estimate has no ratio, but is the case of much noise. False while too few steps are averaged.
+        """
+        if self.averages is None or self._weight < _LEAST_WEIGHT:
+            return False
+        square, trace = self.averages
+        return trace > 0 and trace >= samples * max(square, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {"weight": self._weight, "square": self._squared_gradient, "trace": self._noise_trace}
@@ -176,6 +188,12 @@ class NoiseMeter:
         """The noise scale in samples, averaged over the last steps, or None. Waits for the device."""
         self._take()
         return self._scale.value
+
+    def is_at_least(self, samples: int) -> bool:
+        """Whether the noise scale is known to be at least ``samples`` (:meth:`NoiseScale.is_at_least`). Waits for the
+        device."""
+        self._take()
+        return self._scale.is_at_least(samples)
 
     def state_dict(self) -> dict[str, Any]:
         """The averages, and the positions in the intervals."""

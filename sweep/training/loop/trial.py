@@ -217,8 +217,8 @@ def _note_micro(state: TrialState, micro: int) -> None:
 
 def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
     is_due = setup.schedule.follows_noise and state.num_steps % _NOISE_STEPS == 0
-    if is_due and setup.step.noise and (scale := setup.step.noise.value()):
-        setup.schedule.update_noise_scale(scale)
+    if is_due and setup.step.noise:
+        setup.schedule.follow_noise(setup.step.noise.is_at_least)
 
 
 def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: float, window: Window) -> Evaluation:

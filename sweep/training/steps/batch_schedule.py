@@ -62,10 +62,10 @@ class BatchSchedule:
         """The mean global batch over the budget, as far as it is known in advance."""
         return sum(self.size((index + 0.5) / 256) for index in range(256)) / 256
 
-    def update_noise_scale(self, noise_scale: float) -> None:
-        """Doubles the batch where ``noise_scale`` is large enough and the limit is not reached."""
+    def follow_noise(self, is_noise_scale_at_least: Callable[[int], bool]) -> None:
+        """Doubles the batch where the noise scale is at least the doubled batch and the limit is not reached."""
         following = self.first * 2 ** (self._doublings + 1)
-        if self.follows_noise and noise_scale >= following and following <= self.first * self._section.schedule_factor:
+        if following <= self.first * self._section.schedule_factor and is_noise_scale_at_least(following):
             self._doublings += 1
 
     def state_dict(self) -> dict[str, Any]:

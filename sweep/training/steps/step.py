@@ -70,6 +70,8 @@ class Step:
         and its mean over the ranks is that of the window.
         """
         total: Tensor | None = None
+        if self.noise:
+            self.noise.drop_window()  # of an attempt that ran out of memory
         for images, labels in self.world.iterate_micro_batches(self.forward, micro_batches):
             SUPERVISOR_LINK.send_heartbeat()
             share = self.world.size * len(labels) / samples

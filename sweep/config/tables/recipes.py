@@ -13,7 +13,8 @@ class OptimizerEntry:
     """An optimizer, as far as it is known before it is built.
 
     ``groups`` is by what its parameters are grouped: by weight decay alone; ``layers``: norms and biases are marked
-    ``adapt = False``; ``matrices``: the matrices of hidden layers are marked ``matrix = True``.
+    ``adapt = False``; ``matrices``: the matrices of hidden layers are marked ``matrix = True``, and ``num_stacked`` is
+    how many of them a parameter holds.
     """
 
     build: Reference  # (Groups, OptimizerSection, learning rate, AdamConstants) -> torch.optim.Optimizer

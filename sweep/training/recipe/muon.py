@@ -33,12 +33,14 @@ def orthogonalize_matrices(matrices: Tensor) -> Tensor:
 class Muon(ForeachOptimizer):
     """Muon (Jordan et al. 2024) for groups with ``matrix = True``, AdamW for the others.
 
-    A convolution is the matrix (out, in * height * width). The update has the root mean square of AdamW's
+    A convolution is the matrix (out, in * height * width); a parameter of a group with ``num_stacked`` = n holds n
+    matrices one below the other, as attention holds those of queries, keys and values. The update has the root mean square of AdamW's
     (0.2 sqrt(max(rows, columns)), Liu et al. 2025, arXiv:2502.16982), so both parts share learning rate and decay.
     """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "matrix": False})
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
+        super().__init__(groups, {**defaults, "matrix": False, "num_stacked": 1})
 
     def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
@@ -50,7 +52,11 @@ class Muon(ForeachOptimizer):
         velocities = self._buffers(parameters, "momentum_buffer")
         torch._foreach_lerp_(velocities, gradients, 1 - momentum)
         ahead = torch._foreach_lerp(gradients, velocities, momentum)  # Nesterov
-        return _orthogonalize_by_shape(list(ahead))
+        count = group["num_stacked"]
+        if count == 1:
+            return _orthogonalize_by_shape(list(ahead))
+        orthogonal = _orthogonalize_by_shape([part for update in ahead for part in update.chunk(count)])
+        return [torch.cat(orthogonal[start : start + count]) for start in range(0, len(orthogonal), count)]
 
 
 def _orthogonalize_by_shape(updates: list[Tensor]) -> list[Tensor]:

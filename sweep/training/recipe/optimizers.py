@@ -74,7 +74,8 @@ schedule_free_sgd = partial(schedule_free, adaptive=False)
 
 
 def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` names, at the peak learning rate; weight decay spares norms and biases.
+    """The optimizer that ``config`` names, at the peak learning rate; weight decay spares norms, biases and
+    embeddings.
 
     Raises:
         InputError: for an unknown name, or a momentum that the optimizer cannot work with.
@@ -99,24 +100,35 @@ def _group_parameters(model: nn.Module, by: Literal["decay", "layers", "matrices
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not weight_decay and by == "decay":
         return [{"params": parameters, "weight_decay": 0.0}] if parameters else []  # each group costs a launch
-    weights = [parameter for parameter in parameters if parameter.ndim > 1]
-    others = [parameter for parameter in parameters if parameter.ndim <= 1]
-    groups: Groups = [{"params": weights, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    if by == "layers":
-        groups[1]["adapt"] = False
-    if by == "matrices":
-        matrices = _matrices(model)
-        groups[0]["params"] = [parameter for parameter in weights if id(parameter) not in matrices]
-        inner = [parameter for parameter in weights if id(parameter) in matrices]
-        groups.insert(0, {"params": inner, "weight_decay": weight_decay, "matrix": True})
-    return [group for group in groups if group["params"]]
+    embeddings, matrices = _find_embeddings(model), _find_matrices(model) if by == "matrices" else {}
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
+    for parameter in parameters:
+        is_weight, is_embedding = parameter.ndim > 1, id(parameter) in embeddings
+        settings: dict[str, Any] = {"weight_decay": weight_decay if is_weight and not is_embedding else 0.0}
+        if by == "layers" and not is_weight:
+            settings["adapt"] = False
+        if count := matrices.get(id(parameter), 0):
+            settings |= {"matrix": True, "num_stacked": count}
+        groups.setdefault(tuple(settings.items()), {"params": [], **settings})["params"].append(parameter)
+    return sorted(groups.values(), key=lambda group: ("matrix" not in group, -group["weight_decay"]))
 
 
-def _matrices(model: nn.Module) -> frozenset[int]:
-    # Weights of linear layers and convolutions. The last linear layer is the head, which Jordan leaves to AdamW,
-    # and so are embeddings: positions and class tokens.
-    weights = [parameter for parameter in model.parameters() if parameter.ndim in {2, 4}]
-    heads = [module.weight for module in model.modules() if type(module) is nn.Linear][-1:]
-    embeddings = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
-    left_out = {id(parameter) for parameter in (*heads, *embeddings)}
-    return frozenset(id(parameter) for parameter in weights) - left_out
+def _find_embeddings(model: nn.Module) -> frozenset[int]:
+    # tables of embeddings, and what is learned for each position of a sequence: (1, positions, width)
+    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    positions = [parameter for parameter in model.parameters() if parameter.ndim == 3 and len(parameter) == 1]
+    return frozenset(id(parameter) for parameter in (*tables, *positions))
+
+
+def _find_matrices(model: nn.Module) -> dict[int, int]:
+    # The weights of linear layers and convolutions, with the number of matrices stacked in each. Jordan leaves to AdamW
+    # what meets the input or the output: the first convolution, embeddings, and the last linear layer, the head.
+    modules = list(model.modules())
+    first = [module.weight for module in modules if isinstance(module, nn.Conv2d)][:1]
+    heads = [module.weight for module in modules if type(module) is nn.Linear][-1:]
+    left_out = {id(parameter) for parameter in (*first, *heads)} | _find_embeddings(model)
+    found = {id(parameter): 1 for parameter in model.parameters() if parameter.ndim in {2, 4}}
+    # queries, keys and values
+    fused = [module.in_proj_weight for module in modules if isinstance(module, nn.MultiheadAttention)]
+    found |= {id(parameter): 3 for parameter in fused if parameter is not None}
+    return {key: count for key, count in found.items() if key not in left_out}

@@ -1,7 +1,6 @@
 """Advice on a study before it runs."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
 from sweep.config.advice import find_pitfalls
 from sweep.config.study_file import build_study, load_study
-from sweep.config.tables.datasets import DATASETS, DatasetEntry
 
 # a study without a fault
 CLEAN: dict[str, Any] = {
@@ -71,12 +69,30 @@ def test_warm_up_of_a_swept_schedule() -> None:
     assert names({"schedule.warmup": 0.0, "optimizer.reference_batch": 512}, wide) == []
 
 
-def test_a_data_set_without_a_digest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "photos", DatasetEntry(load="sweep.training.data.sets.digits:load_digits"))
-    assert names({"data.name": "photos"}) == ["data_without_digest"]
-    assert names(space={"data.name": {"choice": ["digits", "photos"]}}) == ["data_without_digest"]
-    monkeypatch.setitem(DATASETS, "photos", replace(DATASETS["photos"], digest=lambda _section: "equal"))
-    assert names({"data.name": "photos"}) == []
+@pytest.mark.parametrize("name", ["schedule_free", "schedule_free_sgd"])
+def test_an_average_of_weights_under_a_falling_rate(name: str) -> None:
+    assert names({"optimizer.name": name}) == ["schedule_free_decays"]  # cosine is the default
+    assert names({"optimizer.name": name, "schedule.name": "step"}) == ["schedule_free_decays"]
+    assert names({"optimizer.name": name, "schedule.name": "constant"}) == []
+    assert names({"optimizer.name": name, "schedule.final": 1.0}) == []  # cosine from the highest rate to itself
+    choice = {"optimizer.name": {"choice": ["momentum", name]}}
+    assert names({"schedule.name": "linear"}, choice) == ["schedule_free_decays"]
+    (found,) = find_pitfalls(build_study(CLEAN | {"base": CLEAN["base"] | {"optimizer.name": name}}, "test"))
+    assert "Defazio et al. 2024" in found.reason
+    assert found.remedy == 'set schedule.name = "constant"'
+
+
+def test_rules_that_stay_behind_a_growing_batch() -> None:
+    growing = {"batch.schedule": "linear", "batch.schedule_lr": "rule"}
+    assert names(growing) == []
+    for rule in (
+        {"optimizer.betas_rule": "sqrt"},
+        {"optimizer.weight_decay_rule": "linear"},
+        {"regularization.ema_rule": "power"},
+    ):
+        assert names(growing | rule) == ["rules_of_first_batch"]
+        assert names(growing | rule | {"batch.schedule_lr": "keep"}) == []
+        assert names(growing | rule | {"batch.schedule": "constant"}) == []
 
 
 def test_comparing_at_fixed_epochs_only() -> None:
@@ -125,7 +141,7 @@ def test_what_the_records_say_stands_beside_the_advice() -> None:
     from sweep.analysis.claims.findings import evaluate_claims
     from sweep.cli.commands.check import format_advice
 
-    measured = {item.name: item for item in evaluate_claims(make_frames(200, confirm=4)) if item.verdict != "undecided"}
+    measured = {item.name: item for item in evaluate_claims(make_frames(300, confirm=4)) if item.verdict != "undecided"}
     assert measured["lr_rule_linear"].verdict == "supported"
     space = {"batch.micro": {"log2": [4, 7]}}
     unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}

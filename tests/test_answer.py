@@ -159,7 +159,7 @@ def test_fine_tuning_and_ranks_are_answered_by_trials_that_did_so() -> None:
 def test_few_records_are_no_crash(rows: list[dict[str, Any]], has_spec: bool) -> None:
     answer = recommend(frames_of(make_spec() if has_spec else None, rows))
     assert set(answer.uses) == set(USES)
-    assert len(answer.facts) == 5
+    assert len(answer.facts) == 4
     for item in answer.uses.values():
         assert item.missing
         assert item.certainty == 0.0
@@ -318,10 +318,11 @@ def test_knee_and_largest_micro_batch() -> None:
     assert recommend(probed).facts["largest_micro_batch"].value == 512
 
 
-def test_accuracy_per_minute_and_critical_batch() -> None:
+def test_the_critical_batch() -> None:
     rows = [row | {"noise_scale": 100.0 + n} for n, row in enumerate(knee_rows())]
     facts = recommend(frames_of(make_spec(), rows)).facts
-    assert facts["accuracy_per_minute"].value == pytest.approx(0.9 / (14_000 / 400 / 60), rel=0.05)
+    # no rate of accuracy over time, which the fastest would win whatever it learns
+    assert facts.keys() == {"largest_micro_batch", "throughput_knee", "critical_batch", "largest_batch_without_loss"}
     assert facts["critical_batch"].value == 102.0
     assert facts["critical_batch"].n == 5
     without = recommend(frames_of(make_spec(), knee_rows())).facts["critical_batch"]

@@ -89,7 +89,7 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
     return AnswerTexts(
         cards=tuple(card for card in cards if card.trial is not None),
         open=tuple(card for card in cards if card.trial is None),
-        facts=tuple(_row(fact, fact.value, fact.missing or "", fact.num_seeds) for fact in answer.facts.values()),
+        facts=tuple(_row(fact, fact.value, fact.missing or "") for fact in answer.facts.values()),
         tested=tuple(row for row in claims if row.n),
         untested=tuple(row for row in claims if not row.n),
         notes=answer.notes,
@@ -149,11 +149,11 @@ def _compare_next(following: NextBest) -> str:
     return f"Compared with the next best, trial {following.number}{others}: {'; '.join(parts)}."
 
 
-def _row(item: Fact | Finding, value: float, settle: str, num_seeds: int = 0) -> ClaimRow:
+def _row(item: Fact | Finding, value: float, settle: str) -> ClaimRow:
     return ClaimRow(
         statement=item.statement,
         effect=format_value(item.unit, value),
-        interval=format_interval(item.unit, item.low, item.high, value, num_seeds),
+        interval=format_interval(item.unit, item.low, item.high, value),
         n=item.n,
         detail=item.detail,
         settle=settle,

@@ -151,6 +151,16 @@ def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str)
     return np.asarray(values == chosen, dtype=np.bool_), [note] if num_others else []
 
 
+def find_main_recipe(frame: pd.DataFrame, chosen: Mask) -> tuple[Mask, str]:
+    """Which of the rows ``chosen`` are of the model and optimizer that most of them have, and both names; shape
+    ``[len(frame)]``. The best learning rate, noise and sharpness of two models or optimizers have nothing in common.
+    """
+    names = [read_text(frame, f"config.{key}.name") for key in ("model", "optimizer")]
+    recipes = np.array([", ".join(filter(None, pair)) for pair in zip(*names, strict=True)], dtype=object)
+    main = most_common(recipes[chosen])[0] if chosen.any() else ""
+    return np.asarray(chosen & (recipes == main), dtype=np.bool_), str(main)
+
+
 def is_main_model(frame: pd.DataFrame) -> Mask:
     """Which rows are of the model that most rows have, shape ``[len(frame)]``: models differ in accuracy, so batches
     are compared within one."""

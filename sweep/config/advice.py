@@ -10,7 +10,7 @@ from sweep.config.recipe_sections import OptimizerSection
 from sweep.config.scaling import resolve_lr_rule
 from sweep.config.study import StudySpec
 from sweep.config.tables.models import has_batch_statistics
-from sweep.config.tables.recipes import SCHEDULES
+from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.trial_config import TrialConfig
 
 _MAX_ACCUMULATION = 16
@@ -19,6 +19,7 @@ _FEW_SAMPLES = 16  # of a batch normalization's statistics
 _LARGE_FINE_TUNING = 128
 _SECTIONS = frozenset({"batch", "model", "optimizer", "schedule", "budget", "distributed"})
 _UNSEEN = frozenset({"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "model.dropout"})
+_SEEN = "regularization.ema_rule"
 _MAX_CORNERS = 1024
 
 
@@ -42,7 +43,9 @@ def find_pitfalls(spec: StudySpec) -> list[Advice]:
 
 def _corners(spec: StudySpec) -> list[TrialConfig]:
     # the extremes of what the rules look at; everything else stays at one corner
-    seen = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]
+    seen = [
+        path for path in spec.space if path == _SEEN or (path.partition(".")[0] in _SECTIONS and path not in _UNSEEN)
+    ]
     start = next(spec.corners())
     values = itertools.product(*(spec.space[path].extremes() for path in seen))
     found = []
@@ -111,6 +114,51 @@ def _warmup(config: TrialConfig) -> float:
     return config.schedule.peak if SCHEDULES[config.schedule.name].has_peak else config.schedule.warmup
 
 
+def _schedule_free_decays(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    averaged = [config for config in corners if OPTIMIZERS[config.optimizer.name].averages_weights]
+    falling = sorted({config.schedule.name for config in averaged if _falls(config)})
+    if falling:
+        yield Advice(
+            "schedule_free_decays",
+            "schedule.name",
+            f"A schedule-free optimizer trains at a rate that falls ({', '.join(falling)}).",
+            "The average of the weights takes the place of the decay: Defazio et al. 2024 hold the rate constant after "
+            "the warm-up. A falling rate gives the last steps next to no weight in the average.",
+            'set schedule.name = "constant"',
+        )
+
+
+def _falls(config: TrialConfig) -> bool:
+    schedule = config.schedule
+    if SCHEDULES[schedule.name].has_milestones:
+        return schedule.gamma < 1
+    return schedule.name != "constant" and schedule.final < 1
+
+
+def _rules_of_first_batch(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    found = {rule for config in corners for rule in _rules_left_behind(config)}
+    if found:
+        yield Advice(
+            "rules_of_first_batch",
+            "batch.schedule_lr",
+            f"The learning rate follows the growing batch; {', '.join(sorted(found))} stay at the first one's.",
+            "Betas, weight decay and the decay of averaged weights are set once, for the first effective batch size. "
+            "What the rules promise of a larger batch does not hold for the later ones.",
+            'set batch.schedule_lr = "keep", or these rules to "none"',
+        )
+
+
+def _rules_left_behind(config: TrialConfig) -> list[str]:
+    if config.batch.schedule == "constant" or config.batch.schedule_lr != "rule":
+        return []
+    rules = {
+        "optimizer.betas_rule": config.optimizer.betas_rule,
+        "optimizer.weight_decay_rule": config.optimizer.weight_decay_rule,
+        "regularization.ema_rule": config.regularization.ema_rule,
+    }
+    return [key for key, rule in rules.items() if rule != "none"]
+
+
 def _few_samples_to_normalize(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     normed = [
         config.micro_batch
@@ -177,6 +225,8 @@ _RULES: tuple[Callable[[StudySpec, Sequence[TrialConfig]], Iterator[Advice]], ..
     _much_accumulation,
     _rate_does_not_follow,
     _no_warmup,
+    _schedule_free_decays,
+    _rules_of_first_batch,
     _few_samples_to_normalize,
     _large_batch_for_fine_tuning,
     _only_fixed_epochs,

@@ -153,9 +153,11 @@ _TABLE = (
     Metric("noise_scale", "samples", None, "Gradient noise scale",
            "simple gradient noise scale tr(S) / |G|^2 at the end of training, where it was measured"),
     Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
-           "largest eigenvalue of the Hessian of the training loss"),
+           "largest eigenvalue of the Hessian of the training loss; a rescaling of the weights before a normalization "
+           "changes it, but not the model (Dinh et al. 2017)"),
     Metric("sharpness_keskar", "percent", None, "Sharpness (Keskar)",
-           "relative rise of the training loss in the neighborhood (Keskar et al. 2017)"),
+           "relative rise of the training loss in the neighborhood (Keskar et al. 2017); a rescaling of the weights "
+           "before a normalization changes it, but not the model (Dinh et al. 2017)"),
     Metric("num_alloc_retries", "count", None, "Allocator retries",
            "times that the GPU's allocator released its cache while training", of_device=True),
     Metric("gpu_utilization", "fraction", None, "GPU utilization",

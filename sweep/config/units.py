@@ -70,7 +70,6 @@ UNITS: dict[str, MetricUnit] = {
     "ratio": MetricUnit(shown=_plain("times")),
     "exponent": MetricUnit(),
     "fraction/doubling": MetricUnit(shown=_plain("points per doubling", 100.0)),
-    "fraction/minute": MetricUnit(shown=_plain("points per minute", 100.0)),
 }
 
 

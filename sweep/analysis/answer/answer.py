@@ -77,11 +77,6 @@ class Fact:
     detail: str = ""
     missing: str | None = None
 
-    @property
-    def num_seeds(self) -> int:
-        """The number of seeds that the interval rests on; 0 where it rests on something else."""
-        return self.n if self.name == "accuracy_per_minute" else 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:

@@ -1,4 +1,4 @@
-"""Further results: what fits, where throughput saturates, accuracy per minute, and which batch is too large."""
+"""Further results: what fits, where throughput saturates, and which batch is too large."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ import pandas as pd
 from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.batch_curve import fit_batch_curve
-from sweep.analysis.comparable_trials import ACCURACY, SECONDS
+from sweep.analysis.comparable_trials import ACCURACY
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
 from sweep.analysis.statistics.intervals import Interval, median_interval, t_upper_tail
@@ -64,21 +64,6 @@ def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     if knee == levels[-1]:
         detail += ", the largest that ran: the knee may be beyond"
     return _value(knee, int(np.isfinite(sizes + rates).sum())), detail
-
-
-def _accuracy_per_minute(candidates: Candidates, model: str) -> _Measured:
-    # the interval by the plausible true values of the best configuration
-    useful = candidates.values(ACCURACY) >= candidates.floor
-    useful &= read_text(candidates.records.frame, "config.model.name")[candidates.rows] == model
-    minutes = candidates.values(SECONDS) / 60
-    rates = np.where(useful & (minutes > 0), candidates.values(ACCURACY) / minutes, -np.inf)
-    if not np.isfinite(rates).any():
-        return candidates.records.command_for_more
-    best = int(np.argmax(rates))
-    accuracies, seconds = (candidates.values(name, candidates.draws)[:, best] for name in (ACCURACY, SECONDS))
-    low, high = np.quantile(accuracies / seconds * 60, [0.025, 0.975]).tolist()
-    measured = Interval(float(rates[best]), low, high, len(candidates.basis_of(best)))
-    return measured, f"{model}; trial {candidates.number(best)}"
 
 
 def _critical_batch(candidates: Candidates, model: str) -> _Measured:
@@ -149,10 +134,6 @@ _FACTS: dict[str, tuple[Callable[[Candidates, str], _Measured], str, str]] = {
     "largest_micro_batch": (_largest_micro_batch, "Largest micro batch that ran", "samples"),
     "throughput_knee": (
         _throughput_knee, "Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"
-    ),
-    "accuracy_per_minute": (
-        _accuracy_per_minute, "Best accuracy per minute of training, among configurations of a useful accuracy",
-        "fraction/minute",
     ),
     "critical_batch": (
         _critical_batch, "Critical batch from the gradient noise scale: beyond it a larger batch saves few steps",

@@ -4,15 +4,23 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.claims.claim import Claim, Measurement
-from sweep.analysis.claims.pairs import MICRO_KEYS, compare_accuracies, count_pairs, pair_by_cost
+from sweep.analysis.claims.pairs import (
+    MICRO_KEYS,
+    average_by_cell,
+    compare_accuracies,
+    count_pairs,
+    number_cells,
+    pair_by_cost,
+)
 from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Region, log_ratio, mean_estimate
+from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.tables.models import has_batch_statistics
 
-_PAIRS = "of equal cost and effective batch size, but for the micro batch"
+_PAIRS = "of equal cost and effective batch size, several micro batches (their mean) against one"
 
 
 def _measure_time(records: ComparableTrials) -> Measurement:
@@ -20,16 +28,16 @@ def _measure_time(records: ComparableTrials) -> Measurement:
     rates = read_numbers(trials, "images_per_second")
     seconds = 1 / np.where(rates > 0, rates, np.nan)
     seconds = np.where(np.isfinite(seconds), seconds, read_numbers(trials, "train_seconds"))
-    ratios = [log_ratio(split, whole) for split, whole, _ in _pair_by_count(trials, seconds)]
-    estimate = mean_estimate(np.concatenate([[], *ratios]), is_ratio=True)
+    split, whole, _, cells = _pair_by_count(trials, seconds)
+    estimate = mean_estimate(average_by_cell(cells, log_ratio(split, whole)), is_ratio=True)
     return Measurement(estimate, count_pairs(estimate.n, _PAIRS))
 
 
 def _measure_memory(records: ComparableTrials) -> Measurement:
     # what was saved over what would be saved if all memory were in proportion to the micro batch, 1 - 1 / k
-    pairs = _pair_by_count(records.done, read_numbers(records.done, "peak_memory_bytes"))
-    shares = [(1 - np.exp(log_ratio(split, whole))) / (1 - 1 / count) for split, whole, count in pairs]
-    estimate = mean_estimate(np.concatenate([[], *shares]))
+    split, whole, counts, cells = _pair_by_count(records.done, read_numbers(records.done, "peak_memory_bytes"))
+    shares = (1 - np.exp(log_ratio(split, whole))) / (1 - 1 / counts)
+    estimate = mean_estimate(average_by_cell(cells, shares))
     return Measurement(estimate, count_pairs(estimate.n, _PAIRS))
 
 
@@ -42,16 +50,18 @@ def _measure_batch_norm(records: ComparableTrials) -> Measurement:
     )
 
 
-def _pair_by_count(trials: pd.DataFrame, values: Values) -> list[tuple[Values, Values, float]]:
-    # for every number of micro batches above one: the values of pairs, those with so many first, those with one second
-    counts = _num_configured(trials)
-    found = []
+def _pair_by_count(trials: pd.DataFrame, values: Values) -> tuple[Values, Values, Values, Numbers]:
+    # The values of pairs of several micro batches against one, their number of micro batches, and the cell of each:
+    # the pairs of a cell have the trial with one micro batch in common.
+    counts, batches = _num_configured(trials), read_numbers(trials, "global_batch_size")
+    firsts, seconds = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for count in np.unique(counts[np.isfinite(counts) & (counts > 1)]):
-        rows = (counts == count) | (counts == 1)
-        some = trials[rows]
-        first, second = pair_by_cost(some, MICRO_KEYS, counts[rows] == count, read_numbers(some, "global_batch_size"))
-        found.append((values[rows][first], values[rows][second], float(count)))
-    return found
+        rows = np.flatnonzero((counts == count) | (counts == 1))
+        first, second = pair_by_cost(trials.iloc[rows], MICRO_KEYS, counts[rows] == count, batches[rows])
+        firsts.append(rows[first])
+        seconds.append(rows[second])
+    first, second = np.concatenate(firsts), np.concatenate(seconds)
+    return values[first], values[second], counts[first], number_cells(trials, MICRO_KEYS, batches)[first]
 
 
 def _num_configured(trials: pd.DataFrame) -> Values:

@@ -7,8 +7,9 @@ import numpy as np
 from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.column_reading import Texts, most_common, read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, slope_estimate
+from sweep.analysis.statistics.pareto import Mask
 from sweep.config.tables.models import model_family
 
 _SMALL = 32  # samples
@@ -73,16 +74,20 @@ def _curve_of_main_model(records: ComparableTrials) -> BatchCurve:
 
 
 def _measure_vit_sensitivity(records: ComparableTrials) -> Measurement:
-    # the accuracy per doubling of the batch of ViTs, less that of ResNets
-    families = np.array([model_family(name) for name in read_text(records.frame, "config.model.name")], dtype=object)
-    vit, resnet = (
-        _slope(fit_batch_curve(records, np.asarray(families == name, dtype=np.bool_))) for name in ("vit", "resnet")
-    )
+    # the accuracy per doubling of the batch of a ViT, less that of a ResNet, each the most frequent of its family
+    names = read_text(records.frame, "config.model.name")
+    families = np.array([model_family(name) for name in names], dtype=object)
+    vit, resnet = (_slope_of_main_model(records, names, families == family) for family in ("vit", "resnet"))
     if not (vit.degrees > 0 and resnet.degrees > 0):
         return Measurement()
     error, degrees = float(np.hypot(vit.error, resnet.error)), min(vit.degrees, resnet.degrees)
     estimate = Estimate(vit.value - resnet.value, error, degrees, vit.n + resnet.n)
-    return Measurement(estimate, "slopes over the effective batch sizes of both families")
+    return Measurement(estimate, "slopes over the effective batch sizes of one model of each family")
+
+
+def _slope_of_main_model(records: ComparableTrials, names: Texts, chosen: Mask) -> Estimate:
+    main = most_common(names[chosen])[0] if chosen.any() else ""
+    return _slope(fit_batch_curve(records, np.asarray(chosen & (names == main), dtype=np.bool_)))
 
 
 def _at_equal(budget: str, published: str) -> Claim:

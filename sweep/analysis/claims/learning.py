@@ -7,15 +7,20 @@ import pandas as pd
 
 from sweep.analysis.claims.claim import Claim, Measurement, run_variant
 from sweep.analysis.claims.learning_rates import scaled_learning_rates
-from sweep.analysis.comparable_trials import ComparableTrials, is_main_model
+from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe, is_main_model
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, fit_curve, slope_estimate
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG
+from sweep.config.units import format_count
 
 _MIN_BATCHES = 4
 # Data that the fit misses by more (root mean square of the logarithm) do not follow the law.
 _MAX_MISFIT = 0.25
+_NOT_INVARIANT = (
+    "; sharpness changes with the scale of the weights before a normalization, which the model does not (Dinh et al. "
+    "2017)"
+)
 
 
 def _measure_critical_batch(records: ComparableTrials) -> Measurement:
@@ -107,19 +112,20 @@ def _first_steps(trials: pd.DataFrame, evaluations: pd.DataFrame, target: float)
 
 def _measure_noise_power(records: ComparableTrials) -> Measurement:
     heat = read_numbers(records.frame, "global_batch_size") / scaled_learning_rates(records)
-    return _measure_power(heat, _read_medians(records, "noise_scale"))
+    return _measure_power(records, heat, _read_medians(records, "noise_scale"))
 
 
 def _measure_sharpness_power(records: ComparableTrials) -> Measurement:
     # Keskar's measure where it is on record, otherwise the top eigenvalue of the Hessian
     keskar = _read_medians(records, "sharpness_keskar")
     sharpness = keskar if np.isfinite(keskar).any() else _read_medians(records, "sharpness_eigenvalue")
-    return _measure_power(read_numbers(records.frame, "global_batch_size"), sharpness)
+    measured = _measure_power(records, read_numbers(records.frame, "global_batch_size"), sharpness)
+    return measured._replace(detail=f"{measured.detail}{_NOT_INVARIANT}" if measured.detail else "")
 
 
-def _measure_power(x: Values, y: Values) -> Measurement:
-    good = y > 0
-    detail = f"{int(good.sum())} configurations" if good.any() else ""
+def _measure_power(records: ComparableTrials, x: Values, y: Values) -> Measurement:
+    good, recipe = find_main_recipe(records.frame, y > 0)
+    detail = f"{recipe}: {format_count(int(good.sum()), 'configuration')}" if good.any() else ""
     return Measurement(slope_estimate(np.log(x[good]), np.log(y[good])), detail)
 
 
@@ -149,7 +155,8 @@ CLAIMS = (
     Claim(
         name="large_batches_sharp", unit="exponent", region=Region(0.0, np.inf),
         statement="Large batches end in sharper minima: sharpness grows with the effective batch size.",
-        published="Keskar et al. 2016, CIFAR-10: 28.6 +- 3.1 at 256 against 707 +- 43 at a tenth of the data.",
+        published="Keskar et al. 2016, CIFAR-10: 28.6 +- 3.1 at 256 against 707 +- 43 at a tenth of the data. Dinh et "
+        "al. 2017: a network can be made arbitrarily sharp without a change of what it computes.",
         measure=_measure_sharpness_power, settle=run_variant("sharpness", {"diagnostics.sharpness": True}),
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pandas as pd
 from sweep.analysis.batch_curve import fit_batch_curve
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space
 from sweep.analysis.claims.pairs import compare_accuracies
-from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
+from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, find_main_recipe
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
 from sweep.analysis.statistics.pareto import Mask, Values
@@ -21,13 +21,15 @@ _RULE_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 def _measure_rate_power(records: ComparableTrials, power: float) -> Measurement:
     batches, rates = read_numbers(records.frame, "global_batch_size"), scaled_learning_rates(records)
-    accuracies, chosen = records.posterior(ACCURACY).estimates, _follows(records, power)
+    chosen, recipe = find_main_recipe(records.frame, _follows(records, power))
+    # as measured: estimates that draw on one another would make the interval too narrow
+    accuracies, _ = records.grouping.medians(read_numbers(records.done, ACCURACY))
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
     estimate = fit_rate_power(batches[good], rates[good], accuracies[good])
     if not estimate.n:
         return Measurement(estimate)
     num = len(np.unique(batches[good]))
-    detail = f"{estimate.n} configurations, the better half at each of {num} effective batch sizes; "
+    detail = f"{recipe}: {estimate.n} configurations, the better half at each of {num} effective batch sizes; "
     return Measurement(estimate, detail + _describe_break(records, chosen, power))
 
 

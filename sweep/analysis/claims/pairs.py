@@ -42,12 +42,30 @@ def compare_accuracies(
     trials: pd.DataFrame, tested: Collection[str], side: Mask, within: Values | None = None
 ) -> Measurement:
     """The accuracy of the trials of ``side`` (shape ``[trials]``) less that of others of equal settings and seed,
-    apart from the ``tested`` keys."""
-    groups = _join(configuration_groups(trials, tested).astype(np.float64), read_numbers(trials, "seed"))
+    apart from the ``tested`` keys. Where several settings are paired, each counts once, by the mean over its seeds."""
+    settings = configuration_groups(trials, tested)
+    groups = _join(settings.astype(np.float64), read_numbers(trials, "seed"))
     first, second = _pair(groups, side, within, read_numbers(trials, "number"))
     accuracies = read_numbers(trials, ACCURACY)
-    estimate = mean_estimate(accuracies[first] - accuracies[second])
-    return Measurement(estimate, count_pairs(estimate.n, "of equal settings and seed"))
+    cells = (settings if within is None else _join(settings.astype(np.float64), within))[first]
+    differences = accuracies[first] - accuracies[second]
+    averages = average_by_cell(cells, differences)
+    if np.isfinite(averages).sum() < 2:
+        estimate = mean_estimate(differences)
+        return Measurement(estimate, count_pairs(estimate.n, "of equal seed, all of the same settings"))
+    estimate = mean_estimate(averages)
+    return Measurement(estimate, count_pairs(estimate.n, "of equal settings, means over equal seeds"))
+
+
+def average_by_cell(cells: Numbers, values: Values) -> Values:
+    """The mean of the finite ``values`` of each of ``cells`` (both of shape ``[n]``), so that a trial that is in
+    several pairs of its cell counts once."""
+    return np.asarray(pd.Series(values).groupby(cells).mean(), dtype=np.float64)
+
+
+def number_cells(trials: pd.DataFrame, tested: Collection[str], within: Values) -> Numbers:
+    """The same number for trials that :func:`pair_by_cost` may pair; shape ``[trials]``."""
+    return _join(equal_cost_groups(trials, tested).astype(np.float64), within)
 
 
 def count_pairs(n: int, kind: str) -> str:

@@ -30,7 +30,7 @@ def _measure_memory_power(records: ComparableTrials) -> Measurement:
     sizes, memory = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "peak_memory_bytes")
     accumulates = (read_numbers(trials, "config.batch.accumulation") > 1).astype(np.int64)
     settings: Numbers = 2 * equal_cost_groups(trials, MICRO_KEYS) + accumulates
-    fits = [_fit_power(sizes, memory) for sizes, memory in _medians_by_size(sizes, memory, settings)]
+    fits = [_fit_power(sizes, memory) for _, sizes, memory in _medians_by_size(sizes, memory, settings)]
     powers = [fit for fit in fits if fit is not None]
     # one fit keeps its own error; the error of several is how they differ
     estimate = powers[0] if len(powers) == 1 else mean_estimate([fit.value for fit in powers])
@@ -54,12 +54,15 @@ def _measure_last_doubling(records: ComparableTrials) -> Measurement:
     # the throughput at the largest micro batch over that at half of it, setting by setting of equal cost otherwise
     trials = records.done
     sizes, rates = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "images_per_second")
-    gains = [
-        float(log_ratio(medians[-1:], medians[-2:-1])[0] / np.log2(levels[-1] / levels[-2]))
-        for levels, medians in _medians_by_size(sizes, rates, equal_cost_groups(trials, MICRO_KEYS))
+    settings = equal_cost_groups(trials, MICRO_KEYS)
+    gains = {
+        setting: float(log_ratio(medians[-1:], medians[-2:-1])[0] / np.log2(levels[-1] / levels[-2]))
+        for setting, levels, medians in _medians_by_size(sizes, rates, settings)
         if len(levels) > 1
-    ]
-    estimate = mean_estimate(gains, is_ratio=True) if len(gains) > 1 else _fit_last_doubling(sizes, rates)
+    }
+    estimate = mean_estimate(list(gains.values()), is_ratio=True)
+    if len(gains) == 1:
+        estimate = _fit_last_doubling(*(values[settings == next(iter(gains))] for values in (sizes, rates)))
     return Measurement(estimate, "throughput at the largest micro batch over that at half of it")
 
 
@@ -73,10 +76,10 @@ def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
     return slope_estimate(np.log2(sizes[top]), np.log(rates[top]))._replace(is_ratio=True)
 
 
-def _medians_by_size(sizes: Values, values: Values, groups: Numbers) -> Iterator[tuple[Values, Values]]:
-    # of each group the distinct sizes, and the median of its values at each
+def _medians_by_size(sizes: Values, values: Values, groups: Numbers) -> Iterator[tuple[int, Values, Values]]:
+    # of each group its number, the distinct sizes, and the median of its values at each
     for group in np.unique(groups):
-        yield group_medians(sizes[groups == group], values[groups == group])
+        yield int(group), *group_medians(sizes[groups == group], values[groups == group])
 
 
 def _compare_precision(records: ComparableTrials, metric: str) -> Measurement:

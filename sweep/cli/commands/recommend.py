@@ -61,7 +61,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
         yield ""
     yield "Other facts"
     for fact in answer.facts.values():
-        yield f"  {fact.statement}: {format_effect(fact.unit, fact.value, fact.low, fact.high, fact.num_seeds)}"
+        yield f"  {fact.statement}: {format_effect(fact.unit, fact.value, fact.low, fact.high)}"
         if fact.detail:
             yield f"    {fact.detail}; n = {fact.n}"
         if fact.missing:

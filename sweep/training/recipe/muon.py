@@ -34,8 +34,9 @@ class Muon(ForeachOptimizer):
     """Muon (Jordan et al. 2024) for groups with ``matrix = True``, AdamW for the others.
 
     A convolution is the matrix (out, in * height * width); a parameter of a group with ``num_stacked`` = n holds n
-    matrices one below the other, as attention holds those of queries, keys and values. The update has the root mean square of AdamW's
-    (0.2 sqrt(max(rows, columns)), Liu et al. 2025, arXiv:2502.16982), so both parts share learning rate and decay.
+    matrices one below the other, as attention holds those of queries, keys and values. The update has the root mean
+    square of AdamW's (0.2 sqrt(max(rows, columns)), Liu et al. 2025, arXiv:2502.16982), so both parts share learning
+    rate and decay.
     """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:

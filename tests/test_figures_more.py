@@ -18,6 +18,7 @@ from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import explained_variance, make_importance
 from reports.figures.ledger import make_outcome_map
+from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.statistics.throughput import group_medians
 
 TWO = ["val_accuracy", "train_seconds"]
@@ -134,9 +135,28 @@ def test_throughput_knee_is_the_smallest_near_the_best():
     figure = make_throughput(evidence_of(rows))[0]
     knee = next(layer for layer in kinds(figure.panels[0], Points) if layer.name == "knee")
     assert (knee.x, knee.y) == ((32.0,), (200.0,))
-    assert "resnet8 32" in figure.caption
+    assert "resnet8: 32" in figure.caption
     at, middle = group_medians(np.array([2.0, 1.0, 2.0, math.nan]), np.array([4.0, 1.0, 6.0, 9.0]))
     assert (at.tolist(), middle.tolist()) == ([1.0, 2.0], [1.0, 5.0])
+
+
+def test_a_knee_is_of_one_precision_optimizer_and_norm():
+    # half precision is faster and ran at few sizes; the medians of all would be of neither
+    speeds = {"fp32": {16: 100.0, 32: 190.0, 64: 192.0, 128: 195.0}, "bf16": {16: 900.0, 32: 910.0}}
+    sizes = [(dtype, micro, speed) for dtype, values in speeds.items() for micro, speed in values.items()]
+    rows = []
+    for dtype, micro, speed in [*sizes, *(sizes[4:] * 3)]:
+        keys = {"config.batch.micro": micro, "config.precision.dtype": dtype, "config.optimizer.name": "lamb"}
+        rows.append(row(len(rows), **keys, **{"config.model.norm": "group", "images_per_second": speed}))
+    rows += [row(len(rows), **{"config.batch.micro": 64, "images_per_second": 5000.0, "config.optimizer.name": "sgd"})]
+    figure = make_throughput(evidence_of(rows))[0]
+    (knee,) = [layer for layer in kinds(figure.panels[0], Points) if layer.name == "knee"]
+    assert (knee.x, knee.y) == ((32.0,), (190.0,))
+    assert "resnet8, group, fp32, lamb: 32" in figure.caption
+    fact = recommend(frames_of(make_spec(), rows)).facts["throughput_knee"]
+    assert (fact.value, fact.n) == (32.0, 4)
+    assert fact.detail.startswith("resnet8, group, fp32, lamb; the best throughput was at 128")
+    assert "2 other combinations" in fact.detail
 
 
 def test_a_micro_batch_that_was_chosen_by_the_trial_counts():

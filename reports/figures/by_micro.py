@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from reports.describe import format_column
 from reports.evidence import Evidence, keep_finite
@@ -12,7 +13,7 @@ from reports.figures import marks
 from reports.labels import format_value, metric_label
 from reports.palette import NUM_SERIES
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.throughput import find_throughput_knee, group_medians
+from sweep.analysis.statistics.throughput import find_longest_curve, group_medians
 from sweep.analysis.trial_shapes import parse_shapes, ran_micro_batches
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
@@ -43,7 +44,8 @@ def make_memory(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
-    """Images per second with each model's median and its knee, the smallest micro batch near the best."""
+    """Images per second with the median and the knee, the smallest micro batch near the best, of each model's
+    combination of norm, precision and optimizer with the most micro batches."""
     title = "Throughput against the micro batch"
     series = _series(evidence, "images_per_second")
     if not series:
@@ -52,19 +54,19 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
     knees = []
     for each in series:
         layers += each.points
-        at, middle = group_medians(each.x, each.y)
-        if len(at) < 2:
+        curve = find_longest_curve(each.trials, each.x, each.y)
+        if curve is None or len(curve.sizes) < 2:
             continue
-        path = marks.to_floats(at), marks.to_floats(middle)
-        layers.append(Lines(name=f"{each.name}: median", role=each.role, segments=(path,)))
-        knee = find_throughput_knee(at, middle)
-        words = f"{each.name}: knee at micro batch {at[knee]:.0f}, {format_value('images/second', middle[knee])}"
-        layers.append(Points(name="knee", role="knee", x=(float(at[knee]),), y=(float(middle[knee]),), texts=(words,)))
-        knees.append(f"{each.name} {at[knee]:.0f}")
+        path = marks.to_floats(curve.sizes), marks.to_floats(curve.rates)
+        layers.append(Lines(name=f"{curve.name}: median", role=each.role, segments=(path,)))
+        at, rate = float(curve.sizes[curve.knee]), float(curve.rates[curve.knee])
+        words = f"{curve.name}: knee at micro batch {at:.0f}, {format_value('images/second', rate)}"
+        layers.append(Points(name="knee", role="knee", x=(at,), y=(rate,), texts=(words,)))
+        knees.append(f"{curve.name}: {at:.0f}")
     layers += _probes(evidence, "images_per_second")
     caption = f"{_how_many(series)}. "
     if knees:
-        caption += f"The knee is the smallest micro batch whose median is within 5 % of the best: {', '.join(knees)}. "
+        caption += f"The knee is the smallest micro batch whose median is within 5 % of the best: {'; '.join(knees)}. "
     caption += "Accumulation and device also affect throughput."
     panel = Panel(x=_micro_axis(evidence), y=Axis(label="Throughput", unit="images/second"), layers=tuple(layers))
     return [Figure(name="throughput", title=title, caption=caption, panels=(panel,))]
@@ -100,10 +102,11 @@ def fit_line(x: marks.Values, y: marks.Values) -> tuple[tuple[Floats, Floats], f
 
 
 class _Series(NamedTuple):
-    """The trials of one model: micro batches ``x`` and measured ``y``, of shape ``[n]``, and those that are drawn."""
+    """The ``trials`` of one model: their micro batches ``x`` and measured ``y``, of shape ``[n]``, and the marks."""
 
     name: str
     role: str
+    trials: pd.DataFrame
     x: marks.Values
     y: marks.Values
     points: list[Points]
@@ -126,7 +129,7 @@ def _series(evidence: Evidence, name: str) -> list[_Series]:
         x, y = ran_micro_batches(part), read_numbers(part, name)
         shown = np.where(part["detailed"].to_numpy(dtype=bool), x, np.nan)
         points = marks.trial_points(model, role, evidence, marks.trial_numbers(part), shown, y)
-        found.append(_Series(model, role, x, y, points))
+        found.append(_Series(model, role, part, x, y, points))
     return found
 
 

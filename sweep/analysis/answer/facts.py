@@ -13,12 +13,14 @@ from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
 from sweep.analysis.statistics.intervals import Interval, median_interval, t_upper_tail
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.throughput import find_throughput_knee, group_medians
+from sweep.analysis.statistics.throughput import find_longest_curve
 from sweep.analysis.trial_shapes import parse_shapes
+from sweep.config.units import format_count
 
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 _READ = (
-    "outcome", "config.batch.micro", "micro_batch_size", "images_per_second", "noise_scale", "val_accuracy",
+    "outcome", "config.model.name", "config.model.norm", "config.precision.dtype", "config.optimizer.name",
+    "config.batch.micro", "micro_batch_size", "images_per_second", "noise_scale", "val_accuracy",
 )  # fmt: skip
 # The value of a fact with what it holds for, or the command that would add what is missing.
 _Measured = tuple[Interval, str] | str
@@ -55,15 +57,15 @@ def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
 def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     # by the median throughput at each micro batch
     trials = _of_model(candidates.records.done, model)
-    sizes, rates = _micro_batches(trials), read_numbers(trials, "images_per_second")
-    levels, medians = group_medians(sizes, rates)
-    if len(levels) < 2:
+    curve = find_longest_curve(trials, _micro_batches(trials), read_numbers(trials, "images_per_second"))
+    if curve is None or len(curve.sizes) < 2:
         return candidates.records.command_for_more
-    knee = levels[find_throughput_knee(levels, medians)]
-    detail = f"{model}; the best throughput was at {int(levels[np.argmax(medians)])}"
-    if knee == levels[-1]:
+    detail = f"{curve.name}; the best throughput was at {int(curve.sizes[np.argmax(curve.rates)])}"
+    if curve.knee == len(curve.sizes) - 1:
         detail += ", the largest that ran: the knee may be beyond"
-    return _value(knee, int(np.isfinite(sizes + rates).sum())), detail
+    if curve.num_others:
+        detail += f"; {format_count(curve.num_others, 'other combination')} of norm, precision and optimizer apart"
+    return _value(curve.sizes[curve.knee], curve.num_trials), detail
 
 
 def _critical_batch(candidates: Candidates, model: str) -> _Measured:

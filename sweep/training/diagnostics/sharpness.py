@@ -175,8 +175,9 @@ def measure_keskar_sharpness(landscape: LossLandscape, epsilon: float = 1e-3) ->
 
         phi = (max f(x + z) - f(x)) / (1 + f(x)) * 100  over the box  |z_i| <= epsilon (|x_i| + 1)
 
+    f is the mean loss. Its maximum is what 10 iterations of L-BFGS-B from z = 0 find, as in the paper: a lower bound.
     Like the top eigenvalue it changes when the weights before a normalization are rescaled, although the model does not
-    (Dinh et al. 2017, arXiv:1703.04933). f is the mean loss. Its maximum is what 10 iterations of L-BFGS-B from z = 0 find, as in the paper: a lower bound.
+    (Dinh et al. 2017, arXiv:1703.04933).
     """
     from scipy.optimize import Bounds, minimize  # slow to import, and only these trials need it
 

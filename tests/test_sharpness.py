@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from sweep.config.metrics import SHARPNESS
+from sweep.config.metrics import METRICS, SHARPNESS
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, TrialTask
@@ -168,6 +168,33 @@ def test_every_kind_of_model_can_be_differentiated_twice(values: dict[str, Any])
             slopes.append(surface.loss_and_gradient()[1])
     difference = (slopes[0] - slopes[1]) / 2e-7
     assert np.linalg.norm(curved - difference) < 1e-3 * np.linalg.norm(difference)
+
+
+@torch.no_grad()
+def rescale_before_norm(model: nn.Module, factor: float) -> None:
+    """Multiplies the weights of the convolution, and makes the statistics of the norm those of its new output."""
+    convolution, norm = list(model.children())[:2]
+    convolution.weight.mul_(factor)
+    convolution.bias.mul_(factor)
+    norm.running_mean.mul_(factor)
+    norm.running_var.copy_((norm.running_var + norm.eps) * factor**2 - norm.eps)
+
+
+def test_both_measures_change_with_the_scale_of_weights_that_changes_no_loss() -> None:
+    # as the metrics, the finding and docs/studies.md say of them
+    measured = []
+    for factor in (1.0, 0.2):
+        model = small_model()
+        rescale_before_norm(model, factor)
+        surface = landscape(model, batches())
+        with surface.fix_model():
+            loss, _ = surface.loss_and_gradient()
+            measured.append((loss, find_top_eigenvalue(surface), measure_keskar_sharpness(surface)))
+    (loss, curvature, rise), (same, other_curvature, other_rise) = measured
+    assert same == pytest.approx(loss, rel=1e-6)
+    assert other_curvature > 2 * curvature
+    assert other_rise > 1.2 * rise
+    assert all("Dinh et al. 2017" in METRICS[name].description for name in SHARPNESS)
 
 
 # ---------------------------------------------------------------------- whole trials

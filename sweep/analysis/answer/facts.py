@@ -13,7 +13,7 @@ from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
 from sweep.analysis.statistics.intervals import Interval, median_interval, t_upper_tail
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.throughput import find_longest_curve
+from sweep.analysis.statistics.throughput_curves import find_longest_curve
 from sweep.analysis.trial_shapes import parse_shapes
 from sweep.config.units import format_count
 

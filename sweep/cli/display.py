@@ -56,7 +56,9 @@ class Display:
 
     def __enter__(self) -> Self:
         known = len(self._records)
-        start = f"study {self._spec.name}: {self._planned()} trials planned"
+        num_confirm = self._planned() - self._spec.trials
+        start = f"study {self._spec.name}: {format_count(self._spec.trials, 'search trial')} planned"
+        start += f", and at most {num_confirm} to confirm" if num_confirm else ""
         self._line(start + (f", {known} on record" if known else ""))
         if self._live:
             self._live.start()

@@ -28,7 +28,7 @@ def make_image(kind: str, number: int, size: tuple[int, int] = (8, 8), suffix: s
 
 
 def write_files(root: Path, files: dict[str, str]) -> Path:
-    """Writes each path with its kind: of an image, ``text``, ``link:TARGET`` or ``folder``; ``kind@WxH`` sets a size."""
+    """Writes each path with its kind: of an image, text, link:TARGET or folder; ``kind@WxH`` sets a size."""
     for number, (path, kind) in enumerate(sorted(files.items())):
         place = root / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def write_files(root: Path, files: dict[str, str]) -> Path:
         if name == "folder":
             place.mkdir(exist_ok=True)
         elif name.startswith("link:"):
-            os.symlink(name.removeprefix("link:"), place)
+            place.symlink_to(name.removeprefix("link:"))
         elif name == "text":
             place.write_text("x")
         else:

@@ -241,11 +241,11 @@ def test_the_three_ways_to_one_size(resize: str, column: str, tmp_path: Path) ->
 def test_copies_between_splits_are_named(tmp_path: Path) -> None:
     root = write_files(tmp_path / "images", SPLIT)
     (root / "val/a/0.png").write_bytes((root / "train/a/0.png").read_bytes())
-    assert any("1 images of val/ are also in train/" in note for note in look(root).notes)
+    assert any("val/ shares 1 image with train/" in note for note in look(root).notes)
     flat = write_files(tmp_path / "flat", FLAT)
     assert look(flat).notes == ()
     (flat / "a/0.png").write_bytes((flat / "b/0.png").read_bytes())
-    assert any("1 images of the classes are copies" in note for note in look(flat).notes)
+    assert any("the class folders: 1 file with an image that another file has too" in note for note in look(flat).notes)
 
 
 FOLDERS = st.sampled_from(

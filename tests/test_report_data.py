@@ -53,7 +53,7 @@ def summary(num_classes: int = 3) -> DataSummary:
             Ignored(reason="hidden", num_files=7, examples=("a/.0.png", "a/.1.png")),
             Ignored(reason="left out by data.subset = 4", num_files=1, examples=()),
         ),
-        notes=("3 images of val/ are also in train/",),
+        notes=("val/ shares 3 images with train/",),
         digest="0123456789abcdef" * 2,
     )
 
@@ -69,7 +69,7 @@ def test_page_and_terminal_say_the_same_of_the_data() -> None:
         "RGB",
         "7, hidden: a/.0.png, a/.1.png ...",
         "1, left out by data.subset = 4",
-        "3 images of val/ are also in train/",
+        "val/ shares 3 images with train/",
         "0123456789ab",
     ):
         assert words in page
@@ -98,7 +98,7 @@ def test_notes_are_among_the_reservations_that_open_the_page() -> None:
         find_reservations(gather_evidence(dataclasses.replace(frames, data=data)))
         for data in (summary(), dataclasses.replace(summary(), notes=()))
     )
-    assert [line for line in with_notes if line not in without] == ["Data: 3 images of val/ are also in train/."]
+    assert [line for line in with_notes if line not in without] == ["Data: val/ shares 3 images with train/."]
 
 
 def test_records_without_a_look_say_so() -> None:

@@ -50,8 +50,8 @@ class Confirm(Section):
     )
     seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
         3,
-        description="fresh seeds for each of them, at most; the two cheapest get two, the others a second where their "
-        "membership of the front is uncertain (probability between 5 and 95 %)",
+        description="fresh seeds for each of them, at most; every one gets one, the two of the shortest search trials "
+        "get two, and more are used only where membership of the front is uncertain (probability between 5 and 95 %)",
     )
 
 
@@ -76,15 +76,15 @@ class StudySpec(Section):
         description="search trials, without `cancelled` and `not_fitting` ones and crashed ones that are tried again",
     )
     timeout: Seconds | None = Field(
-        None, description='of one invocation, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'
+        None, description='time limit of one `sweep run`, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'
     )
     trial_timeout: Seconds | None = Field(
-        None, description="of one trial, written likewise; a slower one ends as `timed_out`"
+        None, description="time limit of one trial, in the same forms; a slower one ends as `timed_out`"
     )
     stall_timeout: Seconds = Field(
         600.0,
-        description="of silence, written likewise; a trial that reports nothing for so long is stopped and retried, "
-        "three times at most; longer than its longest compile, step or checkpoint",
+        description="time limit, in the same forms, between two messages of a trial; a trial that exceeds it is "
+        "stopped and retried, three times at most; set it longer than the longest compile, step or checkpoint",
     )
     objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
         ("val_accuracy", "train_seconds", "peak_memory_bytes"),

@@ -108,7 +108,8 @@ class StudySpec(Section):
             if name not in list_objectives():
                 raise ValueError(describe_unknown("objective", name, list_objectives()))
         if len(set(names)) < len(names):
-            raise ValueError("an objective is named twice")
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise ValueError(f"{', '.join(twice)} is named twice; name each objective once")
         return names
 
     @field_validator("base", mode="before")
@@ -138,7 +139,8 @@ class StudySpec(Section):
         rest = [path for path in self.space if not is_batch_key(path)]
         if unknown := [path for path in self.retune if path not in rest]:
             raise ValueError(
-                f"retune: {', '.join(unknown)} is no parameter of the space outside batch.*; sweep it there"
+                f"retune: {', '.join(unknown)} is no parameter of the space outside batch.*; add it to [space], or "
+                "leave it out of retune"
             )
         if left_out := [path for path in rest if path not in self.retune]:
             raise ValueError(
@@ -165,7 +167,10 @@ class StudySpec(Section):
     @model_validator(mode="after")
     def _values_are_valid(self) -> "StudySpec":
         if "seed" in self.base or "seed" in self.space:
-            raise ValueError("seed: the seed is the study's own key; confirmation uses the following seeds")
+            raise ValueError(
+                "seed: the seed is the study's own key and cannot be in [base] or [space]; write it above them: "
+                "confirming trials use the seeds after it"
+            )
         if self.sampler == "grid":
             endless = [path for path, parameter in self.space.items() if parameter.grid_values is None]
             if endless:

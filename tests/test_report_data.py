@@ -12,12 +12,13 @@ from frames_factory import make_frames
 from hostile import HOSTILE
 from image_folder_factory import list_images, make_image, write_files
 
-from reports.data_texts import NOT_COUNTED, list_classes, show_name
+from reports.data_texts import NOT_COUNTED, list_classes
 from reports.evidence import gather_evidence
 from reports.figures.all_figures import ReportFigures
 from reports.page.html import render_page
 from reports.page.reading_checks import find_reservations
 from sweep.cli.data_lines import format_data
+from sweep.config.errors import show_name
 from sweep.config.trial_config import build_config
 from sweep.records.data_summary import DataSummary, Ignored
 from sweep.training.data.data_checks import check_data

@@ -277,7 +277,7 @@ def test_what_a_plug_in_prints_leaves_the_json_alone(capsys: pytest.CaptureFixtu
     plugin.write_text(plugin.read_text() + "\nprint('hello')\n")
     assert run_app(["check", "study.toml", "--plugin", str(plugin), "--json"]) == 0
     printed = capsys.readouterr()
-    assert json.loads(printed.out)["data"]["num_train"] == 44
+    assert json.loads(printed.out)["data"]["num_train"] == 42
     assert {"hello", "loading"} <= set(printed.err.split())
 
 

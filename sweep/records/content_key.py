@@ -46,7 +46,7 @@ def code_digest(plugin: str | None = None) -> str:
     for path in sorted(folder.rglob("*.py")):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
-    for name, digest in digest_plugin(plugin).items():
+    for name, digest in sorted(digest_plugin(plugin).items()):
         total.update(f"plugin {name} {digest}\n".encode())
     return total.hexdigest()
 

@@ -7,14 +7,16 @@ from pathlib import Path
 
 
 def digest_plugin(path: str | None) -> dict[str, str]:
-    """The digest of each source file by its path relative to the plug-in's folder; empty without a plug-in.
+    """The digest of each source file by its path relative to the plug-in's folder, the plug-in itself first; empty
+    without a plug-in.
 
     Comments, docstrings and layout are not part of it, because they change no result.
     """
     if path is None:
         return {}
     main = Path(path).resolve()
-    return {file.relative_to(main.parent).as_posix(): _digest(file) for file in sorted(_find_sources(main))}
+    files = sorted(_find_sources(main), key=lambda file: (file != main, file))
+    return {file.relative_to(main.parent).as_posix(): _digest(file) for file in files}
 
 
 def _find_sources(main: Path) -> set[Path]:

@@ -104,6 +104,8 @@ class Display:
         """Prints the summary: how trials ended, what was reused, where the report is."""
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(answer["outcomes"].items()))
         self._line(f"study {self._spec.name}: trials on record: {answer['num_trials']} ({outcomes or 'none'})")
+        if reason := answer["no_complete_trial"]:
+            self._line(reason)
         if num := answer["confirmed"]["configurations"]:
             most = f"at most {answer['confirmed']['seeds_at_most']} each"
             self._line(f"confirmed {num} configurations with {answer['confirmed']['seeds']} fresh seeds ({most})")

@@ -40,6 +40,24 @@ def find_pitfalls(spec: StudySpec) -> list[Advice]:
     return [item for rule in _RULES for item in rule(spec, corners)]
 
 
+def find_oversized_batches(spec: StudySpec, num_train: int | None) -> list[Advice]:
+    """The advice against effective batches larger than the training split of ``num_train`` images; empty where no
+    batch is, or where the images are not counted."""
+    largest = max(config.global_batch_size for config in _corners(spec))
+    if num_train is None or largest <= num_train:
+        return []
+    return [
+        Advice(
+            "batch_exceeds_data",
+            next((key for key in spec.space if key.startswith("batch.")), "batch.micro"),
+            f"The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",
+            f"A step takes at most the images of one epoch, so every batch size above {num_train:,} trains with the "
+            "same full-batch steps: such trials differ in name only.",
+            f"lower the upper end of batch.* to at most {num_train:,} effective samples, or use more data",
+        )
+    ]
+
+
 def _corners(spec: StudySpec) -> list[TrialConfig]:
     # the extremes of what the rules look at; everything else stays at one corner
     seen = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]

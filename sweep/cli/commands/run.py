@@ -60,5 +60,5 @@ def run(
     )
     spec = find_study(study, parse_sets(sets or []) | ({} if trials is None else {"trials": trials}))
     if dry_run:
-        return preview_study(spec, options, as_json=as_json)
+        return preview_study(spec, options, study=study, as_json=as_json)
     return run_study(spec, options, study=study, as_json=as_json)

@@ -134,8 +134,11 @@ def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: P
     result = sweep("run", "tiny.toml", "--root", "runs", cwd=folder)
     assert result.returncode == 0, result.stderr
     lines = result.stderr.splitlines()
-    assert lines[0].startswith("forecast: 2 trials, and at most 1 to confirm: about")
-    assert "all fit into" in lines[1]
+    assert lines[0] == "data: digits: 200 training, 228 validation and 269 test images"
+    forecast = next(index for index, line in enumerate(lines) if line.startswith("forecast: "))
+    assert lines[forecast].startswith("forecast: 2 trials, and at most 1 to confirm: about")
+    assert "all fit into" in lines[forecast + 1]
+    assert not any(line.startswith("trial ") for line in lines[:forecast])
     frame = load_frames(folder / "runs/tiny").probes
     assert len(frame) >= 1
     assert set(frame["micro_batch"]) <= {16, 32}

@@ -30,6 +30,8 @@ def load_plugin(path: str) -> None:
     spec = importlib.util.spec_from_file_location(module_name, file) if file.suffix == ".py" else None
     if spec is None or spec.loader is None or not file.is_file():
         raise InputError(f"plug-in {path!r} is not a Python file; give the path of a .py file.")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # as for a script, so that it can import the modules beside it
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:

@@ -163,7 +163,7 @@ def frames() -> str:
         if name == "TRIAL":
             rows.insert(5, ("`config.*`", "by key", "", "a column for each key of [studies.md](studies.md)"))
         title = {"TRIAL": "trials", "STUDY": "studies", "ENVIRONMENT": "environment_rows"}.get(name, name.lower() + "s")
-        parts.append(f"`{title}`\n\n" + table(("column", "dtype", "unit", "a missing cell"), rows))
+        parts.append(f"`{title}`\n\n" + table(("column", "dtype", "unit", "missing values"), rows))
     return "\n\n".join(parts)
 
 
@@ -172,7 +172,7 @@ def _is_own(column: frame_columns.FrameColumn) -> bool:
 
 
 def _missing(column: frame_columns.FrameColumn) -> str:
-    return "may be" if column.nullable else ""
+    return "possible" if column.nullable else ""
 
 
 def _unit(name: str) -> str:

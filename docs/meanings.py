@@ -5,7 +5,7 @@ MEASURED: dict[str, str] = {
     "input": "images/s of crop, flip and normalization, CIFAR-10, over `DataLoader` and torchvision with 2 workers",
     "harness": "seconds of a trial over a hand-written loop with the same step: digits, ResNet-8, micro batch 64",
     "precision": "images/s in bf16 with channels last over eager fp32: ResNet-20 at 32 x 32, equal accuracy",
-    "lightning": "images/s of a trial over Lightning's Trainer, everything off that costs it time: digits, ResNet-8",
+    "lightning": "images/s of a trial over Lightning's Trainer, its optional work switched off: digits, ResNet-8",
     "accelerate": "images/s of a trial over a loop with Accelerate: digits, ResNet-8",
     "noise": "seconds of training with the gradient noise scale over without: digits, ResNet-8, 64 samples a step",
     "monitor": "seconds of a step with monitor and ledger over without: digits, ResNet-8",

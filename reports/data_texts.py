@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sweep.config.errors import show_name
 from sweep.records.data_summary import SPLITS, DataSummary
 
 MAX_CLASSES = 20  # with more, the smallest and the largest are listed
+_MAX_EXAMPLES = 5  # files of one reason; the JSON documents have more
 _MAX_KINDS = 4  # sizes or modes in one line
-_MAX_CHARACTERS = 200  # of a name, which may be a path
 NOT_COUNTED = (
     "The data were not counted: nothing is on record about the images that these trials read. The records are those of "
     "an earlier version, or were not made by sweep run."
@@ -56,8 +57,8 @@ def list_unused(data: DataSummary) -> list[str]:
     """What no trial uses: how many, why, and examples."""
     lines = []
     for item in data.ignored:
-        examples = f": {', '.join(map(show_name, item.examples))}" if item.examples else ""
-        more = " ..." if item.examples and item.num_files > len(item.examples) else ""
+        examples = f": {', '.join(map(show_name, item.examples[:_MAX_EXAMPLES]))}" if item.examples else ""
+        more = " ..." if item.examples and item.num_files > _MAX_EXAMPLES else ""
         lines.append(f"{item.num_files:,}, {show_name(item.reason)}{examples}{more}")
     return lines
 
@@ -65,13 +66,6 @@ def list_unused(data: DataSummary) -> list[str]:
 def list_notes(data: DataSummary) -> list[str]:
     """What a reader must know to trust results on this data."""
     return [show_name(note, shorten=False) for note in data.notes]
-
-
-def show_name(name: str, *, shorten: bool = True) -> str:
-    """``name`` on one line: names of files are of others and may hold line ends, bytes that are no text, or characters
-    that turn the direction of writing, which are shown as escapes."""
-    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in name)
-    return f"{shown[: _MAX_CHARACTERS - 4]} ..." if shorten and len(shown) > _MAX_CHARACTERS else shown
 
 
 def _describe_kinds(counts: Mapping[str, int], kinds: str) -> str:

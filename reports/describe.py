@@ -101,14 +101,15 @@ def describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Seq
     return "\n".join([head, describe_settings(row, swept), *values])
 
 
-def train_commands(frame: pd.DataFrame) -> list[str]:
+def train_commands(frame: pd.DataFrame, plugin: str = "") -> list[str]:
     """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed."""
     seeds = frame["seed"] if "seed" in frame.columns else [numbers[0] for numbers in frame["seeds"]]
     # what is the default in every row is named in none
     varied = {key: read_settings(frame, key) for key in default_settings() if _is_named(frame, key)}
     rows = zip(*varied.values(), strict=True) if varied else [()] * len(frame)
     return [
-        train_command(dict(zip(varied, row, strict=True)), int(seed)) for row, seed in zip(rows, seeds, strict=True)
+        train_command(dict(zip(varied, row, strict=True)), int(seed), plugin)
+        for row, seed in zip(rows, seeds, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Measure what batch size, learning rate, weight decay and gradient accumulation cost and give on a real GPU.
+"""Measure how batch size, learning rate and other hyperparameters change accuracy, time and memory of a training.
 
 from sweep import StudySpec, TrialConfig, load_frames, run_study, train_trial
 """

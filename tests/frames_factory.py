@@ -45,6 +45,7 @@ class MadeFrames:
     environments: pd.DataFrame
     place: str = ""
     data: DataSummary | None = None
+    plugin: str = ""
 
     @property
     def inputs(self) -> dict[str, StudyInputs]:

@@ -19,9 +19,19 @@ def make_image(kind: str, number: int, size: tuple[int, int] = (8, 8), suffix: s
         image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
     elif kind == "float":
         image, suffix = Image.fromarray(pixels[..., 0].astype(np.float32)), ".tif"
+    elif kind == "wide":
+        image, suffix = Image.fromarray(pixels[..., 0].astype(np.int32) * 10_000), ".tif"
     elif kind in _MODES:
         image = image.convert(_MODES[kind])
     content = io.BytesIO()
+    if kind == "pages":
+        image.save(content, "TIFF", save_all=True, append_images=[image])
+        return content.getvalue()
+    if kind == "rotated":
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        image.save(content, "JPEG", exif=exif)
+        return content.getvalue()
     image.save(content, "JPEG" if suffix.lower() in {".jpg", ".jpeg"} else "TIFF" if suffix == ".tif" else suffix[1:])
     data = content.getvalue()
     return {"cut": data[: len(data) // 2], "empty": b"", "page": b"<html>not found</html>"}.get(kind, data)

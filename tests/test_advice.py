@@ -126,15 +126,31 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_run_says_it_in_a_line_each_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    print_advice(build_study(CLEAN | {"confirm": {"seeds": 0}}, "test"), "mine.toml")
+    print_advice(build_study(CLEAN | {"confirm": {"seeds": 0}}, "test"), "mine.toml", None)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "advice on confirm: Nothing is trained again with fresh seeds.",
         "`sweep check mine.toml` gives the reasons and the remedies",
     ]
-    print_advice(build_study(CLEAN, "test"), "mine.toml")
+    print_advice(build_study(CLEAN, "test"), "mine.toml", 128)
     assert capsys.readouterr().err == ""
+    print_advice(build_study(CLEAN, "test"), "mine.toml", 127)
+    expected = "advice on batch.micro: The effective batch size reaches 128, and the training split has 127 images."
+    assert capsys.readouterr().err.splitlines()[0] == expected
+
+
+def test_batches_beyond_the_training_split_are_advised_against(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\n[base]\ndata.name = "digits"\ndata.subset = 60\nbudget.steps = 9\n')
+    words = ["check", str(path), "--root", str(tmp_path), "--json", "--set", "schedule.warmup=0.1"]
+    for micro, expected in ((30, []), (31, ["batch_exceeds_data"])):
+        assert run_app([*words, "--set", f"batch.micro={micro}", "--set", "batch.accumulation=2"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["data"]["num_train"] == 60
+        assert [item["name"] for item in document["advice"]] == expected
 
 
 def test_what_the_records_say_stands_beside_the_advice() -> None:

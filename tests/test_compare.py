@@ -168,6 +168,7 @@ def test_configurations_of_other_budgets_are_others(
     shown = capsys.readouterr().out
     assert "0 configurations in both" in shown
     assert "the budgets differ" in shown
+    assert "each volume is what a study reached with its own budget:" in shown
 
 
 def made_data(digest: str, num_train: int = 1300) -> DataSummary:
@@ -188,10 +189,32 @@ def test_results_on_two_data_sets_share_no_comparison(tmp_path: Path, capsys: py
     assert document["front_a"]["numbers"]
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "The data differ, so that nothing is compared:" in shown
+    assert "The data differ, so that no results are compared:" in shown
+    assert "in both" not in shown
     assert "A: 1,300 training, 228 validation and 269 test images (digest aaaa1111bbbb)" in shown
     assert "B: 1,500 training, 228 validation and 269 test images (digest cccc3333dddd)" in shown
     assert "of the volume" not in shown
+
+
+def test_two_roots_and_two_sets_by_name_are_among_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [{"data.name": "imagefolder", "data.root": root} for root in ("one", "two")]
+    sides = [
+        load_frames(study(tmp_path / name, keys=keys, data=made_data(digest)))
+        for name, keys, digest in (("a", folders[0], "aaaa"), ("bb", folders[1], "bbbb"))
+    ]
+    assert compare_studies(*sides).changed == {"data.root": ("one", "two")}
+    study(tmp_path / "ccc", keys={"data.name": "synthetic"})  # without its images on record
+    assert run_app(["compare", "a", "ccc", "--root", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "B: not counted; see data.name below" in shown
+    assert "data.name: imagefolder -> synthetic" in shown
+    assert "of the volume" not in shown
+
+
+def test_a_setting_that_varies_in_one_study_is_said_to_vary(tmp_path: Path) -> None:
+    assert compared(tmp_path, keys={"batch.micro": 16}).changed["batch.micro"] == ("varies", "16")
 
 
 @pytest.mark.parametrize("data", [None, made_data(""), made_data("aaaa1111bbbb2222")])

@@ -303,7 +303,8 @@ def test_checkpointing_and_narrow_numbers_save_activations() -> None:
         return found.peak_memory_bytes - found.parameter_bytes - found.optimizer_bytes
 
     assert of_the_step(precision__checkpointing=True) < 0.9 * of_the_step()
-    assert 0.5 * of_the_step() < of_the_step(precision__dtype="bf16") < 0.6 * of_the_step()
+    # more than a half: sums in 32 bits; how much more depends on what the processor computes in 16 bits
+    assert 0.5 * of_the_step() < of_the_step(precision__dtype="bf16") < 0.7 * of_the_step()
 
 
 def test_norms_are_wide_on_a_gpu() -> None:

@@ -140,8 +140,9 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "an image cut short": (FLAT | {"a/bad.png": "cut"}, r"1 of 41 images cannot be used:\n  a/bad.png"),
     "an empty image": (FLAT | {"b/bad.png": "empty"}, r"b/bad.png is empty"),
     "a page instead of an image": (FLAT | {"b/bad.jpg": "page"}, r"b/bad.jpg is no readable image"),
+    "integers without a range": (FLAT | {"b/bad.tif": "wide"}, r"b/bad.tif has pixels of 32 bits"),
     "pixels without a range": (FLAT | {"b/bad.tif": "float"}, r"b/bad.tif has floating-point pixels"),
-    "too few": ({"a/0.png": "rgb", "b/0.png": "rgb"}, r"2 images are too few: 2 for training and 0 for validation"),
+    "too few": ({"a/0.png": "rgb", "b/0.png": "rgb"}, r"2 images are too few.* 2 are left for training and 0 for"),
 }  # fmt: skip
 
 
@@ -238,14 +239,42 @@ def test_the_three_ways_to_one_size(resize: str, column: str, tmp_path: Path) ->
         assert np.array_equal(line[1:7].argmax(1), expected[1:7].argmax(1))
 
 
+def test_classes_that_a_split_lacks_are_named(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "few", list_images({"a": 20, "b": 20, "c": 2, "d": 1}))
+    assert [note for note in look(root).notes if "class" in note] == [
+        "2 classes without a validation image, so that val_accuracy does not cover it: c, d",
+        "1 class without a test image, so that test_accuracy does not cover it: d",
+    ]
+    notes = look(root, subset=3).notes
+    assert any("without a training image, so that it cannot be learned" in note for note in notes)
+    assert look(write_files(tmp_path / "enough", FLAT)).notes == ()
+
+
+def test_what_decoding_drops_is_counted(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "images", FLAT | {"a/deep.png": "deep", "b/1.tif": "pages", "a/r.jpg": "rotated"})
+    assert look(root).notes == (
+        "1 image of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark",
+        "1 image with an EXIF rotation, which is not applied",
+        "1 image of several frames, of which the first is used",
+    )
+
+
+def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "images", FLAT | {"a/x\n  b/9.png is empty.png": "cut"})
+    with pytest.raises(InputError, match=r"1 of 41 images") as refused:
+        look(root)
+    assert len(str(refused.value).splitlines()) == 3
+    assert "a/x\\n  b/9.png is empty.png" in str(refused.value)
+
+
 def test_copies_between_splits_are_named(tmp_path: Path) -> None:
     root = write_files(tmp_path / "images", SPLIT)
     (root / "val/a/0.png").write_bytes((root / "train/a/0.png").read_bytes())
-    assert any("1 images of val/ are also in train/" in note for note in look(root).notes)
+    assert any("val/ shares 1 image with train/" in note for note in look(root).notes)
     flat = write_files(tmp_path / "flat", FLAT)
     assert look(flat).notes == ()
     (flat / "a/0.png").write_bytes((flat / "b/0.png").read_bytes())
-    assert any("1 images of the classes are copies" in note for note in look(flat).notes)
+    assert any("the class folders: 1 file with an image that another file has too" in note for note in look(flat).notes)
 
 
 FOLDERS = st.sampled_from(

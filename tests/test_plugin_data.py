@@ -1,5 +1,6 @@
 """What the load function of a plug-in returns is checked as strictly as a study file, before anything trains."""
 
+import json
 import os
 import re
 import subprocess
@@ -121,6 +122,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
         "return {}['pixels']",
         (r"\(plugin_raises\.py, line 16\)", "load function failed", "KeyError: 'pixels'"),
     ),
+    "exits": ("raise SystemExit(0)", (r"\(plugin_exits\.py, line 16\)", "load function failed", "SystemExit: 0")),
     "raises_in_numpy": (
         "return np.concatenate([pixels, more[..., 0]])",
         (r"\(plugin_raises_in_numpy\.py, line 16\)", "load function failed", "ValueError: all the input"),
@@ -251,6 +253,39 @@ def test_a_handful_of_copies_is_noted(capsys: pytest.CaptureFixture[str]) -> Non
     assert "note: 2 of 200 images of the test split are in the train split too" in shown
     assert "54 training, 6 validation and 200 test images" in shown
     assert "validation: 10% of the set's own train split" in shown
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        (of("np.zeros((60, 8, 8, 1), np.uint8)"), "the pixels are 0 to 0, of the 0 to 255 of uint8"),
+        (of("(pixels > 99).astype('uint8')"), "the pixels are 0 to 1, of the 0 to 255 of uint8"),
+        (
+            of("np.concatenate([pixels[:59], pixels[:1]])"),
+            "1 image equal to another one, so that an image can be in the",
+        ),
+        (of(rest="num_classes=5"), "2 classes without a training image, so that it cannot be learned: 3, 4"),
+    ],
+)
+def test_doubtful_pixels_and_absent_classes_are_noted(body: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["check", "study.toml", "--plugin", write("doubtful", body)]) == 0
+    assert f"note: {note}" in capsys.readouterr().out
+
+
+def test_what_a_plug_in_prints_leaves_the_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = Path(write("prints", f"print('loading'); {of()}"))
+    plugin.write_text(plugin.read_text() + "\nprint('hello')\n")
+    assert run_app(["check", "study.toml", "--plugin", str(plugin), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["data"]["num_train"] == 42
+    assert {"hello", "loading"} <= set(printed.err.split())
+
+
+def test_a_plug_in_that_ends_the_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("leaves.py").write_text("import sys\nsys.exit(0)\n")
+    for command in ("check", "run"):
+        assert run_app([command, "study.toml", "--plugin", "leaves.py"]) == 2
+        assert "plug-in leaves.py: line 2: SystemExit: 0" in capsys.readouterr().err
 
 
 def test_what_is_no_array_of_numbers_is_refused() -> None:

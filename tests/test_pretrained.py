@@ -12,7 +12,7 @@ from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ModelSection
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import build_config
-from sweep.training.data.data_checks import check_data, data_digest
+from sweep.training.data.data_checks import check_data, make_inputs_digest
 from sweep.training.models.table import build_model
 
 TEN, THREE = ImageShape(1, 8, 10), ImageShape(1, 8, 3)
@@ -135,6 +135,6 @@ def test_the_digest_follows_the_content_of_the_weights(tmp_path: Path) -> None:
     digests = set()
     for content in (b"a", b"b", b"b"):
         path.write_bytes(content)
-        digests.add(data_digest(config))
+        digests.add(make_inputs_digest(config, "images"))
     assert len(digests) == 2
-    assert data_digest(build_config({}, "test")) not in digests
+    assert make_inputs_digest(build_config({}, "test"), "images") not in digests

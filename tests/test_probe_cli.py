@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def probed(folder: Path) -> dict[str, Any]:
     """Every size that fits 1.3 MB, of a split of 60 images."""
-    arguments = ("tiny.toml", "--set", "data.subset=60", "--set", "batch.micro=16", "--memory", "1.9MB", "--json")
+    arguments = ("tiny.toml", "--set", "data.subset=60", "--set", "batch.micro=16", "--memory", "3MB", "--json")
     result = sweep("probe", *arguments, cwd=folder)
     assert result.returncode == 0, result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
@@ -53,10 +53,10 @@ def probed(folder: Path) -> dict[str, Any]:
 def test_probe_finds_the_largest_that_fits_among_those_it_ran(probed: dict[str, Any]) -> None:
     tried = {row["micro_batch"]: row for row in probed["tried"]}
     fitting = [size for size, row in tried.items() if row["outcome"] == "complete"]
-    assert probed["memory_limit_bytes"] == 1_900_000
+    assert probed["memory_limit_bytes"] == 3_000_000
     assert probed["is_limited_by_memory"] is True
     assert probed["largest_micro_batch"] == max(fitting)
-    assert max(tried[size]["peak_memory_bytes"] for size in fitting) <= 1_900_000
+    assert max(tried[size]["peak_memory_bytes"] for size in fitting) <= 3_000_000
     refused = [size for size, row in tried.items() if row["outcome"] == "not_fitting"]
     assert min(refused) - max(fitting) <= max(1, 0.05 * max(fitting))
     assert probed["knee_micro_batch"] in fitting
@@ -134,8 +134,11 @@ def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: P
     result = sweep("run", "tiny.toml", "--root", "runs", cwd=folder)
     assert result.returncode == 0, result.stderr
     lines = result.stderr.splitlines()
-    assert lines[0].startswith("forecast: 2 trials, and at most 1 to confirm: about")
-    assert "all fit into" in lines[1]
+    assert lines[0] == "data: digits: 200 training, 228 validation and 269 test images"
+    forecast = next(index for index, line in enumerate(lines) if line.startswith("forecast: "))
+    assert lines[forecast].startswith("forecast: 2 trials, and at most 1 to confirm: about")
+    assert "all fit into" in lines[forecast + 1]
+    assert not any(line.startswith("trial ") for line in lines[:forecast])
     frame = load_frames(folder / "runs/tiny").probes
     assert len(frame) >= 1
     assert set(frame["micro_batch"]) <= {16, 32}

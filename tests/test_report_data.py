@@ -12,12 +12,13 @@ from frames_factory import make_frames
 from hostile import HOSTILE
 from image_folder_factory import list_images, make_image, write_files
 
-from reports.data_texts import NOT_COUNTED, list_classes, show_name
+from reports.data_texts import NOT_COUNTED, list_classes
 from reports.evidence import gather_evidence
 from reports.figures.all_figures import ReportFigures
 from reports.page.html import render_page
 from reports.page.reading_checks import find_reservations
 from sweep.cli.data_lines import format_data
+from sweep.config.errors import show_name
 from sweep.config.trial_config import build_config
 from sweep.records.data_summary import DataSummary, Ignored
 from sweep.training.data.data_checks import check_data
@@ -53,7 +54,7 @@ def summary(num_classes: int = 3) -> DataSummary:
             Ignored(reason="hidden", num_files=7, examples=("a/.0.png", "a/.1.png")),
             Ignored(reason="left out by data.subset = 4", num_files=1, examples=()),
         ),
-        notes=("3 images of val/ are also in train/",),
+        notes=("val/ shares 3 images with train/",),
         digest="0123456789abcdef" * 2,
     )
 
@@ -69,7 +70,7 @@ def test_page_and_terminal_say_the_same_of_the_data() -> None:
         "RGB",
         "7, hidden: a/.0.png, a/.1.png ...",
         "1, left out by data.subset = 4",
-        "3 images of val/ are also in train/",
+        "val/ shares 3 images with train/",
         "0123456789ab",
     ):
         assert words in page
@@ -98,7 +99,7 @@ def test_notes_are_among_the_reservations_that_open_the_page() -> None:
         find_reservations(gather_evidence(dataclasses.replace(frames, data=data)))
         for data in (summary(), dataclasses.replace(summary(), notes=()))
     )
-    assert [line for line in with_notes if line not in without] == ["Data: 3 images of val/ are also in train/."]
+    assert [line for line in with_notes if line not in without] == ["Data: val/ shares 3 images with train/."]
 
 
 def test_records_without_a_look_say_so() -> None:

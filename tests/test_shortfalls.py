@@ -148,4 +148,6 @@ def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pyte
     assert stopped["confirmation_shortfall"].startswith(expected)
     done = run(capsys, "--json")
     assert (done["confirmation_shortfall"], done["missing_objectives"]) == (None, {})
-    assert "was confirmed with" not in run(capsys)
+    shown = run(capsys)
+    assert "study tiny: 1 search trial planned, and at most 1 to confirm, 2 on record" in shown
+    assert "was confirmed with" not in shown

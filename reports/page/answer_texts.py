@@ -1,5 +1,6 @@
 """The recommendations, additional measurements and claims as texts, without any markup."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,14 +111,14 @@ def _card(evidence: Evidence, item: Recommendation) -> Card:
         confidence=_describe_confidence(item) if item.number is not None else "",
         comparison=_compare_next(item.next_best) if item.next_best else "",
         evidence=item.evidence,
-        command=train_command(item.config, _seed(evidence, item.number)) if item.number is not None else "",
+        command=_train_command(evidence, item.config, item.number) if item.number is not None else "",
         missing=item.missing or "",
     )
 
 
-def _seed(evidence: Evidence, number: int) -> int:
+def _train_command(evidence: Evidence, config: Mapping[str, object], number: int) -> str:
     rows = np.flatnonzero(read_numbers(evidence.trials, "number") == number)
-    return int(read_numbers(evidence.trials, "seed")[rows[0]])
+    return train_command(config, int(read_numbers(evidence.trials, "seed")[rows[0]]), evidence.frames.plugin)
 
 
 def _value(name: str, value: Interval) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from reports.evidence import Evidence
 from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.summary import USUAL_METRICS
+from sweep.config.errors import show_name
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 
@@ -88,7 +89,7 @@ def front_table(evidence: Evidence) -> Table:
     first = shown.head(MAX_ROWS)
     rows = tuple(
         _row(row, command, settings, evidence.objectives, others)
-        for (_, row), command in zip(first.iterrows(), train_commands(first), strict=True)
+        for (_, row), command in zip(first.iterrows(), train_commands(first, evidence.frames.plugin), strict=True)
     )
     return Table(heads, rows, max(0, len(shown) - MAX_ROWS))
 
@@ -155,7 +156,7 @@ def describe_data(evidence: Evidence) -> DataTexts:
     if data is None:
         return DataTexts(head=data_texts.NOT_COUNTED)
     facts = (
-        ("Held out", data_texts.show_name(data.held_out, shorten=False)),
+        ("Held out", show_name(data.held_out, shorten=False)),
         ("Sizes", data_texts.describe_sizes(data)),
         ("Modes", data_texts.describe_modes(data)),
         ("Digest", data.digest),

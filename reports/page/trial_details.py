@@ -52,7 +52,7 @@ def describe_details(evidence: Evidence) -> Json:
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
         "clocks": _clocks(evidence),
         "curves": _curves(evidence),
-        "commands": train_commands(frame),
+        "commands": train_commands(frame, evidence.frames.plugin),
     }
 
 

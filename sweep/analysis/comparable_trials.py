@@ -48,7 +48,7 @@ class ComparableTrials:
     @cached_property
     def commands(self) -> StudyCommands:
         """Commands that would add to the records."""
-        return find_study_commands(self.study, self.spec, self.frames.place)
+        return find_study_commands(self.study, self.spec, self.frames.place, self.frames.plugin)
 
     @property
     def planned_trials(self) -> int:

@@ -29,6 +29,8 @@ METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memo
 _NOT_TRAINED = frozenset({"data.root", "seed"})
 # Keys that no recipe may differ in: trials of other lengths or on other images are trials of other configurations.
 _NO_RECIPE = frozenset({"data.name", *(f"budget.{name}" for name in BudgetSection.model_fields)})
+_VARIES = "varies"  # of a setting with several values among the trials of one study
+_NO_FACT = "not recorded"
 _MIN_PAIRS = 3  # fewer say too little of how pairs scatter
 
 
@@ -58,7 +60,7 @@ class Front:
 class Comparison:
     """``overall`` by metric: the mean difference over the aligned configurations; ``changed`` facts of the environment
     and the study by name, as (in A, in B). ``data_a`` and ``data_b`` are the images where they are on record; where
-    they are known to differ nothing is aligned."""
+    they are known to differ, or where the data sets have different names, nothing is aligned."""
 
     study_a: str
     study_b: str
@@ -89,7 +91,7 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
         InputError: one of the two holds trials of several studies that read different data.
     """
     data_a, data_b = find_common_data(a), find_common_data(b)
-    data_differ = bool(data_a and data_b and data_a.is_other_than(data_b))
+    data_differ = _is_other_data(a, b, data_a, data_b)
     sides, pairs = _align(a.trials, b.trials)
     names = [name for name in METRIC_NAMES if _is_measured(sides, name)]
     spreads = {name: _spread(sides, name) for name in names}
@@ -107,9 +109,16 @@ def compare_studies(a: Frames, b: Frames) -> Comparison:
         units={name: difference_unit(name) for name in names},
         front_a=front_a,
         front_b=front_b,
-        changed=_find_changes(a, b),
+        changed=_find_changes(a, b, with_root=data_differ),
         settings=settings,
     )
+
+
+def _is_other_data(a: Frames, b: Frames, data_a: DataSummary | None, data_b: DataSummary | None) -> bool:
+    if data_a and data_b and data_a.digest and data_b.digest:
+        return data_a.is_other_than(data_b)
+    names = [{str(name) for name in read_text(frames.trials, "config.data.name") if name} for frames in (a, b)]
+    return all(names) and names[0].isdisjoint(names[1])
 
 
 def _name(frames: Frames) -> str:
@@ -250,22 +259,24 @@ def _settings(sides: tuple[_Side, _Side]) -> tuple[str, ...]:
     return tuple(key for key in config_keys() if key in varying)
 
 
-def _find_changes(a: Frames, b: Frames) -> dict[str, tuple[str, str]]:
+def _find_changes(a: Frames, b: Frames, *, with_root: bool) -> dict[str, tuple[str, str]]:
     # facts that differ, as (in A, in B)
-    facts = [_collect_facts(frames) for frames in (a, b)]
+    facts = [_collect_facts(frames, with_root=with_root) for frames in (a, b)]
     names = dict.fromkeys((*facts[0], *facts[1]))
-    values = {name: (facts[0].get(name, "-"), facts[1].get(name, "-")) for name in names}
+    values = {name: (facts[0].get(name, _NO_FACT), facts[1].get(name, _NO_FACT)) for name in names}
     return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
-def _collect_facts(frames: Frames) -> dict[str, str]:
-    # every fact of the environments, several values joined, and every setting that all trials share
+def _collect_facts(frames: Frames, *, with_root: bool) -> dict[str, str]:
+    # every fact of the environments, several values joined, and every setting: its value where all trials share it
     trials, table = frames.trials, frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")
     devices = ", ".join(sorted({str(device) for device in read_text(trials, "device") if device}))
     found = {"device": devices} if devices else {}
     found |= {str(name): ", ".join(sorted({str(value) for value in table[name].dropna()})) for name in table.columns}
     for key in config_keys():
         name = f"config.{key}"
-        if key not in _NOT_TRAINED and name in trials.columns and trials[name].nunique(dropna=False) == 1:
-            found[key] = str(plain_value(trials[name].iloc[0]))
+        is_shown = key not in _NOT_TRAINED or (with_root and key == "data.root")
+        if is_shown and len(trials) and name in trials.columns:
+            is_shared = trials[name].nunique(dropna=False) == 1
+            found[key] = str(plain_value(trials[name].iloc[0])) if is_shared else _VARIES
     return found

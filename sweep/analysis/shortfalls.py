@@ -1,5 +1,6 @@
 """What a study asked for and its records lack: objectives of complete trials, and trainings that confirm the front."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,18 @@ from sweep.config.study import Confirm, StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import NOT_COUNTED
+
+# What to do where most trials ended in this way and none is complete.
+_OUTCOME_REMEDIES = {
+    "target_missed": "lower budget.target_accuracy, or raise budget.max_epochs",
+    "diverged": "lower optimizer.lr, or lengthen schedule.warmup",
+    "out_of_memory": "lower batch.micro, or choose a smaller model",
+    "not_fitting": "lower batch.micro, or choose a smaller model",
+    "timed_out": "raise trial_timeout, or lower the budget",
+    "crashed": "repair what the error of the trials names, and run the study again",
+    "cancelled": "run the study again",
+}
+_OTHER_REMEDY = "the report has the reason of each trial"
 
 
 def count_missing_objectives(frames: Frames) -> dict[str, int]:
@@ -32,6 +45,18 @@ def describe_missing_objectives(frames: Frames) -> list[str]:
         f"The objective {name} is missing in {count:,} of {num_done}, which no front can contain."
         for name, count in count_missing_objectives(frames).items()
     ]
+
+
+def explain_no_complete_trial(frames: Frames) -> str:
+    """That no trial is complete, how the trials ended and what to do, as a sentence; empty where one is complete."""
+    counts = Counter(str(outcome) for outcome in read_text(frames.trials, "outcome") if outcome)
+    if counts["complete"]:
+        return ""
+    if not counts:
+        return "No trial is complete, because none has ended: run the study again, with a longer timeout."
+    ended = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
+    (most, _), *_ = counts.most_common()
+    return f"No trial is complete ({ended}): {_OUTCOME_REMEDIES.get(most, _OTHER_REMEDY)}."
 
 
 def explain_confirmation(frames: Frames, stopped: str = "") -> str:

@@ -69,7 +69,7 @@ class _LazyGroup(TyperGroup):
 app = typer.Typer(
     name="sweep",
     cls=_LazyGroup,
-    help="Measure what batch size, learning rate, weight decay and gradient accumulation cost and give.",
+    help="Measure how batch size, learning rate and other hyperparameters change accuracy, time and memory.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

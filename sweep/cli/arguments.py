@@ -9,7 +9,7 @@ from typing import Any
 from studies import shipped_studies
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.study import StudySpec, parse_seconds
-from sweep.config.study_file import load_study
+from sweep.config.study_file import load_study, read_toml
 from sweep.config.trial_config import TrialConfig, build_config, replace_keys
 from sweep.records.address import STORE_VARIABLE
 
@@ -116,7 +116,7 @@ def load_plugin(path: Path | None) -> str | None:
 
 def find_records(place: str, root: Path) -> str:
     """Where the records of ``place`` are: a database URL (or ``SWEEP_STORE``, for that in the variable of this name; a
-    ``#`` and a study's name may follow), a path, or the name of a study under ``root``.
+    ``#`` and a study's name may follow), a path, the name of a study under ``root``, or its study file.
 
     Raises:
         InputError: nothing is there.
@@ -124,11 +124,26 @@ def find_records(place: str, root: Path) -> str:
     variable, mark, name = place.partition("#")
     if variable == STORE_VARIABLE and os.environ.get(STORE_VARIABLE):
         return os.environ[STORE_VARIABLE] + mark + name
+    if place.endswith(".toml") and _is_there(Path(place)) and not Path(place).is_dir():
+        return _find_records_of_file(Path(place), root)
     if "://" in place or _is_there(Path(place)):
         return place
     if _is_there(root / place):
         return str(root / place)
     raise InputError(f"{hide_credentials(place)}: no such study folder, here or under {root}; `sweep run` makes one.")
+
+
+def _find_records_of_file(path: Path, root: Path) -> str:
+    # only the name is read: the rest may need the plug-in that the study was run with
+    try:
+        name = read_toml(path).get("name")
+    except RecursionError:
+        raise InputError(f"{path}: its tables or lists are nested too deep; a study has three levels.") from None
+    if not isinstance(name, str) or not name or Path(name).name != name:
+        raise InputError(f'{path}: a study file names its study: name = "...".')
+    if not _is_there(root / name):
+        raise InputError(f"{path}: no records of study {name} under {root}; `sweep run {path}` makes them.")
+    return str(root / name)
 
 
 def _is_there(path: Path) -> bool:

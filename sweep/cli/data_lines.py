@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from reports import data_texts
+from sweep.config.errors import show_name
 from sweep.records.data_summary import DataSummary
 
 
@@ -12,7 +13,7 @@ def format_data(data: DataSummary) -> list[str]:
     """The images by split and class, where they come from, and what is not used and why."""
     lines = [f"data: {data_texts.describe_set(data)}", *(f"  {line}" for line in _format_classes(data))]
     if data.held_out:
-        lines.append(f"  {data_texts.show_name(data.held_out, shorten=False)}")
+        lines.append(f"  {show_name(data.held_out, shorten=False)}")
     if data.sizes:
         lines.append(f"  sizes: {data_texts.describe_sizes(data)}; modes: {data_texts.describe_modes(data)}")
     lines += [f"  not used: {line}" for line in data_texts.list_unused(data)]

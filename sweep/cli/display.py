@@ -56,7 +56,9 @@ class Display:
 
     def __enter__(self) -> Self:
         known = len(self._records)
-        start = f"study {self._spec.name}: {self._planned()} trials planned"
+        num_confirm = self._planned() - self._spec.trials
+        start = f"study {self._spec.name}: {format_count(self._spec.trials, 'search trial')} planned"
+        start += f", and at most {num_confirm} to confirm" if num_confirm else ""
         self._line(start + (f", {known} on record" if known else ""))
         if self._live:
             self._live.start()
@@ -102,6 +104,8 @@ class Display:
         """Prints the summary: how trials ended, what was reused, where the report is."""
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(answer["outcomes"].items()))
         self._line(f"study {self._spec.name}: trials on record: {answer['num_trials']} ({outcomes or 'none'})")
+        if reason := answer["no_complete_trial"]:
+            self._line(reason)
         if num := answer["confirmed"]["configurations"]:
             most = f"at most {answer['confirmed']['seeds_at_most']} each"
             self._line(f"confirmed {num} configurations with {answer['confirmed']['seeds']} fresh seeds ({most})")

@@ -10,7 +10,8 @@ RUNS = Path("runs")
 StudyFile = Annotated[str, typer.Argument(help="A shipped study (see `sweep list`) or the path of a .toml file.")]
 BaseStudy = Annotated[str | None, typer.Argument(help="Start from the base configuration of this study.")]
 RecordedStudy = Annotated[
-    str, typer.Argument(help="A study's folder, its name under the root, a database URL, or SWEEP_STORE.")
+    str,
+    typer.Argument(help="A study's file, its folder, its name under the root, a database URL, or SWEEP_STORE."),
 ]
 Sets = Annotated[
     list[str] | None,

@@ -10,7 +10,7 @@ import typer
 
 from reports import write_report
 from reports.labels import format_value
-from sweep.analysis.shortfalls import count_missing_objectives, explain_confirmation
+from sweep.analysis.shortfalls import count_missing_objectives, explain_confirmation, explain_no_complete_trial
 from sweep.cli.commands.check import print_advice
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.display import Display
@@ -31,11 +31,12 @@ from sweep.search.seed_allocation.confirmation import count_confirmations, find_
 __all__ = ["ExecutorSettings", "Options", "preview_study", "run_study"]
 
 
-def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
-    """Prints the forecast of a study; returns the exit code."""
+def preview_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -> int:
+    """Prints the forecast of a study, which the user called ``study``; returns the exit code."""
     with show_inspection() as show, open_session(spec, options, preview=True, on_progress=show) as session:
         forecast = session.forecast()
     data = session.data
+    print_advice(spec, study, data.num_train)
     lines = [*format_data(data), *_forecast_lines(forecast)]
     print_answer(forecast.document() | {"data": data.document()}, lines, as_json=as_json)
     return 0
@@ -47,7 +48,7 @@ def run_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -
         stopped: Stopped | None = None
         display = Display(spec, session.store.trial_records(spec.name))
         print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
-        print_advice(spec, study)
+        print_advice(spec, study, session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
             for event in events:
                 display.show(event)
@@ -85,7 +86,11 @@ def _find_shortfalls(session: Session, records: list[TrialRecord], stopped: Stop
     frames = load_frames(session.records_place)
     is_cut_short = stopped is not None and bool(list_confirmations(records, session.spec))
     reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")
-    return {"missing_objectives": count_missing_objectives(frames), "confirmation_shortfall": reason or None}
+    return {
+        "missing_objectives": count_missing_objectives(frames),
+        "confirmation_shortfall": reason or None,
+        "no_complete_trial": explain_no_complete_trial(frames) or None,
+    }
 
 
 def _summarize(spec: StudySpec, records: list[TrialRecord], report: Path) -> dict[str, Any]:

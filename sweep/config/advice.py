@@ -36,9 +36,27 @@ class Advice(NamedTuple):
 
 
 def find_pitfalls(spec: StudySpec) -> list[Advice]:
-    """Every pitfall that the study walks into, in a fixed order; empty for a study without one."""
+    """Every known pitfall of the study, in a fixed order; empty for a study without one."""
     corners = _corners(spec)
     return [item for rule in _RULES for item in rule(spec, corners)]
+
+
+def find_oversized_batches(spec: StudySpec, num_train: int | None) -> list[Advice]:
+    """The advice against effective batches larger than the training split of ``num_train`` images; empty where no
+    batch is, or where the images are not counted."""
+    largest = max(config.global_batch_size for config in _corners(spec))
+    if num_train is None or largest <= num_train:
+        return []
+    return [
+        Advice(
+            "batch_exceeds_data",
+            next((key for key in spec.space if key.startswith("batch.")), "batch.micro"),
+            f"The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",
+            f"A step takes at most the images of one epoch, so every batch size above {num_train:,} trains with the "
+            "same full-batch steps: such trials differ in name only.",
+            f"lower the upper end of batch.* to at most {num_train:,} effective samples, or use more data",
+        )
+    ]
 
 
 def _corners(spec: StudySpec) -> list[TrialConfig]:
@@ -83,8 +101,8 @@ def _rate_does_not_follow(spec: StudySpec, corners: Sequence[TrialConfig]) -> It
             "rate_does_not_follow",
             "optimizer.lr_rule",
             f"The effective batch size varies from {min(sizes)} to {max(sizes)} at one learning rate.",
-            "A larger batch requires a larger rate: what is measured is then a wrong rate, not a large batch. Goyal et "
-            "al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
+            "A larger batch requires a larger rate; otherwise the study measures an unsuitable rate, not a batch. "
+            "Goyal et al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
             'set optimizer.lr_rule = "auto", or sweep optimizer.lr',
             f"lr_rule_{rule}",
         )
@@ -103,7 +121,7 @@ def _no_warmup(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Adv
             "schedule.warmup",
             f"An effective batch size of {largest} trains without warm-up, {_WARMUP_FROM} times the reference batch or "
             "more.",
-            "Early steps at a high rate throw training off. Goyal et al. 2017, ResNet-50 at 8k: 24.84 % error without, "
+            "Early steps at a high rate disturb training. Goyal et al. 2017, ResNet-50 at 8k: 24.84 % error without, "
             "23.74 % with gradual warm-up.",
             'set schedule.warmup = 0.1, or "5 epochs"',
             "warmup_needed",
@@ -173,8 +191,8 @@ def _few_samples_to_normalize(_spec: StudySpec, corners: Sequence[TrialConfig]) 
             "few_samples_to_normalise",
             "model.norm",
             f"Batch normalization takes its statistics from micro batches of {smallest}.",
-            f"Below {_FEW_SAMPLES} samples they are noisy, and accumulation does not help: they are of one micro "
-            "batch. Goyal et al. 2017 keep 32 a worker.",
+            f"Below {_FEW_SAMPLES} samples they are noisy, and accumulation does not help, because they are computed "
+            "for each micro batch alone. Goyal et al. 2017 keep 32 samples on each worker.",
             'raise batch.micro, or set model.norm = "group"; on several ranks model.norm = "sync"',
             "accumulation_batch_norm",
         )
@@ -215,8 +233,8 @@ def _one_seed(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advi
             "one_seed",
             "confirm",
             "Nothing is trained again with fresh seeds.",
-            "The best of many single seeds is flattered by luck, and without repeats the spread between seeds is "
-            "unknown: no interval, no certainty.",
+            "The best of many single seeds looks better than it is, and without repeats the spread between seeds is "
+            "unknown, so that no confidence interval can be given.",
             "set confirm = { max_configurations = 4, seeds = 3 }",
         )
 

@@ -18,12 +18,13 @@ _USUAL_ROOT = Path("runs")
 @dataclass(frozen=True, kw_only=True)
 class StudyCommands:
     """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, and
-    ``options`` lead to its records."""
+    ``options`` lead to its records; ``plugin`` is the file that ``--plugin`` names, "" for none."""
 
     name: str
     argument: str
     changes: Mapping[str, object]
     options: tuple[str, ...] = ()
+    plugin: str = ""
 
     def run_more(self, trials: int) -> str:
         """The same study, up to ``trials`` search trials."""
@@ -40,13 +41,15 @@ class StudyCommands:
     def train_and_save(self, path: str, fixed: Mapping[str, object]) -> str:
         """One training of the study's base configuration with the keys ``fixed``; its weights are saved."""
         changes = {key: value for key, value in {**self.changes, **fixed}.items() if key != "name"}
-        return " ".join([f"sweep train {self.argument}", *_set_options(changes), f"--save {path}"])
+        words = [f"sweep train {self.argument}", *_set_options(changes), *_plugin_option(self.plugin)]
+        return " ".join([*words, f"--save {path}"])
 
     def probe_shapes(self) -> str:
         """Probes of the study's micro batches."""
         changes = {key: value for key, value in self.changes.items() if key != "name"}
         options = self.options if "--root" in self.options else ()
-        return " ".join([f"sweep probe {self.argument}", *_set_options(changes), *map(shlex.quote, options)])
+        words = [f"sweep probe {self.argument}", *_set_options(changes), *map(shlex.quote, options)]
+        return " ".join([*words, *_plugin_option(self.plugin)])
 
     def extend_space(self, key: str, form: str) -> str:
         """What to add to the study's file, in words: no command line adds a key to a space."""
@@ -54,11 +57,12 @@ class StudyCommands:
 
     def _run(self, more: Mapping[str, object]) -> str:
         changes = _set_options({**self.changes, **more})
-        return " ".join([f"sweep run {self.argument}", *changes, *map(shlex.quote, self.options)])
+        words = [f"sweep run {self.argument}", *changes, *map(shlex.quote, self.options)]
+        return " ".join([*words, *_plugin_option(self.plugin)])
 
 
-def find_study_commands(name: str, spec: StudySpec | None, place: str = "") -> StudyCommands:
-    """Commands about the study ``name``, whose records were read from ``place``.
+def find_study_commands(name: str, spec: StudySpec | None, place: str = "", plugin: str = "") -> StudyCommands:
+    """Commands about the study ``name``, whose records were read from ``place`` and whose trials used ``plugin``.
 
     A shipped study is given by its name with what was changed; ``quickstart_noise`` is taken for ``quickstart`` with
     changes where ``--set`` can make the one of the other. Any other study is given by a file that has its name.
@@ -70,9 +74,9 @@ def find_study_commands(name: str, spec: StudySpec | None, place: str = "") -> S
         origin = max(near, key=len)
         changes = _find_changes(load_study(shipped[origin]), spec)
         if changes is not None:
-            return StudyCommands(name=name, argument=origin, changes=changes, options=options)
+            return StudyCommands(name=name, argument=origin, changes=changes, options=options, plugin=plugin)
     argument = name if name in near else f"{name}.toml"
-    return StudyCommands(name=name, argument=argument, changes={}, options=options)
+    return StudyCommands(name=name, argument=argument, changes={}, options=options, plugin=plugin)
 
 
 def _record_options(name: str, place: str) -> tuple[str, ...]:
@@ -96,8 +100,9 @@ def _find_changes(shipped: StudySpec, spec: StudySpec) -> dict[str, object] | No
     return found | {key: value for key, value in spec.base.items() if shipped.base.get(key) != value}
 
 
-def train_command(settings: Mapping[str, object], seed: int) -> str:
-    """``sweep train --set key=value ... --set seed=N`` for the configuration ``settings`` by dotted key.
+def train_command(settings: Mapping[str, object], seed: int, plugin: str = "") -> str:
+    """``sweep train --set key=value ... --set seed=N`` for the configuration ``settings`` by dotted key, with
+    ``--plugin FILE`` where ``plugin`` names a file.
 
     Only what differs from the defaults is named, so the line stays short and complete. None is never named: such a key
     was replaced by another, which replaces it again.
@@ -105,7 +110,11 @@ def train_command(settings: Mapping[str, object], seed: int) -> str:
     defaults = default_settings()
     given = {key: settings[key] for key in defaults if key != "seed" and settings.get(key) is not None}
     named = {key: value for key, value in given.items() if value != defaults[key]}
-    return " ".join(["sweep train", *_set_options({**named, "seed": seed})])
+    return " ".join(["sweep train", *_set_options({**named, "seed": seed}), *_plugin_option(plugin)])
+
+
+def _plugin_option(plugin: str) -> list[str]:
+    return [f"--plugin {shlex.quote(plugin)}"] if plugin else []
 
 
 def _set_options(changes: Mapping[str, object]) -> list[str]:

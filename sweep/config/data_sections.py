@@ -96,7 +96,10 @@ class BatchSection(Section):
         if self.micro == "auto" and self.global_ is None:
             raise ValueError("micro = 'auto' requires batch.global: the samples per optimizer step")
         if self.memory_low >= self.memory_high:
-            raise ValueError("memory_low must lie below memory_high")
+            raise ValueError(
+                f"memory_low must lie below memory_high; they are {self.memory_low:g} and {self.memory_high:g}: lower "
+                "the first or raise the second"
+            )
         shares = self.milestones
         if not shares or any(not low < high for low, high in pairwise((0.0, *shares, 1.0))):
             raise ValueError("schedule_milestones requires growing shares between 0 and 1, such as '0.3, 0.6, 0.8'")

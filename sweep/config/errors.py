@@ -73,6 +73,13 @@ def explain_refusal(error: "ValidationError", where: str, known: Iterable[str] =
     return "\n".join(dict.fromkeys(lines))
 
 
+def show_name(name: str, *, shorten: bool = True) -> str:
+    """``name`` on one line: names of files are of others and may hold line ends, bytes that are no text, or characters
+    that turn the direction of writing, which are shown as escapes."""
+    shown = "".join(character if character.isprintable() else ascii(character)[1:-1] for character in name)
+    return f"{shown[: _MAX_QUOTED - 4]} ..." if shorten and len(shown) > _MAX_QUOTED else shown
+
+
 def shorten_text(text: str) -> str:
     """``text``, or its beginning where it is longer than a message should quote."""
     return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]} ..."

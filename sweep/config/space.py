@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sweep.config.errors import shorten_text
 from sweep.config.trial_config import Scalar
 
 _MAX_CHOICES = 1000  # each is tried before anything runs
@@ -33,25 +34,30 @@ class Parameter(BaseModel):
     def _one_form(self) -> Self:
         forms = self.model_dump(by_alias=True, exclude_none=True)
         if len(forms) != 1:
-            raise ValueError("give exactly one of log2, int, log, float, choice")
+            given = f"{len(forms)} are given: {', '.join(forms)}" if forms else "none is given"
+            raise ValueError(f"give exactly one of log2, int, log, float, choice; {given}")
         ((form, values),) = forms.items()
         if form == "choice":
             if not values or len(set(map(repr, values))) < len(values):
-                raise ValueError("choice requires one value or more, each once")
+                raise ValueError(
+                    "choice requires one value or more, each once; add a value, or remove the repeated one"
+                )
             if len(values) > _MAX_CHOICES:
                 raise ValueError(
-                    f"choice allows {_MAX_CHOICES} values at most; a range is written with int, log2 or log"
+                    f"choice has {len(values)} values and allows {_MAX_CHOICES} at most; write a range with int, log2 "
+                    "or log"
                 )
             return self
         low, high = values
+        shown = shorten_text(f"[{low!r}, {high!r}]")
         if not low < high:
-            raise ValueError(f"{form} requires [low, high] with low < high")
+            raise ValueError(f"{form} requires [low, high] with low < high, not {shown}; change the bounds")
         if form == "log" and low <= 0:
-            raise ValueError("log requires bounds above 0")
+            raise ValueError(f"log requires bounds above 0, not {shown}; raise the lower one, or use float")
         if form == "log2" and not 0 <= low < high <= 30:
-            raise ValueError("log2 requires exponents from 0 to 30")
+            raise ValueError(f"log2 requires exponents from 0 to 30, such as [4, 8] for 16 to 256, not {shown}")
         if form == "int" and max(-low, high) > _MAX_WHOLE:
-            raise ValueError("int requires bounds of at most 2^62 either way")
+            raise ValueError(f"int requires bounds from -2^62 to 2^62, not {shown}; change them")
         return self
 
     @property

@@ -50,8 +50,8 @@ class Confirm(Section):
     )
     seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
         3,
-        description="fresh seeds for each of them, at most; the two cheapest get two, the others a second where their "
-        "membership of the front is uncertain (probability between 5 and 95 %)",
+        description="fresh seeds for each of them, at most; every one gets one, the two of the shortest search trials "
+        "get two, and more are used only where membership of the front is uncertain (probability between 5 and 95 %)",
     )
 
 
@@ -76,15 +76,15 @@ class StudySpec(Section):
         description="search trials, without `cancelled` and `not_fitting` ones and crashed ones that are tried again",
     )
     timeout: Seconds | None = Field(
-        None, description='of one invocation, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'
+        None, description='time limit of one `sweep run`, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'
     )
     trial_timeout: Seconds | None = Field(
-        None, description="of one trial, written likewise; a slower one ends as `timed_out`"
+        None, description="time limit of one trial, in the same forms; a slower one ends as `timed_out`"
     )
     stall_timeout: Seconds = Field(
         600.0,
-        description="of silence, written likewise; a trial that reports nothing for so long is stopped and retried, "
-        "three times at most; longer than its longest compile, step or checkpoint",
+        description="time limit, in the same forms, between two messages of a trial; a trial that exceeds it is "
+        "stopped and retried, three times at most; set it longer than the longest compile, step or checkpoint",
     )
     objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
         ("val_accuracy", "train_seconds", "peak_memory_bytes"),
@@ -108,7 +108,8 @@ class StudySpec(Section):
             if name not in list_objectives():
                 raise ValueError(describe_unknown("objective", name, list_objectives()))
         if len(set(names)) < len(names):
-            raise ValueError("an objective is named twice")
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise ValueError(f"{', '.join(twice)} is named twice; name each objective once")
         return names
 
     @field_validator("base", mode="before")
@@ -138,7 +139,8 @@ class StudySpec(Section):
         rest = [path for path in self.space if not is_batch_key(path)]
         if unknown := [path for path in self.retune if path not in rest]:
             raise ValueError(
-                f"retune: {', '.join(unknown)} is no parameter of the space outside batch.*; sweep it there"
+                f"retune: {', '.join(unknown)} is no parameter of the space outside batch.*; add it to [space], or "
+                "leave it out of retune"
             )
         if left_out := [path for path in rest if path not in self.retune]:
             raise ValueError(
@@ -165,7 +167,10 @@ class StudySpec(Section):
     @model_validator(mode="after")
     def _values_are_valid(self) -> "StudySpec":
         if "seed" in self.base or "seed" in self.space:
-            raise ValueError("seed: the seed is the study's own key; confirmation uses the following seeds")
+            raise ValueError(
+                "seed: the seed is the study's own key and cannot be in [base] or [space]; write it above them: "
+                "confirming trials use the seeds after it"
+            )
         if self.sampler == "grid":
             endless = [path for path, parameter in self.space.items() if parameter.grid_values is None]
             if endless:

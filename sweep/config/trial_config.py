@@ -60,11 +60,14 @@ class TrialConfig(Section):
         }
         refused = [name for name, is_asked in alone.items() if is_asked and self.distributed.world_size > 1]
         if refused:
-            raise ValueError(f"{' and '.join(refused)} cannot be had with distributed.world_size above 1")
+            raise ValueError(
+                f"{' and '.join(refused)} cannot be had with distributed.world_size above 1; leave that out, or set "
+                "distributed.world_size = 1"
+            )
         if self.precision.cuda_graphs and self.diagnostics.noise_scale and self.num_accumulation > 1:
             raise ValueError(
-                "diagnostics.noise_scale looks between the micro batches of a step, which precision.cuda_graphs "
-                "replays unseen: give one micro batch per optimizer step, or leave one of the two out"
+                "diagnostics.noise_scale reads gradients between the micro batches of a step, which is not supported "
+                "with precision.cuda_graphs: give one micro batch per optimizer step, or leave one of the two out"
             )
         if self.precision.cuda_graphs and self.diagnostics.ledger == "full":
             raise ValueError(

@@ -78,6 +78,6 @@ def find_unit(name: str) -> MetricUnit:
     return UNITS.get(name, MetricUnit())
 
 
-def format_count(count: int, noun: str) -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     """ "1 trial", "2,000 trials"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

@@ -25,7 +25,7 @@ def digest_code(plugin: str | None = None, start: Sequence[str] = TRIAL, package
 
 def digest_plugin(path: str | None) -> dict[str, str]:
     """The digest of each source file of a plug-in by its path relative to the plug-in's folder: its own, and the
-    modules that it imports from there. Empty without a plug-in."""
+    modules that it imports from there, the plug-in itself first. Empty without a plug-in."""
     if path is None:
         return {}
     main = Path(path).resolve()

@@ -15,7 +15,12 @@ class StudyInputs:
     """The images as they were counted, and the digest of each source file of the plug-in."""
 
     data: DataSummary | None = None  # None in records that were not made by a run
-    plugin: Mapping[str, str] = field(default_factory=dict)  # by path relative to the plug-in's folder
+    plugin: Mapping[str, str] = field(default_factory=dict)  # by path relative to the plug-in's folder, itself first
+
+    @property
+    def plugin_file(self) -> str:
+        """The name of the plug-in's file; "" without one."""
+        return next(iter(self.plugin), "")
 
     def to_json(self) -> str:
         """The inputs as text."""

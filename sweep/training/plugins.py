@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -29,11 +30,14 @@ def load_plugin(path: str) -> None:
     spec = importlib.util.spec_from_file_location(module_name, file) if file.suffix == ".py" else None
     if spec is None or spec.loader is None or not file.is_file():
         raise InputError(f"plug-in {path!r} is not a Python file; give the path of a .py file.")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # as for a script, so that it can import the modules beside it
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with redirect_stdout(sys.stderr):  # standard output is the command's own, which may be JSON
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise InputError(f"plug-in {path}: {_place(error, file)}{type(error).__name__}: {error}") from error
     _wrap_functions()
@@ -56,7 +60,7 @@ def _wrap_functions() -> None:
     )
 
 
-def _place(error: Exception, file: Path) -> str:
+def _place(error: BaseException, file: Path) -> str:
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
     if isinstance(error, SyntaxError):
         lines = [error.lineno]

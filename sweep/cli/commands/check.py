@@ -8,7 +8,8 @@ from sweep.cli.arguments import find_study, load_plugin, parse_sets
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.advice import Advice, find_pitfalls
+from sweep.config.advice import Advice, find_oversized_batches, find_pitfalls
+from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 
@@ -31,21 +32,29 @@ def check(
     spec = find_study(study, parse_sets(sets or []))
     found = [*find_pitfalls(spec), *_advise_on_objectives(spec)]
     measured = load_settled_findings(spec, root) if found else {}
+    try:
+        with show_inspection() as show:
+            data = check_study_data(spec, show)
+    except InputError:
+        print_lines(() if as_json else _list_advice(spec, found, measured))  # also where the data is missing
+        raise
+    found += find_oversized_batches(spec, data.num_train)
     advice = [_document(item, measured.get(item.finding)) for item in found]
-    count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
-    head = f"{spec.name}: {count} of advice" if found else f"{spec.name}: no known pitfall"
-    lines = [head, *format_advice(found, measured)]
-    if not as_json:
-        print_lines(lines)  # also where the data is missing
-    with show_inspection() as show:
-        data = check_study_data(spec, show)
-    print_answer({"study": spec.name, "data": data.document(), "advice": advice}, format_data(data), as_json=as_json)
+    lines = [*_list_advice(spec, found, measured), *format_data(data)]
+    print_answer({"study": spec.name, "data": data.document(), "advice": advice}, lines, as_json=as_json)
     return 0
 
 
-def print_advice(spec: StudySpec, study: str) -> None:
-    """Prints one line on standard error for each known pitfall of the study, before it runs."""
-    found = find_pitfalls(spec)
+def _list_advice(spec: StudySpec, found: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:
+    count = "one piece" if len(found) == 1 else f"{len(found)} pieces"
+    head = f"{spec.name}: {count} of advice" if found else f"{spec.name}: no known pitfall"
+    return [head, *format_advice(found, measured)]
+
+
+def print_advice(spec: StudySpec, study: str, num_train: int | None) -> None:
+    """Prints one line on standard error for each known pitfall of the study, which has ``num_train`` training images,
+    before it runs."""
+    found = [*find_pitfalls(spec), *find_oversized_batches(spec, num_train)]
     print_lines((f"advice on {item.key}: {item.statement}" for item in found), err=True)
     if found:
         print_lines([f"`sweep check {study}` gives the reasons and the remedies"], err=True)

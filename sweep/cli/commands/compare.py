@@ -74,12 +74,7 @@ def _lines(found: "Comparison") -> Iterator[str]:
     from reports.labels import format_difference, format_setting, key_label, metric_label
 
     yield f"A: {found.study_a}   B: {found.study_b}"
-    if found.data_differ and found.data_a and found.data_b:
-        yield "The data differ, so that nothing is compared:"
-        yield from (f"  {label}: {data.describe()}" for label, data in (("A", found.data_a), ("B", found.data_b)))
-    yield f"{len(found.aligned)} configurations in both; differences are B - A, ratios B / A"
-    if not found.aligned and any(name.startswith("budget.") for name in found.changed):
-        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
+    yield from _describe_basis(found)
     for name, value in found.overall.items():
         difference = format_difference(found.units[name], *value[:3])
         yield f"  {metric_label(name)}: {difference}, n = {value.n} configurations"
@@ -90,6 +85,8 @@ def _lines(found: "Comparison") -> Iterator[str]:
             yield f"    {metric_label(name)}: {format_difference(found.units[name], *value[:3])}"
     if len(found.aligned) > _MAX_LINES:
         yield f"  and {len(found.aligned) - _MAX_LINES} more: --json has all"
+    if _budgets_differ(found) and not found.data_differ:
+        yield "The budgets differ (see below), so that each volume is what a study reached with its own budget:"
     for label, front in (("A", found.front_a), ("B", found.front_b)):
         numbers = ", ".join(map(str, front.numbers[:_MAX_LINES])) or "none"
         volume = "" if front.volume is None else f"{front.volume:.1%} of the volume behind both; "
@@ -97,3 +94,18 @@ def _lines(found: "Comparison") -> Iterator[str]:
     yield "Changed:" if found.changed else "Settings and environment are equal."
     for name, (a, b) in found.changed.items():
         yield f"  {name}: {a} -> {b}"
+
+
+def _describe_basis(found: "Comparison") -> Iterator[str]:
+    if found.data_differ:
+        yield "The data differ, so that no results are compared:"
+        for label, data in (("A", found.data_a), ("B", found.data_b)):
+            yield f"  {label}: {data.describe() if data else 'not counted; see data.name below'}"
+        return
+    yield f"{len(found.aligned)} configurations in both; differences are B - A, ratios B / A"
+    if not found.aligned and _budgets_differ(found):
+        yield "  the budgets differ (see below), and a configuration of another budget is another configuration"
+
+
+def _budgets_differ(found: "Comparison") -> bool:
+    return any(name.startswith("budget.") for name in found.changed)

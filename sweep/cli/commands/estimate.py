@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 
 def estimate(
-    study: Annotated[str | None, typer.Argument(help="Estimate the base and the corners of this study.")] = None,
+    study: Annotated[str | None, typer.Argument(help="Estimate the base and the extremes of this study.")] = None,
     sets: Sets = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda; it need not exist on this machine.")] = "auto",
     plugin: Plugin = None,

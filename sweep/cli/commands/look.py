@@ -4,6 +4,7 @@ import json
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _INDENT = "    "
 _LEAST_WIDTH = 20
+_MAX_CORNERS = 64  # as many as a study's own check looks at
 
 
 def list_studies(as_json: AsJson = False) -> None:
@@ -45,9 +47,10 @@ def _describe_study(spec: StudySpec) -> Iterator[str]:
 def describe_cost(spec: StudySpec) -> str:
     """How much training a study requires; how long that takes depends on the device."""
     confirm = spec.confirm.max_configurations * spec.confirm.seeds
-    budget = spec.config(next(spec.corners())).budget
+    budgets = [spec.config(point).budget for point in islice(spec.corners(), _MAX_CORNERS)]
+    budget = budgets[0]
     if budget.target_accuracy is not None:
-        each = f"at most {budget.max_epochs:g} epochs"
+        each = f"at most {max(item.max_epochs for item in budgets):g} epochs"
     else:
         amounts = {name: getattr(budget, name) for name in ("epochs", "steps", "samples", "seconds")}
         each = next(f"{value:g} {name}" for name, value in amounts.items() if value is not None)

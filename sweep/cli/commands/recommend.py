@@ -91,7 +91,7 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
         yield f"    {metric_label(name)}: {shown}, n = {value.n}"
     basis = "confirmed" if item.is_confirmed else "from one seed, not confirmed"
     yield (
-        f"  {basis}; {item.certainty:.0%} sure that nothing tried is better, "
+        f"  {basis}; {item.certainty:.0%} probability that nothing tried is better, "
         f"{item.on_front:.0%} that it is on the Pareto front"
     )
     if item.next_best is not None:

@@ -13,14 +13,16 @@ from sweep.records.address import STORE_VARIABLE
 def run(
     study: StudyFile,
     trials: Annotated[int | None, typer.Option(help="Number of search trials; default: the study's.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Time limit of the study: 90, 90s, 10m, 2h.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Time limit of this run: 90, 90s, 10m, 2h.")] = None,
     sets: Sets = None,
     root: Root = RUNS,
     store: Annotated[
         str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL of the records; default: an SQLite file.")
     ] = None,
     executor: Annotated[str, typer.Option(help="Where trials run: process, packed, inline, ray or slurm.")] = "process",
-    slurm: Annotated[Path | None, typer.Option(metavar="FILE", help="sbatch settings of each trial (TOML).")] = None,
+    slurm: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file: sbatch settings of each trial's job.")
+    ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster: host:port, or auto; default: a cluster on this machine.")
     ] = None,
@@ -36,7 +38,7 @@ def run(
     no_reuse: Annotated[bool, typer.Option("--no-reuse", help="Train every trial, also those on record.")] = False,
     warm_start: Annotated[
         list[str] | None,
-        typer.Option("--warm-start", help="Show the sampler a study, a table or an Optuna URL first; repeatable."),
+        typer.Option("--warm-start", help="Study, export, table or Optuna URL to learn from first; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the forecast and stop.")] = False,
     plugin: Plugin = None,
@@ -58,5 +60,5 @@ def run(
     )
     spec = find_study(study, parse_sets(sets or []) | ({} if trials is None else {"trials": trials}))
     if dry_run:
-        return preview_study(spec, options, as_json=as_json)
+        return preview_study(spec, options, study=study, as_json=as_json)
     return run_study(spec, options, study=study, as_json=as_json)

@@ -25,7 +25,7 @@ def find_entry(kind: str, name: str, table: Mapping[str, E]) -> E:
         InputError: there is none.
     """
     if name not in table:
-        raise InputError(describe_unknown(kind, name, table))
+        raise InputError(_describe_unknown_entry(kind, name, table))
     return table[name]
 
 
@@ -34,7 +34,11 @@ def known_name(kind: str, table: Mapping[str, Any]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in table:
-            raise ValueError(describe_unknown(kind, name, table))
+            raise ValueError(_describe_unknown_entry(kind, name, table))
         return name
 
     return AfterValidator(check)
+
+
+def _describe_unknown_entry(kind: str, name: str, table: Mapping[str, Any]) -> str:
+    return f"{describe_unknown(kind, name, table)} A plug-in adds more: --plugin FILE."

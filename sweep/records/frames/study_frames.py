@@ -50,6 +50,12 @@ class Frames:
         """The images as they were counted, where there is exactly one study and its run counted them."""
         return next(iter(self.inputs.values())).data if len(self.inputs) == 1 else None
 
+    @property
+    def plugin(self) -> str:
+        """The name of the plug-in's file; "" where no study has one, or several studies have several."""
+        files = {each.plugin_file for each in self.inputs.values() if each.plugin_file}
+        return files.pop() if len(files) == 1 else ""
+
     @cached_property
     def environments(self) -> pd.DataFrame:
         """``study``, ``environment_digest`` and a column of text for every fact recorded, by dotted name."""

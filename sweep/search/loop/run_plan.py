@@ -26,9 +26,8 @@ class RunPlan:
     clock: Callable[[], float] = time.monotonic  # another one where time is simulated
     make_sampler: Callable[[StudySpec, Sequence[TrialRecord]], Sampler] = make_sampler
     prior: Sequence[TrialRecord] = ()  # of other studies: the sampler learns from them, and they are never recorded
-    expect_data: Callable[[TrialConfig], ExpectedData | None] = lambda _config: (
-        None
-    )  # the images that a trial must read
+    # the images that a trial must read
+    expect_data: Callable[[TrialConfig], ExpectedData | None] = lambda _config: None
     device: str = "auto"
     plugin: str | None = None
     checkpoint_root: Path | None = None  # each running trial gets a folder in it; None: there are no checkpoints

@@ -18,7 +18,7 @@ from sweep.training.data.data_checks import make_inputs_digest
 @final
 class TrialIndex:
     """Records by number; a record replaces that of the same number. Trials of the numbers ``not_counted`` are on record
-    and nothing else: they are tried again, and the search and its confirmation go on as if they had not been."""
+    and nothing else: they are tried again, and the search and its confirmation do not depend on them."""
 
     def __init__(self, records: Iterable[TrialRecord], not_counted: frozenset[int] = frozenset()) -> None:
         self._not_counted = not_counted

@@ -52,12 +52,15 @@ def check_unchanged(source: Source, section: DataSection, expected: ExpectedData
     found = _find_digest_of_trial(source, section)
     if not found or found == expected.digest:
         return
+    is_in_memory = DATASETS[section.name].summarize is None
+    same_again = "let the load function return the same at every call, by a generator with a seed"
+    remedy = same_again if is_in_memory else "restore them"
     where = f" in {section.root!r}" if DATASETS[section.name].depends_on_root else ""
     num_images = sum(map(len, read_parts(source, section.name).values()))
     raise InputError(
         f"data {section.name}{where}: its images have changed since they were counted: "
         f"{expected.num_images:,} images (digest {expected.digest[:12]}) -> {num_images:,} (digest {found[:12]}); "
-        "trials of one study must read the same images: restore them, or give the study a new name."
+        f"trials of one study must read the same images: {remedy}, or give the study a new name."
     )
 
 

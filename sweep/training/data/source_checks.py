@@ -1,7 +1,9 @@
 """Checks what the load function of a data set returns, as strictly as a study file. No torch here."""
 
 import hashlib
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from operator import index
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 
 from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
+from sweep.config.units import format_count
 from sweep.training.data.images import ArrayImages, Images
 from sweep.training.data.splits import Source
 
@@ -51,20 +54,21 @@ def read_test_images(source: Source, name: str) -> Images | None:
 
 def _call(function: Callable[[], Any], name: str) -> Any:
     try:
-        return function()
+        with redirect_stdout(sys.stderr):  # standard output is the command's own, which may be JSON
+            return function()
     except InputError as error:
         is_complete = str(error).startswith(("data ", "data.", "data set"))
         raise InputError(str(error) if is_complete else f"data set {name!r}{_find_place(error)}: {error}") from None
     except MemoryError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = " ".join(str(error).split()).rstrip(".")
         raise InputError(
             f"data set {name!r}{_find_place(error)}: its load function failed: {type(error).__name__}: {text}."
         ) from error
 
 
-def _find_place(error: Exception) -> str:
+def _find_place(error: BaseException) -> str:
     # the last line beside the function that was called, because one of a library explains nothing
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
     if not frames:
@@ -140,6 +144,22 @@ def check_overlap(name: str, parts: dict[str, Images]) -> list[str]:
             notes.append(
                 f"{num_twice} of {len(digests[split])} images of the {split} split are in the {other} split too"
             )
+    return notes
+
+
+def find_doubtful_pixels(parts: dict[str, Images]) -> list[str]:
+    """Notes on pixels in memory that are hardly those of images, and on equal images from which a split is held out."""
+    train, notes = parts["train"], list[str]()
+    if not isinstance(train, ArrayImages):
+        return notes
+    if (highest := int(train.pixels.max())) <= 1:
+        notes.append(f"the pixels are 0 to {highest}, of the 0 to 255 of uint8: multiply pixels of 0 to 1 by 255")
+    num_twice = len(train) - len(set(_digest_each(train)))
+    if num_twice and len(parts) < 3:
+        notes.append(
+            f"{format_count(num_twice, 'image')} equal to another one, so that an image can be in the training split "
+            "and in a held-out one"
+        )
     return notes
 
 

@@ -92,8 +92,9 @@ def check_split_sizes(section: DataSection, num_images: int, num_train: int, num
     """Raises ``InputError`` where nothing is left of ``num_images`` to train on or to validate by."""
     if num_train == 0 or num_val == 0:
         raise InputError(
-            f"data {section.name}: {num_images} images are too few: {num_train} for training and {num_val} for "
-            "validation; give at least 3 images of a class, or validation images of their own."
+            f"data {section.name}: {num_images} images are too few: after the hold-out {num_train} are left for "
+            f"training and {num_val} for validation; give at least 3 images of a class, or validation images of "
+            "their own."
         )
 
 

@@ -1,6 +1,7 @@
 """Looks at a data set before anything trains on it. No torch here, unless a set requires it to load."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,11 +9,12 @@ from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.entries import find_entry, resolve
+from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary, Ignored
 from sweep.training.data.digests import digest_entry, digest_pixels, read_parts
 from sweep.training.data.folders.inspection import OnProgress
 from sweep.training.data.images import Indices
-from sweep.training.data.source_checks import check_overlap
+from sweep.training.data.source_checks import check_overlap, find_doubtful_pixels
 from sweep.training.data.splits import (
     HELD_OUT,
     HELD_OUT_BESIDE_TEST,
@@ -23,7 +25,14 @@ from sweep.training.data.splits import (
 )
 from sweep.training.data.table import load_source
 
-_MAX_EXAMPLES = 5
+_MAX_EXAMPLES = 1000  # paths of one reason
+_MAX_ABSENT = 10  # classes in one note
+# of a class without images in a split
+_EFFECTS = {
+    "train": "a training image, so that it cannot be learned",
+    "val": "a validation image, so that val_accuracy does not cover it",
+    "test": "a test image, so that test_accuracy does not cover it",
+}
 
 
 def count_classes(labels: Mapping[str, Indices], names: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -90,15 +99,26 @@ def look_at_data(
         _check_image_size(section)
     if entry.summarize is not None:
         summary: DataSummary = resolve(entry.summarize)(section, on_progress, may_download)
-        return summary
-    return summarize_source(section)
+    else:
+        summary = summarize_source(section)
+    return replace(summary, notes=(*_find_absent_classes(summary), *summary.notes))
+
+
+def _find_absent_classes(summary: DataSummary) -> list[str]:
+    notes = []
+    for split, effect in _EFFECTS.items():
+        absent = [name for name, counts in summary.classes.items() if not counts.get(split)]
+        if absent and len(absent) < len(summary.classes):
+            some = ", ".join(absent[:_MAX_ABSENT]) + (" ..." if len(absent) > _MAX_ABSENT else "")
+            notes.append(f"{format_count(len(absent), 'class', 'classes')} without {effect}: {some}")
+    return notes
 
 
 def summarize_source(section: DataSection) -> DataSummary:
     """The summary of a set that is loaded for it; without a digest of its entry, all pixels and labels are digested."""
     source = load_source(section)
     parts = read_parts(source, section.name)
-    notes = check_overlap(section.name, parts)
+    notes = [*check_overlap(section.name, parts), *find_doubtful_pixels(parts)]
     splits = split_source(source, section)
     labels = share_of({split: images.labels for split, images in parts.items()}, section)
     digest = digest_entry(section) or digest_pixels(parts)

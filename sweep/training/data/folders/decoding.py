@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -12,8 +12,9 @@ from sweep.training.data.images import Pixels
 
 Resize = Literal["crop", "stretch", "pad"]
 # Whatever a file is called, no other reader is tried: some that Pillow has start programs.
-_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF")
 _MAX_PIXELS = 2**27  # of one image; decoded it takes 400 MB, in each of eight threads
+_ORIENTATION = 0x0112  # the EXIF tag
 _BILINEAR = Image.Resampling.BILINEAR
 
 
@@ -41,8 +42,17 @@ def decode_image(path: str, side: int, resize: Resize | None) -> Pixels:
             raise InputError(f"{path} cannot be decoded: {error}.") from None
 
 
-def inspect_image(name: str, content: bytes) -> tuple[int, int, str]:
-    """Width, height and Pillow's mode of the image file ``name``, after decoding all of its ``content``.
+class ImageHeader(NamedTuple):
+    """What an image file states of itself."""
+
+    width: int
+    height: int
+    mode: str  # of Pillow
+    traits: tuple[str, ...]  # I: 16 bits a pixel; rotated: by EXIF; frames: more than one
+
+
+def inspect_image(name: str, content: bytes) -> ImageHeader:
+    """The header of the image file ``name``, after decoding all of its ``content``.
 
     Raises:
         InputError: it cannot be decoded.
@@ -57,7 +67,16 @@ def inspect_image(name: str, content: bytes) -> tuple[int, int, str]:
             raise InputError(f"{name} cannot be decoded: {error}.") from None
         if mode == "F":
             raise InputError(f"{name} has floating-point pixels, whose range is unknown; save it with 8 bits.")
-        return image.width, image.height, mode
+        if mode == "I" and not _has_16_bits(image):
+            raise InputError(f"{name} has pixels of 32 bits, whose range is unknown; save it with 8 bits.")
+        is_rotated = image.getexif().get(_ORIENTATION, 1) != 1
+        traits = {"I": mode.startswith("I"), "rotated": is_rotated, "frames": getattr(image, "is_animated", False)}
+        return ImageHeader(image.width, image.height, mode, tuple(name for name, has in traits.items() if has))
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    low, high = np.asarray(image).min(), np.asarray(image).max()
+    return bool(low >= 0 and high < 2**16)
 
 
 def _open(name: str, source: Path | io.BytesIO) -> Image.Image:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from sweep.config.errors import InputError
 from sweep.training.data.cache import find_cache_folder, write_file
-from sweep.training.data.folders.decoding import inspect_image
+from sweep.training.data.folders.decoding import ImageHeader, inspect_image
 from sweep.training.data.folders.scan import ScannedFile
 
 OnProgress = Callable[[int, int], None]  # images inspected so far, and all of them
 _SPAN = 128  # images of one task: a task per image costs more than decoding a small one
-_FORMAT = 1  # of the cached files
+_FORMAT = 2  # of the cached files
 _KEPT_FILES = 16
 
 
@@ -29,6 +29,7 @@ class ImageFacts(NamedTuple):
     width: int
     height: int
     mode: str  # of Pillow
+    traits: Sequence[str]  # what of its content no trial uses, see inspect_image
     error: str
 
     def is_of(self, file: ScannedFile) -> bool:
@@ -72,18 +73,18 @@ def _inspect_all(root: Path, files: Sequence[ScannedFile]) -> Iterator[tuple[str
 
 
 def _inspect(root: Path, file: ScannedFile) -> ImageFacts:
-    digest, width, height, mode, error = "", 0, 0, "", ""
+    digest, header, error = "", ImageHeader(0, 0, "", ()), ""
     try:
         content = (root / file.path).read_bytes()
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()
         if not content:
             raise InputError("is empty.")
-        width, height, mode = inspect_image(file.path, content)
+        header = inspect_image(file.path, content)
     except InputError as problem:
         error = str(problem).removeprefix(file.path).strip()
     except OSError as problem:
         error = f"cannot be read: {problem.strerror}."
-    return ImageFacts(*file[1:], digest, width, height, mode, error)
+    return ImageFacts(file.num_bytes, file.modified_ns, file.changed_ns, digest, *header, error)
 
 
 def _cached_file(root: Path) -> Path:

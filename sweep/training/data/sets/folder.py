@@ -13,8 +13,9 @@ import numpy as np
 import psutil
 
 from sweep.config.data_sections import DataSection
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, show_name
 from sweep.config.tables.datasets import DataFacts, ImageShape
+from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
 from sweep.training.data.cache import load_or_decode
 from sweep.training.data.folders.decoding import Resize, decode_image
@@ -57,7 +58,7 @@ def open_folder(section: DataSection, on_progress: OnProgress | None = None) -> 
     facts = inspect_files(root, files, on_progress)
     bad = {path: each.error for path, each in facts.items() if each.error}
     if bad and section.on_bad_image == "refuse":
-        lines = [f"  {path} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
+        lines = [f"  {show_name(path)} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
         lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
         raise InputError(
             f"data.root = {section.root!r}: {len(bad)} of {len(files)} images cannot be used:\n" + "\n".join(lines) +
@@ -161,26 +162,33 @@ def _count_sizes(used: Sequence[ImageFacts]) -> dict[str, int]:
 
 
 def _find_notes(folder: ImageFolder) -> list[str]:
-    splits, classes, notes = folder.layout.splits, folder.layout.classes, []
-    digests = {split: {folder.facts[file.path].digest for file in each.files} for split, each in splits.items()}
+    splits, notes = folder.layout.splits, _find_lossy_files(folder)
+    in_train = {folder.facts[file.path].digest for file in splits["train"].files}
     for split in ("val", "test"):
         if split not in splits:
             continue
-        present = set(splits[split].labels.tolist())
-        if absent := [name for label, name in enumerate(classes) if label not in present]:
-            notes.append(f"{splits[split].folder}/ has no images of {', '.join(absent)}")
-        if num_equal := len(digests[split] & digests["train"]):
+        if num_equal := sum(folder.facts[file.path].digest in in_train for file in splits[split].files):
             notes.append(
-                f"{num_equal} images of {splits[split].folder}/ are also in {splits['train'].folder}/: accuracy on "
-                "them is not accuracy on new images"
+                f"{splits[split].folder}/ shares {format_count(num_equal, 'image')} with {splits['train'].folder}/: "
+                "accuracy on them is not accuracy on new images"
             )
     train = splits["train"]
-    if len(splits) < 3 and (num_twice := len(train.files) - len(digests["train"])):
+    if len(splits) < 3 and (num_twice := len(train.files) - len(in_train)):
         notes.append(
-            f"{num_twice} images of {train.folder or 'the classes'} are copies of others, so that an image can be in "
-            "the training split and in a held-out one"
+            f"{train.folder or 'the class folders'}: {format_count(num_twice, 'file')} with an image that another file "
+            "has too, so that an image can be in the training split and in a held-out one"
         )
     return notes
+
+
+def _find_lossy_files(folder: ImageFolder) -> list[str]:
+    found = {
+        "of 16 bits a pixel, of which the upper 8 are used: images of 12 bits become dark": "I",
+        "with an EXIF rotation, which is not applied": "rotated",
+        "of several frames, of which the first is used": "frames",
+    }
+    counts = Counter(trait for facts in folder.used for trait in facts.traits)
+    return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in found.items() if counts[trait]]
 
 
 def _count_train(layout: FolderLayout) -> int:

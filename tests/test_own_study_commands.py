@@ -1,0 +1,123 @@
+"""What a study of one's own tells: commands with its plug-in, its file as its name, why no trial is complete."""
+
+import html
+import json
+import re
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from reports import write_report
+from sweep.analysis.shortfalls import explain_no_complete_trial
+from sweep.cli import study_run
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
+from sweep.records.frames.frames import load_frames
+from sweep.records.source_digest import digest_plugin
+
+# "above.py" is before "mine.py" in the order of names
+PLUGIN = """
+import above
+from torch import nn
+from sweep.config.tables.models import MODELS, ModelEntry
+
+
+def build(section, shape):
+    return above.build(nn, shape)
+
+
+MODELS["tiny_of_mine"] = ModelEntry(build=build)
+"""
+HELPER = """
+def build(nn, shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape.channels * shape.side**2, shape.num_classes))
+"""
+STUDY = """
+name = "own"
+question = "?"
+trials = 2
+sampler = "grid"
+confirm = { max_configurations = 0, seeds = 0 }
+
+[base]
+model.name = "tiny_of_mine"
+data.name = "digits"
+data.subset = 48
+budget.steps = 2
+
+[space]
+"batch.micro" = { choice = [16, 32] }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    (tmp_path / "above.py").write_text(HELPER)
+    (tmp_path / "study of mine.toml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "above", raising=False)
+    monkeypatch.setattr(study_run, "write_report", partial(write_report, formats=()))  # without pictures
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    words = ["run", "study of mine.toml", "--plugin", "mine.py", "--device", "cpu", "--executor", "inline"]
+    return run_app([*words, *arguments])
+
+
+def test_what_a_study_says_to_run_names_its_plugin_and_its_file_names_its_records(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["recommend", "study of mine.toml"]) == 2
+    assert "no records of study own under runs; `sweep run study of mine.toml` makes them" in capsys.readouterr().err
+    assert run() == 0
+    assert list(digest_plugin("mine.py")) == ["mine.py", "above.py"]
+    assert load_frames(folder / "runs" / "own").plugin == "mine.py"
+    page = (folder / "runs/own/report.html").read_text()
+    commands = set(re.findall(r"sweep train [^<\"]*--set seed=\d+(?: --plugin [\w.]+)?", html.unescape(page)))
+    assert commands
+    assert all(command.endswith(" --plugin mine.py") for command in commands)
+    capsys.readouterr()
+    assert run_app([*shlex.split(min(commands))[1:], "--json"]) == 0  # as it is printed
+    assert json.loads(capsys.readouterr().out)["outcome"] == "complete"
+    assert run_app(["recommend", "study of mine.toml", "--json"]) == 0
+    advised = re.findall(r"sweep (?:run|train|probe) own\.toml[^\"&]*", capsys.readouterr().out)
+    assert advised
+    assert all("--plugin mine.py" in command for command in advised)
+    assert run_app(["report", "study of mine.toml", "--out", "page", "--json"]) == 0
+    capsys.readouterr()
+    assert run_app(["export", "study of mine.toml", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_trials"] == 2
+    assert run_app(["compare", "study of mine.toml", "own", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_aligned"] == 2
+    assert run_app(["doctor", "study of mine.toml"]) == 0
+
+
+def test_a_study_file_without_a_name_leads_to_no_records(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content in ("trials = 2", 'name = "../own"', "name = 3"):
+        (folder / "odd.toml").write_text(content)
+        assert run_app(["report", "odd.toml"]) == 2
+        assert "a study file names its study" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["model.name", "data.name", "optimizer.name"])
+def test_an_unknown_name_may_be_that_of_a_plugin(key: str) -> None:
+    with pytest.raises(InputError, match=r"unknown .* 'scans'.* A plug-in adds more: --plugin FILE\."):
+        build_config({key: "scans"}, "test")
+
+
+def test_a_run_without_a_complete_trial_says_why_it_failed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = STUDY.replace("budget.steps = 2", "budget.target_accuracy = 0.999\nbudget.max_epochs = 1")
+    (folder / "study of mine.toml").write_text(text)
+    assert run() == 1
+    reason = "No trial is complete (2 target_missed): lower budget.target_accuracy, or raise budget.max_epochs."
+    assert reason in capsys.readouterr().err
+    assert explain_no_complete_trial(load_frames(folder / "runs" / "own")) == reason
+    assert run("--json") == 1
+    assert json.loads(capsys.readouterr().out)["no_complete_trial"] == reason

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig, config_keys, flatten_config
-from sweep.config.units import UNITS
+from sweep.config.units import UNITS, MetricUnit
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS, config_column
 from sweep.records.messages import Outcome
 
@@ -46,8 +46,20 @@ def test_every_unit_is_declared() -> None:
 
 def test_metrics_are_whole_or_not() -> None:
     assert METRIC_KINDS.keys() == METRICS.keys()
-    assert {name for name, kind in METRIC_KINDS.items() if kind == "int"} == {
+    whole = {name for name, kind in METRIC_KINDS.items() if kind == "int"}
+    listed = {
         "peak_memory_bytes", "num_parameters", "num_steps", "num_skipped_steps", "steps_to_target", "micro_batch_size",
         "num_alloc_retries", "gpu_memory_bytes",
     }  # fmt: skip
-    assert len(get_args(Outcome)) == 8
+    assert whole == listed, (
+        f"list the whole metrics {whole - listed} in tests/test_columns.py; {listed - whole} are none"
+    )
+    assert len(get_args(Outcome)) == 9
+
+
+def test_a_unit_of_what_is_minimized_declares_its_worst_value() -> None:
+    units = {
+        name: UNITS[name] for name in sorted({item.unit for item in METRICS.values() if item.direction == "minimize"})
+    }
+    undeclared = [name for name, unit in units.items() if not unit.is_share and unit.worst == MetricUnit().worst]
+    assert not undeclared, f"give `worst` of {undeclared} in sweep/config/units.py, above every possible value"

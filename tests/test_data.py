@@ -18,7 +18,7 @@ from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.data_checks import check_data
 from sweep.training.data.images import ArrayImages, Images
 from sweep.training.data.sets import digits
-from sweep.training.data.sets.folder import FolderImages
+from sweep.training.data.sets.folder import FolderImages, load_imagefolder
 from sweep.training.data.sets.published_files import is_reachable
 from sweep.training.data.splits import Source
 from sweep.training.data.table import load_splits
@@ -186,6 +186,19 @@ def test_the_digest_of_a_plug_ins_data_follows_its_pixels_and_labels(monkeypatch
     assert found[0] == found[1] != found[2]
     monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=digits.load_digits, digest=lambda _section: "v1"))
     assert digest_of(config(name="mine")) not in found
+
+
+def test_a_set_in_files_without_a_digest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_folder(tmp_path, {"cats": 10, "dogs": 10})
+    found = []
+    for digest in (None, lambda _section: "v1"):
+        monkeypatch.setitem(DATASETS, "mine", DatasetEntry(load=load_imagefolder, digest=digest))
+        found.append(check_data(config(name="mine", root=str(root), placement="host")))
+    assert [bool(summary.digest) for summary in found] == [False, True]
+    (note,) = found[0].notes
+    assert "its digest is not known, so that changed images cannot be noticed" in note
+    assert "give DatasetEntry(digest=...)" in note
+    assert found[1].notes == ()
 
 
 @pytest.mark.timeout(120)  # a connection that is waited for takes longer

@@ -1,15 +1,19 @@
 """What the figures of growth, importance, maps, memory, throughput, noise and endings hold, as data."""
 
 import dataclasses
+import importlib
 import math
+import pkgutil
+import typing
 
 import numpy as np
 import pandas as pd
 import pytest
 from frames_factory import frames_of, make_frames, make_spec
 
+import reports.figures
 from reports.evidence import gather_evidence
-from reports.figure import Absent, Bars, Cloud, Heat, Lines, Points, Rule
+from reports.figure import Absent, Bars, Cloud, Figure, Heat, Lines, Points, Rule
 from reports.figures.all_figures import FIGURES, make_figures
 from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
 from reports.figures.curves import make_curves, make_noise
@@ -236,7 +240,22 @@ def test_what_is_missing_is_said_with_its_remedy():
     made = make_figures(gather_evidence(make_frames(0)))
     assert made.figures == []
     assert len(made.absent) == len(FIGURES), "each entry of FIGURES in reports/figures/all_figures.py is Absent here"
-    assert all(item.title and item.remedy.startswith(("requires", "has")) for item in made.absent)
+    wrong = [item for item in made.absent if not (item.title and item.remedy.startswith(("requires", "has")))]
+    assert not wrong, (
+        f"Absent of reports/figures/ gives a title, and a remedy that starts with 'requires' or 'has': {wrong}"
+    )
+
+
+def test_every_function_that_makes_a_figure_is_listed():
+    made = {
+        function
+        for module in pkgutil.iter_modules(reports.figures.__path__, "reports.figures.")
+        for name, function in vars(importlib.import_module(module.name)).items()
+        if name.startswith("make_") and typing.get_type_hints(function).get("return") == list[Figure] | Absent
+    }
+    forgotten = [f"{function.__module__}.{function.__name__}" for function in made - set(FIGURES)]
+    assert not forgotten, f"add {forgotten} to FIGURES in reports/figures/all_figures.py"
+    assert made == set(FIGURES)
 
 
 def test_a_cell_without_a_measured_accuracy_is_empty():

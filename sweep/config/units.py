@@ -28,7 +28,7 @@ class MetricUnit:
     is_whole: bool = False
     is_share: bool = False
     assumed_sd: float = 0.05  # on the scale of the metric, where no seed was repeated
-    worst: float = 1e9  # stands for a quantity to be minimized that was never measured
+    worst: float = 1e9  # stands for a quantity to be minimized that was never measured; above every possible value
 
     def display(self, values: Iterable[float]) -> DisplayUnit:
         """The way in which all of ``values`` are readable; what is not finite is left out."""
@@ -57,11 +57,11 @@ UNITS: dict[str, MetricUnit] = {
     "seconds": MetricUnit(shown=_TIMES, measures="time", scale="log", worst=86_400.0),
     "bytes": MetricUnit(shown=_BYTES, measures="memory", scale="log", is_whole=True, assumed_sd=0.001, worst=2.0**40),
     "images/second": MetricUnit(shown=_plain("images/s"), measures="rate", scale="log"),
-    "count": MetricUnit(scale="log", is_whole=True),
-    "epochs": MetricUnit(scale="log"),
+    "count": MetricUnit(scale="log", is_whole=True, worst=1e12),
+    "epochs": MetricUnit(scale="log", worst=1e6),
     "samples": MetricUnit(shown=_plain("samples"), scale="log"),
-    "joules": MetricUnit(shown=(DisplayUnit(1.0, "J", 1e4), DisplayUnit(1e-3, "kJ")), measures="hardware"),
-    "watts": MetricUnit(shown=_plain("W"), measures="hardware"),
+    "joules": MetricUnit(shown=(DisplayUnit(1.0, "J", 1e4), DisplayUnit(1e-3, "kJ")), measures="hardware", worst=1e12),
+    "watts": MetricUnit(shown=_plain("W"), measures="hardware", worst=1e5),
     "celsius": MetricUnit(shown=_plain("°C"), measures="hardware"),
     "hertz": MetricUnit(shown=(DisplayUnit(1e-6, "MHz", 1e9), DisplayUnit(1e-9, "GHz")), measures="hardware"),
     "percent": MetricUnit(shown=_plain("%")),

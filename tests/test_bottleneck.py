@@ -173,15 +173,15 @@ def test_a_bottleneck_is_kept_and_goes_with_a_reused_trial_on_the_same_device_on
     trials = load_frames(tmp_path).trials
     assert trials["bottleneck"].tolist() == ["launch_bound"]
     known = store.find_by_key("key 0").ending
-    assert keep_portable(known, "cpu") == known
-    assert keep_portable(known, "another").bottleneck == ""
-    assert "train_seconds" not in keep_portable(known, "another").measurements
+    assert keep_portable(known, {"device": "cpu"}) == known
+    assert keep_portable(known, {"device": "another"}).bottleneck == ""
+    assert "train_seconds" not in keep_portable(known, {"device": "another"}).measurements
     store.close()
 
 
 def test_a_disturbed_measurement_is_not_reused_and_one_that_would_come_again_is() -> None:
     for flag, is_kept in (("few_steps", True), ("busy_host", True), ("other_process", False), ("throttled", False)):
-        kept = keep_portable(make_ending(0, quality_flags=("few_steps", flag)), "cpu").measurements
+        kept = keep_portable(make_ending(0, quality_flags=("few_steps", flag)), {"device": "cpu"}).measurements
         assert ("train_seconds" in kept) == is_kept
         assert {"val_accuracy", "peak_memory_bytes"} <= kept.keys()
 

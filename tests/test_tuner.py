@@ -198,7 +198,7 @@ def test_times_are_not_taken_from_another_device(store: Store, spec: StudySpec) 
     library = ReuseIndex([store])
     key = next(record.trial_key for record in store.trial_records("s") if record.outcome == "complete")
     assert library.find(key, {"device": "test device"}, {"val_accuracy", "train_seconds"}) is not None
-    assert library.find(key, "other device", {"val_accuracy", "train_seconds"}) is None
-    found = library.find(key, "other device", {"val_accuracy"})
+    assert library.find(key, {"device": "other device"}, {"val_accuracy", "train_seconds"}) is None
+    found = library.find(key, {"device": "other device"}, {"val_accuracy"})
     assert found is not None
     assert set(found.ending.measurements) == {"val_accuracy"}

@@ -15,6 +15,7 @@ from sweep.training.data.folders.scan import ScannedFile
 
 OnProgress = Callable[[int, int], None]  # images inspected so far, and all of them
 _SPAN = 128  # images of one task: a task per image costs more than decoding a small one
+_SMALL_BYTES = 2**13  # of a file; threads that decode smaller ones wait for the interpreter more than they gain
 _FORMAT = 2  # of the cached files
 _KEPT_FILES = 16
 
@@ -64,10 +65,8 @@ def _inspect_all(root: Path, files: Sequence[ScannedFile]) -> Iterator[tuple[str
     def inspect_span(span: Iterable[ScannedFile]) -> list[tuple[str, ImageFacts]]:
         return [(file.path, _inspect(root, file)) for file in span]
 
-    if len(spans) < 2:
-        yield from inspect_span(files)
-        return
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    is_small = sum(file.num_bytes for file in files) < _SMALL_BYTES * len(files)
+    with ThreadPoolExecutor(1 if is_small else min(8, os.cpu_count() or 1)) as pool:
         for found in pool.map(inspect_span, spans):
             yield from found
 

@@ -40,11 +40,6 @@ class FolderScan:
     ignored: dict[str, list[str]] = field(default_factory=dict)  # reason -> relative paths
 
 
-def is_left_behind(name: str) -> bool:
-    """Whether a folder of that name is hidden, or was made by a program for itself."""
-    return name.startswith(".") or name.lower() in _LEFT_BEHIND
-
-
 def scan_folder(root: Path) -> FolderScan:
     """All files below ``root``; links to folders are followed, except to a folder that holds the link.
 
@@ -86,7 +81,7 @@ def _walk(root: Path) -> Iterator[tuple[str, os.stat_result | None, str]]:
             if identity in above:
                 yield path, entry.stat(follow_symlinks=False), reason or "a link to a folder above it"
                 continue
-            inside = reason or ("in a hidden folder or one that a program left" if is_left_behind(entry.name) else "")
+            inside = reason or ("in a hidden folder or one that a program left" if _is_left_behind(entry.name) else "")
             if not inside:
                 yield path, None, ""
             pending.append((path, inside, above | {identity}))
@@ -98,6 +93,11 @@ def _read_entries(folder: Path) -> list["os.DirEntry[str]"]:
             return list(entries)
     except OSError as error:
         raise InputError(f"{folder}: cannot be read: {error.strerror}; repair or remove it.") from None
+
+
+def _is_left_behind(name: str) -> bool:
+    # hidden, or made by a program for itself
+    return name.startswith(".") or name.lower() in _LEFT_BEHIND
 
 
 def _reason_to_ignore(name: str, status: os.stat_result) -> str:

@@ -318,14 +318,25 @@ def test_knee_and_largest_micro_batch() -> None:
     assert recommend(probed).facts["largest_micro_batch"].value == 512
 
 
-def test_the_critical_batch() -> None:
-    rows = [row | {"noise_scale": 100.0 + n} for n, row in enumerate(knee_rows())]
+def test_the_noise_scale_is_that_of_the_training_and_no_critical_batch() -> None:
+    # each row is a configuration; of the last no |G|^2 was above 0, and two are of another optimizer
+    asked = {"config.diagnostics.noise_scale": True, "config.optimizer.name": "momentum", "noise_scale": 9999.0}
+    rows = [row | asked | {"noise_scale_run": 100.0 + n} for n, row in enumerate(knee_rows())]
+    rows[-1] |= {"noise_scale_run": math.nan}
+    adam = {"config.optimizer.name": "adam", "noise_scale_run": 1e6}
+    rows += [row | asked | adam | {"number": 50 + n} for n, row in enumerate(knee_rows()[:2])]
     facts = recommend(frames_of(make_spec(), rows)).facts
     # no rate of accuracy over time, which the fastest would win whatever it learns
-    assert facts.keys() == {"largest_micro_batch", "throughput_knee", "critical_batch", "largest_batch_without_loss"}
-    assert facts["critical_batch"].value == 102.0
-    assert facts["critical_batch"].n == 5
-    without = recommend(frames_of(make_spec(), knee_rows())).facts["critical_batch"]
+    assert facts.keys() == {"largest_micro_batch", "throughput_knee", "noise_scale", "largest_batch_without_loss"}
+    noise = facts["noise_scale"]
+    assert (noise.value, noise.n) == (101.5, 4)
+    assert math.isnan(noise.low)
+    assert math.isnan(noise.high)  # the configurations are no repeats of one measurement
+    assert "momentum: median over 4 configurations" in noise.detail
+    assert "of 1 more it is undefined" in noise.detail
+    assert "B_simple" in noise.statement
+    assert "not the critical batch" in noise.detail
+    without = recommend(frames_of(make_spec(), knee_rows())).facts["noise_scale"]
     assert math.isnan(without.value)
     assert without.missing == "sweep run made.toml --set name=made_noise --set diagnostics.noise_scale=true"
 

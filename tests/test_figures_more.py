@@ -188,15 +188,22 @@ def test_what_the_monitor_saw():
     assert kinds(figure.panels[0], Points)[0].y == (0.4, 0.6, 0.9)
 
 
-def test_noise_scale_with_the_critical_batch():
+def test_noise_scale_with_the_average_over_the_training():
     assert "diagnostics.noise_scale" in make_noise(gather_evidence(make_frames(8))).remedy
     frames = make_frames(6, objectives=TWO)
     scale = frames.evaluations["step"] * 2.0 + frames.evaluations["number"]
-    measured = dataclasses.replace(frames, evaluations=frames.evaluations.assign(noise_scale=scale))
-    panel = make_noise(gather_evidence(measured))[0].panels[0]
-    last = [400.0 + number for number in range(6)]
-    assert [rule.value for rule in kinds(panel, Rule)] == [np.median(last)]
-    assert {number for layer in kinds(panel, Lines) for number in layer.trials} == set(range(6))
+    averages = [10.0, 20.0, 30.0, 40.0, 50.0, np.nan]
+    measured = dataclasses.replace(
+        frames,
+        evaluations=frames.evaluations.assign(noise_scale=scale),
+        trials=frames.trials.assign(noise_scale_run=averages),
+    )
+    figure = make_noise(gather_evidence(measured))[0]
+    # the last of a run would be 400 and more
+    assert [rule.value for rule in kinds(figure.panels[0], Rule)] == [30.0]
+    assert "the median of 5 trials" in figure.caption
+    assert "is not the critical batch" in figure.caption
+    assert {number for layer in kinds(figure.panels[0], Lines) for number in layer.trials} == set(range(6))
 
 
 def test_curves_have_three_views_of_each_metric():

@@ -175,27 +175,32 @@ def test_measuring_changes_nothing_of_the_training(values: dict[str, object]) ->
     assert all(each.noise_scale is None for each in plain)
     assert "noise_scale" not in plain_ending.measurements
     assert ending.measurements.get("noise_scale") == measured[-1].noise_scale
+    assert ending.measurements["noise_scale_run"] > 0
+    assert "noise_scale_run" not in plain_ending.measurements
     assert ending.measurements["train_accuracy"] == plain_ending.measurements["train_accuracy"]
 
 
 def test_a_trial_that_goes_on_measures_what_an_unbroken_one_does(tmp_path: Path) -> None:
-    whole, _ = run(diagnostics__noise_scale=True)
-    settings = {"data.subset": 250, "budget.epochs": 8.0, "batch.micro": 16, "seed": 3, "diagnostics.noise_scale": True}
-    config = build_config(settings, "test")
+    whole, whole_ending = run(diagnostics__noise_scale=True, optimizer__lr=0.002)
+    settings = {"data.subset": 250, "budget.epochs": 8.0, "batch.micro": 16, "seed": 3, "optimizer.lr": 0.002}
+    config = build_config(settings | {"diagnostics.noise_scale": True}, "test")
     task = TrialTask(number=0, config=config, device="cpu", checkpoint_dir=str(tmp_path), checkpoint_seconds=0.0)
     for message in (broken := run_trial(task)):
         if isinstance(message, Evaluation) and message.step > 70:
             break
     broken.close()
-    again = [message for message in run_trial(task) if isinstance(message, Evaluation)]
+    *messages, ending = run_trial(task)
+    again = [message for message in messages if isinstance(message, Evaluation)]
     assert [each.noise_scale for each in again] == [each.noise_scale for each in whole]
+    assert isinstance(ending, Ending)
+    assert ending.measurements["noise_scale_run"] == whole_ending.measurements["noise_scale_run"]
 
 
 def test_no_step_shows_nothing_where_none_is_taken_apart() -> None:
     # 16 steps, and the first halves are those of the 25th
     told, ending = run(budget__epochs=1.0, diagnostics__noise_scale=True)
     assert [each.noise_scale for each in told] == [None]
-    assert "noise_scale" not in ending.measurements
+    assert not {"noise_scale", "noise_scale_run"} & ending.measurements.keys()
 
 
 @pytest.mark.parametrize(

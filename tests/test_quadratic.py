@@ -179,18 +179,21 @@ def test_the_noise_scale_is_that_of_the_closed_form(values: dict[str, Any], step
 
 def test_the_noise_scale_follows_the_training() -> None:
     steps, batch, decay = 60, 1024, 0.95
-    measured = []
+    measured, of_run = [], []
     for seed in range(6):
         _, ending = run(
             batch__micro=128, batch__accumulation=8, budget__steps=steps, optimizer__lr=0.4, seed=seed,
             diagnostics__noise_scale=True, data__subset=batch,
         )  # fmt: skip
         measured.append(ending.measurements["noise_scale"])
+        of_run.append(ending.measurements["noise_scale_run"])
     squares = theory.expected_squares([0.4] * steps, batch, DIMENSIONS)[2:steps:4]  # the steps that are looked at
     weights = decay ** np.arange(len(squares))[::-1]
     averaged = weights @ squares / weights.sum()  # the noise stays, the square of the gradient is averaged
     assert theory.noise_scale(averaged) > 10 * theory.noise_scale(START)
     assert np.mean(measured) == pytest.approx(theory.noise_scale(averaged), rel=0.1)
+    # of the whole training both moments are averaged, each step counting once, before the ratio is taken
+    assert np.mean(of_run) == pytest.approx(theory.noise_scale(squares.mean(0)), rel=0.05)
 
 
 def test_sharpness_is_that_of_the_closed_form() -> None:

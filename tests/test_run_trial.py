@@ -51,7 +51,7 @@ def curve(trial: TrialTask) -> list[tuple[float, ...]]:
 
 
 ON_REQUEST = {
-    "steps_to_target", "seconds_to_target", "noise_scale", "forward_seconds", "backward_seconds", "optimizer_seconds",
+    "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "forward_seconds", "backward_seconds", "optimizer_seconds",
     "sharpness_eigenvalue", "sharpness_keskar",
 }  # fmt: skip
 OF_A_MONITOR = {

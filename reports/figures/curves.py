@@ -52,21 +52,28 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
 
 
 def make_noise(evidence: Evidence) -> list[Figure] | Absent:
-    """The noise scale of each evaluation, with the median of the last ones: an estimate of the critical batch."""
+    """The noise scale B_simple of each evaluation, with the median of the averages over whole trainings."""
     frame = evidence.detailed_evaluations
     rows = np.flatnonzero(read_numbers(frame, "noise_scale") > 0)
     if not len(rows):
         return Absent(NOISE_TITLE, "requires the noise scale: set diagnostics.noise_scale = true and run the study.")
     measured = frame.iloc[rows]
-    last = read_numbers(measured.groupby("number").tail(1), "noise_scale")
-    critical = float(np.median(last))
     layers: list[Layer] = list(make_chosen_lines(evidence, measured, "epoch", "noise_scale"))
-    layers.append(Rule(axis="y", value=critical, text=f"critical batch, about {critical:,.0f} samples"))
+    averages = read_numbers(evidence.detailed, "noise_scale_run")
+    averages = averages[averages > 0]
+    num_trials = len(np.unique(read_numbers(measured, "number")))
     caption = (
-        f"{format_count(len(last), 'trial')} measured it. Simple noise scale tr(S) / |G|^2 (McCandlish et al. 2018). "
-        f"Dotted: the median at the end of training, {critical:,.0f} samples, an estimate of the critical batch: below "
-        "it a larger batch saves nearly as many steps as it costs samples, above it few."
+        f"{format_count(num_trials, 'trial')} measured it. Simple noise scale B_simple = tr(S) / |G|^2 of the last "
+        "steps (McCandlish et al. 2018); it is missing where the estimate of |G|^2 is not above 0. "
     )
+    if len(averages):
+        middle = float(np.median(averages))
+        layers.append(Rule(axis="y", value=middle, text=f"average over a training, about {middle:,.0f} samples"))
+        caption += (
+            f"Dotted: {middle:,.0f} samples, the median of {format_count(len(averages), 'trial')}, both moments averaged "
+            "over the training before the ratio. "
+        )
+    caption += "B_simple is not the critical batch, which the steps to a target show."
     panel = Panel(x=Axis(label="Epochs"), y=Axis(label="Noise scale (samples)", scale="log"), layers=tuple(layers))
     return [Figure(name="noise_scale", title=NOISE_TITLE, caption=caption, panels=(panel,))]
 

@@ -152,6 +152,8 @@ _TABLE = (
            "samples of a micro batch, at most; the last choice of batch.micro = 'auto'"),
     Metric("noise_scale", "samples", None, "Gradient noise scale",
            "simple gradient noise scale tr(S) / |G|^2 at the end of training, where it was measured"),
+    Metric("noise_scale_run", "samples", None, "Gradient noise scale (training)",
+           "B_simple = tr(S) / |G|^2 of the whole training, both averaged over its steps; not the critical batch"),
     Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
            "largest eigenvalue of the Hessian of the training loss; a rescaling of the weights before a normalization "
            "changes it, but not the model (Dinh et al. 2017)"),

@@ -7,7 +7,9 @@ for a gradient estimated from B samples, E|G_B|^2 = |G|^2 + tr(S) / B. Two batch
     tr(S) = (|G_small|^2 - |G_big|^2) / (1 / B_small - 1 / B_big)
 
 and B_simple = tr(S) / |G|^2. Each is averaged over steps before the ratio is taken, because the ratio of two noisy
-numbers is biased. The micro batches are those of an accumulation. A step of a single micro batch has one batch size
+numbers is biased. B_simple is not the critical batch B_crit, which follows from the steps to a target: the paper finds
+them of one order, and B_simple to grow tenfold and more over a training, so that the average over the training is
+compared. The micro batches are those of an accumulation. A step of a single micro batch has one batch size
 only; at intervals the two halves of such a micro batch are measured by two more backward passes, which do not change
 the training.
 """
@@ -59,15 +61,19 @@ def estimate_moments(micro_squares: Sequence[float], micro_sizes: Sequence[int],
 
 @final
 class NoiseScale:
-    """Bias-corrected running averages of the moments over steps."""
+    """Bias-corrected running averages of the moments over the last steps, and their sums over all steps."""
 
     def __init__(self, decay: float = _DECAY) -> None:
         self._decay = decay
         self._weight = 0.0
         self._squared_gradient = 0.0
         self._noise_trace = 0.0
+        self._sums = NoiseMoments(0.0, 0.0)
 
     def add(self, moments: NoiseMoments) -> None:
+        self._sums = NoiseMoments(
+            self._sums.squared_gradient + moments.squared_gradient, self._sums.noise_trace + moments.noise_trace
+        )
         rest = 1.0 - self._decay
         self._weight = self._decay * self._weight + rest
         self._squared_gradient = self._decay * self._squared_gradient + rest * moments.squared_gradient
@@ -81,11 +87,13 @@ class NoiseScale:
 
     @property
     def value(self) -> float | None:
-        """tr(S) / |G|^2 in samples; None while the averages are not positive."""
-        averages = self.averages
-        if averages is None or not (averages.squared_gradient > 0 and averages.noise_trace > 0):
-            return None
-        return averages.noise_trace / averages.squared_gradient
+        """tr(S) / |G|^2 in samples of the last steps; None while the averages are not positive."""
+        return _ratio(self.averages) if self.averages else None
+
+    @property
+    def run_value(self) -> float | None:
+        """tr(S) / |G|^2 in samples of all steps, each of which counts once; None while the sums are not positive."""
+        return _ratio(self._sums)
 
     def is_at_least(self, samples: int) -> bool:
         """Whether tr(S) >= ``samples`` |G|^2, where a negative estimate of |G|^2 counts as 0.
@@ -98,11 +106,18 @@ class NoiseScale:
         return trace > 0 and trace >= samples * max(square, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"weight": self._weight, "square": self._squared_gradient, "trace": self._noise_trace}
+        last = {"weight": self._weight, "square": self._squared_gradient, "trace": self._noise_trace}
+        return {**last, "square_sum": self._sums.squared_gradient, "trace_sum": self._sums.noise_trace}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._weight, self._squared_gradient = state["weight"], state["square"]
         self._noise_trace = state["trace"]
+        self._sums = NoiseMoments(state["square_sum"], state["trace_sum"])
+
+
+def _ratio(moments: NoiseMoments) -> float | None:
+    is_known = moments.squared_gradient > 0 and moments.noise_trace > 0
+    return moments.noise_trace / moments.squared_gradient if is_known else None
 
 
 @final
@@ -188,6 +203,11 @@ class NoiseMeter:
         """The noise scale in samples, averaged over the last steps, or None. Waits for the device."""
         self._take()
         return self._scale.value
+
+    def run_value(self) -> float | None:
+        """The noise scale in samples of the whole training so far, or None. Waits for the device."""
+        self._take()
+        return self._scale.run_value
 
     def is_at_least(self, samples: int) -> bool:
         """Whether the noise scale is known to be at least ``samples`` (:meth:`NoiseScale.is_at_least`). Waits for the

@@ -1,4 +1,4 @@
-"""Further results: what fits, where throughput saturates, and which batch is too large."""
+"""Further results: what fits, where throughput saturates, how noisy the gradient is, which batch is too large."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ import pandas as pd
 from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.batch_curve import fit_batch_curve
-from sweep.analysis.comparable_trials import ACCURACY
+from sweep.analysis.comparable_trials import ACCURACY, find_main_recipe
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
-from sweep.analysis.statistics.intervals import Interval, median_interval, t_upper_tail
+from sweep.analysis.statistics.intervals import Interval, t_upper_tail
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.throughput_curves import find_longest_curve
 from sweep.analysis.trial_shapes import parse_shapes
@@ -20,8 +20,11 @@ from sweep.config.units import format_count
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 _READ = (
     "outcome", "config.model.name", "config.model.norm", "config.precision.dtype", "config.optimizer.name",
-    "config.batch.micro", "micro_batch_size", "images_per_second", "noise_scale", "val_accuracy",
+    "config.batch.micro", "micro_batch_size", "images_per_second",
 )  # fmt: skip
+_NOT_CRITICAL = (
+    "it is not the critical batch, which the steps to a target show, but was of its order in McCandlish et al. 2018"
+)
 # The value of a fact with what it holds for, or the command that would add what is missing.
 _Measured = tuple[Interval, str] | str
 
@@ -68,14 +71,23 @@ def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
     return _value(curve.sizes[curve.knee], curve.num_trials), detail
 
 
-def _critical_batch(candidates: Candidates, model: str) -> _Measured:
-    # the median of the noise scale at the end of trials (McCandlish et al. 2018, arXiv:1812.06162)
-    trials = _of_model(candidates.records.done, model)
-    scales = read_numbers(trials, "noise_scale")[read_numbers(trials, ACCURACY) >= candidates.floor]
-    scales = scales[np.isfinite(scales) & (scales > 0)]
-    if not len(scales):
-        return candidates.records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
-    return median_interval(scales), f"{model}; median over trials of a useful accuracy"
+def _noise_scale(candidates: Candidates, model: str) -> _Measured:
+    # B_simple is an average over each training; configurations differ, so that their median has no interval
+    records = candidates.records
+    frame, scales = records.frame, records.grouping.medians(read_numbers(records.done, "noise_scale_run"))[0]
+    useful = records.grouping.medians(read_numbers(records.done, ACCURACY))[0] >= candidates.floor
+    is_of_model = np.asarray(read_text(frame, "config.model.name") == model, dtype=np.bool_)
+    chosen, recipe = find_main_recipe(frame, is_of_model & useful & (scales > 0))
+    if not chosen.any():
+        return records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
+    is_measured = np.isin(read_text(frame, "config.diagnostics.noise_scale"), [True])
+    num_undefined = int(np.sum(is_of_model & useful & is_measured & ~np.isfinite(scales)))
+    known = scales[chosen]
+    detail = f"{recipe}: median over {format_count(len(known), 'configuration')} of a useful accuracy"
+    detail += f", {known.min():,.0f} to {known.max():,.0f}" if len(known) > 1 else ""
+    if num_undefined:
+        detail += f"; of {num_undefined} more it is undefined, because the estimate of |G|^2 was not above 0"
+    return _value(float(np.median(known)), len(known)), f"{detail}; {_NOT_CRITICAL}"
 
 
 def _largest_without_loss(candidates: Candidates, model: str) -> _Measured:
@@ -137,9 +149,8 @@ _FACTS: dict[str, tuple[Callable[[Candidates, str], _Measured], str, str]] = {
     "throughput_knee": (
         _throughput_knee, "Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"
     ),
-    "critical_batch": (
-        _critical_batch, "Critical batch from the gradient noise scale: beyond it a larger batch saves few steps",
-        "samples",
+    "noise_scale": (
+        _noise_scale, "Gradient noise scale B_simple = tr(S) / |G|^2, both averaged over the training", "samples"
     ),
     "largest_batch_without_loss": (
         _largest_without_loss, "Largest effective batch size without a significant loss of accuracy", "samples"

@@ -224,10 +224,7 @@ def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
 def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: float, window: Window) -> Evaluation:
     with state.ledger.phase("eval"):
         val_loss, val_accuracy = evaluate_images(setup, setup.validation_batches)
-    noise_scale = setup.step.noise.value() if setup.step.noise else None
-    state.facts.pop("noise_scale", None)  # that of an earlier evaluation
-    if noise_scale is not None:
-        state.facts["noise_scale"] = noise_scale
+    noise_scale = _note_noise(setup, state)
     if memory := read_memory(state.device):
         state.facts["num_alloc_retries"] = memory.num_retries - state.retries_before
     state.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
@@ -244,6 +241,15 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
         global_batch_size=window.global_batch,
         noise_scale=noise_scale,
     )
+
+
+def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
+    """Notes the noise scales, without those of an earlier evaluation; returns that of the last steps."""
+    noise = setup.step.noise
+    found = {"noise_scale": noise.value(), "noise_scale_run": noise.run_value()} if noise else {}
+    kept = {name: value for name, value in state.facts.items() if name not in found}
+    state.facts = kept | {name: value for name, value in found.items() if value is not None}
+    return found.get("noise_scale")
 
 
 def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:

@@ -70,8 +70,8 @@ def make_noise(evidence: Evidence) -> list[Figure] | Absent:
         middle = float(np.median(averages))
         layers.append(Rule(axis="y", value=middle, text=f"average over a training, about {middle:,.0f} samples"))
         caption += (
-            f"Dotted: {middle:,.0f} samples, the median of {format_count(len(averages), 'trial')}, both moments averaged "
-            "over the training before the ratio. "
+            f"Dotted: {middle:,.0f} samples, the median of {format_count(len(averages), 'trial')}, both moments "
+            "averaged over the training before the ratio. "
         )
     caption += "B_simple is not the critical batch, which the steps to a target show."
     panel = Panel(x=Axis(label="Epochs"), y=Axis(label="Noise scale (samples)", scale="log"), layers=tuple(layers))

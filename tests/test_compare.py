@@ -13,7 +13,7 @@ from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, ma
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.claims.findings import evaluate_claims
-from sweep.analysis.comparison import Comparison, compare_studies
+from sweep.analysis.comparison.study_comparison import Comparison, compare_studies
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
@@ -24,22 +24,25 @@ from sweep.records.study_inputs import StudyInputs
 
 
 def study(folder: Path, slower: float = 1.0, better: float = 0.0, seeds: int = 3, name: str = "s", **rest: Any) -> Path:
-    """Six configurations of one seed, the first two confirmed; ``slower`` times the seconds, ``better`` accuracy."""
+    """Six configurations of one seed, the first two confirmed; ``slower`` times the seconds, ``better`` accuracy. The
+    machine takes ``pace`` times the seconds of the reference work; None where it was not timed. ``flagged`` numbers
+    have the flag busy_host."""
     folder.mkdir(exist_ok=True)
     spec: StudySpec = make_spec(name)
     keys = rest.pop("keys", {})
     environment = ENVIRONMENT | rest.pop("environment", {})
-    rng = np.random.default_rng(len(folder.name))
+    rng = np.random.default_rng([len(folder.name), rest.pop("draw", 0)])
+    made = {"pace": rest.pop("pace", 1.0), "flagged": rest.pop("flagged", ())}
     data = rest.pop("data", None)
     with contextlib.closing(make_store(folder / "study.sqlite", spec)) as store:
         store.record_inputs(name, StudyInputs(data=data))
         for index in range(6):
-            _trial(store, spec, _config(index, keys), index, "search", slower, better, rng, environment)
+            _trial(store, spec, _config(index, keys), index, "search", slower, better, rng, environment, **made)
         for index in range(2):
             for seed in range(1, seeds + 1):
                 config = _config(index, keys).model_copy(update={"seed": seed})
                 number = len(store.trial_records(name))
-                _trial(store, spec, config, number, "confirm", slower, better, rng, environment)
+                _trial(store, spec, config, number, "confirm", slower, better, rng, environment, **made)
     return folder
 
 
@@ -49,7 +52,7 @@ def _config(index: int, keys: dict[str, Any]) -> TrialConfig:
 
 def _trial(
     store: Any, spec: StudySpec, config: TrialConfig, number: int, phase: Any, slower: float, better: float,
-    rng: np.random.Generator, environment: dict[str, Any],
+    rng: np.random.Generator, environment: dict[str, Any], pace: float | None, flagged: tuple[int, ...],
 ) -> None:  # fmt: skip
     assert isinstance(config.batch.micro, int)
     index = int(math.log2(config.batch.micro)) - 4
@@ -60,9 +63,12 @@ def _trial(
         "train_seconds": (100 - 10 * index) * slower * float(rng.lognormal(0, 0.01)),
         "peak_memory_bytes": 10_000_000 * (index + 1),
     }
+    if pace is not None:
+        measured["reference_seconds"] = 0.05 * pace * float(rng.lognormal(0, 0.01))
     store.end_attempt(spec.name, number, attempt, "", 1.0)
-    device = str(environment["device"])
-    store.finish_trial(spec.name, number, make_ending(0, measurements=measured, device=device, environment=environment))
+    facts = {"device": str(environment["device"]), "environment": environment}
+    flags = ("busy_host",) if number in flagged else ()
+    store.finish_trial(spec.name, number, make_ending(0, measurements=measured, quality_flags=flags, **facts))
 
 
 def compared(tmp_path: Path, **changes: Any) -> Comparison:
@@ -72,12 +78,12 @@ def compared(tmp_path: Path, **changes: Any) -> Comparison:
 def test_equal_configurations_and_their_ratio(tmp_path: Path) -> None:
     found = compared(tmp_path, slower=1.3, better=0.01)
     assert len(found.aligned) == 6
-    seconds, accuracy = found.overall["train_seconds"], found.overall["val_accuracy"]
+    seconds, accuracy = found.overall["train_seconds"].interval, found.overall["val_accuracy"].interval
     assert seconds.low < 1.3 < seconds.high
     assert 1.28 < seconds.median < 1.32
     assert (found.units["train_seconds"], found.units["val_accuracy"]) == ("ratio", "fraction")
     assert accuracy.median == pytest.approx(0.01, abs=0.0005)
-    assert found.overall["peak_memory_bytes"].median == 1.0
+    assert found.overall["peak_memory_bytes"].interval.median == 1.0
     assert found.settings == ("batch.micro", "optimizer.lr")
     assert found.aligned[0].config == {"batch.micro": 16, "optimizer.lr": 0.001}
 
@@ -85,12 +91,12 @@ def test_equal_configurations_and_their_ratio(tmp_path: Path) -> None:
 def test_equal_seeds_are_compared_one_by_one(tmp_path: Path) -> None:
     found = compared(tmp_path, better=0.01)
     both, one = found.aligned[0], found.aligned[5]
-    assert (both.num_paired, one.num_paired) == (4, 1)
-    gap = both.differences["val_accuracy"]
+    assert (both.num_paired, one.num_paired) == (3, 1)  # the fresh seeds; without any the seed of the search
+    gap = both.differences["val_accuracy"].interval
     assert gap.low < 0.01 < gap.high
     # the seeds differ by 0.003 each; pair by pair that cancels
     assert gap.high - gap.low < 0.003
-    single = one.differences["val_accuracy"]
+    single = one.differences["val_accuracy"].interval
     assert single.high - single.low > 0.01
     assert single.low < 0.01 < single.high
 
@@ -98,8 +104,8 @@ def test_equal_seeds_are_compared_one_by_one(tmp_path: Path) -> None:
 def test_without_repeated_seeds_there_is_no_interval(tmp_path: Path) -> None:
     first, second = (load_frames(study(tmp_path / name, seeds=0)) for name in ("a", "bb"))
     found = compare_studies(first, second)
-    assert math.isnan(found.aligned[0].differences["val_accuracy"].low)
-    assert not math.isnan(found.overall["val_accuracy"].low)
+    assert math.isnan(found.aligned[0].differences["val_accuracy"].interval.low)
+    assert not math.isnan(found.overall["val_accuracy"].interval.low)
 
 
 def test_fronts_share_a_reference_point(tmp_path: Path) -> None:
@@ -118,7 +124,7 @@ def test_two_recipes_are_aligned_by_everything_else(tmp_path: Path) -> None:
     found = compared(tmp_path, slower=0.6, keys={"precision.dtype": "bf16"})
     assert len(found.aligned) == 6
     assert found.changed == {"precision.dtype": ("fp32", "bf16")}
-    assert found.overall["train_seconds"].median == pytest.approx(0.6, abs=0.01)
+    assert found.overall["train_seconds"].interval.median == pytest.approx(0.6, abs=0.01)
 
 
 def test_nothing_in_common_is_no_crash(tmp_path: Path) -> None:
@@ -137,7 +143,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     document = json.loads(capsys.readouterr().out)
     assert document["num_aligned"] == len(document["aligned"]) == 6
     assert document["overall"]["train_seconds"]["median"] == pytest.approx(1.3, rel=0.03)
-    assert set(document["aligned"][0]["train_seconds"]) == {"median", "low", "high", "n"}
+    assert set(document["aligned"][0]["train_seconds"]) == {"median", "low", "high", "n", "verdict"}
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "6 configurations in both" in shown
@@ -150,7 +156,7 @@ def test_one_study_against_itself(tmp_path: Path) -> None:
     frames = load_frames(study(tmp_path / "a"))
     found = compare_studies(frames, frames)
     assert found.changed == {}
-    assert {name: value.median for name, value in found.overall.items()} == {
+    assert {name: value.interval.median for name, value in found.overall.items()} == {
         "val_accuracy": 0.0, "train_seconds": 1.0, "peak_memory_bytes": 1.0,
     }  # fmt: skip
 

@@ -30,6 +30,10 @@ class StudyCommands:
         """The same study, up to ``trials`` search trials."""
         return f"{self._run({})} --trials {trials}"
 
+    def run_again(self) -> str:
+        """The same study from its beginning; its old folder is set aside."""
+        return f"{self._run({})} --fresh"
+
     def confirm_more(self, configurations: int, seeds: int) -> str:
         """The same study with this many configurations of the front confirmed, each with ``seeds`` seeds."""
         return self._run({"confirm.max_configurations": configurations, "confirm.seeds": seeds})

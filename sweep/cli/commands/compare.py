@@ -10,10 +10,12 @@ import typer
 from sweep.cli.arguments import find_records
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
 from sweep.cli.output import print_answer
+from sweep.config.units import format_count
 
 if TYPE_CHECKING:
-    from sweep.analysis.comparison import Comparison
-    from sweep.analysis.statistics.intervals import Interval
+    from sweep.analysis.comparison.machine_pace import PaceDifference
+    from sweep.analysis.comparison.study_comparison import Comparison
+    from sweep.analysis.comparison.study_differences import Difference
     from sweep.records.data_summary import DataSummary
 
 _MAX_LINES = 20
@@ -27,7 +29,7 @@ def compare(
 ) -> int:
     """Compare two studies. Shows configurations that both have, their Pareto fronts, and what changed in settings and
     environment."""
-    from sweep.analysis.comparison import compare_studies
+    from sweep.analysis.comparison.study_comparison import compare_studies
     from sweep.records.frames.frames import load_frames
 
     found = compare_studies(*(load_frames(find_records(place, root)) for place in (run_a, run_b)))
@@ -41,7 +43,8 @@ def _document(found: "Comparison") -> dict[str, Any]:
         "b": found.study_b,
         "data": {"a": _data(found.data_a), "b": _data(found.data_b), "differ": found.data_differ},
         "num_aligned": len(found.aligned),
-        "overall": {name: _interval(value) for name, value in found.overall.items()},
+        "overall": {name: _difference(value) for name, value in found.overall.items()},
+        "times": _times(found),
         "units": found.units,
         "aligned": [
             {
@@ -49,7 +52,7 @@ def _document(found: "Comparison") -> dict[str, Any]:
                 "number_b": item.number_b,
                 "config": item.config,
                 "num_paired_seeds": item.num_paired,
-                **{name: _interval(value) for name, value in item.differences.items()},
+                **{name: _difference(value) for name, value in item.differences.items()},
             }
             for item in found.aligned
         ],
@@ -64,10 +67,25 @@ def _data(data: "DataSummary | None") -> dict[str, str | int | None] | None:
     return {name: getattr(data, name) for name in names} if data else None
 
 
-def _interval(value: "Interval") -> dict[str, float | int | None]:
+def _difference(item: "Difference") -> dict[str, float | int | str | None]:
+    return {key: _finite(part) for key, part in item.interval._asdict().items()} | {"verdict": item.verdict}
+
+
+def _times(found: "Comparison") -> dict[str, Any]:
+    pace = found.pace
     return {
-        key: None if isinstance(part, float) and math.isnan(part) else part for key, part in value._asdict().items()
+        "reference_ratio": _finite(pace.ratio),
+        "log_error": _finite(pace.error),
+        "num_references": {"a": pace.num_references[0], "b": pace.num_references[1]},
+        "num_probes": pace.num_probes,
+        "num_without": found.num_without_time,
+        "reason": pace.reason,
+        "commands": list(found.commands) if pace.reason else [],
     }
+
+
+def _finite(value: float) -> float | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _lines(found: "Comparison") -> Iterator[str]:
@@ -76,13 +94,16 @@ def _lines(found: "Comparison") -> Iterator[str]:
     yield f"A: {found.study_a}   B: {found.study_b}"
     yield from _describe_basis(found)
     for name, value in found.overall.items():
-        difference = format_difference(found.units[name], *value[:3])
-        yield f"  {metric_label(name)}: {difference}, n = {value.n} configurations"
+        difference = format_difference(found.units[name], *value.interval[:3])
+        n = format_count(value.interval.n, "configuration")
+        yield f"  {metric_label(name)}: {difference}, n = {n}{_describe_verdict(name, value)}"
+    yield from _describe_times(found)
     for item in found.aligned[:_MAX_LINES]:
         settings = ", ".join(f"{key_label(key)} {format_setting(value)}" for key, value in item.config.items())
         yield f"  A's trial {item.number_a}, B's trial {item.number_b} ({settings})"
         for name, value in item.differences.items():
-            yield f"    {metric_label(name)}: {format_difference(found.units[name], *value[:3])}"
+            difference = format_difference(found.units[name], *value.interval[:3])
+            yield f"    {metric_label(name)}: {difference}{_describe_verdict(name, value)}"
     if len(found.aligned) > _MAX_LINES:
         yield f"  and {len(found.aligned) - _MAX_LINES} more: --json has all"
     if _budgets_differ(found) and not found.data_differ:
@@ -94,6 +115,42 @@ def _lines(found: "Comparison") -> Iterator[str]:
     yield "Changed:" if found.changed else "Settings and environment are equal."
     for name, (a, b) in found.changed.items():
         yield f"  {name}: {a} -> {b}"
+
+
+def _describe_verdict(name: str, item: "Difference") -> str:
+    from sweep.config.metrics import METRICS
+
+    if item.verdict == "undecided":
+        return ": no difference beyond chance"
+    if item.verdict == "not_known":
+        return ": not known"
+    if not METRICS[name].is_speed:
+        return f": {item.verdict} in B"
+    is_better = (item.verdict == "higher") == (METRICS[name].direction == "maximize")
+    return f": B is {'faster' if is_better else 'slower'}"
+
+
+def _describe_times(found: "Comparison") -> Iterator[str]:
+    names = {"train_seconds", "images_per_second"} & found.overall.keys()
+    pace = found.pace
+    if found.num_without_time:
+        yield f"  {found.num_without_time} of them without a time that counts: flagged, or taken from another run"
+    if not names:
+        return
+    if pace.reason:
+        yield f"  Whether times differ by the code is not known: {pace.reason}."
+        for command in found.commands:
+            yield f"    to settle it: {command}"
+        return
+    yield f"  The machine: {_describe_pace(pace)}. The intervals of times contain that."
+
+
+def _describe_pace(pace: "PaceDifference") -> str:
+    counts = " and ".join(map(str, pace.num_references))
+    reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times)"
+    probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
+    parts = [reference] * bool(pace.num_references[0]) + [probes] * bool(pace.num_probes)
+    return f"{', '.join(parts)}; by it alone times of equal code may differ by {pace.half_width:.1%}"
 
 
 def _describe_basis(found: "Comparison") -> Iterator[str]:

@@ -70,10 +70,10 @@ def test_the_gradient_of_the_fit_is_that_of_its_loss() -> None:
 
     rng = np.random.default_rng(1)
     x, y = rng.random((12, 2)), rng.normal(size=12)
-    centre, spread = np.zeros(4), np.ones(4)
+    centre, spread, known = np.zeros(4), np.ones(4), 0.3 * rng.random(12)
     at = np.array([-0.3, 0.4, 0.2, -1.0])
-    numeric = approx_fprime(at, lambda parameters: _loss(parameters, x, y, centre, spread)[0], 1e-6)
-    assert _loss(at, x, y, centre, spread)[1] == pytest.approx(numeric, rel=1e-3, abs=1e-4)
+    numeric = approx_fprime(at, lambda parameters: _loss(parameters, x, y, known, centre, spread)[0], 1e-6)
+    assert _loss(at, x, y, known, centre, spread)[1] == pytest.approx(numeric, rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("y", [[1.0], [2.0, 2.0, 2.0]])
@@ -245,6 +245,41 @@ def test_measurements_replace_predictions() -> None:
     )
     assert learner.fit([slower])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([2.0, 10.0], rel=0.05)
+
+
+def accuracy_record(number: int, micro: int, accuracy: float, error: float = 0.0) -> TrialRecord:
+    spec = table_spec()
+    return TrialRecord(
+        number=number,
+        phase="search",
+        values=flatten_config(spec.config(point("resnet8", micro, 1))),
+        outcome="pruned" if error else "complete",
+        measurements={"val_accuracy": accuracy},
+        errors={"val_accuracy": error} if error else {},
+    )
+
+
+def test_a_pruned_trial_pulls_the_accuracy_less_than_a_complete_one() -> None:
+    whole = [accuracy_record(number, micro, 0.8) for number, micro in enumerate((16, 32, 16, 32))]
+    predicted = []
+    for error in (0.0, 0.05, 0.3):
+        learner = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+        assert learner.fit([*whole, accuracy_record(4, 64, 0.5, error)])
+        mean = learner.predict([point("resnet8", 64, 1)]).mean
+        predicted.append(-float(learner.axis.costs(mean)[0]))
+    assert 0.49 < predicted[0] < predicted[1] - 0.001 < predicted[2] - 0.01
+    # where a trial at the same point went to its end, the other one adds nothing
+    both = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    both.fit([*whole, accuracy_record(4, 64, 0.6), accuracy_record(5, 64, 0.1, 0.05)])
+    one = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    one.fit([*whole, accuracy_record(4, 64, 0.6)])
+    at = [point("resnet8", 64, 1)]
+    assert both.predict(at).mean == pytest.approx(one.predict(at).mean, abs=0.01)
+
+
+def test_an_end_of_unknown_error_is_left_out() -> None:
+    learner = Surrogate("val_accuracy", Encoding(table_spec()), of_shape=False)
+    assert not learner.fit([accuracy_record(0, 64, 0.5, float("inf"))])
 
 
 def test_the_first_proposals_lie_about_the_middle_of_the_space() -> None:

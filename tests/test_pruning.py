@@ -58,6 +58,7 @@ def test_nothing_is_said_from_too_few_curves_or_before_their_first_evaluation() 
     assert made.best_end(0.2, -0.5) == -np.inf
     assert np.isfinite(made.best_end(0.26, -0.5))
     assert family([]).likely_end(0.5, -0.25) == -0.25
+    assert family([]).end_error(0.5, -0.25) == np.inf
 
 
 def search(
@@ -257,6 +258,8 @@ def test_a_stopped_trial_is_told_to_the_sampler_with_its_likely_end(tmp_path: Pa
     ]
     assert min(gains) >= 0
     assert max(gains) > 0.01
+    errors = [pruner.extrapolate_record(record).errors["val_accuracy"] for record in stopped]
+    assert all(0.0 < error < 0.5 for error in errors)
     complete = next(record for record in records if record.outcome == "complete")
     assert pruner.extrapolate_record(complete) is complete
 

@@ -10,13 +10,14 @@ from sweep.records.messages import Ending, Evaluation, Outcome, Phase
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """One trial as it is recorded. ``values`` is its configuration by dotted path; ``measurements`` holds what was
-    measured, by name of the metric table."""
+    measured, by name of the metric table; ``errors`` the standard errors of those that were extrapolated instead."""
 
     number: int
     phase: Phase
     values: dict[str, Scalar]
     outcome: Outcome | None = None  # None while it runs
     measurements: dict[str, float | int] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
     trial_key: str = ""
     reused_from: str = ""  # "study/number" of the trial that was taken instead of training
     device: str = ""

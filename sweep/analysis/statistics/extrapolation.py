@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from sweep.analysis.statistics.intervals import median_errors
 from sweep.analysis.statistics.pareto import Values
 
 _GRID = 101  # shares at which curves are kept
@@ -60,6 +61,16 @@ class CurveFamily:
         """The median end of a curve with ``cost`` at ``share``; ``cost`` itself where too little is known."""
         known = self._known_at(share)
         return cost if known is None else float(cost - np.median(_nearest_gains(*known, cost)))
+
+    def end_error(self, share: float, cost: float) -> float:
+        """The standard error of :meth:`likely_end`: how differently the nearest curves went on from this share, and the
+        error of their median. Infinite where too little is known."""
+        known = self._known_at(share)
+        if known is None:
+            return np.inf
+        gains = _nearest_gains(*known, cost)
+        error = float(median_errors(np.array([len(gains)]))[0])
+        return float(gains.std(ddof=1) * np.hypot(1.0, error))
 
     def noise(self) -> float:
         """Standard deviation of an end between seeds, as far as single curves show it: how much they vary towards

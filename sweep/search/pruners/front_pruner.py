@@ -49,7 +49,7 @@ class FrontPruner:
         self._rungs = Rungs()
         self._curves: dict[int, RunningCurves] = {}
         self._progress: dict[int, Progress] = {}
-        self._likely_ends: dict[int, dict[str, float | int]] = {}
+        self._likely_ends: dict[int, tuple[dict[str, float | int], dict[str, float]]] = {}  # with their errors
         self._memory: dict[str, float] = {}  # by cost key, as measured
         self._device = ""
         self._rivals = np.empty((0, len(self._objectives)))
@@ -131,7 +131,7 @@ class FrontPruner:
         curves = self._curves.pop(record.number, RunningCurves(key=""))
         self._progress.pop(record.number, None)
         if record.outcome == "pruned" and curves.shares:
-            self._likely_ends[record.number] = self._likely(curves)
+            self._likely_ends[record.number] = self._extrapolate(curves)
         if record.outcome == "complete":
             if curves.shares:
                 for name, family in self._families.items():
@@ -139,16 +139,24 @@ class FrontPruner:
             self._add_rival(record)
 
     def extrapolate_record(self, record: TrialRecord) -> TrialRecord:
-        """The record with the likely final measurements of a pruned trial, for a sampler; any other unchanged."""
-        ends = self._likely_ends.get(record.number, {})
-        return replace(record, measurements=record.measurements | ends) if ends else record
+        """The record with the likely final measurements of a pruned trial and their standard errors, for a sampler; any
+        other unchanged."""
+        if record.number not in self._likely_ends:
+            return record
+        ends, errors = self._likely_ends[record.number]
+        return replace(record, measurements=record.measurements | ends, errors=errors)
 
-    def _likely(self, curves: RunningCurves) -> dict[str, float | int]:
-        measurements: dict[str, float | int] = {}
+    def _extrapolate(self, curves: RunningCurves) -> tuple[dict[str, float | int], dict[str, float]]:
+        ends: dict[str, float | int] = {}
+        errors: dict[str, float] = {}
         for name, family in self._families.items():
-            end = family.likely_end(curves.shares[-1], curves.last(name))
-            measurements[name] = math.exp(end) if name == SECONDS else METRICS[name].sign * end
-        return measurements
+            share, cost = curves.shares[-1], curves.last(name)
+            end, error = family.likely_end(share, cost), family.end_error(share, cost)
+            if name == SECONDS:
+                ends[name], errors[name] = math.exp(end), math.exp(end) * error
+            else:
+                ends[name], errors[name] = METRICS[name].sign * end, error
+        return ends, errors
 
     def _add_rival(self, record: TrialRecord) -> None:
         measured, key = record.measurements, make_cost_key(record.config)

@@ -23,16 +23,18 @@ _BOUNDS = ((-3.5, 3.5), (-2.5, 2.5), (-7.0, 0.5))
 @final
 class GaussianProcess:
     """Fitted to ``x`` of shape ``[n, d]`` and ``y`` of shape ``[n]``; ``start`` are the hyperparameters of an earlier
-    fit, which are then kept."""
+    fit, which are then kept. ``errors``, shape ``[n]``, are standard errors of single ``y`` besides the noise of all.
+    """
 
-    def __init__(self, x: Floats, y: Floats, start: Floats | None = None) -> None:
+    def __init__(self, x: Floats, y: Floats, start: Floats | None = None, errors: Floats | None = None) -> None:
         self._x, self._mean = x, float(y.mean())
         spread = float(y.std())
         self._scale = spread if spread > 0 else 1.0
         target = (y - self._mean) / self._scale
-        self.parameters = _fit(x, target) if start is None else start
+        known = _JITTER + (np.zeros(len(y)) if errors is None else (errors / self._scale) ** 2)
+        self.parameters = _fit(x, target, known) if start is None else start
         kernel = _matern(x, x, self.parameters)[0]
-        kernel[np.diag_indices_from(kernel)] += np.exp(2.0 * self.parameters[-1]) + _JITTER
+        kernel[np.diag_indices_from(kernel)] += np.exp(2.0 * self.parameters[-1]) + known
         self._factor = cho_factor(kernel, lower=True)
         self._weights = cho_solve(self._factor, target)
 
@@ -50,26 +52,35 @@ class GaussianProcess:
         return self._mean + self._scale * mean, self._scale * np.sqrt(np.maximum(variance, 1e-12))
 
 
-def _fit(x: Floats, y: Floats) -> Floats:
+def _fit(x: Floats, y: Floats, known: Floats) -> Floats:
+    # ``known`` are the known variances of ``y``
     width = x.shape[1]
     if len(x) > _MAX_FITTED:
         rows = np.linspace(0, len(x) - 1, _MAX_FITTED).astype(np.int64)
-        x, y = x[rows], y[rows]
+        x, y, known = x[rows], y[rows], known[rows]
     center = np.array([_LENGTH[0]] * width + [_SIGNAL[0], _NOISE[0]])
     spread = np.array([_LENGTH[1]] * width + [_SIGNAL[1], _NOISE[1]])
     bounds = [_BOUNDS[0]] * width + [_BOUNDS[1], _BOUNDS[2]]
     result = minimize(
-        _loss, center, args=(x, y, center, spread), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40}
+        _loss,
+        center,
+        args=(x, y, known, center, spread),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": 40},
     )
     return np.asarray(result.x, dtype=np.float64)
 
 
-def _loss(parameters: Floats, x: Floats, y: Floats, center: Floats, spread: Floats) -> tuple[float, Floats]:
+def _loss(
+    parameters: Floats, x: Floats, y: Floats, known: Floats, center: Floats, spread: Floats
+) -> tuple[float, Floats]:
     """Minus the logarithm of the posterior density, and its gradient (equations 5.8 and 5.9)."""
     signal, slopes = _matern(x, x, parameters, with_slopes=True)
     noise = np.exp(2.0 * parameters[-1])
     kernel = signal.copy()
-    kernel[np.diag_indices_from(kernel)] += noise + _JITTER
+    kernel[np.diag_indices_from(kernel)] += noise + known
     factor = cho_factor(kernel, lower=True)
     weights = cho_solve(factor, y)
     away = (parameters - center) / spread

@@ -49,11 +49,13 @@ class Surrogate:
         state = (len(records), records[-1].number if records else -1)
         if state != self._learned:
             self._learned = state
-            points, costs = self._collect_data([record for record in records if self._is_usable(record)])
+            usable = [record for record in records if self._is_usable(record)]
+            points, costs = self._collect_data(usable)
             if not points:
                 self._model = None
                 return False
-            self.fit_to(points, costs)
+            errors = self._axis_errors(usable)
+            self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))
         return self._model is not None
 
     def _collect_data(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
@@ -72,14 +74,17 @@ class Surrogate:
         new = [point for point, keep in zip(others, is_new, strict=True) if keep]
         return points + new, np.append(costs, predicted[is_new] + (median(errors) if errors else 0.0))
 
-    def fit_to(self, points: Sequence[Values], costs: Floats) -> None:
-        """Fits these values at these points; equal points count as one with their mean."""
-        features = self._features(points)
+    def fit_to(self, points: Sequence[Values], costs: Floats, errors: Floats | None = None) -> None:
+        """Fits these values at these points, with their standard errors besides the noise; equal points count as one
+        with their mean."""
+        features, errors = self._features(points), np.zeros(len(points)) if errors is None else errors
         number = _last_fit(len(features))
         if number != self._num_fitted or self._hyperparameters is None:
             self._num_fitted = number
-            self._hyperparameters = GaussianProcess(*_merged(features[:number], costs[:number])).parameters
-        self._model = GaussianProcess(*_merged(features, costs), self._hyperparameters)
+            first = _merged(features[:number], costs[:number], errors[:number])
+            self._hyperparameters = GaussianProcess(first[0], first[1], errors=first[2]).parameters
+        rows, means, known = _merged(features, costs, errors)
+        self._model = GaussianProcess(rows, means, self._hyperparameters, known)
 
     def predict(self, points: Sequence[Values]) -> GaussianPrediction:
         """The prediction at these points; only after a fit."""
@@ -89,8 +94,19 @@ class Surrogate:
     def _is_usable(self, record: TrialRecord) -> bool:
         value = record.measurements.get(self._name)
         is_known = value is not None and bool(np.isfinite(self.axis.of_values(np.array([float(value)]))[0]))
+        if not np.isfinite(record.errors.get(self._name, 0.0)):
+            return False
         # a pruned trial has a likely final accuracy, but its time is not that of a whole training
         return is_known and (record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape))
+
+    def _axis_errors(self, usable: Sequence[TrialRecord]) -> Floats:
+        # standard errors of what was extrapolated, 0 of what was measured
+        values = np.array([float(record.measurements[self._name]) for record in usable])
+        errors = np.array([record.errors.get(self._name, 0.0) for record in usable])
+        middle = self.axis.of_values(values)
+        # the larger side: on the other one the scale may end
+        sides = [np.abs(self.axis.of_values(values + side * errors) - middle) for side in (-1.0, 1.0)]
+        return np.asarray(np.nanmax(sides, axis=0)) if len(usable) else np.empty(0)
 
     def _features(self, points: Sequence[Values]) -> Floats:
         return self._encoding.cost(points) if self.of_shape else self._encoding.accuracy(points)
@@ -105,6 +121,13 @@ def _last_fit(number: int) -> int:
     return min(size, number)
 
 
-def _merged(features: Floats, costs: Floats) -> tuple[Floats, Floats]:
-    rows, places, counts = np.unique(features, axis=0, return_inverse=True, return_counts=True)
-    return rows, np.bincount(places.ravel(), costs) / counts
+def _merged(features: Floats, costs: Floats, errors: Floats) -> tuple[Floats, Floats, Floats]:
+    # the mean of equal points and its error; where some were measured, those alone
+    rows, places = np.unique(features, axis=0, return_inverse=True)
+    places = places.ravel()
+    is_measured = errors == 0
+    with_any = np.bincount(places, is_measured) > 0
+    weights = np.where(with_any[places], is_measured, True).astype(np.float64)
+    counts = np.bincount(places, weights)
+    variances = np.bincount(places, weights * errors**2)
+    return rows, np.bincount(places, weights * costs) / counts, np.sqrt(variances) / counts

@@ -1,7 +1,8 @@
 """How near the forecast of memory comes to what trials record: ``python -m benchmarks.memory_forecast``.
 
-A trial's record is the allocator's own count (on a CPU the allocation events of ``torch.profiler``). ``--save`` keeps
-the result with those of other benchmarks, with a table.
+A trial's record is the allocator's own count (on a CPU the allocation events of ``torch.profiler``), of a step or of an
+evaluation, whichever requires more; the forecast is of a step, so an evaluation above it would show as an error.
+``--save`` keeps the result with those of other benchmarks, with a table.
 """
 
 import argparse

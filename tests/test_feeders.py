@@ -182,8 +182,14 @@ def test_augmentation_does_not_depend_on_the_micro_batch() -> None:
 @pytest.mark.parametrize("placement", ["device", "host"])
 def test_evaluation_batches_keep_the_order_and_can_be_read_again(placement: str) -> None:
     images = numbered_images(10)
-    batches_of = make_plain_batches(config(data__placement=placement), images, 4, CPU)
-    for _ in range(2):
-        batches = list(batches_of())
-        assert [len(labels) for _, labels in batches] == [4, 4, 2]
+    batches_of = make_plain_batches(config(data__placement=placement), images, CPU)
+    for size, sizes in ((4, [3, 3, 4]), (10, [10]), (4, [3, 3, 4]), (1, [1] * 10)):
+        batches = list(batches_of(size))
+        assert [len(labels) for _, labels in batches] == sizes
         assert np.array_equal(torch.cat([pixels for pixels, _ in batches]).numpy(), images.pixels)
+
+
+def test_ranks_evaluate_in_equally_many_batches() -> None:
+    fewer, most = (make_plain_batches(config(), numbered_images(count), CPU, 9) for count in (8, 9))
+    assert [len(labels) for _, labels in fewer(4)] == [2, 3, 3]
+    assert [len(labels) for _, labels in most(4)] == [3, 3, 3]

@@ -97,6 +97,7 @@ def test_a_packed_study_has_its_times_from_probes(tmp_path: Path) -> None:
     for micro, group in trained.groupby("config.batch.micro"):
         (probe,) = probes[probes["micro_batch"] == micro].itertuples()
         assert (group["peak_memory_bytes"] == probe.peak_memory_bytes).all()
+        assert (group["eval_peak_memory_bytes"] == probe.eval_peak_memory_bytes).all()
         steps = 256 // micro
         assert group["train_seconds"].nunique() == 1
         assert group["train_seconds"].iloc[0] == pytest.approx(2 * steps * probe.step_seconds_mean, rel=0.3)
@@ -127,7 +128,9 @@ def test_a_trial_that_fails_leaves_its_neighbours_alone() -> None:
     assert CROWDED in FAULTS_OF_THE_MACHINE  # so that the trial is tried again
 
 
-COST = ProbedCost(epoch_seconds=3.0, peak_memory_bytes=1000, device="GPU alone", flags=("spread",))
+COST = ProbedCost(
+    epoch_seconds=3.0, peak_memory_bytes=1000, eval_peak_memory_bytes=900, device="GPU alone", flags=("spread",)
+)
 OWN: dict[str, float | int] = {
     "val_accuracy": 0.9,
     "num_epochs": 4.0,
@@ -136,6 +139,7 @@ OWN: dict[str, float | int] = {
     "images_per_second": 30.0,
     "total_seconds": 55.0,
     "peak_memory_bytes": 2000,
+    "eval_peak_memory_bytes": 1900,
     "energy_joules": 7.0,
     "step_seconds_median": 0.5,
     "gpu_utilization": 0.9,
@@ -155,6 +159,7 @@ def test_the_figures_of_a_packed_trial_are_those_of_probes() -> None:
         "num_steps": 80,
         "train_seconds": 12.0,
         "peak_memory_bytes": 1000,
+        "eval_peak_memory_bytes": 900,
         "images_per_second": 100.0,  # 1200 images in 12 s
     }
     assert (said.device, said.bottleneck) == ("GPU alone", "")

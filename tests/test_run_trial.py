@@ -24,6 +24,7 @@ from sweep.training.loop.warmup import WarmupResult
 from sweep.training.models.table import build_model
 from sweep.training.outcomes import DivergedError, classify_error, explain_error
 from sweep.training.plugins import load_plugin
+from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.step import Step
 
 
@@ -128,7 +129,13 @@ def test_same_task_same_losses(model: str) -> None:
 def test_warm_up_and_memory_pass_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"model__dropout": 0.2, "optimizer__name": "adamw", "optimizer__lr": 0.01}
     with_warm_up = curve(task(**settings))
-    monkeypatch.setattr("sweep.training.loop.trial.warm_up_trial", lambda *_: WarmupResult(1, 0.001))
+    size = int(run(task(**settings))[1].measurements["eval_batch_size"])
+
+    def set_eval_batch(setup: TrainingSetup, _ledger: object) -> WarmupResult:
+        setup.eval_batch.size = size  # other sizes round otherwise
+        return WarmupResult(peak_memory_bytes=1, eval_peak_memory_bytes=1, step_seconds=0.001)
+
+    monkeypatch.setattr("sweep.training.loop.trial.warm_up_trial", set_eval_batch)
     assert curve(task(**settings)) == with_warm_up
 
 

@@ -2,7 +2,8 @@
 its operations.
 
 The forecast is of the value that a trial records as ``peak_memory_bytes``: the most that the allocator holds in a step
-of at most two micro batches, with the optimizer's state allocated (``sweep/training/loop/warmup.py``).
+of at most two micro batches, with the optimizer's state allocated (``sweep/training/loop/warmup.py``). An evaluation is
+not forecast: its batch is set so that it requires no more than a step, whose forecast is therefore its bound.
 """
 
 from collections.abc import Iterator

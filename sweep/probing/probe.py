@@ -1,7 +1,7 @@
 """Measures one shape alone on the device: step time, throughput of the data loader, peak memory."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from statistics import median
 
@@ -14,7 +14,6 @@ from sweep.measurement.environment import describe_environment
 from sweep.measurement.quality import MIN_WINDOWS, find_timing_flags, is_worth_repeating
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
 from sweep.training.constants import WINDOW_SECONDS
-from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.loop.trial import choose_device, count_window_steps
 from sweep.training.loop.warmup import warm_up_trial
@@ -72,11 +71,11 @@ def _measure(task: ProbeTask, state: TrialState) -> None:
     ledger = state.ledger
     with ledger.phase("setup"):
         setup = prepare_training(task.config, state.device)
-        validation = setup.batches_of(setup.splits.validation)
     state.facts |= {"num_train": len(setup.splits.train), "num_validation": len(setup.splits.validation)}
     state.facts["num_parameters"] = num_parameters(setup.model)
     warmup = warm_up_trial(setup, ledger)
     state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
+    state.facts["eval_peak_memory_bytes"] = warmup.eval_peak_memory_bytes
     set_lr(setup.step.optimizer, 0.0)
     for _ in range(_MAX_REPEATS + 1):
         ledger.windows.clear()
@@ -89,7 +88,7 @@ def _measure(task: ProbeTask, state: TrialState) -> None:
     state.facts["data_images_per_second"] = _images_per_second(_feed_batches(setup), ledger.synchronize)
     with ledger.phase("eval"):
         state.facts["eval_images_per_second"] = _images_per_second(
-            _evaluate_batches(setup, validation), ledger.synchronize, first=1
+            _evaluate_batches(setup), ledger.synchronize, first=1
         )
 
 
@@ -140,10 +139,11 @@ def _feed_batches(setup: TrainingSetup) -> Iterator[int]:
             yield from (len(labels) for _, labels in setup.feeder.micro_batches(window))
 
 
-def _evaluate_batches(setup: TrainingSetup, validation: Callable[[], Iterable[Batch]]) -> Iterator[int]:
+def _evaluate_batches(setup: TrainingSetup) -> Iterator[int]:
     """Evaluates the validation split again and again; the number of images of each batch."""
+    setup.step.clear_gradients()
     while True:
-        for batch in validation():
+        for batch in setup.validation_batches():
             evaluate_model(setup.step.model, setup.step.normalize, setup.step.precision, [batch], predict=setup.predict)
             yield len(batch[1])
 

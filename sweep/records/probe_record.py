@@ -37,6 +37,7 @@ class ProbeRecord:
     memory_seconds: float | None = None
     launch_seconds: float | None = None
     peak_memory_bytes: int | None = None
+    eval_peak_memory_bytes: int | None = None
     num_parameters: int | None = None
     num_train: int | None = None
     num_validation: int | None = None

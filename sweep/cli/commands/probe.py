@@ -86,6 +86,7 @@ def _figures(probe: "ProbeRecord") -> list[tuple[str, str]]:
         ("data alone", f"{probe.data_images_per_second or 0:,.0f} images/s"),
         ("evaluation", f"{probe.eval_images_per_second or 0:,.0f} images/s"),
         ("peak memory", format_value("bytes", probe.peak_memory_bytes)),
+        ("of an evaluation", format_value("bytes", probe.eval_peak_memory_bytes)),
         ("set-up, warm-up", format_value("seconds", (probe.setup_seconds or 0) + (probe.warmup_seconds or 0))),
     ]
     flags = [("quality warnings", ", ".join(probe.quality_flags))] if probe.quality_flags else []

@@ -25,6 +25,7 @@ class ProbedCost:
 
     epoch_seconds: float | None = None  # of training
     peak_memory_bytes: int | None = None
+    eval_peak_memory_bytes: int | None = None
     device: str = ""  # class of the probed device
     flags: tuple[str, ...] = ()  # quality flags of the probes
 
@@ -123,8 +124,9 @@ def replace_by_probed(message: Message, cost: ProbedCost) -> Message:
 
 def _probed_measurements(own: Mapping[str, float | int], cost: ProbedCost) -> dict[str, float | int]:
     measurements: dict[str, float | int] = {}
-    if cost.peak_memory_bytes is not None and own.get("num_epochs"):
-        measurements["peak_memory_bytes"] = cost.peak_memory_bytes
+    peaks = {"peak_memory_bytes": cost.peak_memory_bytes, "eval_peak_memory_bytes": cost.eval_peak_memory_bytes}
+    if own.get("num_epochs"):
+        measurements |= {name: value for name, value in peaks.items() if value is not None}
     seconds = cost.train_seconds(float(own.get("num_epochs", 0.0)))
     if seconds > 0.0:
         measurements["train_seconds"] = seconds

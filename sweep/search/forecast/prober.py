@@ -77,7 +77,8 @@ class Prober:
         return self._run_probe(config, timed_seconds)[0]
 
     def estimate_peak_memory_bytes(self, config: TrialConfig) -> int | None:
-        """The estimated peak of a training step of ``config``; None where it cannot be estimated."""
+        """The estimated peak of a training step of ``config``, which also bounds that of an evaluation; None where it
+        cannot be estimated."""
         device, plugin = self._settings.device, self._settings.plugin
         task = EstimateTask(number=0, config=config, device=device, plugin=plugin, facts=self._find_facts(config.data))
         ending = self._run_query(task)

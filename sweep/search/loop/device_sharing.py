@@ -126,9 +126,11 @@ def predict_cost(config: TrialConfig, forecaster: Forecaster) -> ProbedCost:
     epoch = config.model_copy(update={"budget": BudgetSection(epochs=1.0)})
     cost = forecaster.cost_model.predict(epoch)
     probe = forecaster.prober.find(make_probed_config(config))
+    peak = forecaster.cost_model.predict_peak_memory_bytes(config)
     return ProbedCost(
         epoch_seconds=None if cost is None or cost.is_guess else cost.train_seconds,
-        peak_memory_bytes=forecaster.cost_model.predict_peak_memory_bytes(config),
+        peak_memory_bytes=peak,
+        eval_peak_memory_bytes=probe.eval_peak_memory_bytes if probe else peak,  # which an evaluation never exceeds
         device=forecaster.device_class,
         flags=probe.quality_flags if probe else (),
     )

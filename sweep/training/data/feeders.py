@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Protocol, final
 
 import numpy as np
@@ -204,19 +205,30 @@ class _SampleTransforms:
 
 
 def make_plain_batches(
-    config: TrialConfig, images: Images, size: int, device: torch.device
-) -> Callable[[], Iterable[Batch]]:
-    """A function that iterates over all ``images`` in their order, without augmentation, in batches of ``size``."""
-    parts = [np.arange(start, min(start + size, len(images))) for start in range(0, len(images), size)]
+    config: TrialConfig, images: Images, device: torch.device, most_images: int = 0
+) -> Callable[[int], Iterable[Batch]]:
+    """A function of the size of a batch, at most, that iterates over all ``images`` in their order, not augmented.
+
+    Sizes differ by one image at most, so that there are at most two shapes. Ranks that give the number of images of the
+    rank with ``most_images`` have equally many batches.
+    """
     if isinstance(images, ArrayImages) and config.data.placement == "device" and _fits(images, device):
-        resident = [_to_device(images, part, device) for part in parts]
-        return lambda: resident
-    loader = _loader(images, parts, config.data.workers, device, keep_workers=False)
-    return lambda: ((pixels.to(device), labels.to(device)) for pixels, labels in _receive_batches(loader))
+        # a copy, because a decoded folder may be a read-only memory map
+        pixels, labels = torch.tensor(images.pixels, device=device), torch.tensor(images.labels, device=device)
+        return lambda size: [(pixels[part], labels[part]) for part in _even_parts(len(images), size, most_images)]
+
+    def read_batches(size: int) -> Iterator[Batch]:
+        order = [np.arange(part.start, part.stop) for part in _even_parts(len(images), size, most_images)]
+        loader = _loader(images, order, config.data.workers, device, keep_workers=False)
+        return ((pixels.to(device), labels.to(device)) for pixels, labels in _receive_batches(loader))
+
+    return read_batches
 
 
-def _to_device(images: ArrayImages, part: Indices, device: torch.device) -> Batch:
-    return torch.tensor(images.pixels[part], device=device), torch.tensor(images.labels[part], device=device)
+def _even_parts(count: int, size: int, most: int) -> list[slice]:
+    num_parts = max(1, -(-max(count, most) // size))
+    edges = [count * index // num_parts for index in range(num_parts + 1)]
+    return [slice(low, high) for low, high in pairwise(edges) if high > low]
 
 
 @final

@@ -36,10 +36,10 @@ def measure_sharpness(config: TrialConfig, setup: TrainingSetup) -> dict[str, fl
     step = setup.step
     images = shard_images(pick_train_images(setup.splits, _IMAGES), step.world)
     size = min(_BATCH, setup.planner.micro)
-    batches = make_plain_batches(config, images, size, step.normalize.mean.device)
+    batches_of = make_plain_batches(config, images, step.normalize.mean.device)
     trained = frozenset(name for name, parameter in setup.model.named_parameters() if parameter.requires_grad)
-    with averaged_model(step, setup.train_batches) as model:
-        landscape = LossLandscape(model, trained, step.normalize, batches, step.world)
+    with averaged_model(step, setup.statistics_batches) as model:
+        landscape = LossLandscape(model, trained, step.normalize, lambda: batches_of(size), step.world)
         with landscape.fix_model():
             return {
                 "sharpness_eigenvalue": find_top_eigenvalue(landscape),

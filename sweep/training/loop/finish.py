@@ -8,12 +8,14 @@ import torch
 
 from sweep.measurement.device import name_device_class
 from sweep.measurement.environment import describe_environment
+from sweep.measurement.memory import release_memory
 from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.training.checkpoints.checkpoint import save_weights
 from sweep.training.data.feeders import Batch
 from sweep.training.diagnostics.bottleneck import find_bottleneck
 from sweep.training.diagnostics.sharpness import measure_sharpness
 from sweep.training.outcomes import DivergedError, TargetMissedError
+from sweep.training.steps.auto_micro import catch_out_of_memory
 from sweep.training.steps.evaluation import averaged_model, evaluate_model
 from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.trial_state import TrialState
@@ -24,15 +26,32 @@ _log = logging.getLogger(__name__)
 def evaluate_images(setup: TrainingSetup, batches_of: Callable[[], Iterable[Batch]]) -> tuple[float, float]:
     """Mean loss and accuracy over the batches of one pass, of the averaged weights where the configuration has them.
 
+    Where memory runs out, half as many images are taken at once, for good.
+
     Raises:
         DivergedError: the loss is not a finite number.
+        torch.OutOfMemoryError: not even one image can be evaluated.
     """
     step = setup.step
-    with averaged_model(step, setup.train_batches) as model:
-        loss, accuracy = evaluate_model(model, step.normalize, step.precision, batches_of(), step.world, setup.predict)
+    step.clear_gradients()  # those of the last step, so that an evaluation requires no more memory than a step
+    result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of))
+    while isinstance(result, str):
+        if step.world.size > 1:  # the other ranks have no part in another attempt
+            raise torch.OutOfMemoryError(result)
+        release_memory(step.normalize.mean.device)
+        setup.eval_batch.halve(result)
+        _log.warning("an evaluation ran out of memory; from now on %d images at once", setup.eval_batch.size)
+        result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of))
+    loss, accuracy = result
     if not math.isfinite(loss):
         raise DivergedError(f"the loss of an evaluation became {loss}")
     return loss, accuracy
+
+
+def _evaluate_once(setup: TrainingSetup, batches_of: Callable[[], Iterable[Batch]]) -> tuple[float, float]:
+    step = setup.step
+    with averaged_model(step, setup.statistics_batches) as model:
+        return evaluate_model(model, step.normalize, step.precision, batches_of(), step.world, setup.predict)
 
 
 def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> None:
@@ -48,7 +67,7 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
         if task.read_test:
             _, state.facts["test_accuracy"] = evaluate_images(setup, setup.batches_of(setup.splits.read_test()))
     if task.weights_path:
-        with state.ledger.phase("checkpoint"), averaged_model(setup.step, setup.train_batches) as model:
+        with state.ledger.phase("checkpoint"), averaged_model(setup.step, setup.statistics_batches) as model:
             if setup.step.world.rank == 0:
                 save_weights(model, task.weights_path)
     if setup.budget.target_accuracy is not None and "steps_to_target" not in state.facts:

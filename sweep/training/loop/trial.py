@@ -142,6 +142,7 @@ def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     if memory := read_memory(state.device):
         state.retries_before = memory.num_retries
     state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
+    state.facts["eval_peak_memory_bytes"] = warmup.eval_peak_memory_bytes
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
     setup.budget.expect_step_seconds(warmup.step_seconds)
     return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
@@ -228,6 +229,7 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
     if memory := read_memory(state.device):
         state.facts["num_alloc_retries"] = memory.num_retries - state.retries_before
     state.facts |= {"val_loss": val_loss, "val_accuracy": val_accuracy}
+    state.facts["eval_batch_size"] = setup.eval_batch.size
     state.facts["num_skipped_steps"] = setup.step.precision.num_skipped_steps
     return Evaluation(
         step=state.num_steps,

@@ -8,19 +8,23 @@ import torch
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import time_calls
 from sweep.measurement.memory import count_held_bytes, measure_peak_step_bytes, read_allocated_bytes, release_memory
+from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.steps.auto_micro import catch_out_of_memory
-from sweep.training.steps.setup import TrainingSetup
+from sweep.training.steps.eval_batch import EvalFit, fit_eval_batch
+from sweep.training.steps.evaluation import averaged_model, evaluate_model
+from sweep.training.steps.setup import TrainingSetup, count_eval_images, count_statistics_images
 from sweep.training.steps.step import set_lr
 
 _SLOW_STEP_SECONDS = 2.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WarmupResult:
-    """What the warm-up measures."""
+    """What the warm-up measures; memory is that of the rank that requires most."""
 
-    peak_memory_bytes: int  # of the rank that requires most
+    peak_memory_bytes: int  # of a step or of an evaluation, whichever requires more
+    eval_peak_memory_bytes: int
     step_seconds: float
 
 
@@ -44,7 +48,8 @@ def warm_up_trial(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
 
 
 def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
-    """Takes a few steps, so that one-time costs do not count as training time, and measures the memory of a step.
+    """Takes a few steps, so that one-time costs do not count as training time, and measures the memory of a step and
+    of an evaluation, whose batch it sets.
 
     Afterwards model, optimizer and loss scaler are unchanged.
     """
@@ -61,17 +66,8 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
         if setup.step.world.size > 1:  # DistributedDataParallel rebuilds its buckets in its second step
             seconds = _time_step(setup, first, ledger)
     with ledger.phase("memory"):
-        setup.feeder.begin_epoch(0, (first,))
-        if setup.step.graphs:
-            setup.step.graphs.clear()
-        eager = replace(setup.step, graphs=None)  # the allocator does not count the memory of a graph
-        eager.clear_gradients()
-        peak = measure_peak_step_bytes(
-            lambda: eager(setup.feeder.micro_batches(first), first.samples),
-            lambda: _held_bytes(setup),
-            device,
-            other_bytes,
-        )
+        step_peak = _measure_step(setup, first, other_bytes)
+        evaluation = _fit_evaluation(setup, step_peak, other_bytes)
     if setup.step.graphs:
         with ledger.phase("compile"):
             _time_step(setup, first, ledger)  # captures
@@ -83,8 +79,11 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
             _time_step(setup, window, ledger)
     with ledger.phase("warmup"):
         restore()
-    peak = round(setup.step.world.reduce_max(peak))
-    return WarmupResult(peak, seconds * len(windows[0].slices) / len(first.slices))
+    return WarmupResult(
+        peak_memory_bytes=max(step_peak, evaluation.peak_bytes),
+        eval_peak_memory_bytes=evaluation.peak_bytes,
+        step_seconds=seconds * len(windows[0].slices) / len(first.slices),
+    )
 
 
 def _warmup_windows(windows: tuple[Window, ...], largest: Window) -> list[Window]:
@@ -94,6 +93,53 @@ def _warmup_windows(windows: tuple[Window, ...], largest: Window) -> list[Window
     sizes = {part.stop - part.start for window in (windows[0], windows[-1]) for part in window.slices}
     rest = sizes - {part.stop - part.start for part in head}
     return [Window(head, head[-1].stop), *(Window((slice(0, size),), size) for size in sorted(rest))]
+
+
+def _measure_step(setup: TrainingSetup, window: Window, other_bytes: int) -> int:
+    setup.feeder.begin_epoch(0, (window,))
+    if setup.step.graphs:
+        setup.step.graphs.clear()
+    eager = replace(setup.step, graphs=None)  # the allocator does not count the memory of a graph
+    eager.clear_gradients()
+    return _measure_peak(setup, lambda: eager(setup.feeder.micro_batches(window), window.samples), other_bytes)
+
+
+def _fit_evaluation(setup: TrainingSetup, step_peak: int, other_bytes: int) -> EvalFit:
+    """Sets the batch of evaluations so that they require no more than a step; returns it with its peak."""
+    setup.step.clear_gradients()
+    device, world = setup.step.normalize.mean.device, setup.step.world
+    statistics = _make_blank_batch(setup, count_statistics_images(setup.planner, world))
+
+    def evaluate(size: int) -> None:
+        with averaged_model(setup.step, lambda: [statistics]) as model:
+            step, batch = setup.step, _make_blank_batch(setup, size)
+            evaluate_model(model, step.normalize, step.precision, [batch], world, setup.predict)
+
+    def measure(size: int) -> int:
+        if device.type == "cuda":  # where the first one of a size also searches for algorithms
+            evaluate(size)
+        return _measure_peak(setup, lambda: evaluate(size), other_bytes)
+
+    # what is held between steps, on a GPU with the workspaces of its libraries
+    resting = read_allocated_bytes(device) - other_bytes if device.type == "cuda" else _held_bytes(setup)
+    micro, most = setup.planner.micro // world.size, count_eval_images(setup.splits, world)
+    fit = fit_eval_batch(measure, micro, most, resting, step_peak)
+    setup.eval_batch.size = fit.size
+    return fit
+
+
+def _make_blank_batch(setup: TrainingSetup, size: int) -> Batch:
+    # what an image shows does not change the memory that it requires
+    shape, device = setup.splits.shape, setup.step.normalize.mean.device
+    pixels = torch.zeros((size, shape.side, shape.side, shape.channels), dtype=torch.uint8, device=device)
+    return pixels, torch.zeros(size, dtype=torch.int64, device=device)
+
+
+def _measure_peak(setup: TrainingSetup, call: Callable[[], object], other_bytes: int) -> int:
+    # the same on all ranks, which must agree on what follows from it
+    device = setup.step.normalize.mean.device
+    peak = measure_peak_step_bytes(call, lambda: _held_bytes(setup), device, other_bytes)
+    return round(setup.step.world.reduce_max(peak))
 
 
 def _time_step(setup: TrainingSetup, window: Window, ledger: Ledger) -> float:

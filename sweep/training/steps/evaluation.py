@@ -78,14 +78,15 @@ def evaluate_model(
 
 
 @contextmanager
-def averaged_model(step: Step, train_batches: Callable[[], Iterable[Batch]]) -> Iterator[nn.Module]:
+def averaged_model(step: Step, statistics_batches: Callable[[], Iterable[Batch]]) -> Iterator[nn.Module]:
     """The model to evaluate or save: the moving average, a schedule-free optimizer's average, or the model itself.
 
     The model has never run with a schedule-free optimizer's average while it was trained, so the statistics of batch
-    norm are measured over ``train_batches`` (not augmented), as its authors require. The model is the same afterwards.
+    norm are measured over ``statistics_batches``, as its authors require: training images without augmentation, in
+    batches as large as while it was trained. The model is the same afterwards.
     """
     if step.ema is None and isinstance(step.optimizer, ScheduleFree):
-        with _average_in_place(step, step.optimizer, train_batches):
+        with _average_in_place(step, step.optimizer, statistics_batches):
             yield step.model
     else:
         yield step.ema.model if step.ema else step.model
@@ -94,21 +95,21 @@ def averaged_model(step: Step, train_batches: Callable[[], Iterable[Batch]]) -> 
 @contextmanager
 @torch.no_grad()
 def _average_in_place(
-    step: Step, optimizer: ScheduleFree, train_batches: Callable[[], Iterable[Batch]]
+    step: Step, optimizer: ScheduleFree, statistics_batches: Callable[[], Iterable[Batch]]
 ) -> Iterator[None]:
     tensors = [*step.model.parameters(), *step.model.buffers()]
     before = [tensor.detach().clone(memory_format=torch.preserve_format) for tensor in tensors]
     try:
         for parameter in step.model.parameters():
             parameter.copy_(optimizer.average(parameter))
-        _measure_statistics(step, train_batches)
+        _measure_statistics(step, statistics_batches)
         yield
     finally:
         for tensor, value in zip(tensors, before, strict=True):
             tensor.copy_(value)
 
 
-def _measure_statistics(step: Step, train_batches: Callable[[], Iterable[Batch]]) -> None:
+def _measure_statistics(step: Step, statistics_batches: Callable[[], Iterable[Batch]]) -> None:
     norms = [norm for norm in find_batch_norms(step.model) if norm.training]
     if not norms:
         return
@@ -116,7 +117,7 @@ def _measure_statistics(step: Step, train_batches: Callable[[], Iterable[Batch]]
         norm.reset_running_stats()
     # these norms alone in training mode, and the plain mean over all batches
     with evaluation_mode(step.model), override_attributes(norms, momentum=None, training=True):
-        for images, _ in train_batches():
+        for images, _ in statistics_batches():
             with step.precision.context():
                 step.model(step.normalize(images))
     for statistic in (statistic for norm in norms for statistic in (norm.running_mean, norm.running_var)):

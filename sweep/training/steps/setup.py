@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 
 import numpy as np
 import torch
@@ -30,13 +31,13 @@ from sweep.training.steps.auto_micro import AutoMicro
 from sweep.training.steps.batch_schedule import BatchSchedule
 from sweep.training.steps.budget import Budget
 from sweep.training.steps.cuda_graphs import GraphedMicroStep
+from sweep.training.steps.eval_batch import EvalBatch, count_most_images
 from sweep.training.steps.evaluation import PREDICTORS, Predict, predict_once
 from sweep.training.steps.step import Normalize, Step
 from sweep.training.world import SOLO, World
 
 _STATISTICS_IMAGES = 10_000  # that mean and deviation are measured on, at most
-_EVAL_PIXELS = 2**23  # of a batch of evaluation, at most; but at least a micro batch
-_EVAL_IMAGES = 1024
+_LEAST_STATISTICS = 3  # images of a batch: cut evenly, none has a single one, of which a norm may have no statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +51,11 @@ class TrainingSetup:
     planner: BatchPlanner
     schedule: BatchSchedule
     budget: Budget
+    eval_batch: EvalBatch
     batches_of: Callable[[Images], Callable[[], Iterable[Batch]]]  # for evaluation
     validation_batches: Callable[[], Iterable[Batch]]
     train_batches: Callable[[], Iterable[Batch]]  # the fixed part of the train split, without augmentation
+    statistics_batches: Callable[[], Iterable[Batch]]  # the same images in micro batches, as norms see them in training
     auto_micro: AutoMicro | None = None  # with batch.micro = "auto"
     is_compiled: bool = False
     predict: Predict = predict_once  # in evaluations
@@ -102,15 +105,16 @@ def prepare_training(
     windows = planner.windows_of_epoch(global_batch)
     world.check_agreement(f"{config.model_dump_json()} {num_samples}")
     check_shards(windows, world)
-    eval_size = max(micro, min(_EVAL_IMAGES, _EVAL_PIXELS // splits.shape.side**2))
+    eval_batch = EvalBatch(min(largest_micro // world.size, count_eval_images(splits, world)))
+
+    def sized_batches_of(images: Images) -> Callable[[int], Iterable[Batch]]:
+        return make_plain_batches(config, shard_images(images, world), device, ceil(len(images) / world.size))
 
     def batches_of(images: Images) -> Callable[[], Iterable[Batch]]:
-        return make_plain_batches(config, shard_images(images, world), eval_size, device)
+        batches = sized_batches_of(images)
+        return lambda: batches(eval_batch.size)
 
-    @cache  # not before the first use
-    def train_batches() -> Callable[[], Iterable[Batch]]:
-        return batches_of(pick_train_images(splits))
-
+    train_batches = cache(lambda: sized_batches_of(pick_train_images(splits)))  # not before the first use
     return TrainingSetup(
         splits=splits,
         model=model,
@@ -119,9 +123,11 @@ def prepare_training(
         planner=planner,
         schedule=schedule,
         budget=Budget(config.budget, num_samples, global_batch, len(windows), is_growing=schedule.is_growing),
+        eval_batch=eval_batch,
         batches_of=batches_of,
         validation_batches=batches_of(splits.validation),
-        train_batches=lambda: train_batches()(),
+        train_batches=lambda: train_batches()(eval_batch.size),
+        statistics_batches=lambda: train_batches()(count_statistics_images(planner, world)),
         auto_micro=AutoMicro(config.batch, largest_micro, device) if is_auto else None,
         is_compiled=config.precision.compile,
         predict=PREDICTORS[config.evaluation.tta],
@@ -182,6 +188,16 @@ def _with_graphs(config: TrialConfig, step: Step) -> Step:
             raise InputError(f"precision.cuda_graphs cannot be combined with {setting}; leave one out.")
     captured = replace(step, noise=None)  # the noise meter's own passes are not part of the graph
     return replace(step, graphs=GraphedMicroStep(captured.micro_step, step.model))
+
+
+def count_eval_images(splits: Splits, world: World) -> int:
+    """The largest batch of an evaluation by one rank; what memory it requires is not considered."""
+    return count_most_images(len(splits.validation) // world.size, splits.shape.side)
+
+
+def count_statistics_images(planner: BatchPlanner, world: World) -> int:
+    """The size of a batch that running statistics are measured on: a rank's micro batch."""
+    return max(planner.micro // world.size, _LEAST_STATISTICS)
 
 
 def pick_train_images(splits: Splits, most: int = TRAIN_ACCURACY_IMAGES) -> Images:

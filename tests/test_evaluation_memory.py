@@ -1,0 +1,121 @@
+"""The memory of evaluations: none requires more than a training step, and what they require is recorded."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sweep.config.trial_config import build_config
+from sweep.measurement.memory import count_held_bytes, record_allocations
+from sweep.records.messages import Ending, TrialTask
+from sweep.training.loop.finish import evaluate_images
+from sweep.training.loop.trial import run_trial
+from sweep.training.loop.warmup import warm_up_trial
+from sweep.training.steps.setup import TrainingSetup, prepare_training
+from sweep.training.steps.trial_state import TrialState
+
+CPU = torch.device("cpu")
+TINY: dict[str, Any] = {"data.name": "digits", "data.subset": 200, "budget.steps": 2, "batch.micro": 8}
+
+
+def prepare(**values: object) -> TrainingSetup:
+    settings = {key.replace("__", "."): value for key, value in values.items()}
+    return prepare_training(build_config(TINY | settings, "test"), CPU)
+
+
+def train(**values: object) -> Ending:
+    settings = {key.replace("__", "."): value for key, value in values.items()}
+    *_, ending = run_trial(TrialTask(number=0, config=build_config(TINY | settings, "test"), device="cpu"))
+    assert isinstance(ending, Ending)
+    return ending
+
+
+def held_between_steps(setup: TrainingSetup) -> Iterator[Tensor]:
+    yield from (*setup.model.parameters(), *setup.model.buffers())
+    values = (value for state in setup.step.optimizer.state.values() for value in state.values())
+    yield from (value for value in values if isinstance(value, Tensor))
+    yield from setup.step.ema.tensors() if setup.step.ema else ()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"optimizer__name": "adamw"},
+        {"model__name": "vit_micro", "evaluation__tta": "flip"},
+        {"regularization__ema_decay": 0.9, "data__placement": "host"},
+        {"optimizer__name": "schedule_free", "model__freeze_stages": 3},
+    ],
+)
+def test_an_evaluation_holds_no_more_than_a_training_step(values: dict[str, object]) -> None:
+    setup = prepare(**values)
+    measured = warm_up_trial(setup, TrialState().ledger)
+    window = setup.planner.next_window(lambda _windows, _samples: 8)
+    setup.step(setup.feeder.micro_batches(window), 8)
+    evaluate_images(setup, setup.validation_batches)
+    assert all(each.grad is None for each in setup.model.parameters())  # those of the step are not held meanwhile
+    held = count_held_bytes(held_between_steps(setup))
+    changes = record_allocations(lambda: evaluate_images(setup, setup.validation_batches))
+    assert held < max(accumulate(changes, initial=held)) <= measured.peak_memory_bytes
+
+
+def test_every_trial_records_the_memory_of_its_evaluations() -> None:
+    measured = train().measurements
+    assert 0 < measured["eval_peak_memory_bytes"] <= measured["peak_memory_bytes"]
+    assert measured["eval_batch_size"] < 228  # all validation images at once would hold more
+    roomy = train(batch__micro=128).measurements
+    assert roomy["eval_batch_size"] > measured["eval_batch_size"]
+    assert roomy["eval_peak_memory_bytes"] <= roomy["peak_memory_bytes"]
+
+
+class Scratch(nn.Module):
+    """A model that allocates 4 MiB more in evaluation mode than while it is trained."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        scratch = torch.zeros(0 if self.training else 2**20)
+        logits: Tensor = self.model(images)
+        return logits + scratch.sum()
+
+
+def test_the_recorded_peak_is_that_of_an_evaluation_where_it_holds_more() -> None:
+    setup = prepare()
+    plain = warm_up_trial(setup, TrialState().ledger)
+    assert plain.peak_memory_bytes > plain.eval_peak_memory_bytes
+    model = Scratch(setup.model)
+    larger = replace(setup, model=model, step=replace(setup.step, model=model, forward=model))
+    found = warm_up_trial(larger, TrialState().ledger)
+    assert found.peak_memory_bytes == found.eval_peak_memory_bytes > 2**22 > plain.peak_memory_bytes
+    assert setup.eval_batch.size == 1
+
+
+@pytest.mark.parametrize("most", [3, 0])
+def test_an_evaluation_that_runs_out_of_memory_takes_fewer_images(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    expected = train().measurements
+    forward = nn.Linear.forward
+
+    def run_out(self: nn.Linear, images: Tensor) -> Tensor:
+        if not torch.is_grad_enabled() and len(images) > most and is_trained:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
+        return forward(self, images)
+
+    is_trained = False
+    monkeypatch.setattr(nn.Linear, "forward", run_out)
+    messages = run_trial(TrialTask(number=0, config=build_config(TINY, "test"), device="cpu"))
+    next(messages)  # that the warm-up is over
+    is_trained = True
+    *_, ending = messages
+    assert isinstance(ending, Ending)
+    if not most:
+        assert ending.outcome == "out_of_memory"
+        assert "not even one image" in ending.error
+        return
+    assert ending.outcome == "complete", ending.error
+    assert ending.measurements["eval_batch_size"] <= 3
+    assert ending.measurements["val_accuracy"] == expected["val_accuracy"]

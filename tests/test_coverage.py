@@ -9,8 +9,8 @@ from frames_factory import frames_of, make_spec
 from simulated_studies import Simulated, simulate, simulate_scattered
 
 from sweep.analysis import recommend
-from sweep.analysis.claims.learning import fit_regimes
 from sweep.analysis.claims.learning_rates import fit_rate_power
+from sweep.analysis.claims.regimes import fit_regimes
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval, slope_estimate
 from sweep.analysis.statistics.intervals import median_interval, pooled_spread, seed_interval
 from sweep.analysis.summary import summarize_configurations

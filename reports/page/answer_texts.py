@@ -53,7 +53,8 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """A row of the measurements or of the claims; ``settle`` is the command or the data that would answer it."""
+    """A row of the measurements or of the claims; ``settle`` is the command or the data that would answer it,
+    ``reason`` why a claim is not tested."""
 
     statement: str
     effect: str
@@ -63,12 +64,13 @@ class ClaimRow:
     settle: str
     verdict: str = ""
     published: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerTexts:
-    """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims for which there is
-    data, ``untested`` the others."""
+    """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims that the records
+    can carry, ``untested`` the others."""
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]
@@ -84,15 +86,17 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
     answer = recommend(evidence.frames)
     cards = [_card(evidence, item) for item in answer.uses.values()]
     claims = [
-        replace(_row(item, item.effect, item.settle), verdict=item.verdict, published=item.published)
+        replace(
+            _row(item, item.effect, item.settle), verdict=item.verdict, published=item.published, reason=item.reason
+        )
         for item in evaluate_claims(evidence.frames)
     ]
     return AnswerTexts(
         cards=tuple(card for card in cards if card.trial is not None),
         open=tuple(card for card in cards if card.trial is None),
         facts=tuple(_row(fact, fact.value, fact.missing or "") for fact in answer.facts.values()),
-        tested=tuple(row for row in claims if row.n),
-        untested=tuple(row for row in claims if not row.n),
+        tested=tuple(row for row in claims if not row.reason),
+        untested=tuple(row for row in claims if row.reason),
         notes=answer.notes,
         method=answer.method,
     )

@@ -1,5 +1,7 @@
 """Claims about gradient accumulation: its cost in time, its saving in memory, its effect on batch normalization."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
@@ -8,13 +10,14 @@ from sweep.analysis.claims.pairs import (
     MICRO_KEYS,
     average_by_cell,
     compare_accuracies,
-    count_pairs,
+    estimate_main_recipe,
     number_cells,
     pair_by_cost,
+    read_comparable_costs,
 )
 from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import Region, log_ratio, mean_estimate
+from sweep.analysis.statistics.estimates import Region, log_ratio
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.trial_shapes import num_accumulation
@@ -25,20 +28,18 @@ _PAIRS = "of equal cost and effective batch size, several micro batches (their m
 
 def _measure_time(records: ComparableTrials) -> Measurement:
     trials = records.done
-    rates = read_numbers(trials, "images_per_second")
-    seconds = 1 / np.where(rates > 0, rates, np.nan)
-    seconds = np.where(np.isfinite(seconds), seconds, read_numbers(trials, "train_seconds"))
-    split, whole, _, cells = _pair_by_count(trials, seconds)
-    estimate = mean_estimate(average_by_cell(cells, log_ratio(split, whole)), is_ratio=True)
-    return Measurement(estimate, count_pairs(estimate.n, _PAIRS))
+    seconds, rates = read_comparable_costs(trials, "train_seconds"), read_numbers(trials, "images_per_second")
+    # of trainings of one length the times are as the throughputs are
+    seconds = np.where(np.isfinite(seconds), seconds, 1 / np.where(rates > 0, rates, np.nan))
+    pairs = _pair_by_count(trials, seconds)
+    return _estimate_by_cell(trials, pairs, log_ratio(pairs.split, pairs.whole), is_ratio=True)
 
 
 def _measure_memory(records: ComparableTrials) -> Measurement:
     # what was saved over what would be saved if all memory were in proportion to the micro batch, 1 - 1 / k
-    split, whole, counts, cells = _pair_by_count(records.done, read_numbers(records.done, "peak_memory_bytes"))
-    shares = (1 - np.exp(log_ratio(split, whole))) / (1 - 1 / counts)
-    estimate = mean_estimate(average_by_cell(cells, shares))
-    return Measurement(estimate, count_pairs(estimate.n, _PAIRS))
+    pairs = _pair_by_count(records.done, read_numbers(records.done, "peak_memory_bytes"))
+    shares = (1 - np.exp(log_ratio(pairs.split, pairs.whole))) / (1 - 1 / pairs.counts)
+    return _estimate_by_cell(records.done, pairs, shares)
 
 
 def _measure_batch_norm(records: ComparableTrials) -> Measurement:
@@ -50,9 +51,18 @@ def _measure_batch_norm(records: ComparableTrials) -> Measurement:
     )
 
 
-def _pair_by_count(trials: pd.DataFrame, values: Values) -> tuple[Values, Values, Values, Numbers]:
-    # The values of pairs of several micro batches against one, their number of micro batches, and the cell of each:
-    # the pairs of a cell have the trial with one micro batch in common.
+class _Pairs(NamedTuple):
+    """Pairs of several micro batches against one: the values of both, the number of micro batches, the row of the
+    first trial, and the cell, whose pairs have the trial with one micro batch in common. All of shape ``[pairs]``."""
+
+    split: Values
+    whole: Values
+    counts: Values
+    rows: Numbers
+    cells: Numbers
+
+
+def _pair_by_count(trials: pd.DataFrame, values: Values) -> _Pairs:
     counts, batches = _num_configured(trials), read_numbers(trials, "global_batch_size")
     firsts, seconds = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for count in np.unique(counts[np.isfinite(counts) & (counts > 1)]):
@@ -61,7 +71,14 @@ def _pair_by_count(trials: pd.DataFrame, values: Values) -> tuple[Values, Values
         firsts.append(rows[first])
         seconds.append(rows[second])
     first, second = np.concatenate(firsts), np.concatenate(seconds)
-    return values[first], values[second], counts[first], number_cells(trials, MICRO_KEYS, batches)[first]
+    cells = number_cells(trials, MICRO_KEYS, batches)[first]
+    return _Pairs(values[first], values[second], counts[first], first, cells)
+
+
+def _estimate_by_cell(trials: pd.DataFrame, pairs: _Pairs, effects: Values, is_ratio: bool = False) -> Measurement:
+    names, averages = average_by_cell(pairs.cells, effects)
+    rows = pairs.rows[[int(np.flatnonzero(pairs.cells == name)[0]) for name in names]]
+    return estimate_main_recipe(trials.iloc[rows], averages, _PAIRS, is_ratio)
 
 
 def _num_configured(trials: pd.DataFrame) -> Values:

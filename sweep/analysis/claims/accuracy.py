@@ -1,30 +1,40 @@
 """Claims about what a larger batch does to accuracy: at equal epochs, at equal steps, in ResNets and in ViTs."""
 
+from collections.abc import Collection
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
-from sweep.analysis.claims.claim import Claim, Measurement, extend_space
+from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested
+from sweep.analysis.claims.learning_rates import scaled_learning_rates
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model
-from sweep.analysis.statistics.column_reading import Texts, most_common, read_numbers, read_text
-from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, slope_estimate
+from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
+from sweep.analysis.statistics.estimates import Estimate, Region, slope_estimate
 from sweep.analysis.statistics.pareto import Mask
 from sweep.config.tables.models import model_family
+from sweep.config.units import format_count
 
 _SMALL = 32  # samples
+_MIN_RATES = 2  # that were tried at a batch, before its best one counts as chosen
+_LENGTHS = ("epochs", "steps", "samples", "seconds")  # budgets of a fixed length
 _MATERIAL = 0.001  # smaller losses of accuracy per doubling do not count
 
 
 def _measure_slope_at_equal(records: ComparableTrials, budget: str) -> Measurement:
-    curve = _curve_at_equal(records, budget)
-    num = len(curve.batches)
-    detail = f"best of {curve.num_configurations} configurations at each of {num} effective batch sizes" if num else ""
-    return Measurement(_slope(curve), detail)
+    chosen, amount = _find_budget(records, is_main_model(records.frame), (budget,))
+    curve = _curve_of(records, chosen)
+    estimate, num = _slope(curve), len(curve.batches)
+    if not estimate.degrees > 0:
+        return not_tested(f"{_count_batches(curve)} at an equal number of {budget}{amount}; three are required")
+    detail = f"{_main_model(records)}{amount}: best of {curve.num_configurations} configurations at each of {num}"
+    return Measurement(estimate, f"{detail} effective batch sizes")
 
 
 def _settle_at_equal(records: ComparableTrials, budget: str) -> str:
-    if len(_curve_at_equal(records, budget).batches):
+    chosen, _ = _find_budget(records, is_main_model(records.frame), (budget,))
+    if (chosen & _is_tuned(records, chosen)).any():
         return records.commands.run_more(3 * (records.spec.trials if records.spec else len(records.trials)))
     steps = read_numbers(records.done, "num_steps")
     num_steps = int(np.nanmedian(steps)) if np.isfinite(steps).any() else 1000
@@ -32,28 +42,50 @@ def _settle_at_equal(records: ComparableTrials, budget: str) -> str:
     return f"{records.commands.run_variant(f'equal_{budget}', fixed)}, with four effective batch sizes or more"
 
 
-def _curve_at_equal(records: ComparableTrials, budget: str) -> BatchCurve:
-    # of the main model at the most common budget of this kind
-    amounts = read_numbers(records.frame, f"config.budget.{budget}")
-    values, counts = np.unique(amounts[np.isfinite(amounts)], return_counts=True)
-    if not len(values):
-        return fit_batch_curve(records, np.zeros(len(amounts), dtype=np.bool_))
-    chosen = is_main_model(records.frame) & (amounts == values[np.argmax(counts)])
-    return fit_batch_curve(records, chosen, at_least=2)
+def _find_budget(records: ComparableTrials, among: Mask, budgets: Collection[str] = _LENGTHS) -> tuple[Mask, str]:
+    """Which of the configurations ``among`` have the most common length of training, and that length in words. Longer
+    trainings reach more whatever the batch, and those until a target end with it."""
+    lengths = np.full(len(records.frame), "", dtype=object)
+    for budget in budgets:
+        amounts = read_numbers(records.frame, f"config.budget.{budget}")
+        known = np.isfinite(amounts)
+        lengths[known] = [f"{amount:g} {budget}" for amount in amounts[known]]
+    chosen = among & (lengths != "")
+    if not chosen.any():
+        return chosen, ""
+    main, _ = most_common(lengths[chosen])
+    return np.asarray(chosen & (lengths == main), dtype=np.bool_), f", {main}"
+
+
+def _is_tuned(records: ComparableTrials, chosen: Mask) -> Mask:
+    # of a batch with one learning rate nothing shows that it is the best there
+    batches, rates = read_numbers(records.frame, "global_batch_size"), scaled_learning_rates(records.frame)
+    numbers = pd.Series(np.where(chosen, rates, np.nan)).groupby(batches).transform("nunique")
+    return np.asarray(numbers >= _MIN_RATES, dtype=np.bool_)
 
 
 def _slope(curve: BatchCurve) -> Estimate:
     return slope_estimate(np.log2(curve.batches), curve.accuracies)
 
 
+def _count_batches(curve: BatchCurve) -> str:
+    num = format_count(len(curve.batches), "effective batch size")
+    return f"{num} with {_MIN_RATES} learning rates or more"
+
+
+def _main_model(records: ComparableTrials) -> str:
+    return most_common(read_text(records.frame, "config.model.name"))[0]
+
+
 def _measure_small_batches(records: ComparableTrials) -> Measurement:
     curve, posterior = _curve_of_main_model(records), records.posterior(ACCURACY)
     small, large = curve.batches <= _SMALL, curve.batches > _SMALL
     if not (small.any() and large.any()):
-        return Measurement()
-    detail = f"best effective batch size up to {_SMALL} against the best above"
+        sides = f"{int(small.sum())} up to {_SMALL}, {int(large.sum())} above"
+        return not_tested(f"{_count_batches(curve)} at one length of training: {sides}; one of each is required")
     if posterior.is_assumed:
-        return Measurement(NOTHING, detail)
+        return not_tested("no configuration was trained with several seeds, so that their spread is not known")
+    detail = f"{_main_model(records)}: best effective batch size up to {_SMALL} against the best above"
     first, second = (np.flatnonzero(side)[np.argmax(curve.accuracies[side])] for side in (small, large))
     # d accuracy = slope * d angle converts the errors to the metric's unit
     slopes = np.sqrt(curve.accuracies * (1 - curve.accuracies)) * 2
@@ -70,24 +102,28 @@ def _settle_small_batches(records: ComparableTrials) -> str:
 
 
 def _curve_of_main_model(records: ComparableTrials) -> BatchCurve:
-    return fit_batch_curve(records, is_main_model(records.frame))
+    chosen, _ = _find_budget(records, is_main_model(records.frame))
+    return _curve_of(records, chosen)
 
 
 def _measure_vit_sensitivity(records: ComparableTrials) -> Measurement:
     # the accuracy per doubling of the batch of a ViT, less that of a ResNet, each the most frequent of its family
     names = read_text(records.frame, "config.model.name")
     families = np.array([model_family(name) for name in names], dtype=object)
-    vit, resnet = (_slope_of_main_model(records, names, families == family) for family in ("vit", "resnet"))
+    chosen, amount = _find_budget(records, np.isin(families, ["vit", "resnet"]))
+    mains = [most_common(names[chosen & (families == family)])[0] for family in ("vit", "resnet")]
+    curves = [_curve_of(records, chosen & (names == main)) for main in mains]
+    vit, resnet = (_slope(curve) for curve in curves)
     if not (vit.degrees > 0 and resnet.degrees > 0):
-        return Measurement()
+        counts = (f"{name}: {_count_batches(curve)}" for name, curve in zip(("ViT", "ResNet"), curves, strict=True))
+        return not_tested(f"{', '.join(counts)}{amount}; three of each are required")
     error, degrees = float(np.hypot(vit.error, resnet.error)), min(vit.degrees, resnet.degrees)
     estimate = Estimate(vit.value - resnet.value, error, degrees, vit.n + resnet.n)
-    return Measurement(estimate, "slopes over the effective batch sizes of one model of each family")
+    return Measurement(estimate, f"slopes of {mains[0]} and {mains[1]} over the effective batch size{amount}")
 
 
-def _slope_of_main_model(records: ComparableTrials, names: Texts, chosen: Mask) -> Estimate:
-    main = most_common(names[chosen])[0] if chosen.any() else ""
-    return _slope(fit_batch_curve(records, np.asarray(chosen & (names == main), dtype=np.bool_)))
+def _curve_of(records: ComparableTrials, chosen: Mask) -> BatchCurve:
+    return fit_batch_curve(records, chosen & _is_tuned(records, chosen))
 
 
 def _at_equal(budget: str, published: str) -> Claim:

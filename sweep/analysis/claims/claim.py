@@ -10,11 +10,18 @@ from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
 
 class Measurement(NamedTuple):
     """The effect that a claim is about, of ratios its logarithm; ``detail`` names what was compared. ``region`` is what
-    the claim allows where that depends on the records."""
+    the claim allows where that depends on the records, ``reason`` why the claim is not tested where the estimate has no
+    error."""
 
     estimate: Estimate = NOTHING
     detail: str = ""
     region: Region | None = None
+    reason: str = ""
+
+
+def not_tested(reason: str) -> Measurement:
+    """No effect, because the records cannot carry the claim."""
+    return Measurement(reason=reason)
 
 
 @dataclass(frozen=True, kw_only=True)

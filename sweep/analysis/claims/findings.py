@@ -10,6 +10,7 @@ from sweep.analysis.claims.claim import Claim, Measurement
 from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.estimates import (
+    NOTHING,
     SIGNIFICANT,
     Verdict,
     assess_region,
@@ -21,14 +22,19 @@ from sweep.records.frames.study_frames import Frames
 CLAIMS = (*learning_rates.CLAIMS, *accuracy.CLAIMS, *accumulation.CLAIMS, *step_costs.CLAIMS, *learning.CLAIMS)
 
 
+_TOO_LITTLE = "the records have too little for an interval"
+UNSETTLED: tuple[Verdict, ...] = ("undecided", "not tested")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One claim and what the records show of it.
 
     ``effect`` with its 95 % interval is in ``unit`` (a metric's unit, "ratio", "exponent", "fraction/doubling"); NaN
     where there is too little. ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
-    trials. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the verdict
-    is undecided unless it is at most 0.05. ``settle`` is what would settle the claim ("" where it is settled),
+    configurations. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the
+    verdict is undecided unless it is at most 0.05, and "not tested" where the records cannot carry the claim: there is
+    no effect then, and ``reason`` tells why. ``settle`` is what would settle the claim ("" where it is settled),
     ``published`` what others measured.
     """
 
@@ -44,10 +50,12 @@ class Finding:
     published: str
     detail: str
     p: float
+    reason: str = ""
 
 
 def evaluate_claims(frames: Frames) -> list[Finding]:
-    """Every claim in a fixed order; what the records do not show is undecided, with what would settle it."""
+    """Every claim in a fixed order; what the records do not show is undecided or not tested, with what would settle
+    it."""
     records = select_comparable(frames)
     measured = [claim.measure(records) for claim in CLAIMS]
     assessed = [
@@ -59,13 +67,15 @@ def evaluate_claims(frames: Frames) -> list[Finding]:
     corrected = np.ones(len(CLAIMS))
     corrected[tested] = correct_holm(p_values[tested])
     verdicts: list[Verdict] = [
-        verdict if p <= SIGNIFICANT else "undecided" for (verdict, _), p in zip(assessed, corrected, strict=True)
+        "not tested" if not is_tested else verdict if p <= SIGNIFICANT else "undecided"
+        for (verdict, _), p, is_tested in zip(assessed, corrected, tested.tolist(), strict=True)
     ]
     return [_finding(records, *each) for each in zip(CLAIMS, measured, verdicts, corrected.tolist(), strict=True)]
 
 
 def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, verdict: Verdict, p: float) -> Finding:
-    effect, low, high = confidence_interval(measurement.estimate)
+    is_tested = verdict != "not tested"
+    effect, low, high = confidence_interval(measurement.estimate if is_tested else NOTHING)
     return Finding(
         name=claim.name,
         statement=claim.statement,
@@ -75,10 +85,11 @@ def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, 
         unit=claim.unit,
         n=measurement.estimate.n,
         verdict=verdict,
-        settle=claim.settle(records) if verdict == "undecided" else "",
+        settle=claim.settle(records) if verdict in UNSETTLED else "",
         published=claim.published,
         detail=measurement.detail,
         p=p,
+        reason="" if is_tested else measurement.reason or _TOO_LITTLE,
     )
 
 

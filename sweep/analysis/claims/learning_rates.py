@@ -6,31 +6,60 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.batch_curve import fit_batch_curve
-from sweep.analysis.claims.claim import Claim, Measurement, extend_space
-from sweep.analysis.claims.pairs import compare_accuracies
-from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, find_main_recipe
+from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested
+from sweep.analysis.claims.covariates import Covariates, code_settings
+from sweep.analysis.claims.pairs import compare_accuracies, read_accuracies
+from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
+from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, fit_linear, share_explained
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.config.tables.recipes import OPTIMIZERS
+from sweep.config.units import format_count
 
-_MIN_TRIALS = 12
+_MIN_TRIALS, _MIN_BATCHES, _MIN_RATES = 12, 3, 4
+_MIN_DEGREES = 6  # configurations beyond the number of columns of the surface
+MAX_SHARED = 0.95  # of the variance of one quantity that others may explain before their effects count as one
 _WARMUP_FROM = 8  # times the reference batch
 _RULE_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
 def _measure_rate_power(records: ComparableTrials, power: float) -> Measurement:
-    batches, rates = read_numbers(records.frame, "global_batch_size"), scaled_learning_rates(records)
-    chosen, recipe = find_main_recipe(records.frame, _follows(records, power))
+    frame = records.frame
     # as measured: estimates that draw on one another would make the interval too narrow
-    accuracies, _ = records.grouping.medians(read_numbers(records.done, ACCURACY))
+    accuracies, _ = records.grouping.medians(read_accuracies(records.done))
+    follows = _follows(records, power)
+    if not (follows & np.isfinite(accuracies)).any():
+        return not_tested("no training of a fixed length has an optimizer that the claim is about")
+    chosen, recipe = find_main_recipe(frame, follows & np.isfinite(accuracies))
+    batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
-    estimate = fit_rate_power(batches[good], rates[good], accuracies[good])
-    if not estimate.n:
-        return Measurement(estimate)
+    settings = code_settings(frame.iloc[np.flatnonzero(good)])
+    lack = _find_lack(batches[good], rates[good], settings)
+    if lack:
+        return not_tested(f"{recipe}: {lack}")
+    estimate = fit_rate_power(batches[good], rates[good], accuracies[good], settings.columns)
+    if not estimate.degrees > 0:
+        return not_tested(f"{recipe}: accuracy has no clear peak over the learning rate")
     num = len(np.unique(batches[good]))
-    detail = f"{recipe}: {estimate.n} configurations, the better half at each of {num} effective batch sizes; "
-    return Measurement(estimate, detail + _describe_break(records, chosen, power))
+    detail = f"{recipe}: {estimate.n} configurations, the better half at each of {num} effective batch sizes"
+    return Measurement(estimate, f"{detail}{settings.describe()}; {_describe_break(records, chosen, power)}")
+
+
+def _find_lack(batches: Values, rates: Values, settings: Covariates) -> str:
+    # why the best rate cannot be fitted, "" where it can
+    n, num_batches, num_rates = len(rates), len(np.unique(batches)), len(np.unique(rates))
+    needed = max(_MIN_TRIALS, _num_columns(settings.columns) + _MIN_DEGREES)
+    if num_batches < _MIN_BATCHES or num_rates < _MIN_RATES:
+        return (
+            f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, 'learning rate')}; "
+            f"{_MIN_BATCHES} and {_MIN_RATES} are required"
+        )
+    if n < needed:
+        beside = f", because {', '.join(settings.keys)} vary too" if settings.keys else ""
+        return f"{format_count(n, 'configuration')} in the better half at each batch; {needed} are required{beside}"
+    if share_explained(np.log(rates), np.log(batches)[:, None]) > MAX_SHARED:
+        return "the learning rate follows the effective batch size, so that there is no best rate at each batch"
+    return ""
 
 
 def _settle_rate_power(records: ComparableTrials, power: float) -> str:
@@ -46,9 +75,8 @@ def _follows(records: ComparableTrials, power: float) -> Mask:
     return np.array([is_linear[name] == (power == 1.0) for name in names], dtype=np.bool_)
 
 
-def scaled_learning_rates(records: ComparableTrials) -> Values:
-    """The highest learning rate of each configuration with its scaling rule applied; shape ``[configurations]``."""
-    frame = records.frame
+def scaled_learning_rates(frame: pd.DataFrame) -> Values:
+    """The highest learning rate of each row of ``frame`` with its scaling rule applied; shape ``[len(frame)]``."""
     ratio = read_numbers(frame, "global_batch_size") / read_numbers(frame, "config.optimizer.reference_batch")
     names, rules = read_text(frame, "config.optimizer.name"), read_text(frame, "config.optimizer.lr_rule")
     pairs = list(zip(names.tolist(), rules.tolist(), strict=True))
@@ -64,28 +92,41 @@ def _rule_power(name: str, rule: str) -> float:
     return _RULE_POWERS[rule or "none"]
 
 
-def fit_rate_power(batches: Values, rates: Values, accuracies: Values) -> Estimate:
+def fit_rate_power(batches: Values, rates: Values, accuracies: Values, settings: Values | None = None) -> Estimate:
     """The power p of best rate ~ batch^p from a quadratic surface of accuracy over log rate and log batch.
 
     At a given batch the surface peaks at log rate = -(b + d log batch) / (2 c), so that p = -d / (2 c); its error by
-    the delta method. No estimate where there is no clear peak. All of shape ``[n]``.
+    the delta method. Every column of ``settings`` (shape ``[n, k]``) moves the peak, and has an effect of its own at
+    each batch: the best rates of two weight decays differ. No estimate where there is no clear peak. The others are of
+    shape ``[n]``.
     """
     n = len(accuracies)
-    if n < _MIN_TRIALS or len(np.unique(batches)) < 3 or len(np.unique(rates)) < 4:
+    if n < _MIN_TRIALS or len(np.unique(batches)) < _MIN_BATCHES or len(np.unique(rates)) < _MIN_RATES:
         return NOTHING
     b, r = np.log(batches) - np.log(batches).mean(), np.log(rates) - np.log(rates).mean()
-    design = np.stack([np.ones(n), b, b * b, r, r * r, r * b], axis=1)
-    found, _, rank, _ = np.linalg.lstsq(design, accuracies, rcond=None)
-    if rank < design.shape[1]:
+    z = np.zeros((n, 0)) if settings is None else settings
+    fitted = fit_linear(
+        np.column_stack([np.ones(n), b, b * b, r, r * r, r * b, z, z * r[:, None], z * b[:, None], _squares(z)]),
+        accuracies,
+    )
+    if fitted is None:
         return NOTHING
-    variance = float(np.sum((accuracies - design @ found) ** 2)) / (n - design.shape[1])
-    covariance = variance * np.linalg.inv(design.T @ design)
-    curve, tilt = float(found[4]), float(found[5])
-    if not curve < -2 * np.sqrt(covariance[4, 4]):
+    curve, tilt = float(fitted.values[4]), float(fitted.values[5])
+    covariance = fitted.covariance[4:6, 4:6]
+    if not curve < -2 * np.sqrt(covariance[0, 0]):
         return NOTHING
     gradient = np.array([tilt / (2 * curve**2), -1 / (2 * curve)])
-    error = float(np.sqrt(gradient @ covariance[4:6, 4:6] @ gradient))
-    return Estimate(-tilt / (2 * curve), error, n - design.shape[1], n)
+    error = float(np.sqrt(gradient @ covariance @ gradient))
+    return Estimate(-tilt / (2 * curve), error, fitted.degrees, n)
+
+
+def _squares(settings: Values) -> Values:
+    # of what has more than two values: the square of two is no other column
+    return np.column_stack([np.zeros((len(settings), 0)), *(z * z for z in settings.T if len(np.unique(z)) > 2)])
+
+
+def _num_columns(settings: Values) -> int:
+    return 6 + 3 * int(settings.shape[1]) + int(_squares(settings).shape[1])
 
 
 def _upper_half(batches: Values, accuracies: Values) -> Mask:
@@ -98,13 +139,13 @@ def _describe_break(records: ComparableTrials, chosen: Mask, power: float) -> st
     # from which batch on the best rate is below the rule by a factor of two, the rule drawn from the smallest batch
     curve = fit_batch_curve(records, chosen, at_least=3)
     if len(curve.batches) < 3:
-        return "too few batches to tell where it breaks"
-    rates = scaled_learning_rates(records)[curve.rows]
+        return "too few batches to see where the rates that were tried leave the rule"
+    rates = scaled_learning_rates(records.frame)[curve.rows]
+    within = "the best rates that were tried stay within a factor of two of the rule up to an effective batch size of"
     is_below = rates / rates[0] < 0.5 * (curve.batches / curve.batches[0]) ** power
     if not is_below[-1]:
-        return f"it holds up to an effective batch size of {int(curve.batches[-1])}"
-    holds = np.flatnonzero(~is_below)[-1]
-    return f"it breaks beyond an effective batch size of {int(curve.batches[holds])}"
+        return f"{within} {int(curve.batches[-1])}"
+    return f"{within} {int(curve.batches[np.flatnonzero(~is_below)[-1]])}, and are lower beyond"
 
 
 def _measure_warmup(records: ComparableTrials) -> Measurement:

@@ -5,8 +5,8 @@ from collections.abc import Collection
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.claim import Measurement
-from sweep.analysis.comparable_trials import ACCURACY
+from sweep.analysis.claims.claim import Measurement, not_tested
+from sweep.analysis.comparable_trials import ACCURACY, find_main_recipe
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import log_ratio, mean_estimate
 from sweep.analysis.statistics.grouping import Numbers, configuration_groups
@@ -33,34 +33,63 @@ def pair_by_cost(trials: pd.DataFrame, tested: Collection[str], side: Mask, with
 def compare_costs(trials: pd.DataFrame, tested: str, side: Mask, metric: str) -> Measurement:
     """The ratio of ``metric`` between the trials of ``side`` (shape ``[trials]``) and others of equal cost but for the
     key ``tested``."""
-    (first, second), values = pair_by_cost(trials, (tested,), side), read_numbers(trials, metric)
-    estimate = mean_estimate(log_ratio(values[first], values[second]), is_ratio=True)
-    return Measurement(estimate, count_pairs(estimate.n, f"of equal cost but for {tested}"))
+    first, second = pair_by_cost(trials, (tested,), side)
+    values = read_comparable_costs(trials, metric)
+    return estimate_main_recipe(
+        trials.iloc[first], log_ratio(values[first], values[second]), f"of equal cost but for {tested}", is_ratio=True
+    )
+
+
+def read_comparable_costs(trials: pd.DataFrame, metric: str) -> Values:
+    """The values of ``metric``, shape ``[trials]``: of times those of trainings whose number of samples is fixed by
+    the budget, because until a target, or for so many seconds, a training takes more or fewer samples."""
+    is_open = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
+    is_open |= np.isfinite(read_numbers(trials, "config.budget.seconds"))
+    values = read_numbers(trials, metric)
+    return np.where(is_open, np.nan, values) if metric.endswith("_seconds") else values
 
 
 def compare_accuracies(
     trials: pd.DataFrame, tested: Collection[str], side: Mask, within: Values | None = None
 ) -> Measurement:
     """The accuracy of the trials of ``side`` (shape ``[trials]``) less that of others of equal settings and seed,
-    apart from the ``tested`` keys. Where several settings are paired, each counts once, by the mean over its seeds."""
+    apart from the ``tested`` keys. Where several settings are paired, each counts once, by the mean over its seeds;
+    trainings until a target accuracy are left out, because all of them end with it."""
     settings = configuration_groups(trials, tested)
     groups = _join(settings.astype(np.float64), read_numbers(trials, "seed"))
     first, second = _pair(groups, side, within, read_numbers(trials, "number"))
-    accuracies = read_numbers(trials, ACCURACY)
-    cells = (settings if within is None else _join(settings.astype(np.float64), within))[first]
+    accuracies = read_accuracies(trials)
+    cells = settings if within is None else _join(settings.astype(np.float64), within)
     differences = accuracies[first] - accuracies[second]
-    averages = average_by_cell(cells, differences)
-    if np.isfinite(averages).sum() < 2:
-        estimate = mean_estimate(differences)
-        return Measurement(estimate, count_pairs(estimate.n, "of equal seed, all of the same settings"))
-    estimate = mean_estimate(averages)
-    return Measurement(estimate, count_pairs(estimate.n, "of equal settings, means over equal seeds"))
+    names, averages = average_by_cell(cells[first], differences)
+    rows = first[[int(np.flatnonzero(cells[first] == name)[0]) for name in names]]
+    if np.isfinite(averages).sum() >= 2:
+        return estimate_main_recipe(trials.iloc[rows], averages, "of equal settings, means over equal seeds")
+    return estimate_main_recipe(trials.iloc[first], differences, "of equal seed, all of the same settings")
 
 
-def average_by_cell(cells: Numbers, values: Values) -> Values:
-    """The mean of the finite ``values`` of each of ``cells`` (both of shape ``[n]``), so that a trial that is in
-    several pairs of its cell counts once."""
-    return np.asarray(pd.Series(values).groupby(cells).mean(), dtype=np.float64)
+def read_accuracies(trials: pd.DataFrame) -> Values:
+    """The accuracies of trainings of a fixed length, NaN for those until a target; shape ``[trials]``."""
+    has_target = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
+    return np.where(has_target, np.nan, read_numbers(trials, ACCURACY))
+
+
+def estimate_main_recipe(firsts: pd.DataFrame, effects: Values, kind: str, is_ratio: bool = False) -> Measurement:
+    """The mean of the ``effects`` (shape ``[pairs]``) of the model and optimizer that most pairs have; ``firsts`` is
+    the first trial of each pair, ``kind`` what the pairs have in common."""
+    chosen, recipe = find_main_recipe(firsts, np.isfinite(effects))
+    estimate = mean_estimate(effects[chosen], is_ratio=is_ratio)
+    if estimate.degrees > 0:
+        return Measurement(estimate, f"{recipe}: {count_pairs(estimate.n, kind)}")
+    has = f"only one pair {kind} (of {recipe})" if estimate.n else f"no pair {kind}"
+    return not_tested(f"the records have {has}; two or more of one model and optimizer are required")
+
+
+def average_by_cell(cells: Numbers, values: Values) -> tuple[Numbers, Values]:
+    """The distinct ``cells`` in ascending order and the mean of the finite ``values`` of each (both of shape ``[n]``),
+    so that a trial that is in several pairs of its cell counts once."""
+    means = pd.Series(values).groupby(cells).mean()
+    return np.asarray(means.index, dtype=np.int64), np.asarray(means, dtype=np.float64)
 
 
 def number_cells(trials: pd.DataFrame, tested: Collection[str], within: Values) -> Numbers:

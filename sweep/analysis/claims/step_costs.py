@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from sweep.analysis.claims.claim import Claim, Measurement, extend_space
+from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested
 from sweep.analysis.claims.pairs import MICRO_KEYS, compare_costs
-from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import (
     NOTHING,
@@ -22,6 +22,7 @@ from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.posterior import equal_cost_groups
 from sweep.analysis.statistics.throughput import group_medians
+from sweep.config.units import format_count
 
 
 def _measure_memory_power(records: ComparableTrials) -> Measurement:
@@ -30,12 +31,15 @@ def _measure_memory_power(records: ComparableTrials) -> Measurement:
     sizes, memory = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "peak_memory_bytes")
     accumulates = (read_numbers(trials, "config.batch.accumulation") > 1).astype(np.int64)
     settings: Numbers = 2 * equal_cost_groups(trials, MICRO_KEYS) + accumulates
-    fits = [_fit_power(sizes, memory) for _, sizes, memory in _medians_by_size(sizes, memory, settings)]
-    powers = [fit for fit in fits if fit is not None]
+    found = [(_fit_power(sizes, memory), row) for row, sizes, memory in _medians_by_size(sizes, memory, settings)]
+    fits = [(fit, row) for fit, row in found if fit is not None]
+    if not fits:
+        return not_tested("no setting of otherwise equal cost ran with four micro batches or more")
+    chosen, recipe = find_main_recipe(trials.iloc[[row for _, row in fits]], np.ones(len(fits), dtype=np.bool_))
+    powers = [fit for (fit, _), is_chosen in zip(fits, chosen, strict=True) if is_chosen]
     # one fit keeps its own error; the error of several is how they differ
     estimate = powers[0] if len(powers) == 1 else mean_estimate([fit.value for fit in powers])
-    detail = f"{len(powers)} fits over the micro batches of one setting" if powers else ""
-    return Measurement(estimate if powers else NOTHING, detail)
+    return Measurement(estimate, f"{recipe}: {format_count(len(powers), 'fit')} over the micro batches of one setting")
 
 
 def _fit_power(sizes: Values, memory: Values) -> Estimate | None:
@@ -55,15 +59,21 @@ def _measure_last_doubling(records: ComparableTrials) -> Measurement:
     trials = records.done
     sizes, rates = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "images_per_second")
     settings = equal_cost_groups(trials, MICRO_KEYS)
-    gains = {
-        setting: float(log_ratio(medians[-1:], medians[-2:-1])[0] / np.log2(levels[-1] / levels[-2]))
-        for setting, levels, medians in _medians_by_size(sizes, rates, settings)
+    gains = [
+        (float(log_ratio(medians[-1:], medians[-2:-1])[0] / np.log2(levels[-1] / levels[-2])), row)
+        for row, levels, medians in _medians_by_size(sizes, rates, settings)
         if len(levels) > 1
-    }
-    estimate = mean_estimate(list(gains.values()), is_ratio=True)
-    if len(gains) == 1:
-        estimate = _fit_last_doubling(*(values[settings == next(iter(gains))] for values in (sizes, rates)))
-    return Measurement(estimate, "throughput at the largest micro batch over that at half of it")
+    ]
+    chosen, recipe = find_main_recipe(trials.iloc[[row for _, row in gains]], np.ones(len(gains), dtype=np.bool_))
+    kept = [gain for gain, is_chosen in zip(gains, chosen, strict=True) if is_chosen]
+    estimate = mean_estimate([gain for gain, _ in kept], is_ratio=True)
+    if len(kept) == 1:
+        estimate = _fit_last_doubling(*(values[settings == settings[kept[0][1]]] for values in (sizes, rates)))
+    if not estimate.degrees > 0:
+        return not_tested(
+            "too few trials of one model and optimizer ran with two micro batches, all else equal in cost"
+        )
+    return Measurement(estimate, f"{recipe}: throughput at the largest micro batch over that at half of it")
 
 
 def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
@@ -77,9 +87,10 @@ def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
 
 
 def _medians_by_size(sizes: Values, values: Values, groups: Numbers) -> Iterator[tuple[int, Values, Values]]:
-    # of each group its number, the distinct sizes, and the median of its values at each
+    # of each group its first row, the distinct sizes, and the median of its values at each
     for group in np.unique(groups):
-        yield int(group), *group_medians(sizes[groups == group], values[groups == group])
+        rows = np.flatnonzero(groups == group)
+        yield int(rows[0]), *group_medians(sizes[rows], values[rows])
 
 
 def _compare_precision(records: ComparableTrials, metric: str) -> Measurement:

@@ -11,7 +11,7 @@ from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile, t_upper_
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.scales import LOG
 
-Verdict = Literal["supported", "contradicted", "undecided"]
+Verdict = Literal["supported", "contradicted", "undecided", "not tested"]
 SIGNIFICANT = 1 - CONFIDENCE
 
 
@@ -68,6 +68,39 @@ def slope_estimate(x: Values, y: Values, weights: Values | None = None) -> Estim
     residuals = y - mean_y - slope * (x - mean_x)
     variance = float(np.sum(w * residuals**2) / (n - 2))
     return Estimate(slope, float(np.sqrt(variance / scatter)), n - 2, n)
+
+
+class LinearFit(NamedTuple):
+    """Least squares: ``values`` of shape ``[k]``, their ``covariance`` of shape ``[k, k]`` and its degrees."""
+
+    values: Values
+    covariance: Values
+    degrees: int
+
+
+def fit_linear(design: Values, y: Values) -> LinearFit | None:
+    """``y`` (shape ``[n]``) by the columns of ``design`` (shape ``[n, k]``); None where the columns depend on one
+    another, or are as many as the points.
+
+    The covariance is HC3 (MacKinnon & White 1985): it also holds where points scatter unevenly or bend away from the
+    law, as an accuracy does beyond its best rate.
+    """
+    n, k = design.shape
+    found, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    if rank < k or n <= k:
+        return None
+    inverse = np.linalg.inv(design.T @ design)
+    leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
+    squares = ((y - design @ found) / np.maximum(1 - leverage, 1e-9)) ** 2
+    return LinearFit(np.asarray(found), inverse @ (design.T * squares) @ design @ inverse, n - k)
+
+
+def share_explained(x: Values, columns: Values) -> float:
+    """Which share of the variance of ``x`` (shape ``[n]``) the ``columns`` (shape ``[n, k]``) account for."""
+    design = np.column_stack([np.ones(len(x)), columns])
+    residuals = x - design @ np.linalg.lstsq(design, x, rcond=None)[0]
+    total = float(np.sum((x - x.mean()) ** 2))
+    return 1.0 - float(np.sum(residuals**2)) / total if total > 0 else 1.0
 
 
 def fit_curve(

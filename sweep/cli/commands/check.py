@@ -85,11 +85,11 @@ def load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
     folder = root / spec.name
     if not (folder / "study.sqlite").exists():
         return {}
-    from sweep.analysis.claims.findings import evaluate_claims
+    from sweep.analysis.claims.findings import UNSETTLED, evaluate_claims
     from sweep.records.frames.frames import load_frames
 
     found = evaluate_claims(load_frames(folder, spec.name, evaluations=True))
-    return {item.name: item for item in found if item.verdict != "undecided"}
+    return {item.name: item for item in found if item.verdict not in UNSETTLED}
 
 
 def format_advice(found: Sequence[Advice], measured: dict[str, "Finding"]) -> list[str]:

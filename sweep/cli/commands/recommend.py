@@ -55,6 +55,7 @@ def recommend(
 def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
     """The lines of text that the command prints."""
     from reports.labels import format_effect
+    from sweep.analysis.claims.findings import UNSETTLED
 
     for item in answer.uses.values():
         yield from _use_lines(item)
@@ -66,9 +67,13 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
             yield f"    {fact.detail}; n = {fact.n}"
         if fact.missing:
             yield f"    not enough data; run: {fact.missing}"
-    settled = [claim for claim in claims if claim.verdict != "undecided"]
+    settled = [claim for claim in claims if claim.verdict not in UNSETTLED]
+    num_untested = sum(claim.verdict == "not tested" for claim in claims)
     yield ""
-    yield f"Findings: {len(settled)} of {len(claims)} claims settled by these records; the report has all of them"
+    yield (
+        f"Findings: {len(settled)} of {len(claims)} claims settled by these records, {num_untested} not tested; the "
+        "report has all of them, with the reasons"
+    )
     for claim in settled:
         effect = format_effect(claim.unit, claim.effect, claim.low, claim.high)
         yield f"  {claim.verdict}: {claim.statement} Measured: {effect}, n = {claim.n}."

@@ -2,11 +2,13 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
@@ -223,3 +225,45 @@ def test_steps_that_the_loss_scaler_skips_are_counted() -> None:
 def test_a_trial_tells_skipped_steps() -> None:
     assert run(task(precision__dtype="fp16", budget__epochs=1.0))[1].measurements["num_skipped_steps"] >= 0
     assert run(task(budget__epochs=1.0))[1].measurements["num_skipped_steps"] == 0
+
+
+class HostReads(TorchDispatchMode):
+    """Counts how often the host waits for a value of a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_average_stands_still_where_the_loss_scaler_skips_a_step() -> None:
+    step = make_step(config(precision__dtype="fp16", regularization__ema_decay=0.5))
+    assert step.ema is not None
+    assert step.precision.scaler is not None
+    expected = [value.detach().clone() for value in step.model.parameters()]
+    for index in range(6):
+        step.clear_gradients()
+        step.accumulate([batch(seed=index)], 64)
+        if index in {1, 4}:
+            for parameter in step.model.parameters():
+                parameter.grad = torch.full_like(parameter, torch.inf)
+        before = [value.clone() for value in step.ema.tensors()]
+        with HostReads() as reads:
+            step.ema.update(torch.zeros((), dtype=torch.bool))
+        assert reads.count == 0
+        step.update()
+        number = {0: 0, 2: 1, 3: 2, 5: 3}.get(index)
+        if number is None:
+            pairs = zip(before, step.ema.tensors(), strict=True)
+            assert all(torch.equal(old, new) for old, new in pairs if old.is_floating_point())
+            continue
+        decay = min(0.5, (1 + number) / (10 + number))
+        for average, value in zip(expected, step.model.parameters(), strict=True):
+            average.copy_(decay * average + (1 - decay) * value.detach())
+        for average, found in zip(expected, step.ema.model.parameters(), strict=True):
+            assert torch.allclose(average, found, rtol=1e-5, atol=1e-7)
+    assert (step.ema.num_updates, step.ema.state_dict()["num_updates"]) == (4, 4)
+    assert step.precision.num_skipped_steps == 2

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sweep.config.study_file import build_study
 from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import build_config
+from sweep.config.trial_config import build_config, flatten_config
 from sweep.training.models.table import build_model
 from sweep.training.recipe.muon import orthogonalize_matrices
 from sweep.training.recipe.optimizers import build_optimizer
@@ -86,3 +87,26 @@ def test_muon_orthogonalizes_queries_keys_and_values_apart() -> None:
     parts = zip(before.chunk(3), gradient.chunk(3), strict=True)
     assert torch.allclose(after, torch.cat([orthogonal_step(*part) for part in parts]), rtol=1e-9, atol=1e-12)
     assert not torch.allclose(after, orthogonal_step(before, gradient), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "momentum"),
+    [
+        ({"optimizer.name": "muon"}, 0.95),  # as in the source
+        ({"optimizer.name": "muon", "optimizer.momentum": 0.9}, 0.9),
+        ({"optimizer.name": "adamw"}, 0.9),
+        ({}, 0.9),
+    ],
+)
+def test_muon_has_its_own_momentum_where_none_is_given(settings: dict[str, object], momentum: float) -> None:
+    config = build_config(settings, "test")
+    assert flatten_config(config)["optimizer.momentum"] == momentum  # recorded as it was trained with
+    assert build_config(flatten_config(config), "test") == config
+    group = build_optimizer(config, make_model("resnet8")).param_groups[0]
+    assert group.get("momentum", group.get("betas", (None,))[0]) == momentum
+
+
+def test_a_study_that_sweeps_the_optimizer_gives_each_its_own_momentum() -> None:
+    spec = build_study({"name": "a", "question": "b", "space": {"optimizer.name": {"choice": ["muon", "adamw"]}}}, "t")
+    found = {name: spec.config({"optimizer.name": name}).optimizer.momentum for name in ("muon", "adamw")}
+    assert found == {"muon": 0.95, "adamw": 0.9}

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from sweep.config.durations import Unit, parse_durations
 from sweep.config.fields import Fraction, PositiveInt, Section, key
 from sweep.config.tables.models import ModelName
-from sweep.config.tables.recipes import OptimizerName, ScheduleName
+from sweep.config.tables.recipes import OPTIMIZERS, OptimizerName, ScheduleName
 
 Rule = Literal["none", "linear", "sqrt"]
 
@@ -60,7 +60,7 @@ class OptimizerSection(Section):
     )
     weight_decay_rule: Rule = key("none", "how weight_decay grows with the effective batch size", cost="none")
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
-        0.9, "momentum of the SGD family; beta1 of the Adam family", cost="switch"
+        0.9, "momentum of the SGD family and of Muon (absent: 0.95); beta1 of the Adam family", cost="switch"
     )
     beta2: Annotated[float, Field(ge=0.0, lt=1.0)] | None = key(
         None, "decay of the second moment; absent: the optimizer's own (0.999, RMSprop 0.99)", cost="none"
@@ -74,6 +74,15 @@ class OptimizerSection(Section):
         cost="none",
     )
     trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_momentum(cls, data: Any) -> Any:
+        # here and not where it is used, so that the record has the value that was trained with
+        if not isinstance(data, dict) or "momentum" in data:
+            return data
+        entry = OPTIMIZERS.get(str(data.get("name")))
+        return data if entry is None or entry.momentum is None else data | {"momentum": entry.momentum}
 
 
 class ScheduleSection(Section):

@@ -19,6 +19,7 @@ class OptimizerEntry:
 
     build: Reference  # (Groups, OptimizerSection, learning rate, AdamConstants) -> torch.optim.Optimizer
     lr_rule: Literal["linear", "sqrt"] = "sqrt"  # what optimizer.lr_rule = "auto" means
+    momentum: float | None = None  # where optimizer.momentum is absent; None: its usual default
     beta2: float = 0.999  # where optimizer.beta2 is absent
     eps: float = 1e-8  # where optimizer.eps is absent
     groups: Literal["decay", "layers", "matrices"] = "decay"
@@ -34,7 +35,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adamw"),
     "lars": OptimizerEntry(build=f"{_OPTIMIZERS}:lars", lr_rule="linear", groups="layers"),
     "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:lamb", eps=1e-6, groups="layers"),
-    "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:muon", groups="matrices"),
+    "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:muon", groups="matrices", momentum=0.95),  # as Jordan
     "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:schedule_free", averages_weights=True),
     "schedule_free_sgd": OptimizerEntry(
         build=f"{_OPTIMIZERS}:schedule_free_sgd", lr_rule="linear", averages_weights=True

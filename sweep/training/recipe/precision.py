@@ -25,12 +25,14 @@ class LossScaler(torch.amp.GradScaler):
         super().__init__(device.type)
         self._one = torch.ones((), device=device)
         self._skipped = torch.zeros((), dtype=torch.int64, device=device)
+        self.is_taken = torch.ones((), dtype=torch.bool, device=device)  # whether the last step was
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Halves the scale after a skipped step, doubles it after many successful ones."""
         before = self.scale(self._one)
         super().update(new_scale)
-        self._skipped += self.scale(self._one) < before
+        self.is_taken = self.scale(self._one) >= before
+        self._skipped += ~self.is_taken
 
     @property
     def num_skipped(self) -> int:

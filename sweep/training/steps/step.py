@@ -139,7 +139,7 @@ class Step:
         else:
             optimizer.step()
         if self.ema:
-            self.ema.update()
+            self.ema.update(scaler.is_taken if scaler else None)
         self.lap("optimizer")
 
     def clear_gradients(self) -> None:

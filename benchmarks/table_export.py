@@ -38,7 +38,7 @@ def export(spec: StudySpec, design: Path, root: Path, num_seeds: int, folder: Pa
             timed.create_study(spec)
             records = [found for found in recorded.trial_records(spec.name) if found.outcome]
             _copy_timed(spec, records, recorded, timed, read_times(times))
-        frames = load_frames(aside, evaluations=True)
+        frames = load_frames(aside, evaluations=True, correct_images=True)
         if target.exists():
             shutil.rmtree(target)
         export_frames(frames, target)

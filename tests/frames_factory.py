@@ -12,6 +12,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import config_keys, flatten_config
 from sweep.probing.shape import derive_shape
+from sweep.records.correct_images import FindCorrect
 from sweep.records.data_summary import DataSummary
 from sweep.records.probe_record import MEMORY_PARTS
 from sweep.records.study_inputs import StudyInputs
@@ -46,6 +47,7 @@ class MadeFrames:
     place: str = ""
     data: DataSummary | None = None
     plugin: str = ""
+    find_correct: FindCorrect | None = None
 
     @property
     def inputs(self) -> dict[str, StudyInputs]:

@@ -88,5 +88,5 @@ def write_table(folder: Path, spec: StudySpec | None = None, num_seeds: int = 3,
             for evaluation in curve(config):
                 store.add_evaluation(spec.name, number, 1, evaluation)
             store.finish_trial(spec.name, number, ending(config))
-    export_frames(load_frames(folder / "records", evaluations=True), folder / "table")
+    export_frames(load_frames(folder / "records", evaluations=True, correct_images=True), folder / "table")
     return folder / "table"

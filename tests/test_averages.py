@@ -63,7 +63,7 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def accuracy_of(step: Step) -> tuple[float, float]:
     with averaged_model(step, lambda: [batch(seed=9)]) as model:
-        return evaluate_model(model, step.normalize, step.precision, [batch(seed=2)])
+        return evaluate_model(model, step, [batch(seed=2)])
 
 
 def test_ema_has_its_closed_form_and_counts_optimizer_steps() -> None:
@@ -91,8 +91,8 @@ def test_ema_is_what_is_evaluated() -> None:
     assert step.ema is not None
     for index in range(4):
         step([batch(seed=index)], 64)
-    plain = evaluate_model(step.model, step.normalize, step.precision, [batch(seed=2)])
-    assert accuracy_of(step) == evaluate_model(step.ema.model, step.normalize, step.precision, [batch(seed=2)]) != plain
+    plain = evaluate_model(step.model, step, [batch(seed=2)])
+    assert accuracy_of(step) == evaluate_model(step.ema.model, step, [batch(seed=2)]) != plain
 
 
 def test_ema_goes_with_its_state() -> None:
@@ -186,7 +186,7 @@ def test_a_trial_saves_the_weights_that_it_evaluated(tmp_path: Path, settings: d
     setup = prepare_training(trial.config, CPU)
     setup.model.load_state_dict(load_file(path))
     validation = setup.batches_of(setup.splits.validation)
-    found = evaluate_model(setup.model, setup.step.normalize, setup.step.precision, validation())
+    found = evaluate_model(setup.model, setup.step, validation())
     assert found == pytest.approx((evaluations[-1].val_loss, evaluations[-1].val_accuracy), rel=1e-5)
 
 

@@ -129,7 +129,7 @@ def test_what_is_needed_counts_trials_slots_and_checkpoints(disk: Path) -> None:
 def test_an_export_that_was_cut_short_is_none(disk: Path, tmp_path: Path) -> None:
     store = open_store(tmp_path / "study.sqlite", create=True)
     store.create_study(make_spec())
-    frames = load_frames(tmp_path, evaluations=True)
+    frames = load_frames(tmp_path, evaluations=True, correct_images=True)
     store.close()
     _fill(disk)
     with pytest.raises(InputError, match=r"cannot be written: No space left"):

@@ -62,7 +62,7 @@ def _assert_equal(one: Frames, other: Frames) -> None:
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_an_export_comes_back_equal(tmp_path: Path, format: str) -> None:
     store = _odd_store(tmp_path / "a" / "study.sqlite")
-    before = load_frames(tmp_path / "a", evaluations=True)
+    before = load_frames(tmp_path / "a", evaluations=True, correct_images=True)
     assert len(before.trials) == 3 + len(ODD_TEXTS)
     export_frames(before, tmp_path / "out", format)
     _assert_equal(load_frames(tmp_path / "out", evaluations=True), before)
@@ -81,7 +81,7 @@ def test_an_export_comes_back_equal(tmp_path: Path, format: str) -> None:
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_an_empty_study_comes_back_too(tmp_path: Path, format: str) -> None:
     make_store(tmp_path / "a" / "study.sqlite").close()
-    before = load_frames(tmp_path / "a", evaluations=True)
+    before = load_frames(tmp_path / "a", evaluations=True, correct_images=True)
     export_frames(before, tmp_path / "out", format)
     _assert_equal(load_frames(tmp_path / "out", evaluations=True), before)
 
@@ -89,7 +89,7 @@ def test_an_empty_study_comes_back_too(tmp_path: Path, format: str) -> None:
 def test_no_cell_of_a_csv_starts_like_a_formula(tmp_path: Path) -> None:
     store = _odd_store(tmp_path / "a" / "study.sqlite")
     store.close()
-    export_frames(load_frames(tmp_path / "a", evaluations=True), tmp_path / "out", "csv")
+    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out", "csv")
     cells = pd.read_csv(tmp_path / "out" / "trials.csv", dtype=str, keep_default_na=False)
     for column in ("error", "trial_key", "reused_from", "config.data.root"):
         assert not cells[column].str.startswith(("=", "+", "-", "@", "\t", "\r")).any()
@@ -98,7 +98,7 @@ def test_no_cell_of_a_csv_starts_like_a_formula(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_files_is_left_alone_and_an_earlier_export_replaced(tmp_path: Path) -> None:
     make_store(tmp_path / "a" / "study.sqlite").close()
-    frames = load_frames(tmp_path / "a", evaluations=True)
+    frames = load_frames(tmp_path / "a", evaluations=True, correct_images=True)
     export_frames(frames, tmp_path / "out", "csv")
     export_frames(frames, tmp_path / "out", "parquet")
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet", ".json"}
@@ -115,7 +115,7 @@ def _export(tmp_path: Path) -> Path:
     store = make_store(tmp_path / "a" / "study.sqlite")
     add_trials(store, ["complete", "crashed"])
     store.close()
-    export_frames(load_frames(tmp_path / "a", evaluations=True), tmp_path / "out", "csv")
+    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out", "csv")
     return tmp_path / "out"
 
 
@@ -155,7 +155,7 @@ def test_foreign_and_hostile_exports_are_refused_whole(tmp_path: Path, case: int
 
 def test_parquet_of_other_types_damaged_or_absent_is_refused(tmp_path: Path) -> None:
     folder = _export(tmp_path)
-    export_frames(load_frames(folder, evaluations=True), tmp_path / "p", "parquet")
+    export_frames(load_frames(folder, evaluations=True, correct_images=True), tmp_path / "p", "parquet")
     path = tmp_path / "p" / "trials.parquet"
     whole = path.read_bytes()
     pd.read_parquet(path).assign(number=["0", "1"]).to_parquet(path)
@@ -180,7 +180,7 @@ def test_an_older_export_without_a_key_has_its_default(tmp_path: Path) -> None:
     )
     assert load_frames(folder).trials["config.optimizer.momentum"].tolist() == [0.9, 0.9]
     # a text as well, which Parquet is asked for by name before anything else
-    export_frames(load_frames(tmp_path / "a", evaluations=True), tmp_path / "parquet", "parquet")
+    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "parquet", "parquet")
     trials = tmp_path / "parquet" / "trials.parquet"
     pd.read_parquet(trials).drop(columns="config.model.norm").to_parquet(trials, index=False)
     assert load_frames(tmp_path / "parquet").trials["config.model.norm"].tolist() == ["batch", "batch"]

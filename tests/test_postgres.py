@@ -55,7 +55,7 @@ def test_the_same_records_make_the_same_frames_as_on_sqlite(
     server.create_study(make_spec())
     for store in (server, file):
         _fill(store)
-    one, other = load_frames(url, evaluations=True), load_frames(tmp_path, evaluations=True)
+    one, other = load_frames(url, evaluations=True, correct_images=True), load_frames(tmp_path, evaluations=True)
     assert one.specs == other.specs
     for name in ("trials", "evaluations", "environment_rows", "probes"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)

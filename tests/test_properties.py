@@ -197,7 +197,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     with contextlib.closing(make_store(folder / "s" / "study.sqlite", make_spec())) as store:
         add_trials(store, ["complete", None, "crashed"])
-    export_frames(load_frames(folder / "s", evaluations=True), folder / "out", "csv")
+    export_frames(load_frames(folder / "s", evaluations=True, correct_images=True), folder / "out", "csv")
     return folder
 
 

@@ -49,7 +49,7 @@ def fill(store: Store, inputs: StudyInputs = INPUTS) -> None:
 def export(place: Path, format: str, inputs: StudyInputs = INPUTS) -> Path:
     with closing(make_store(place / "a" / "study.sqlite")) as store:
         fill(store, inputs)
-    export_frames(load_frames(place / "a", evaluations=True), place / "out", format)
+    export_frames(load_frames(place / "a", evaluations=True, correct_images=True), place / "out", format)
     return place / "out"
 
 
@@ -168,7 +168,7 @@ def test_a_server_keeps_what_trials_read(url: str, tmp_path: Path) -> None:
         assert store.load_inputs("s") == INPUTS
         store.record_inputs("s", dataclasses.replace(INPUTS, plugin={}))
         assert store.load_inputs("s").plugin == {}
-    frames = load_frames(f"{url}#s", evaluations=True)
+    frames = load_frames(f"{url}#s", evaluations=True, correct_images=True)
     assert frames.data == DATA
     export_frames(frames, tmp_path / "out", "csv")
     with closing(open_store(tmp_path / "copy.sqlite", create=True)) as copy:

@@ -37,7 +37,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_trials(store, ["complete"])
     store.close()
     for form in ("csv", "parquet"):
-        export_frames(load_frames(place / "s", evaluations=True), place / form, form)
+        export_frames(load_frames(place / "s", evaluations=True, correct_images=True), place / form, form)
     return place
 
 

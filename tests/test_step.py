@@ -151,10 +151,8 @@ def test_channels_last_changes_the_layout_and_not_the_loss() -> None:
 def test_evaluation_counts_ragged_batches_by_sample_and_changes_nothing() -> None:
     step, (images, labels) = make_step(config(model__dropout=0.5)), batch(50)
     state = copy.deepcopy(step.model.state_dict())
-    whole = evaluate_model(step.model, step.normalize, step.precision, [(images, labels)])
-    parts = evaluate_model(
-        step.model, step.normalize, step.precision, [(images[:32], labels[:32]), (images[32:], labels[32:])]
-    )
+    whole = evaluate_model(step.model, step, [(images, labels)])
+    parts = evaluate_model(step.model, step, [(images[:32], labels[:32]), (images[32:], labels[32:])])
     assert parts == pytest.approx(whole, rel=1e-5)
     assert step.model.training
     assert all(torch.equal(state[name], tensor) for name, tensor in step.model.state_dict().items())

@@ -24,7 +24,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.transaction():
         add_trials(store, ["complete"] * _NUM_TRIALS)
     store.close()
-    frames = load_frames(folder / "study", evaluations=True)
+    frames = load_frames(folder / "study", evaluations=True, correct_images=True)
     for form in ("csv", "parquet"):
         export_frames(frames, folder / form, form)
     return folder

@@ -137,7 +137,7 @@ def test_times_that_were_disturbed_are_not_learned(tmp_path: Path, spec: StudySp
 
 def test_an_export_and_a_folder_of_studies_say_the_same(tmp_path: Path, spec: StudySpec) -> None:
     place = recorded(tmp_path / "runs" / "earlier", ["complete", "complete"])
-    export_frames(load_frames(place, evaluations=True), tmp_path / "exported")
+    export_frames(load_frames(place, evaluations=True, correct_images=True), tmp_path / "exported")
     found = read_earlier(str(place), spec)
     assert len(found) == 2
     assert read_earlier(str(tmp_path / "exported"), spec) == found

@@ -13,8 +13,9 @@ from sweep.analysis.statistics.pareto import Mask, Values
 @dataclass(frozen=True, kw_only=True)
 class BatchCurve:
     """For each effective batch size in ascending order (all of shape ``[b]``): ``rows``, its best configuration; the
-    accuracy that is expected of it, as ``centers`` on the scale of its noise with the standard ``errors`` there, and as
-    a fraction, ``accuracies``."""
+    accuracy that is expected of it on new images, as ``centers`` on the scale of its noise with the standard ``errors``
+    there, and as a fraction, ``accuracies``. Errors of differences are smaller, because all are measured on the same
+    images: :meth:`sweep.analysis.statistics.posterior.Posterior.compare` gives them."""
 
     batches: Values
     rows: Numbers
@@ -43,6 +44,6 @@ def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) 
         rows=best,
         centers=posterior.expected[best],
         accuracies=posterior.estimates[best],
-        errors=posterior.standard_errors()[best],
+        errors=np.sqrt(posterior.covariance(best).diagonal()),
         num_configurations=int(counts[kept].sum()),
     )

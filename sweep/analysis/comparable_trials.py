@@ -17,6 +17,7 @@ from sweep.analysis.statistics.grouping import (
 )
 from sweep.analysis.statistics.pareto import Mask
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
+from sweep.analysis.validation_images import ValidationImages
 from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
@@ -37,6 +38,7 @@ class ComparableTrials:
     trials: pd.DataFrame
     done: pd.DataFrame
     grouping: Grouping
+    images: ValidationImages
     notes: tuple[str, ...]
     _posteriors: dict[str, Posterior] = field(default_factory=dict, init=False)
 
@@ -61,9 +63,10 @@ class ComparableTrials:
         return self.commands.run_more(2 * self.planned_trials)
 
     def posterior(self, name: str) -> Posterior:
-        """The posterior of the metric ``name``, fitted once."""
+        """The posterior of the metric ``name``, fitted once; of the accuracy, on new images."""
         if name not in self._posteriors:
-            self._posteriors[name] = fit_posterior(name, self.done, self.grouping)
+            covariance = self.images.covariance if name == ACCURACY else None
+            self._posteriors[name] = fit_posterior(name, self.done, self.grouping, covariance)
         return self._posteriors[name]
 
     @cached_property
@@ -106,7 +109,7 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     Raises:
         InputError: trials of two studies are known to have read different images.
     """
-    find_common_data(frames)
+    data = find_common_data(frames)
     trials = frames.trials
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
     kept, notes = np.ones(len(trials), dtype=np.bool_), []
@@ -116,12 +119,14 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
     done = trials if (kept & complete).all() else trials[kept & complete]
+    grouping = group_configurations(done, configuration_groups(done))
     return ComparableTrials(
         frames=frames,
         study=find_study_name(frames),
         trials=trials if kept.all() else trials[kept],
         done=done,
-        grouping=group_configurations(done, configuration_groups(done)),
+        grouping=grouping,
+        images=ValidationImages(frames, done, grouping, data),
         notes=(*notes, *_note_flags(done)),
     )
 

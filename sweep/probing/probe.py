@@ -144,7 +144,7 @@ def _evaluate_batches(setup: TrainingSetup) -> Iterator[int]:
     setup.step.clear_gradients()
     while True:
         for batch in setup.validation_batches():
-            evaluate_model(setup.step.model, setup.step.normalize, setup.step.precision, [batch], predict=setup.predict)
+            evaluate_model(setup.step.model, setup.step, [batch], setup.predict)
             yield len(batch[1])
 
 

@@ -148,6 +148,7 @@ class Ending:
     quality_flags: tuple[str, ...] = ()
     error: str = ""
     bottleneck: str = ""  # what limited the throughput, if known
+    correct_images: str = ""  # which validation images it got right (:mod:`sweep.records.correct_images`), if complete
     # When this attempt trained, by time.perf_counter(), which all processes of a machine share; not recorded.
     training_spans: tuple[tuple[float, float], ...] = ()
     cause: str = ""  # of :mod:`sweep.records.attempt_causes` if something other than the trial itself ended the attempt

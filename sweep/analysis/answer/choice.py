@@ -118,17 +118,25 @@ def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
     for name in dict.fromkeys((*candidates.names, "test_accuracy")):
         values = read_numbers(candidates.records.done, name)[rows]
         if np.isfinite(values).any():
-            found[name] = _interval(candidates, name, values)
+            found[name] = _interval(candidates, name, values, _image_variance(candidates, name, place))
     return found
 
 
-def _interval(candidates: Candidates, name: str, values: Values) -> Interval:
+def _image_variance(candidates: Candidates, name: str, place: int) -> float:
+    # of the error that the images leave in the accuracy on new ones; 0 where their number is not known
+    images = candidates.records.images
+    if name == ACCURACY:
+        return float(images.covariance(candidates.rows)[place, place])
+    return 1.0 / (4.0 * images.num_test) if name == "test_accuracy" and images.num_test else 0.0
+
+
+def _interval(candidates: Candidates, name: str, values: Values, image_variance: float) -> Interval:
     scale, records = scale_of(name), candidates.records
     if name in candidates.names and not candidates.records.posterior(name).is_assumed:
         spread = candidates.records.posterior(name).spread
     else:
         spread = records.grouping.seed_spread(scale.forward(read_numbers(records.done, name)))
-    _, low, high, n = seed_interval(scale.forward(values), spread)
+    _, low, high, n = seed_interval(scale.forward(values), spread, image_variance=image_variance)
     low, high = scale.backward(np.array([low, high])).tolist()
     return Interval(float(np.nanmedian(values)), low, high, n)
 

@@ -101,9 +101,10 @@ def _largest_without_loss(candidates: Candidates, model: str) -> _Measured:
         return records.commands.confirm_more(len(curve.batches), 3)
     top = int(np.argmax(curve.centers))
     others = np.arange(len(curve.batches)) != top
-    gaps, widths = curve.centers[top] - curve.centers, np.hypot(curve.errors[top], curve.errors)
+    gaps = curve.centers[top] - curve.centers
+    widths, degrees = posterior.compare(int(curve.rows[top]), curve.rows)
     p_values = np.ones(len(gaps))
-    tails = t_upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), posterior.spread.degrees)
+    tails = t_upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), degrees[others])
     p_values[others] = correct_holm(tails)
     largest = int(np.flatnonzero(p_values > SIGNIFICANT)[-1])
     loss = 100 * (curve.accuracies[top] - curve.accuracies[largest])

@@ -36,8 +36,9 @@ class Use:
         if self.metric != ACCURACY:
             return close
         posterior = candidates.records.posterior(ACCURACY)
-        centers, errors = posterior.expected[candidates.rows], posterior.standard_errors()[candidates.rows]
-        return np.asarray(close & (np.abs(centers - centers[best]) <= np.hypot(errors, errors[best])))
+        centers = posterior.expected[candidates.rows]
+        errors, _ = posterior.compare(int(candidates.rows[best]), candidates.rows)
+        return np.asarray(close & (np.abs(centers - centers[best]) <= errors))
 
 
 def score_candidates(candidates: Candidates, use: Use, table: Values) -> Values:

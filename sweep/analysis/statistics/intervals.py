@@ -42,8 +42,8 @@ def t_quantile(confidence: float, degrees: float) -> float:
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
-def t_upper_tail(values: npt.ArrayLike, degrees: float) -> Values:
-    """The probability of exceeding each of ``values``; of the same shape."""
+def t_upper_tail(values: npt.ArrayLike, degrees: npt.ArrayLike) -> Values:
+    """The probability of exceeding each of ``values``, by one number of ``degrees`` or one each; of their shape."""
     return np.asarray(stdtr(degrees, -np.asarray(values, dtype=np.float64)), dtype=np.float64)
 
 
@@ -74,12 +74,20 @@ def median_interval(
     return Interval(float(np.median(known)), float(low), float(high), n)
 
 
-def seed_interval(values: npt.ArrayLike, spread: Spread | None = None, confidence: float = CONFIDENCE) -> Interval:
+def seed_interval(
+    values: npt.ArrayLike,
+    spread: Spread | None = None,
+    confidence: float = CONFIDENCE,
+    image_variance: float = 0.0,
+) -> Interval:
     """Median of a few seeds' ``values`` (shape ``[n]``) and its interval by Student's t distribution.
 
     The half width is t(degrees) * sd * e(n), with e(n) the standard deviation of the median of n standard normal
     values. With ``spread``, pooled over configurations, three seeds are enough for a useful interval and one seed
     has one; without it the values' own spread serves. Assumes that seeds scatter evenly around the truth.
+
+    ``image_variance`` is the variance of the error that all seeds have in common, that of the images they are judged
+    on; it counts as known. Without it the interval is of seeds on these images.
     """
     known = _finite(values)
     n = len(known)
@@ -87,15 +95,26 @@ def seed_interval(values: npt.ArrayLike, spread: Spread | None = None, confidenc
         return Interval(np.nan, np.nan, np.nan, 0)
     own = spread or Spread(float(np.std(known, ddof=1)) if n > 1 else np.nan, n - 1)
     median = float(np.median(known))
-    half = half_width(own, float(median_errors(np.array([n]))[0]), confidence)
+    half = half_width(own, float(median_errors(np.array([n]))[0]), confidence, image_variance)
     return Interval(median, median - half, median + half, n)
 
 
-def half_width(spread: Spread, error: float, confidence: float = CONFIDENCE) -> float:
-    """Half of an interval's width for an estimate whose error is ``error`` standard deviations; NaN without degrees."""
+def half_width(spread: Spread, error: float, confidence: float = CONFIDENCE, known_variance: float = 0.0) -> float:
+    """Half of an interval's width for an estimate whose error is ``error`` standard deviations, and beside it one of
+    ``known_variance``; NaN without degrees."""
     if spread.degrees < 1:
         return np.nan
-    return t_quantile(confidence, spread.degrees) * spread.sd * error
+    estimated = (spread.sd * error) ** 2
+    degrees = float(combine_degrees(spread.degrees, estimated, estimated + known_variance))
+    return t_quantile(confidence, degrees) * float(np.sqrt(estimated + known_variance))
+
+
+def combine_degrees(degrees: float, estimated: npt.ArrayLike, total: npt.ArrayLike) -> Values:
+    """Degrees of freedom of variances ``total`` of which the part ``estimated`` has ``degrees`` and the rest is known
+    (Satterthwaite 1946, Welch 1947); of their shape, at most a million. 0 where ``degrees`` is."""
+    part, whole = np.asarray(estimated, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    ratio = np.divide(whole, part, out=np.full(whole.shape, 1e3), where=part > 0)
+    return np.asarray(np.minimum(degrees * np.minimum(ratio, 1e3) ** 2, 1e6))
 
 
 def median_errors(counts: npt.NDArray[np.int64]) -> Values:

@@ -1,15 +1,17 @@
 """Posterior distributions of the true values of every configuration, given the spread between seeds."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
-from sweep.analysis.statistics.intervals import Spread, median_errors, pooled_spread
+from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative
+from sweep.analysis.statistics.intervals import Spread, combine_degrees, median_errors, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
@@ -21,12 +23,30 @@ _FREE_KEYS = keys_of_cost("none") | {"data.root"}
 _SWITCHES = keys_of_cost("switch")
 # With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled.
 _MAX_POOLED_SD = 0.1
+# What the choice of images does to all configurations alike is measured on so many of the best ones.
+_NUM_BEST = 60
+# For configurations (shape [k]): the covariance on the scale of the errors that the evaluated images leave, [k, k].
+ImageCovariance = Callable[[Numbers], Values]
+
+
+@dataclass(frozen=True)
+class ImageErrors:
+    """The errors that the choice of the evaluated images leaves in a metric: their ``covariance``; the variance
+    ``common`` to the best configurations, a shift that changes no order; and the variance beside it that one has on
+    average, ``own``, which makes the best of many look better than it is. 0 where that was not measured."""
+
+    covariance: ImageCovariance
+    common: float
+    own: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """One metric of every configuration: ``centers`` on its scale, ``errors`` in standard deviations of the
-    ``spread``. Configurations with the same number in ``shared`` have one true value. Arrays have shape ``[n]``."""
+    ``spread``. Configurations with the same number in ``shared`` have one true value. Arrays have shape ``[n]``.
+
+    With ``images`` the true value is that on new images, without them that on the evaluated ones.
+    """
 
     name: str
     scale: Scale
@@ -36,6 +56,7 @@ class Posterior:
     shared: Numbers
     is_assumed: bool = False
     prior: Prior | None = None
+    images: ImageErrors | None = None
 
     @cached_property
     def estimates(self) -> Values:
@@ -49,41 +70,85 @@ class Posterior:
             return self.centers
         rows = np.flatnonzero(self._in_reach(np.arange(len(self.centers))))
         means = self.centers.copy()
-        means[rows] = self.prior.means(self.centers[rows], self.errors[rows], self.spread)
+        errors, spread = self.order_errors
+        means[rows] = self.prior.means(self.centers[rows], errors[rows], spread)
         return means
 
-    def standard_errors(self) -> Values:
-        """Standard errors on the scale; shape ``[n]``."""
-        return self.spread.sd * self.errors
+    @cached_property
+    def order_errors(self) -> tuple[Values, Spread]:
+        """The errors that change the order of configurations: those of seeds and of the images' part that is not common
+        to all. In standard deviations of the spread that is given with them; shape ``[n]``."""
+        own = self.images.own if self.images else 0.0
+        if own == 0:
+            return self.errors, self.spread
+        variance = self.spread.sd**2
+        sd = float(np.sqrt(variance + own))
+        degrees = float(combine_degrees(self.spread.degrees, variance, variance + own))
+        return np.sqrt(variance * self.errors**2 + own) / sd, Spread(sd, round(degrees))
+
+    def covariance(self, rows: Numbers) -> Values:
+        """Covariance, on the scale, of the errors of the configurations ``rows`` (shape ``[k]``, distinct): those of
+        seeds, each its own, and those of images, largely common to all; shape ``[k, k]``."""
+        of_seeds = np.diag((self.spread.sd * self.errors[rows]) ** 2)
+        return of_seeds if self.images is None else of_seeds + self.images.covariance(rows)
+
+    def compare(self, row: int, others: Numbers) -> tuple[Values, Values]:
+        """Standard errors on the scale of the differences between the configuration ``row`` and each of ``others``
+        (shape ``[k]``, distinct), which were measured on the same images, and their degrees of freedom (0: the spread
+        is assumed); both of shape ``[k]``, the error 0 for ``row`` itself."""
+        rows = np.union1d(others, [row])
+        covariance, place = self.covariance(rows), np.searchsorted(rows, others)
+        one = int(np.searchsorted(rows, row))
+        variances = covariance.diagonal()[place] + covariance[one, one] - 2.0 * covariance[one, place]
+        of_seeds = self.spread.sd**2 * (self.errors[others] ** 2 + self.errors[row] ** 2)
+        variances = np.where(others == row, 0.0, np.maximum(variances, of_seeds))
+        return np.sqrt(variances), combine_degrees(self.spread.degrees, of_seeds, np.maximum(variances, of_seeds))
 
     def draw(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
-        """Plausible true values of the configurations ``rows`` (shape ``[k]``), shape ``[num_draws, k]``, in the
-        metric's unit.
+        """Plausible true values of the configurations ``rows`` (shape ``[k]``, distinct), shape ``[num_draws, k]``, in
+        the metric's unit: the values of one draw may be true together.
 
-        The spread itself is drawn too (sd * sqrt(degrees / chi2)), so that few repeats give wide draws.
+        The spread itself is drawn too (sd * sqrt(degrees / chi2)), so that few repeats give wide draws. Errors that
+        images leave are drawn jointly: what is common to two configurations makes neither of them the better one.
         """
-        draw = self._draw_evenly if self.prior is None else self._draw_by_prior
-        return self.scale.backward(draw(rows, num_draws, generator))
-
-    def _draw_evenly(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
         names, position = np.unique(self.shared[rows], return_inverse=True)
         normal = generator.standard_normal((num_draws, len(names)))[:, position]
         factor = np.ones((num_draws, 1))
         if self.spread.degrees > 0:
             factor = np.sqrt(self.spread.degrees / generator.chisquare(self.spread.degrees, (num_draws, 1)))
-        return np.asarray(self.centers[rows] + self.spread.sd * factor * self.errors[rows] * normal)
+        of_seeds = self.spread.sd * self.errors[rows] * normal
+        of_images, shift = self._draw_image_errors(rows, num_draws, generator)
+        drawn = self.centers[rows] + factor * of_seeds + of_images
+        if self.prior is not None:
+            self._shrink(drawn, rows, of_seeds, of_images, generator)
+        return self.scale.backward(drawn + shift)
 
-    def _draw_by_prior(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
+    def _draw_image_errors(
+        self, rows: Numbers, num_draws: int, generator: np.random.Generator
+    ) -> tuple[Values, Values]:
+        # of each configuration, shape [draws, k], and the shift of all of them, shape [draws, 1]
+        if self.images is None:
+            return np.zeros((num_draws, len(rows))), np.zeros((num_draws, 1))
+        apart = drop_negative(self.images.covariance(rows) - self.images.common)
+        shift = np.sqrt(self.images.common) * generator.standard_normal((num_draws, 1))
+        return draw_normal(apart, num_draws, generator), shift
+
+    def _shrink(
+        self, drawn: Values, rows: Numbers, of_seeds: Values, of_images: Values, generator: np.random.Generator
+    ) -> None:
+        # Replaces draws [draws, k] by those of the prior, which have the ranks of the drawn errors, so that errors that
+        # depend on each other still do. What the prior has not made smaller is added to it.
         assert self.prior is not None
-        drawn = self._draw_evenly(rows, num_draws, generator)
+        errors, spread = self.order_errors
+        is_shrunk = self.images is not None and self.images.own > 0
+        ranks = ndtr(_standardize(of_seeds + of_images if is_shrunk else of_seeds))
         step = self.prior.grid[1] - self.prior.grid[0]
         for place in np.flatnonzero(self._in_reach(rows)):
             row = rows[[place]]
-            masses = np.cumsum(self.prior.posterior(self.centers[row], self.errors[row], self.spread)[0])
-            points = np.searchsorted(masses, generator.random(num_draws) * masses[-1])
-            drawn[:, place] = self.prior.grid[np.minimum(points, len(masses) - 1)]
-            drawn[:, place] += step * (generator.random(num_draws) - 0.5)
-        return drawn
+            masses = np.cumsum(self.prior.posterior(self.centers[row], errors[row], spread)[0])
+            points = np.minimum(np.searchsorted(masses, ranks[:, place] * masses[-1]), len(masses) - 1)
+            drawn[:, place] = self.prior.grid[points] + step * (generator.random(len(drawn)) - 0.5)
+            drawn[:, place] += 0.0 if is_shrunk else of_images[:, place]
 
     def _in_reach(self, rows: Numbers) -> Mask:
         assert self.prior is not None
@@ -91,9 +156,15 @@ class Posterior:
         return np.asarray((centers >= self.prior.grid[0]) & (centers <= self.prior.grid[-1]))
 
 
-def fit_posterior(name: str, done: pd.DataFrame, grouping: Grouping) -> Posterior:
+def fit_posterior(
+    name: str, done: pd.DataFrame, grouping: Grouping, image_covariance: ImageCovariance | None = None
+) -> Posterior:
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
-    ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own."""
+    ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
+
+    With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Search trials share one
+    seed: what it does to all of them alike is not told apart from what it does to each, and counts as the latter.
+    """
     values = scale_of(name).forward(read_numbers(done, name))
     if METRICS[name].is_cost:
         costs = _cost_groups(name, done)
@@ -105,8 +176,28 @@ def fit_posterior(name: str, done: pd.DataFrame, grouping: Grouping) -> Posterio
     centers, counts = grouping.medians(values)
     own = np.arange(grouping.size)
     posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)
-    prior = fit_prior(centers, posterior.errors, posterior.spread, METRICS[name].sign)
-    return replace(posterior, prior=prior)
+    if image_covariance is not None:
+        posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
+    errors, spread = posterior.order_errors
+    return replace(posterior, prior=fit_prior(centers, errors, spread, METRICS[name].sign))
+
+
+def _measure_image_errors(covariance: ImageCovariance, centers: Values) -> ImageErrors:
+    known = np.flatnonzero(np.isfinite(centers))
+    best = known[np.argsort(-centers[known], kind="stable")][:_NUM_BEST]
+    found = covariance(best)
+    between = found - np.diag(found.diagonal())
+    measured = np.flatnonzero(between.any(axis=1))  # of others it is not known which images they got right
+    if len(measured) < 2:
+        return ImageErrors(covariance, 0.0, 0.0)
+    common = max(float(between[np.ix_(measured, measured)].sum()) / (len(measured) * (len(measured) - 1)), 0.0)
+    return ImageErrors(covariance, common, max(float(found.diagonal()[measured].mean()) - common, 0.0))
+
+
+def _standardize(errors: Values) -> Values:
+    # draws [draws, k] of mean 0 over their standard deviations; 0 where there is no error
+    deviations = np.sqrt(np.mean(errors**2, axis=0))
+    return np.asarray(errors / np.where(deviations > 0, deviations, 1.0))
 
 
 def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Numbers:

@@ -1,7 +1,13 @@
 """The distribution of true values over configurations, learned from the measured ones.
 
 The best of many noisy values is overestimated (winner's curse). An empirical Bayes prior corrects that (Robbins 1956;
-fitted by EM on a grid, Laird 1978). EM is stopped early, so that the prior stays smooth.
+fitted by EM on a grid, Laird 1978). The fitted masses are a few points, more distinct than any measurement, so that
+differences would seem known that are not: in simulations of 4 to 40 configurations their 95 % intervals covered the
+truth in 60 to 90 %. Smoothed by the error of a single seed (as in EMS, Silverman et al. 1990) they cover it in 93 to
+98 %, and still correct half and more of the luck of the best.
+
+Errors count as independent. Search trials share one seed; what it does to all of them alike moves no order, so that it
+is corrected for as if it did.
 """
 
 from dataclasses import dataclass
@@ -12,6 +18,7 @@ from sweep.analysis.statistics.intervals import Spread, t_density
 from sweep.analysis.statistics.pareto import Values
 
 _NUM_ITERATIONS = 40
+_SMOOTHING = 1.25  # standard deviations of a single seed
 _STEPS_PER_SD = 2
 _MAX_POINTS = 241  # what is farther below the best than the grid reaches cannot be the best
 
@@ -58,7 +65,8 @@ def fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> P
         chosen = bins[inside & (errors[known] == error)].astype(np.int64)
         counts = np.bincount(chosen, minlength=len(grid)).astype(np.float64)
         counted.append((counts, _likelihood(grid, np.full(len(grid), error), grid, spread)))
-    return Prior(grid, _maximize_expectation(counted, len(grid)))
+    kernel = _likelihood(grid, np.full(len(grid), _SMOOTHING), grid, Spread(spread.sd, 0))
+    return Prior(grid, _maximize_expectation(counted, len(grid)) @ (kernel / kernel.sum(axis=1, keepdims=True)))
 
 
 def _grid(centers: Values, sd: float, sign: float) -> Values:

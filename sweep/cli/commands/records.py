@@ -43,7 +43,7 @@ def export(
     from sweep.records.frames.exchange import export_frames
     from sweep.records.frames.frames import load_frames
 
-    frames = load_frames(find_records(study, root), evaluations=True)
+    frames = load_frames(find_records(study, root), evaluations=True, correct_images=True)
     export_frames(frames, folder, format=to)
     document = {"folder": str(folder), "num_trials": len(frames.trials)}
     print_answer(document, [f"exported {len(frames.trials)} trials to {folder}"], as_json=as_json)

@@ -1,7 +1,7 @@
 """``sweep export`` and ``sweep import``: frames as files in a folder, and losslessly back into a store."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,12 +11,12 @@ from sqlalchemy import Connection, Table
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.trial_config import build_config, default_settings
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
-from sweep.records.frames.frame_columns import FRAME_PARTS, FramePart
+from sweep.records.frames.frame_columns import FRAME_PARTS, FramePart, build_frame
 from sweep.records.frames.frame_files import cells_of, column_names, read_table, write_table
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
 from sweep.records.store.database_errors import StoreError
-from sweep.records.store.schema import EVALUATIONS, STUDIES, TRIALS
+from sweep.records.store.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.store.store import Store
 
 _MANIFEST = "export.json"
@@ -34,8 +34,10 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
     """
     if format not in _FORMATS:
         raise InputError(describe_unknown("format", format, _FORMATS))
-    if frames.evaluations is None:
-        raise InputError("the evaluations were not loaded; use load_frames(place, evaluations=True).")
+    if frames.evaluations is None or frames.correct_images is None:
+        raise InputError(
+            "the evaluations were not loaded; use load_frames(place, evaluations=True, correct_images=True)."
+        )
     try:
         _empty_folder(folder)
         for part in FRAME_PARTS:
@@ -86,14 +88,15 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def exported_study(folder: Path) -> str:
     """The name of the one study in an export. Raises ``InputError`` when it holds none or several."""
-    names = list(read_export(folder, evaluations=False).specs)
+    names = list(read_export(folder).specs)
     if len(names) != 1:
         raise InputError(f"{folder}: it holds {len(names)} studies ({', '.join(names)}); export one alone.")
     return names[0]
 
 
-def read_export(folder: Path, evaluations: bool) -> Frames:
-    """The frames that ``sweep export`` wrote. Raises ``InputError`` on anything else."""
+def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_IMAGES)) -> Frames:
+    """The frames that ``sweep export`` wrote, without those of the tables ``left_out``. Raises ``InputError`` on
+    anything else."""
     manifest = _read_manifest(folder)
     ending = manifest["format"]
     _refuse_unknown_keys(folder / f"trials.{ending}")
@@ -101,11 +104,13 @@ def read_export(folder: Path, evaluations: bool) -> Frames:
     settings = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
     defaults: dict[Table, dict[str, Any]] = {TRIALS: settings, STUDIES: {"inputs": ""}}
     frames: dict[str, Any] = {
-        part.field: read_table(folder / f"{part.file}.{ending}", part.columns, defaults.get(part.table, {}))
+        part.field: build_frame(part.columns, {}, 0)
+        if part.table is CORRECT_IMAGES and part.file not in manifest["num_rows"]  # an export of before
+        else read_table(folder / f"{part.file}.{ending}", part.columns, defaults.get(part.table, {}))
         for part in FRAME_PARTS
-        if evaluations or part.table is not EVALUATIONS
+        if part.table not in left_out
     }
-    _check_num_rows(frames, manifest["num_rows"], folder)
+    _check_num_rows(frames, {"correct_images": 0} | manifest["num_rows"], folder)
     return Frames(**frames)
 
 
@@ -130,7 +135,7 @@ def import_records(folder: Path, store: Store) -> int:
         InputError: not an export, damaged, a value that the rules of a configuration refuse, or a study of that name
             is in the store already.
     """
-    frames = read_export(folder, evaluations=True)
+    frames = read_export(folder, left_out=())
     taken = set(frames.specs) & set(store.study_names())
     if taken:
         raise InputError(f"{folder}: the store already holds a study {min(taken)!r}; import into a new folder.")

@@ -17,7 +17,15 @@ from sweep.records.columns import (
 )
 from sweep.records.probe_record import PROBE_KINDS
 from sweep.records.store.reading import Repeated
-from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, PROBES, STUDIES, TRIALS
+from sweep.records.store.schema import (
+    ATTEMPTS,
+    CORRECT_IMAGES,
+    ENVIRONMENTS,
+    EVALUATIONS,
+    PROBES,
+    STUDIES,
+    TRIALS,
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ EVALUATION_COLUMNS = (
     *(FrameColumn(name, kind, name in OPTIONAL_OF_EVALUATION) for name, kind in EVALUATION_KINDS.items()),
     FrameColumn("attempt", "int"),
 )
+CORRECT_COLUMNS = (*_OF_TRIAL, FrameColumn("correct_images", "text"))
 PROBE_COLUMNS = (
     *(FrameColumn(name, "text") for name in ("study", "shape_key", "device", "shape")),
     *(FrameColumn(name, kind, nullable=True) for name, kind in PROBE_KINDS.items()),
@@ -105,6 +114,7 @@ FRAME_PARTS = (
     FramePart("trials", TRIAL_COLUMNS, TRIALS, "trials"),
     FramePart("attempts", ATTEMPT_COLUMNS, ATTEMPTS, "attempts"),
     FramePart("evaluations", EVALUATION_COLUMNS, EVALUATIONS, "evaluations"),
+    FramePart("correct_images", CORRECT_COLUMNS, CORRECT_IMAGES, "correct_images"),
     FramePart("probes", PROBE_COLUMNS, PROBES, "probes"),
 )
 

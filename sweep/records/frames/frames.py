@@ -1,19 +1,21 @@
 """Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 from sweep.config.trial_config import compute_global_batch
 from sweep.records.address import STORE_FILE, split_study
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS
+from sweep.records.correct_images import Correct, decode_correct
 from sweep.records.frames.exchange import is_export, read_export
 from sweep.records.frames.frame_columns import FRAME_PARTS, build_frame
 from sweep.records.frames.frame_files import cells_of
@@ -21,12 +23,23 @@ from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
 from sweep.records.messages import Evaluation
 from sweep.records.store.database import open_database
-from sweep.records.store.reading import Columns, config_cells, make_evaluation, read_columns, records_of_columns
-from sweep.records.store.schema import EVALUATIONS, STUDIES, TRIALS
+from sweep.records.store.reading import (
+    Columns,
+    config_cells,
+    find_correct_texts,
+    make_evaluation,
+    read_columns,
+    records_of_columns,
+)
+from sweep.records.store.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.trial_record import TrialRecord
 
+T = TypeVar("T")
 
-def load_frames(place: str | Path, study: str | None = None, evaluations: bool = False) -> Frames:
+
+def load_frames(
+    place: str | Path, study: str | None = None, evaluations: bool = False, correct_images: bool = False
+) -> Frames:
     """Reads records and writes nothing; works while a study runs.
 
     Args:
@@ -34,24 +47,51 @@ def load_frames(place: str | Path, study: str | None = None, evaluations: bool =
             ``#`` may name a study.
         study: only this study; all in the database when absent.
         evaluations: load the learning curves too; those of the latest attempt at each trial.
+        correct_images: load which validation images each trial got right too; ``find_correct`` reads those of given
+            trials without it.
 
     Raises:
         InputError: nothing is recorded there, it is no store of this program, or there is no such study.
     """
-    frames = _load(place, study, evaluations)
+    left_out = {EVALUATIONS: not evaluations, CORRECT_IMAGES: not correct_images}
+    frames = _load(place, study, [table for table, is_out in left_out.items() if is_out])
     check_frames(frames, hide_credentials(place))
-    return replace(frames, place=hide_credentials(place))
+    return replace(frames, place=hide_credentials(place), find_correct=partial(_find_correct, place))
 
 
-def _load(place: str | Path, study: str | None, evaluations: bool) -> Frames:
+def _load(place: str | Path, study: str | None, left_out: Sequence[Table]) -> Frames:
     place, named = split_study(place)
     study = study or named
+    if (folder := _find_export(place)) is not None:
+        return select_study(read_export(folder, left_out), study, str(place))
+    return _read_database(place, lambda connection, where: _read(connection, where, study, left_out))
+
+
+def _find_correct(place: str | Path, study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+    place, _ = split_study(place)
+    if (folder := _find_export(place)) is not None:
+        rows = select_study(read_export(folder, (EVALUATIONS,)), study, str(place)).correct_images
+        assert rows is not None
+        rows = rows[rows["number"].isin(list(numbers))]
+        texts = dict(zip(rows["number"].tolist(), rows["correct_images"].tolist(), strict=True))
+    else:
+        texts = _read_database(place, lambda connection, _: find_correct_texts(connection, study, numbers))
+    try:
+        return {number: decode_correct(text) for number, text in texts.items()}
+    except ValueError as error:
+        raise InputError(f"{hide_credentials(place)}: its records are damaged: {error}.") from None
+
+
+def _find_export(place: str | Path) -> Path | None:
     folder = None if "://" in str(place) else Path(place)
-    if folder is not None and folder.is_dir() and not (folder / STORE_FILE).exists() and is_export(folder):
-        return select_study(read_export(folder, evaluations), study, str(place))
+    is_one = folder is not None and folder.is_dir() and not (folder / STORE_FILE).exists() and is_export(folder)
+    return folder if is_one else None
+
+
+def _read_database(place: str | Path, read: Callable[[Connection, str], T]) -> T:
     database = open_database(place, read_only=True)
     try:
-        return database.read(lambda connection: _read(connection, database.where, study, evaluations))
+        return database.read(lambda connection: read(connection, database.where))
     except InputError:
         raise
     except (ValueError, TypeError, OverflowError) as error:  # SQLite takes any value into any column
@@ -78,12 +118,12 @@ def _check_study(study: str, names: Iterable[str], where: str) -> None:
         raise InputError(f"{where}: {describe_unknown('study', study, known)}")
 
 
-def _read(connection: Connection, where: str, study: str | None, evaluations: bool) -> Frames:
+def _read(connection: Connection, where: str, study: str | None, left_out: Sequence[Table]) -> Frames:
     if study is not None:
         _check_study(study, read_columns(connection, STUDIES)["study"], where)
     frames: dict[str, Any] = {}
     for part in FRAME_PARTS:
-        if part.table is EVALUATIONS and not evaluations:
+        if part.table in left_out:
             continue
         cells = read_columns(connection, part.table, None if study is None else part.table.c.study == study)
         completed = _complete_trials(cells) if part.table is TRIALS else cells

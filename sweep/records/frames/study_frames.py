@@ -1,13 +1,14 @@
 """The frames of one study or several as one object."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pandas as pd
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten_table
+from sweep.records.correct_images import FindCorrect
 from sweep.records.data_summary import DataSummary
 from sweep.records.store.reading import spec_from_json
 from sweep.records.study_inputs import StudyInputs
@@ -24,6 +25,8 @@ class Frames:
     studies: pd.DataFrame  # study, created_at, spec and inputs as JSON
     environment_rows: pd.DataFrame  # study, environment_digest, environment as JSON
     evaluations: pd.DataFrame | None = None  # None unless requested
+    correct_images: pd.DataFrame | None = None  # study, number, correct_images as text; None unless requested
+    find_correct: FindCorrect | None = field(default=None, repr=False, compare=False)  # reads those of given trials
     place: str = ""  # the source, without a password
 
     @cached_property

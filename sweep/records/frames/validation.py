@@ -4,12 +4,14 @@ The limits are above what any study records, and below what exhausts a machine.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
 
 from sweep.config.errors import InputError, describe_unknown, shorten_text
+from sweep.records.correct_images import decode_correct
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import OUTCOMES, Phase
 from sweep.records.study_inputs import StudyInputs
@@ -23,7 +25,7 @@ _MAX_DEPTH = 10  # of an environment; ours has two levels
 
 def check_frames(frames: Frames, where: str) -> None:
     """Raises ``InputError`` for an outcome or phase that is none, a fraction that is none, an environment that is no
-    JSON object, or inputs of a study that are none."""
+    JSON object, inputs of a study that are none, or images that were got right and cannot be read."""
     _check_names(frames.trials, "outcome", OUTCOMES, where)
     _check_names(frames.trials, "phase", get_args(Phase), where)
     for frame in (frames.trials, frames.evaluations):
@@ -33,6 +35,16 @@ def check_frames(frames: Frames, where: str) -> None:
         _check_environment(content, where)
     for text in frames.studies["inputs"]:
         StudyInputs.from_json(text, where)
+    if frames.correct_images is not None:
+        _check_correct_images(frames.correct_images["correct_images"], where)
+
+
+def _check_correct_images(texts: Iterable[str], where: str) -> None:
+    try:
+        for text in texts:
+            decode_correct(text)
+    except ValueError as error:
+        raise InputError(f"{where}: correct_images: {error}.") from None
 
 
 def _check_names(trials: pd.DataFrame, column: str, known: tuple[str, ...], where: str) -> None:

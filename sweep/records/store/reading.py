@@ -23,7 +23,7 @@ from sweep.records.columns import (
     ConfigColumn,
 )
 from sweep.records.messages import Evaluation
-from sweep.records.store.schema import ENVIRONMENTS, EVALUATIONS, TRIALS
+from sweep.records.store.schema import CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
 Columns = Mapping[str, Sequence[Any]]
@@ -180,6 +180,17 @@ def evaluations_of(connection: Connection, study: str, number: int) -> list[Eval
     return [make_evaluation(dict(row)) for row in connection.execute(query).mappings()]
 
 
+def find_correct_texts(connection: Connection, study: str, numbers: Sequence[int]) -> dict[int, str]:
+    """Which validation images the trials ``numbers`` got right, as it is recorded, by number; others are left out."""
+    found: dict[int, str] = {}
+    for start in range(0, len(numbers), _ROWS_AT_ONCE):  # databases limit the parameters of a query
+        part = list(numbers[start : start + _ROWS_AT_ONCE])
+        query = select(CORRECT_IMAGES.c.number, CORRECT_IMAGES.c.correct_images)
+        rows = connection.execute(query.where(CORRECT_IMAGES.c.study == study, CORRECT_IMAGES.c.number.in_(part)))
+        found |= dict(map(tuple, rows))
+    return found
+
+
 def make_evaluation(row: Mapping[str, Any]) -> Evaluation:
     """The evaluation with these cells; a missing one is NaN where the field is not optional."""
     missing = {name: None if name in OPTIONAL_OF_EVALUATION else math.nan for name, cell in row.items() if cell is None}
@@ -205,6 +216,7 @@ def _load_reusable(connection: Connection, study: str, number: int) -> ReusableT
         record.ending,
         environment=_load_environment(connection, study, columns["environment_digest"][0]),
         bottleneck=columns["bottleneck"][0] or "",
+        correct_images=find_correct_texts(connection, study, [number]).get(number, ""),
     )
     evaluations = evaluations_of(connection, study, number)
     return ReusableTrial(record.reused_from or f"{study}/{number}", ending, tuple(evaluations))

@@ -99,6 +99,14 @@ EVALUATIONS = Table(
     *_columns({name: kind for name, kind in EVALUATION_KINDS.items() if name != "step"}),
     _of_trial(),
 )
+CORRECT_IMAGES = Table(  # apart from the trials, which are read whole
+    "sweep_correct_images",
+    METADATA,
+    _key("study", "text"),
+    _key("number"),
+    Column("correct_images", Text, nullable=False),  # of the validation split (sweep.records.correct_images)
+    _of_trial(),
+)
 PROBES = Table(
     "sweep_probes",
     METADATA,

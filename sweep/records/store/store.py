@@ -21,7 +21,7 @@ from sweep.records.messages import Ending, Evaluation, Phase
 from sweep.records.store.database import Database, open_database
 from sweep.records.store.database_errors import StoreError
 from sweep.records.store.reading import evaluations_of, find_reusable, spec_from_json, trial_records
-from sweep.records.store.schema import ATTEMPTS, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
+from sweep.records.store.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.study_inputs import StudyInputs
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
@@ -169,7 +169,11 @@ class Store:
             .where(TRIALS.c.study == study, TRIALS.c.number == number, TRIALS.c.outcome.is_(None))
             .values(row)
         )
-        self._change_one(change, f"study {study}: trial {number} is not open, its record cannot change")
+        with self.transaction():
+            self._change_one(change, f"study {study}: trial {number} is not open, its record cannot change")
+            if ending.correct_images:
+                row = {"study": study, "number": number, "correct_images": ending.correct_images}
+                self._insert(CORRECT_IMAGES, row)
 
     def keep_environment(self, study: str, environment: dict[str, Any]) -> str:
         """Records ``environment`` once; returns its digest."""

@@ -2,13 +2,15 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from sweep.measurement.device import name_device_class
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.memory import release_memory
+from sweep.records.correct_images import encode_correct
 from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.training.checkpoints.checkpoint import save_weights
 from sweep.training.data.feeders import Batch
@@ -19,12 +21,16 @@ from sweep.training.steps.auto_micro import catch_out_of_memory
 from sweep.training.steps.evaluation import averaged_model, evaluate_model
 from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.trial_state import TrialState
+from sweep.training.world import World
 
 _log = logging.getLogger(__name__)
 
 
-def evaluate_images(setup: TrainingSetup, batches_of: Callable[[], Iterable[Batch]]) -> tuple[float, float]:
+def evaluate_images(
+    setup: TrainingSetup, batches_of: Callable[[], Iterable[Batch]], correct: list[Tensor] | None = None
+) -> tuple[float, float]:
     """Mean loss and accuracy over the batches of one pass, of the averaged weights where the configuration has them.
+    ``correct`` receives for each batch which of its images this rank got right.
 
     Where memory runs out, half as many images are taken at once, for good.
 
@@ -34,24 +40,36 @@ def evaluate_images(setup: TrainingSetup, batches_of: Callable[[], Iterable[Batc
     """
     step = setup.step
     step.clear_gradients()  # those of the last step, so that an evaluation requires no more memory than a step
-    result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of))
+    result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of, correct))
     while isinstance(result, str):
         if step.world.size > 1:  # the other ranks have no part in another attempt
             raise torch.OutOfMemoryError(result)
         release_memory(step.normalize.mean.device)
         setup.eval_batch.halve(result)
         _log.warning("an evaluation ran out of memory; from now on %d images at once", setup.eval_batch.size)
-        result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of))
+        result = catch_out_of_memory(lambda: _evaluate_once(setup, batches_of, correct))
     loss, accuracy = result
     if not math.isfinite(loss):
         raise DivergedError(f"the loss of an evaluation became {loss}")
     return loss, accuracy
 
 
-def _evaluate_once(setup: TrainingSetup, batches_of: Callable[[], Iterable[Batch]]) -> tuple[float, float]:
-    step = setup.step
-    with averaged_model(step, setup.statistics_batches) as model:
-        return evaluate_model(model, step.normalize, step.precision, batches_of(), step.world, setup.predict)
+def _evaluate_once(
+    setup: TrainingSetup, batches_of: Callable[[], Iterable[Batch]], correct: list[Tensor] | None
+) -> tuple[float, float]:
+    if correct is not None:
+        correct.clear()  # of an attempt that ran out of memory
+    with averaged_model(setup.step, setup.statistics_batches) as model:
+        return evaluate_model(model, setup.step, batches_of(), setup.predict, correct)
+
+
+def describe_correct(correct: Sequence[Tensor], world: World, num_images: int) -> str:
+    """Which of the ``num_images`` of a split all ranks together got right, from each rank's own batches in order."""
+    shares = torch.zeros(-(-num_images // world.size), dtype=torch.uint8)  # the last ranks may have an image less
+    own = torch.cat(list(correct)).cpu()
+    shares[: len(own)] = own
+    # the first rank has the images 0, size, 2 size ..., see shard_images
+    return encode_correct(world.gather(shares).T.flatten()[:num_images].bool().numpy())
 
 
 def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> None:
@@ -101,5 +119,6 @@ def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int)
         quality_flags=state.quality_flags(),
         error=error,
         bottleneck=state.bottleneck,
+        correct_images=state.correct_images if outcome == "complete" else "",
         training_spans=tuple(state.ledger.spans),
     )

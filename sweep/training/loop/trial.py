@@ -16,7 +16,7 @@ from sweep.training.checkpoints.saver import CheckpointSaver
 from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
-from sweep.training.loop.finish import describe_ending, evaluate_images, finish_trial
+from sweep.training.loop.finish import describe_correct, describe_ending, evaluate_images, finish_trial
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
@@ -223,8 +223,11 @@ def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
 
 
 def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: float, window: Window) -> Evaluation:
+    correct: list[Tensor] = []
     with state.ledger.phase("eval"):
-        val_loss, val_accuracy = evaluate_images(setup, setup.validation_batches)
+        val_loss, val_accuracy = evaluate_images(setup, setup.validation_batches, correct)
+        if setup.budget.is_spent(state.point) or _is_accurate_enough(setup, val_accuracy):  # no other one follows
+            state.correct_images = describe_correct(correct, setup.step.world, len(setup.splits.validation))
     noise_scale = _note_noise(setup, state)
     if memory := read_memory(state.device):
         state.facts["num_alloc_retries"] = memory.num_retries - state.retries_before
@@ -255,11 +258,15 @@ def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
 
 
 def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:
-    target = setup.budget.target_accuracy
-    if target is None or state.facts["val_accuracy"] < target:
+    if not _is_accurate_enough(setup, state.facts["val_accuracy"]):
         return False
     state.facts |= {"steps_to_target": state.num_steps, "seconds_to_target": state.ledger.train_seconds}
     return True
+
+
+def _is_accurate_enough(setup: TrainingSetup, accuracy: float) -> bool:
+    target = setup.budget.target_accuracy
+    return target is not None and accuracy >= target
 
 
 def _describe_progress(setup: TrainingSetup, state: TrialState, point: TrainingPoint) -> Progress:

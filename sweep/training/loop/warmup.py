@@ -113,7 +113,7 @@ def _fit_evaluation(setup: TrainingSetup, step_peak: int, other_bytes: int) -> E
     def evaluate(size: int) -> None:
         with averaged_model(setup.step, lambda: [statistics]) as model:
             step, batch = setup.step, _make_blank_batch(setup, size)
-            evaluate_model(model, step.normalize, step.precision, [batch], world, setup.predict)
+            evaluate_model(model, step, [batch], setup.predict)
 
     def measure(size: int) -> int:
         if device.type == "cuda":  # where the first one of a size also searches for algorithms

@@ -10,11 +10,9 @@ from torch.nn.functional import cross_entropy
 
 from sweep.training.data.feeders import Batch
 from sweep.training.models.norms import find_batch_norms, override_attributes
-from sweep.training.recipe.precision import Precision
 from sweep.training.recipe.schedule_free import ScheduleFree
-from sweep.training.steps.step import Normalize, Step
+from sweep.training.steps.step import Step
 from sweep.training.supervisor_link import SUPERVISOR_LINK
-from sweep.training.world import SOLO, World
 
 Predict = Callable[[nn.Module, Tensor], Tensor]  # model, normalized images (b, c, s, s) -> logits (b, classes)
 
@@ -50,30 +48,34 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 @torch.no_grad()
 def evaluate_model(
     model: nn.Module,
-    normalize: Normalize,
-    precision: Precision,
+    step: Step,
     batches: Iterable[Batch],
-    world: World = SOLO,
     predict: Predict = predict_once,
+    correct: list[Tensor] | None = None,
 ) -> tuple[float, float]:
-    """Mean cross entropy in nats (without label smoothing) and accuracy over ``batches``, in evaluation mode.
+    """Mean cross entropy in nats (without label smoothing) and accuracy over ``batches``, in evaluation mode, with the
+    normalization and the precision of ``step``.
 
     With several ranks each evaluates its own ``batches``, all with the running statistics of the first rank; the sums
-    are added up, so that the result is that of one rank over all batches.
+    are added up, so that the result is that of one rank over all batches. ``correct`` receives for each batch which
+    of its images this rank got right, on the device.
     """
-    world.broadcast_buffers(model)
-    count = 0
+    step.world.broadcast_buffers(model)
+    normalize, precision, count = step.normalize, step.precision, 0
     loss = torch.zeros((), dtype=torch.float64, device=normalize.mean.device)
-    correct = torch.zeros((), dtype=torch.int64, device=normalize.mean.device)
+    num_correct = torch.zeros((), dtype=torch.int64, device=normalize.mean.device)
     with evaluation_mode(model):
         for images, labels in batches:
             SUPERVISOR_LINK.send_heartbeat()
             with precision.context():
                 logits = predict(model, normalize(images))
             loss += cross_entropy(logits.to(normalize.mean.dtype), labels, reduction="sum")
-            correct += (logits.argmax(1) == labels).sum()
+            hits = logits.argmax(1) == labels
+            num_correct += hits.sum()
+            if correct is not None:
+                correct.append(hits)
             count += len(labels)
-    sums = world.sum(torch.stack([loss, correct.double(), loss.new_tensor(count)])).tolist()
+    sums = step.world.sum(torch.stack([loss, num_correct.double(), loss.new_tensor(count)])).tolist()
     return sums[0] / sums[2], sums[1] / sums[2]
 
 

@@ -79,6 +79,7 @@ class TrialState:
     facts: dict[str, float] = field(default_factory=dict)  # by name of sweep.config.metrics
     flags: tuple[str, ...] = ()
     bottleneck: str = ""
+    correct_images: str = ""  # of the last evaluation, see sweep.records.correct_images
     num_steps: int = 0
     samples: int = 0
     num_train: int = 0
@@ -108,6 +109,7 @@ class TrialState:
             "num_steps": self.num_steps,
             "samples": self.samples,
             "evaluations": [asdict(evaluation) for evaluation in self.evaluations],
+            "correct_images": self.correct_images,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -116,6 +118,7 @@ class TrialState:
         self.facts |= state["facts"]
         self.flags = tuple(dict.fromkeys((*state["flags"], *self.flags)))
         self.num_steps, self.samples = state["num_steps"], state["samples"]
+        self.correct_images = state["correct_images"]
         self.evaluations = [Evaluation(**evaluation) for evaluation in state["evaluations"]]
 
     def quality_flags(self) -> tuple[str, ...]:

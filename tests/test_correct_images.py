@@ -1,0 +1,124 @@
+"""Which validation images a trial got right: measured once, carried, stored, and read for given trials."""
+
+import base64
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from records_factory import add_trials, make_config, make_ending, make_store
+
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
+from sweep.records.correct_images import MAX_IMAGES, decode_correct, encode_correct
+from sweep.records.frames.exchange import export_frames, import_records
+from sweep.records.frames.frames import load_frames
+from sweep.records.messages import Ending, Evaluation, TrialTask, decode_message, encode_message
+from sweep.records.store.store import open_store
+from sweep.training.loop.trial import run_trial
+from sweep.training.ranks.launcher import run_ranks
+
+TINY = {"data.subset": 64, "budget.epochs": 2.0, "batch.micro": 32}
+
+
+@pytest.mark.parametrize("num_images", [1, 7, 8, 9, 228, MAX_IMAGES])
+def test_bits_come_back(num_images: int) -> None:
+    correct = np.random.default_rng(num_images).random(num_images) < 0.9
+    text = encode_correct(correct)
+    np.testing.assert_array_equal(decode_correct(text), correct)
+    assert len(text) < 40_000
+
+
+def test_of_a_very_large_split_nothing_is_kept() -> None:
+    assert encode_correct(np.ones(MAX_IMAGES + 1, dtype=np.bool_)) == ""
+
+
+BOMB = base64.b64encode(zlib.compress(bytes(10_000_000))).decode()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8", "x:", "0:", "-8:eJw", "9999999999:eJw", "8:%%%", "8:AAAA", f"8:{BOMB}", "16:eJz7DwABAQEA"]
+)
+def test_damaged_bits_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="images"):
+        decode_correct(text)
+
+
+def _end(messages: list[object]) -> Ending:
+    assert isinstance(messages[-1], Ending)
+    assert messages[-1].outcome == "complete", messages[-1].error
+    return messages[-1]
+
+
+def test_a_trial_ends_with_the_images_of_its_last_evaluation() -> None:
+    task = TrialTask(number=0, config=build_config(TINY, "test"), device="cpu")
+    messages = list(run_trial(task))
+    ending = _end(list(messages))
+    correct = decode_correct(ending.correct_images)
+    curve = [message for message in messages if isinstance(message, Evaluation)]
+    assert len(correct) == 228  # of digits
+    assert correct.mean() == pytest.approx(ending.measurements["val_accuracy"])
+    assert len({message.val_accuracy for message in curve}) > 1  # not those of an earlier one
+    assert decode_message(encode_message(ending)) == ending
+
+
+def test_two_ranks_gather_their_images_in_the_order_of_the_split() -> None:
+    values = {**TINY, "precision.dtype": "fp64", "model.norm": "group", "budget.epochs": 1.0}
+    alone = _end(list(run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu"))))
+    both = {**values, "batch.micro": 16, "distributed.world_size": 2}
+    ending = _end(list(run_ranks(TrialTask(number=0, config=build_config(both, "test"), device="cpu"))))
+    assert ending.correct_images == alone.correct_images
+
+
+def test_only_the_trials_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "study.sqlite")
+    add_trials(store, ["complete"])  # without
+    rng = np.random.default_rng(0)
+    known = {number: rng.random(20) < 0.8 for number in (1, 2, 3)}
+    for number, correct in known.items():
+        store.add_trial("s", number, "search", make_config(number), f"key{number}")
+        store.finish_trial("s", number, make_ending(number, correct_images=encode_correct(correct)))
+    frames = load_frames(tmp_path)
+    assert "correct_images" not in frames.trials
+    assert frames.correct_images is None
+    assert frames.find_correct is not None
+    found = frames.find_correct("s", [0, 1, 3])
+    assert found.keys() == {1, 3}
+    np.testing.assert_array_equal(found[3], known[3])
+    reusable = store.find_by_key("key2")
+    assert reusable is not None
+    assert reusable.ending.correct_images == encode_correct(known[2])
+    store.close()
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_an_export_carries_the_images(tmp_path: Path, format: str) -> None:
+    store = make_store(tmp_path / "a" / "study.sqlite")
+    add_trials(store, ["complete", "complete"])
+    text = encode_correct(np.arange(20) % 3 > 0)
+    store.add_trial("s", 2, "search", make_config(2), "key2")
+    store.finish_trial("s", 2, make_ending(2, correct_images=text))
+    store.close()
+    export_frames(load_frames(tmp_path / "a", evaluations=True, correct_images=True), tmp_path / "out", format)
+    exported = load_frames(tmp_path / "out")
+    assert exported.find_correct is not None
+    np.testing.assert_array_equal(exported.find_correct("s", [0, 2])[2], decode_correct(text))
+    other = open_store(tmp_path / "b" / "study.sqlite", create=True)
+    import_records(tmp_path / "out", other)
+    other.close()
+    frames = load_frames(tmp_path / "b", correct_images=True)
+    assert frames.correct_images is not None
+    assert frames.correct_images["correct_images"].tolist() == [text]
+
+
+def test_damaged_images_are_refused_where_they_are_read(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "study.sqlite")
+    store.add_trial("s", 0, "search", make_config(0), "key0")
+    store.finish_trial("s", 0, make_ending(0, correct_images="12:torn"))
+    store.close()
+    frames = load_frames(tmp_path)
+    assert frames.find_correct is not None
+    with pytest.raises(InputError, match="damaged"):
+        frames.find_correct("s", [0])
+    with pytest.raises(InputError, match="correct_images"):
+        load_frames(tmp_path, correct_images=True)

@@ -76,9 +76,8 @@ def _pair_by_count(trials: pd.DataFrame, values: Values) -> _Pairs:
 
 
 def _estimate_by_cell(trials: pd.DataFrame, pairs: _Pairs, effects: Values, is_ratio: bool = False) -> Measurement:
-    names, averages = average_by_cell(pairs.cells, effects)
-    rows = pairs.rows[[int(np.flatnonzero(pairs.cells == name)[0]) for name in names]]
-    return estimate_main_recipe(trials.iloc[rows], averages, _PAIRS, is_ratio)
+    rows, averages = average_by_cell(pairs.cells, effects)
+    return estimate_main_recipe(trials.iloc[pairs.rows[rows]], averages, _PAIRS, is_ratio)
 
 
 def _num_configured(trials: pd.DataFrame) -> Values:

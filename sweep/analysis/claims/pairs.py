@@ -61,10 +61,9 @@ def compare_accuracies(
     accuracies = read_accuracies(trials)
     cells = settings if within is None else _join(settings.astype(np.float64), within)
     differences = accuracies[first] - accuracies[second]
-    names, averages = average_by_cell(cells[first], differences)
-    rows = first[[int(np.flatnonzero(cells[first] == name)[0]) for name in names]]
+    rows, averages = average_by_cell(cells[first], differences)
     if np.isfinite(averages).sum() >= 2:
-        return estimate_main_recipe(trials.iloc[rows], averages, "of equal settings, means over equal seeds")
+        return estimate_main_recipe(trials.iloc[first[rows]], averages, "of equal settings, means over equal seeds")
     return estimate_main_recipe(trials.iloc[first], differences, "of equal seed, all of the same settings")
 
 
@@ -86,10 +85,10 @@ def estimate_main_recipe(firsts: pd.DataFrame, effects: Values, kind: str, is_ra
 
 
 def average_by_cell(cells: Numbers, values: Values) -> tuple[Numbers, Values]:
-    """The distinct ``cells`` in ascending order and the mean of the finite ``values`` of each (both of shape ``[n]``),
-    so that a trial that is in several pairs of its cell counts once."""
-    means = pd.Series(values).groupby(cells).mean()
-    return np.asarray(means.index, dtype=np.int64), np.asarray(means, dtype=np.float64)
+    """The first row of each of ``cells`` and the mean of its finite ``values`` (both of shape ``[n]``), so that a trial
+    that is in several pairs of its cell counts once."""
+    rows = np.asarray(np.unique(cells, return_index=True)[1], dtype=np.int64)
+    return rows, np.asarray(pd.Series(values).groupby(cells).mean(), dtype=np.float64)
 
 
 def number_cells(trials: pd.DataFrame, tested: Collection[str], within: Values) -> Numbers:

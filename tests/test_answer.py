@@ -319,9 +319,10 @@ def test_knee_and_largest_micro_batch() -> None:
 
 def test_the_noise_scale_is_that_of_the_training_and_no_critical_batch() -> None:
     # each row is a configuration; of the last no |G|^2 was above 0, and two are of another optimizer
-    asked = {"config.diagnostics.noise_scale": True, "config.optimizer.name": "momentum", "noise_scale": 9999.0}
+    asked = {"config.diagnostics.noise_scale": True, "config.optimizer.name": "momentum", "num_noise_steps": 10}
     rows = [row | asked | {"noise_scale_run": 100.0 + n} for n, row in enumerate(knee_rows())]
     rows[-1] |= {"noise_scale_run": math.nan}
+    rows += [rows[0] | {"number": 40, "config.optimizer.lr": 0.7, "noise_scale_run": 9999.0, "num_noise_steps": 9}]
     adam = {"config.optimizer.name": "adam", "noise_scale_run": 1e6}
     rows += [row | asked | adam | {"number": 50 + n} for n, row in enumerate(knee_rows()[:2])]
     facts = recommend(frames_of(make_spec(), rows)).facts
@@ -332,7 +333,7 @@ def test_the_noise_scale_is_that_of_the_training_and_no_critical_batch() -> None
     assert math.isnan(noise.low)
     assert math.isnan(noise.high)  # the configurations are no repeats of one measurement
     assert "momentum: median over 4 configurations" in noise.detail
-    assert "of 1 more it is undefined" in noise.detail
+    assert "of 1 more the estimate of |G|^2 is not above 0; of 1 more fewer than 10 steps were measured" in noise.detail
     assert "B_simple" in noise.statement
     assert "not the critical batch" in noise.detail
     without = recommend(frames_of(make_spec(), knee_rows())).facts["noise_scale"]

@@ -259,6 +259,7 @@ def test_noise_and_sharpness() -> None:
     rows = []
     for batch, lr in itertools.product([32, 64, 128, 256], [0.05, 0.1, 0.2]):
         measured = {
+            "num_noise_steps": 50,
             "noise_scale_run": float(10 * batch / lr / 100 * rng.lognormal(0, 0.05)),
             "sharpness_eigenvalue": float(batch**0.5 * rng.lognormal(0, 0.05)),
         }

@@ -138,7 +138,7 @@ def test_sharpness_is_compared_at_equal_rate_and_loss_and_settings(driver: str) 
 def test_where_the_rate_follows_the_batch_sharpness_is_not_tested() -> None:
     rng = np.random.default_rng(6)
     rows = [
-        row(n, measured={"sharpness_keskar": 2.0 ** (n % 6), "noise_scale_run": 2.0 ** (n % 6)},
+        row(n, measured={"sharpness_keskar": 2.0 ** (n % 6), "noise_scale_run": 2.0 ** (n % 6), "num_noise_steps": 50},
             batch__micro=int(2 ** (4 + n % 6)), optimizer__lr=0.1 + 0.0001 * n, optimizer__lr_rule="linear")
         for n in range(30)
     ]  # fmt: skip
@@ -154,12 +154,14 @@ def test_a_configuration_with_an_undefined_noise_scale_is_counted() -> None:
     for batch, lr in itertools.product([32, 64, 128, 256], [0.05, 0.1, 0.2]):
         value = math.nan if (batch, lr) == (32, 0.05) else batch / lr * rng.lognormal(0, 0.05)
         keys = {"batch__micro": batch, "optimizer__lr": lr, "diagnostics__noise_scale": True}
-        rows.append(row(len(rows), measured={"noise_scale_run": value, "noise_scale": 1.0}, **keys))
+        steps = 9 if (batch, lr) == (64, 0.05) else 10
+        rows.append(row(len(rows), measured={"noise_scale_run": value, "num_noise_steps": steps}, **keys))
     item = found(rows, "noise_scale_temperature")
-    assert (item.n, item.verdict) == (11, "supported")
-    assert item.detail.endswith("1 left out, whose estimate of |G|^2 was not above 0")
-    none = [each | {"noise_scale_run": math.nan} for each in rows]
-    assert found(none, "noise_scale_temperature").reason.endswith("of 12 the estimate of |G|^2 was not above 0")
+    assert (item.n, item.verdict) == (10, "supported")
+    missing = "of 1 more the estimate of |G|^2 is not above 0; of 1 more fewer than 10 steps were measured"
+    assert item.detail.endswith(missing)
+    none = [each | {"noise_scale_run": math.nan, "num_noise_steps": 10} for each in rows]
+    assert found(none, "noise_scale_temperature").reason.endswith("of 12 more the estimate of |G|^2 is not above 0")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_noise_and_sharpness_are_of_one_model(claim: str, metric: str, power: fl
         value = heat**power * float(rng.lognormal(0, 0.05)) * (100 if model == "vit_micro" else 1)
         if model == "resnet8" or batch <= 64:
             keys = {"batch__micro": batch, "optimizer__lr": lr, "model__name": model}
-            rows.append(row(len(rows), 0, "search", {metric: value}, **keys))
+            rows.append(row(len(rows), 0, "search", {metric: value, "num_noise_steps": 99}, **keys))
     item = found(rows, claim)
     assert item.effect == pytest.approx(power, abs=0.1)
     assert (item.n, item.verdict) == (12, "supported")

@@ -193,7 +193,8 @@ def test_a_trial_that_goes_on_measures_what_an_unbroken_one_does(tmp_path: Path)
     again = [message for message in messages if isinstance(message, Evaluation)]
     assert [each.noise_scale for each in again] == [each.noise_scale for each in whole]
     assert isinstance(ending, Ending)
-    assert ending.measurements["noise_scale_run"] == whole_ending.measurements["noise_scale_run"]
+    for name in ("noise_scale_run", "num_noise_steps"):
+        assert ending.measurements[name] == whole_ending.measurements[name] > 0
 
 
 def test_no_step_shows_nothing_where_none_is_taken_apart() -> None:
@@ -201,6 +202,7 @@ def test_no_step_shows_nothing_where_none_is_taken_apart() -> None:
     told, ending = run(budget__epochs=1.0, diagnostics__noise_scale=True)
     assert [each.noise_scale for each in told] == [None]
     assert not {"noise_scale", "noise_scale_run"} & ending.measurements.keys()
+    assert ending.measurements["num_noise_steps"] == 0
 
 
 @pytest.mark.parametrize(

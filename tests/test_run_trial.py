@@ -52,8 +52,8 @@ def curve(trial: TrialTask) -> list[tuple[float, ...]]:
 
 
 ON_REQUEST = {
-    "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "forward_seconds", "backward_seconds",
-    "optimizer_seconds", "sharpness_eigenvalue", "sharpness_keskar",
+    "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps", "forward_seconds",
+    "backward_seconds", "optimizer_seconds", "sharpness_eigenvalue", "sharpness_keskar",
 }  # fmt: skip
 OF_A_MONITOR = {
     "num_alloc_retries", "gpu_utilization", "gpu_memory_bytes", "energy_joules", "power_watts", "temperature_celsius",

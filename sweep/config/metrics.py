@@ -158,6 +158,9 @@ _TABLE = (
            "simple gradient noise scale tr(S) / |G|^2 at the end of training, where it was measured"),
     Metric("noise_scale_run", "samples", None, "Gradient noise scale (training)",
            "B_simple = tr(S) / |G|^2 of the whole training, both averaged over its steps; not the critical batch"),
+    Metric("num_noise_steps", "count", None, "Steps in the noise scale",
+           "steps whose gradient noise was measured; where they are some and noise_scale_run is missing, |G|^2 is too "
+           "small to be told from 0"),
     Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
            "largest eigenvalue of the Hessian of the training loss; a rescaling of the weights before a normalization "
            "changes it, but not the model (Dinh et al. 2017)"),

@@ -69,8 +69,10 @@ class NoiseScale:
         self._squared_gradient = 0.0
         self._noise_trace = 0.0
         self._sums = NoiseMoments(0.0, 0.0)
+        self.num_steps = 0  # that were measured
 
     def add(self, moments: NoiseMoments) -> None:
+        self.num_steps += 1
         self._sums = NoiseMoments(
             self._sums.squared_gradient + moments.squared_gradient, self._sums.noise_trace + moments.noise_trace
         )
@@ -107,12 +109,14 @@ class NoiseScale:
 
     def state_dict(self) -> dict[str, Any]:
         last = {"weight": self._weight, "square": self._squared_gradient, "trace": self._noise_trace}
-        return {**last, "square_sum": self._sums.squared_gradient, "trace_sum": self._sums.noise_trace}
+        sums = {"square_sum": self._sums.squared_gradient, "trace_sum": self._sums.noise_trace}
+        return {**last, **sums, "num_steps": self.num_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._weight, self._squared_gradient = state["weight"], state["square"]
         self._noise_trace = state["trace"]
         self._sums = NoiseMoments(state["square_sum"], state["trace_sum"])
+        self.num_steps = state["num_steps"]
 
 
 def _ratio(moments: NoiseMoments) -> float | None:
@@ -208,6 +212,11 @@ class NoiseMeter:
         """The noise scale in samples of the whole training so far, or None. Waits for the device."""
         self._take()
         return self._scale.run_value
+
+    def num_measured(self) -> int:
+        """How many steps were measured. Waits for the device."""
+        self._take()
+        return self._scale.num_steps
 
     def is_at_least(self, samples: int) -> bool:
         """Whether the noise scale is known to be at least ``samples`` (:meth:`NoiseScale.is_at_least`). Waits for the

@@ -9,6 +9,7 @@ from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.batch_curve import fit_batch_curve
 from sweep.analysis.comparable_trials import ACCURACY, find_main_recipe
+from sweep.analysis.noise_scales import read_noise_scales
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
 from sweep.analysis.statistics.intervals import Interval, t_upper_tail
@@ -74,19 +75,16 @@ def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
 def _noise_scale(candidates: Candidates, model: str) -> _Measured:
     # B_simple is an average over each training; configurations differ, so that their median has no interval
     records = candidates.records
-    frame, scales = records.frame, records.grouping.medians(read_numbers(records.done, "noise_scale_run"))[0]
+    frame, scales = records.frame, read_noise_scales(records)
     useful = records.grouping.medians(read_numbers(records.done, ACCURACY))[0] >= candidates.floor
     is_of_model = np.asarray(read_text(frame, "config.model.name") == model, dtype=np.bool_)
-    chosen, recipe = find_main_recipe(frame, is_of_model & useful & (scales > 0))
+    chosen, recipe = find_main_recipe(frame, is_of_model & useful & (scales.values > 0))
     if not chosen.any():
         return records.commands.run_variant("noise", {"diagnostics.noise_scale": True})
-    is_measured = np.isin(read_text(frame, "config.diagnostics.noise_scale"), [True])
-    num_undefined = int(np.sum(is_of_model & useful & is_measured & ~np.isfinite(scales)))
-    known = scales[chosen]
+    known, missing = scales.values[chosen], scales.describe_missing(is_of_model & useful)
     detail = f"{recipe}: median over {format_count(len(known), 'configuration')} of a useful accuracy"
     detail += f", {known.min():,.0f} to {known.max():,.0f}" if len(known) > 1 else ""
-    if num_undefined:
-        detail += f"; of {num_undefined} more it is undefined, because the estimate of |G|^2 was not above 0"
+    detail += f"; {missing}" if missing else ""
     return _value(float(np.median(known)), len(known)), f"{detail}; {_NOT_CRITICAL}"
 
 

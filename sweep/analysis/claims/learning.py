@@ -8,7 +8,8 @@ from sweep.analysis.claims.covariates import code_settings, standardize
 from sweep.analysis.claims.learning_rates import MAX_SHARED, scaled_learning_rates
 from sweep.analysis.claims.regimes import has_one_batch, measure_critical_batch, suggest_target
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.noise_scales import read_noise_scales
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import Estimate, Region, fit_linear, share_explained
 from sweep.analysis.statistics.pareto import Values
 from sweep.config.units import format_count
@@ -22,17 +23,15 @@ _NOT_INVARIANT = (
 
 
 def _measure_noise_power(records: ComparableTrials) -> Measurement:
-    scales = _read_medians(records, "noise_scale_run")
-    is_asked = np.isin(read_text(records.frame, "config.diagnostics.noise_scale"), [True])
-    num_undefined = int(np.sum(is_asked & ~(scales > 0)))
-    if not (scales > 0).any():
-        beside = f": of {num_undefined} the estimate of |G|^2 was not above 0" if num_undefined else ""
+    scales = read_noise_scales(records)
+    missing = scales.describe_missing(np.ones(len(scales.values), dtype=np.bool_))
+    beside = f"; {missing}" if missing else ""
+    if not (scales.values > 0).any():
         return not_tested(f"no configuration has a noise scale over its training{beside}")
-    measured = _measure_batch_power(records, scales)
-    if measured.detail and num_undefined:
-        detail = f"{measured.detail}; {num_undefined} left out, whose estimate of |G|^2 was not above 0"
-        measured = measured._replace(detail=detail)
-    return measured
+    measured = _measure_batch_power(records, scales.values)
+    if measured.reason:
+        return not_tested(f"{measured.reason}{beside}")
+    return measured._replace(detail=f"{measured.detail}{beside}")
 
 
 def _measure_sharpness_power(records: ComparableTrials) -> Measurement:

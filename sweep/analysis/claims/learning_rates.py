@@ -63,6 +63,8 @@ def _find_lack(batches: Values, rates: Values, settings: Covariates) -> str:
 
 
 def _settle_rate_power(records: ComparableTrials, power: float) -> str:
+    if not np.isfinite(read_accuracies(records.done)).any() and len(records.done):
+        return f"{records.commands.run_variant('equal_epochs', {'budget.epochs': 10})}, with optimizer.lr in [space]"
     if "optimizer.lr" not in records.swept:
         return records.commands.extend_space("optimizer.lr", "log = [0.001, 1.0]")
     return records.commands.run_more(3 * records.spec.trials if records.spec and _follows(records, power).any() else 60)

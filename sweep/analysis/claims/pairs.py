@@ -64,7 +64,7 @@ def compare_accuracies(
     rows, averages = average_by_cell(cells[first], differences)
     if np.isfinite(averages).sum() >= 2:
         return estimate_main_recipe(trials.iloc[first[rows]], averages, "of equal settings, means over equal seeds")
-    return estimate_main_recipe(trials.iloc[first], differences, "of equal seed, all of the same settings")
+    return estimate_main_recipe(trials.iloc[first], differences, "of equal settings and seed")
 
 
 def read_accuracies(trials: pd.DataFrame) -> Values:

@@ -21,6 +21,13 @@ _MIN_BATCHES = 4
 _MIN_RATES = 3  # learning rates that were tried at a batch, before its best one counts as tuned
 # Data that the fit misses by more (root mean square of the logarithm) do not follow the law.
 _MAX_MISFIT = 0.25
+# Why a batch is left out. Shallue et al. 2018 extend the search where the best rate is at the edge of those tried.
+_LACKS = _TOO_SOON, _NEVER, _FEW_RATES, _AT_EDGE = (
+    "with a first evaluation that had reached it",
+    "that did not reach it",
+    f"with fewer than {_MIN_RATES} learning rates",
+    "whose best learning rate is the lowest or the highest tried there",
+)
 # Trainings that count as tried: the others ended for reasons that have nothing to do with learning.
 _TRIED = ("complete", "target_missed", "diverged", "timed_out", "pruned")
 
@@ -137,28 +144,40 @@ def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str)
     medians, _ = grouping.medians(paces)
     frame = trials.iloc[grouping.first]
     batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
-    by_batch = {batch: medians[batches == batch] for batch in np.unique(batches)}
-    too_soon = [batch for batch, known in by_batch.items() if np.isnan(known).any()]
-    tuned = {
-        batch: np.sort(known)[::-1]
-        for batch, known in by_batch.items()
-        if batch not in too_soon and known.max() > 0 and len(np.unique(rates[batches == batch])) >= _MIN_RATES
-    }
+    tuned, lacks = {}, dict.fromkeys(_LACKS, 0)
+    for batch in np.unique(batches):
+        known = medians[batches == batch]
+        lack = _find_lack(known, rates[batches == batch])
+        if lack:
+            lacks[lack] += 1
+        else:
+            tuned[batch] = np.sort(known)[::-1]
+    missing = "; ".join(
+        f"{count} {'batch' if count == 1 else 'batches'} {lack}" for lack, count in lacks.items() if count
+    )
     if len(tuned) < _MIN_BATCHES:
-        early = f"; at {len(too_soon)} the first evaluation had reached it" if too_soon else ""
-        return (
-            f"{what}: {format_count(len(tuned), 'effective batch size')} with {_MIN_RATES} learning rates or more that "
-            f"reached it; {_MIN_BATCHES} are required{early}"
-        )
+        found = format_count(len(tuned), "effective batch size")
+        return f"{what} at {found} whose rate was tuned; {_MIN_BATCHES} are required{missing and f' ({missing})'}"
     sizes = [len(known) for known in tuned.values()]
     steps = [expect_fewest(1 / known[known > 0], len(known), min(sizes)) for known in tuned.values()]
     detail = (
         f"{what}, interpolated between evaluations, at {len(tuned)} effective batch sizes; {min(sizes)} to "
         f"{max(sizes)} configurations tuned at each, compared as the best of {min(sizes)}"
     )
-    if too_soon:
-        detail += f"; {format_count(len(too_soon), 'batch', 'batches')} left out, whose first evaluation had reached it"
+    detail += f"; left out: {missing}" if missing else ""
     return TunedSteps(np.array(list(tuned)), np.array(steps), detail)
+
+
+def _find_lack(paces: Values, rates: Values) -> str:
+    # why the fewest steps of a batch are not known, "" where they are
+    if np.isnan(paces).any():
+        return _TOO_SOON
+    if not paces.max() > 0:
+        return _NEVER
+    if len(np.unique(rates)) < _MIN_RATES:
+        return _FEW_RATES
+    best = rates[np.argmax(paces)]
+    return "" if rates.min() < best < rates.max() else _AT_EDGE
 
 
 def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:

@@ -251,10 +251,16 @@ def _evaluate(setup: TrainingSetup, state: TrialState, meter: LossMeter, lr: flo
 def _note_noise(setup: TrainingSetup, state: TrialState) -> float | None:
     """Notes the noise scales, without those of an earlier evaluation; returns that of the last steps."""
     noise = setup.step.noise
-    found = {"noise_scale": noise.value(), "noise_scale_run": noise.run_value()} if noise else {}
+    if noise is None:
+        return None
+    found = {
+        "noise_scale": noise.value(),
+        "noise_scale_run": noise.run_value(),
+        "num_noise_steps": noise.num_measured(),
+    }
     kept = {name: value for name, value in state.facts.items() if name not in found}
     state.facts = kept | {name: value for name, value in found.items() if value is not None}
-    return found.get("noise_scale")
+    return found["noise_scale"]
 
 
 def _is_target_reached(setup: TrainingSetup, state: TrialState) -> bool:

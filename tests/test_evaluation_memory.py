@@ -95,27 +95,43 @@ def test_the_recorded_peak_is_that_of_an_evaluation_where_it_holds_more() -> Non
     assert setup.eval_batch.size == 1
 
 
-@pytest.mark.parametrize("most", [3, 0])
-def test_an_evaluation_that_runs_out_of_memory_takes_fewer_images(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    expected = train().measurements
+@pytest.mark.parametrize(("most", "from_the_start"), [(3, False), (3, True), (0, False), (0, True)])
+def test_an_evaluation_that_runs_out_of_memory_takes_fewer_images(
+    monkeypatch: pytest.MonkeyPatch, most: int, from_the_start: bool
+) -> None:
     forward = nn.Linear.forward
 
     def run_out(self: nn.Linear, images: Tensor) -> Tensor:
-        if not torch.is_grad_enabled() and len(images) > most and is_trained:
+        if not torch.is_grad_enabled() and len(images) > most and is_short:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
         return forward(self, images)
 
-    is_trained = False
+    is_short = from_the_start
     monkeypatch.setattr(nn.Linear, "forward", run_out)
     messages = run_trial(TrialTask(number=0, config=build_config(TINY, "test"), device="cpu"))
-    next(messages)  # that the warm-up is over
-    is_trained = True
-    *_, ending = messages
+    first = next(messages)  # the warm-up is over
+    is_short = True
+    ending = [first, *messages][-1]
     assert isinstance(ending, Ending)
     if not most:
         assert ending.outcome == "out_of_memory"
-        assert "not even one image" in ending.error
+        assert "out of memory" in ending.error
         return
     assert ending.outcome == "complete", ending.error
     assert ending.measurements["eval_batch_size"] <= 3
-    assert ending.measurements["val_accuracy"] == expected["val_accuracy"]
+    is_short = False
+    assert ending.measurements["val_accuracy"] == train().measurements["val_accuracy"]
+
+
+@pytest.mark.parametrize("values", [{}, {"model__norm": "ghost"}, {"optimizer__name": "schedule_free"}])
+def test_the_result_of_an_evaluation_does_not_depend_on_its_batch(values: dict[str, object]) -> None:
+    setup = prepare(precision__dtype="fp64", optimizer__lr=0.01, **values)
+    for _ in range(2):
+        window = setup.planner.next_window(lambda _windows, _samples: 8)
+        setup.step(setup.feeder.micro_batches(window), 8)
+    found = []
+    for size in (228, 57, 5):
+        setup.eval_batch.size = size
+        found.append(evaluate_images(setup, setup.validation_batches))
+    assert [found[0][1]] * 3 == [accuracy for _, accuracy in found]
+    assert [loss for loss, _ in found] == pytest.approx([found[0][0]] * 3, rel=1e-10)

@@ -115,10 +115,19 @@ def _fit_evaluation(setup: TrainingSetup, step_peak: int, other_bytes: int) -> E
             step, batch = setup.step, _make_blank_batch(setup, size)
             evaluate_model(model, step, [batch], setup.predict)
 
-    def measure(size: int) -> int:
+    def measure_once(size: int) -> int:
         if device.type == "cuda":  # where the first one of a size also searches for algorithms
             evaluate(size)
         return _measure_peak(setup, lambda: evaluate(size), other_bytes)
+
+    def measure(size: int) -> int:
+        result = catch_out_of_memory(lambda: measure_once(size))
+        if isinstance(result, int):
+            return result
+        if size == 1 or world.size > 1:  # the other ranks have no part in another attempt
+            raise torch.OutOfMemoryError(result)
+        release_memory(device)
+        return step_peak + 1  # so that a smaller size is tried
 
     # what is held between steps, on a GPU with the workspaces of its libraries
     resting = read_allocated_bytes(device) - other_bytes if device.type == "cuda" else _held_bytes(setup)

@@ -230,7 +230,14 @@ def performance() -> str:
         if key not in newest or result["date"] >= newest[key]["date"]:
             newest[key] = result
     rows = [
-        (MEASURED[name], _ratio(result), _target(result), str(result["interval"]["n"]), device, result["date"])
+        (
+            MEASURED[name] + _coverage(result),
+            _ratio(result),
+            _target(result),
+            str(result["interval"]["n"]),
+            device,
+            result["date"],
+        )
         for (name, device), result in newest.items()
     ]
     return table(("measured", "median [95 % interval]", "goal", "n", "device", "date"), rows)
@@ -239,6 +246,12 @@ def performance() -> str:
 def _ratio(result: Json) -> str:
     interval = result["interval"]
     return f"{interval['median']:.3g} [{interval['low']:.3g}, {interval['high']:.3g}]"
+
+
+def _coverage(result: Json) -> str:
+    # of a forecast's interval, where that was measured
+    coverage = result["facts"].get("coverage", "")
+    return f"; {coverage}" if coverage else ""
 
 
 def _target(result: Json) -> str:

@@ -10,6 +10,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import NOT_COUNTED
 from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast.confirm_total import count_planned
 from sweep.search.samplers.table import make_sampler
 from sweep.search.seed_allocation.confirmation import list_confirmations
 
@@ -33,7 +34,8 @@ class RemainingWork:
 
     sample: Sequence[TrialConfig]
     num_trials: int
-    num_confirm: int
+    num_confirm: int  # at most, by the plan
+    least_confirm: int = 0
     is_exact: bool  # the sample is the very list of proposals
     reused: frozenset[int] = frozenset()  # positions in the sample of what needs no training
     slots: int = 1
@@ -41,6 +43,8 @@ class RemainingWork:
     trial_limit_seconds: float = math.inf
     is_pruned: bool = False
     favors_speed: bool = False  # speed is an objective
+    sampler: str = ""
+    num_objectives: int = 3
 
 
 def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int) -> RemainingWork:
@@ -51,29 +55,34 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
     size = count_grid_points(spec.space)
     if size is not None:
         num_trials = min(num_trials, max(size - len(searched), 0))
-    num_confirm = _count_confirm(spec, planned.records, num_trials)
+    least_confirm, num_confirm = _count_confirm(spec, planned.records, num_trials)
     sample, is_exact = _draw_sample(spec, len(searched), num_trials) if num_trials + num_confirm else ([], True)
     reused = frozenset(index for index, config in enumerate(sample) if is_exact and planned.is_reusable(config))
     return RemainingWork(
         sample=sample,
         num_trials=num_trials,
         num_confirm=num_confirm,
+        least_confirm=least_confirm,
         is_exact=is_exact,
         reused=reused,
         slots=slots,
         limit_seconds=planned.limit_seconds,
         trial_limit_seconds=spec.trial_timeout or math.inf,
         is_pruned=spec.pruner != "none",
+        sampler=spec.sampler,
+        num_objectives=len(spec.objectives),
         favors_speed=any(METRICS[name].is_speed for name in spec.objectives),
     )
 
 
-def _count_confirm(spec: StudySpec, records: Sequence[TrialRecord], num_trials: int) -> int:
-    """The confirming trials still to be done: exactly if the search is complete, else at most so many."""
+def _count_confirm(spec: StudySpec, records: Sequence[TrialRecord], num_trials: int) -> tuple[int, int]:
+    """The confirming trials still to be done, the fewest and the planned: as listed once the search is complete."""
     if num_trials == 0:
-        return len(list_confirmations(list(records), spec))
+        num_listed = len(list_confirmations(list(records), spec))
+        return num_listed, num_listed
     num_done = sum(record.phase == "confirm" for record in records)
-    return max(spec.confirm.max_configurations * spec.confirm.seeds - num_done, 0)
+    least, most = count_planned(spec)
+    return max(least - num_done, 0), max(most - num_done, 0)
 
 
 def _draw_sample(spec: StudySpec, first: int, count: int) -> tuple[list[TrialConfig], bool]:

@@ -1,8 +1,7 @@
 """The forecast of a study before it starts: trials, time with its interval, memory, how many will not fit.
 
 The time of one trial is predicted from probes (:mod:`sweep.search.forecast.trial_cost`). That of a study is an
-interval: which configurations an adaptive sampler proposes, which are confirmed and where a trial ends early is not
-known beforehand.
+interval (:mod:`sweep.search.forecast.study_total`).
 """
 
 import time
@@ -17,21 +16,13 @@ from sweep.config.trial_config import TrialConfig
 from sweep.search.forecast.memory_gate import MemoryGate
 from sweep.search.forecast.probe_selection import Find, Probe, probe_sample
 from sweep.search.forecast.remaining_work import RemainingWork
+from sweep.search.forecast.study_costs import Floats, StudyCosts
+from sweep.search.forecast.study_total import draw_study_seconds
 from sweep.search.forecast.trial_cost import CostModel, TrialCost
 
 _ESTIMATING_SECONDS = 10.0  # for estimates of memory, which take about half a second each
 _LEVELS = (0.05, 0.5, 0.95)  # of a 90 % interval and its median
-_NUM_DRAWS = 4000
-# How far predictions may be off for all trials alike, as the standard deviation of the logarithm: by the speed of the
-# machine and between the probed sizes; where another model was probed, by nearly a factor of two.
-_SPREAD = 0.1
-_GUESS_SPREAD = 0.6
-_MIN_UNPRUNED = 0.4  # of the time of the search, where trials are pruned
-_MIN_CONFIRMED = 0.5  # of the confirming trials: fewer candidates or seeds may do, but mostly do not
-_MIN_TO_TARGET = 0.05  # of a training until a target accuracy, as a share of its cap
-_SEED = 20_260_101
 
-Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -69,7 +60,8 @@ def make_forecast(
     probing_seconds = time.monotonic() - began
     predictions = [cost_model.predict_peak_memory_bytes(each) or memory_gate.predicted(each) for each in trained]
     peaks = [peak for peak in predictions if peak is not None]
-    totals = _draw_study_seconds(work, cost_model, fits)
+    costs = collect_costs(work, cost_model, fits)
+    totals = None if costs is None else draw_study_seconds(costs)
     low, median, high = (None, None, None) if totals is None else map(float, np.quantile(totals, _LEVELS))
     return Forecast(
         num_trials=work.num_trials,
@@ -100,54 +92,31 @@ def _scale_to_study(count: int, num_sampled: int, work: RemainingWork) -> int:
     return count if work.is_exact else round(work.num_trials * count / max(num_sampled, 1))
 
 
-def _draw_study_seconds(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Floats | None:
-    """Seconds of the whole study in each of many random cases, shape ``[draws]``; None where nothing is known.
-    ``fits`` of each configuration of the sample, shape ``[sample]``."""
-    trained = [int(index) for index in np.flatnonzero(fits) if index not in work.reused]
-    costs = [cost for index in trained if (cost := cost_model.predict(work.sample[index])) is not None]
-    if not costs:
-        return np.zeros(1) if not trained else None
-    rng = np.random.default_rng(_SEED)
-    num_trials = round(work.num_trials * (len(trained) / max(int(fits.sum()), 1)))
-    seconds = _trial_seconds(costs, work)
-    if work.is_exact:
-        search = np.full(_NUM_DRAWS, seconds.sum() * num_trials / max(len(seconds), 1))
-    else:
-        search = _draw_sums(seconds, num_trials, work, rng)
-    confirming = [cost_model.predict(work.sample[index], reads_test=True) for index in trained]
-    confirm = _draw_sums(_trial_seconds([cost for cost in confirming if cost], work), work.num_confirm, work, rng)
-    share_guessed = sum(cost.is_guess for cost in costs) / len(costs)
-    spread = _SPREAD + (_GUESS_SPREAD - _SPREAD) * share_guessed
-    if work.is_pruned:
-        search *= rng.uniform(_MIN_UNPRUNED, 1.0, _NUM_DRAWS)
-    confirm *= _MIN_CONFIRMED + (1 - _MIN_CONFIRMED) * np.sqrt(rng.uniform(size=_NUM_DRAWS))
-    totals = (search + confirm) * np.exp(rng.normal(0.0, spread, _NUM_DRAWS)) / work.slots
-    if any(cost.is_cap for cost in costs):
-        totals *= rng.uniform(_MIN_TO_TARGET, 1.0, _NUM_DRAWS)
-    clipped: Floats = np.minimum(totals, work.limit_seconds)
-    return clipped
+def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> StudyCosts | None:
+    """The costs of the trials to come; None where some are to come and nothing is known of any. ``fits`` of each
+    configuration of the sample, shape ``[sample]``."""
+    trained = [work.sample[int(index)] for index in np.flatnonzero(fits) if int(index) not in work.reused]
+    costs = [cost for config in trained if (cost := cost_model.predict(config)) is not None]
+    if trained and not costs:
+        return None
+    confirming = [cost for config in trained if (cost := cost_model.predict(config, reads_test=True)) is not None]
+    return StudyCosts(
+        search_seconds=_trial_seconds(costs, work),
+        confirm_seconds=_trial_seconds(confirming, work),
+        num_trials=round(work.num_trials * len(trained) / max(int(fits.sum()), 1)),
+        least_confirm=work.least_confirm,
+        most_confirm=work.num_confirm,
+        num_objectives=work.num_objectives,
+        sampler=work.sampler,
+        is_exact=work.is_exact,
+        share_guessed=sum(cost.is_guess for cost in costs) / max(len(costs), 1),
+        slots=work.slots,
+        limit_seconds=work.limit_seconds,
+        is_pruned=work.is_pruned,
+        favors_speed=work.favors_speed,
+        is_cap=any(cost.is_cap for cost in costs),
+    )
 
 
 def _trial_seconds(costs: Sequence[TrialCost], work: RemainingWork) -> Floats:
-    return np.minimum([cost.seconds for cost in costs], work.trial_limit_seconds)
-
-
-def _draw_sums(seconds: Floats, count: int, work: RemainingWork, rng: np.random.Generator) -> Floats:
-    """Sums of the seconds of ``count`` trials that an adaptive sampler picks, shape ``[draws]``; ``seconds`` of each
-    configuration of the sample, shape ``[sample]``.
-
-    The sampler prefers fast or slow trials to an unknown degree t: the trial at rank u in [0, 1] of slowness has the
-    weight exp(t u), with t uniform in [-2, 2], so that at the ends more than half of the trials are of the fastest, or
-    of the slowest, third. Where speed is an objective, t is uniform in [-4, 2].
-    """
-    if count == 0 or len(seconds) == 0:
-        return np.zeros(_NUM_DRAWS)
-    ordered = np.sort(seconds)
-    ranks = np.linspace(0.0, 1.0, len(ordered)) if len(ordered) > 1 else np.zeros(1)
-    weights = np.exp(rng.uniform(-4.0 if work.favors_speed else -2.0, 2.0, _NUM_DRAWS)[:, None] * ranks)
-    weights /= weights.sum(axis=1, keepdims=True)
-    mean = weights @ ordered
-    variance = np.maximum(weights @ ordered**2 - mean**2, 0.0)
-    sums = count * mean + np.sqrt(count * variance) * rng.normal(size=_NUM_DRAWS)
-    clipped: Floats = np.maximum(sums, count * ordered[0])
-    return clipped
+    return np.minimum(np.array([cost.seconds for cost in costs], dtype=np.float64), work.trial_limit_seconds)

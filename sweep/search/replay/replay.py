@@ -10,7 +10,7 @@ import contextlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -111,9 +111,15 @@ def _distance(parameter: Parameter, one: Scalar, other: Scalar) -> float:
     return abs(parameter.share(one) - parameter.share(other)) if is_number else float(one != other)
 
 
-def replay_search(table: RecordedTable, spec: StudySpec, until: float | None = None) -> ReplayedSearch:
+def replay_search(
+    table: RecordedTable,
+    spec: StudySpec,
+    until: float | None = None,
+    on_end: Callable[[TrialRecord], None] = lambda _record: None,
+) -> ReplayedSearch:
     """Runs ``spec``, a study over the table's space (:func:`sweep.search.replay.recorded_table.make_replay_study`), to
-    its end, or until its search has reached the share ``until`` of the table's hypervolume."""
+    its end, or until its search has reached the share ``until`` of the table's hypervolume. ``on_end`` is called with
+    each trial that ended."""
     clock, search = SimulatedClock(), ReplayedSearch(seed=spec.seed)
     executor = ReplayingExecutor(
         lambda config: iter(schedule_messages(table.training(config))), clock, find_device(table)
@@ -126,6 +132,7 @@ def replay_search(table: RecordedTable, spec: StudySpec, until: float | None = N
         for event in stack.enter_context(contextlib.closing(tuner.run())):
             if isinstance(event, TrialEnded):
                 search.add_record(event.record, clock(), table)
+                on_end(event.record)
             if until is not None and search.share >= until:
                 break
     return search

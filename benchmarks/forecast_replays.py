@@ -1,0 +1,137 @@
+"""``python -m benchmarks.forecast_replays``: what of a study is chance, on recorded trainings and a simulated clock.
+
+How far an adaptive sampler prefers fast configurations, how much time pruning saves, and how many confirming trials the
+rule takes, and which: the constants of :mod:`sweep.search.forecast.study_total` and ``confirm_total``.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.forecast_studies import OBJECTIVES, PRUNERS, SAMPLERS, pick
+from benchmarks.search_arms import shipped_tables
+from sweep.analysis.statistics.extrapolation import NUM_NEAREST
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
+from sweep.records.trial_record import ReusableTrial, TrialRecord
+from sweep.search.forecast.confirm_total import count_planned
+from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
+from sweep.search.replay.replay import replay_search
+
+_CONFIRM = ((2, 2), (3, 2), (4, 2), (6, 2))  # configurations and seeds: the tables have two fresh ones
+_TRIALS = (6, 40)
+_MOST_LEAN, _PRECISION = 15.0, 1e-3
+_LEAST_JUDGED = 0.2  # of the trials that a pruner can judge, below which nothing is learned of what it saves
+
+
+@dataclass(frozen=True)
+class ReplayedStudy:
+    """One replayed study. ``whole_seconds`` are those of each search trial if it had not been pruned."""
+
+    spec: StudySpec
+    sample_seconds: list[float]  # of every configuration of the table
+    search_seconds: float = 0.0
+    confirm_seconds: float = 0.0
+    whole_seconds: list[float] = field(default_factory=list)
+    confirmed_seconds: list[float] = field(default_factory=list)
+
+
+def replay_studies(count: int, seed: int = 1) -> Iterator[ReplayedStudy]:
+    """Studies of many shapes on the shipped tables."""
+    tables = shipped_tables()
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        table = pick(rng, tables)
+        configurations, seeds = pick(rng, _CONFIRM)
+        changes: dict[str, Any] = {
+            "seed": number,
+            "trials": int(rng.integers(*_TRIALS)),
+            "sampler": pick(rng, SAMPLERS),
+            "pruner": pick(rng, PRUNERS),
+            "objectives": list(pick(rng, OBJECTIVES)),
+            "confirm": {"max_configurations": configurations, "seeds": seeds},
+        }
+        yield _replay(table, make_replay_study(table, "replay", **changes))
+
+
+def _replay(table: RecordedTable, spec: StudySpec) -> ReplayedStudy:
+    def seconds_of(config: TrialConfig) -> float:
+        return float(table.training(config).ending.measurements["total_seconds"])
+
+    whole: list[float] = []
+    confirmed: list[float] = []
+
+    def note(record: TrialRecord) -> None:
+        (whole if record.phase == "search" else confirmed).append(seconds_of(record.config))
+
+    search = replay_search(table, spec, on_end=note)
+    sample = [float(np.mean([_total(each) for each in table.curves[point].values()])) for point in table.points]
+    return ReplayedStudy(spec, sample, search.search_seconds, search.confirm_seconds, whole, confirmed)
+
+
+def _total(trial: ReusableTrial) -> float:
+    return float(trial.ending.measurements["total_seconds"])
+
+
+# ---------------------------------------------------------------------- the constants
+
+
+def find_lean(sample: Sequence[float], mean: float) -> float:
+    """The degree t at which :func:`sweep.search.forecast.study_costs.draw_sums` expects this mean; at most 15 either
+    way."""
+    ordered = np.sort(sample)
+    ranks, low, high = np.linspace(0.0, 1.0, len(ordered)), -_MOST_LEAN, _MOST_LEAN
+    while high - low > _PRECISION:
+        middle = (low + high) / 2
+        weights = np.exp(middle * ranks)
+        low, high = (middle, high) if weights @ ordered / weights.sum() < mean else (low, middle)
+    return (low + high) / 2
+
+
+def find_constants(studies: Sequence[ReplayedStudy]) -> Iterator[str]:
+    """The constants, a line each: mean, deviation and number of studies."""
+    leans, confirmed, saved = defaultdict(list), defaultdict(list), []
+    for study in studies:
+        speed = "train_seconds" in study.spec.objectives
+        leans[study.spec.sampler, speed].append(find_lean(study.sample_seconds, float(np.mean(study.whole_seconds))))
+        if study.confirmed_seconds:
+            confirmed[speed].append(find_lean(study.sample_seconds, float(np.mean(study.confirmed_seconds))))
+        judged = 1 - NUM_NEAREST / len(study.whole_seconds)
+        if study.spec.pruner != "none" and judged > _LEAST_JUDGED:
+            saved.append((1 - study.search_seconds / sum(study.whole_seconds)) / judged)
+    yield from _describe("lean of (sampler, with speed)", leans)
+    yield from _describe("lean of confirming, with speed", confirmed)
+    yield from _describe("saved by pruning", {"all": saved})
+    for number in sorted({len(study.spec.objectives) for study in studies}):
+        chosen = [study for study in studies if len(study.spec.objectives) == number]
+        yield "confirming trials, {} objectives: share {:.2f}, deviation {:.2f}".format(number, *_count(chosen))
+
+
+def _count(studies: Sequence[ReplayedStudy]) -> tuple[float, float]:
+    least, most = np.array([count_planned(study.spec) for study in studies], dtype=np.float64).T
+    taken = np.array([len(study.confirmed_seconds) for study in studies])
+    share = float((most - least) @ (taken - least) / ((most - least) @ (most - least)))
+    return share, float(np.std((taken - least - share * (most - least)) / most))
+
+
+def _describe(title: str, groups: Mapping[Any, Sequence[float]]) -> Iterator[str]:
+    for name, values in sorted(groups.items()):
+        yield f"{title} {name}: {np.mean(values):.2f}, {np.std(values):.2f}, n = {len(values)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast_replays", description=__doc__)
+    parser.add_argument("--studies", type=int, default=80, help="how many (80)")
+    for line in find_constants(list(replay_studies(parser.parse_args(arguments).studies))):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

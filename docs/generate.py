@@ -23,6 +23,7 @@ from sweep.config.tables.models import MODELS
 from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.trial_config import TrialConfig
 from sweep.records.frames import frame_columns
+from sweep.records.quality_flags import MEANINGS, is_time_evidence
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent
@@ -151,6 +152,12 @@ def metrics() -> str:
     return table(("metric", "unit", "better", "meaning"), rows)
 
 
+def flags() -> str:
+    """Every quality flag, and whether the times of a trial that has it alone count."""
+    rows = [(f"`{name}`", "yes" if is_time_evidence((name,)) else "no", text) for name, text in MEANINGS.items()]
+    return table(("flag", "times count", "meaning"), rows)
+
+
 _OTHER_UNITS = {"learning_rate": "", "global_batch_size": "samples", "samples": "samples", "epoch": "passes"}
 
 
@@ -265,6 +272,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "configuration": configuration,
     "study": study,
     "metrics": metrics,
+    "flags": flags,
     "frames": frames,
     "rooms": rooms,
     "commands": commands,

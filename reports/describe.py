@@ -68,15 +68,17 @@ def _quality_warnings(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
     if not any(flags):
         return flags
     steps = probed_step_seconds(frame, probes)
-    return [
-        _quality_warning(*parts) for parts in zip(flags, read_numbers(frame, "step_seconds_median"), steps, strict=True)
-    ]
+    measured = (read_numbers(frame, name) for name in ("measured_train_seconds", "step_seconds_median"))
+    return [_quality_warning(*parts) for parts in zip(flags, *measured, steps, strict=True)]
 
 
-def _quality_warning(flags: str, step_seconds: float, probed_seconds: float) -> str:
+def _quality_warning(flags: str, measured_seconds: float, step_seconds: float, probed_seconds: float) -> str:
     if not flags:
         return ""
     warning = f"Quality warnings: {flags}"
+    if math.isfinite(measured_seconds):
+        measured = format_metric("measured_train_seconds", measured_seconds)
+        return f"{warning}\nThe time is that of solo probes; measured was {measured}"
     if not math.isfinite(probed_seconds):
         return warning
     took, probed = (format_metric("step_seconds_median", value) for value in (step_seconds, probed_seconds))

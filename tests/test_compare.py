@@ -26,7 +26,7 @@ from sweep.records.study_inputs import StudyInputs
 def study(folder: Path, slower: float = 1.0, better: float = 0.0, seeds: int = 3, name: str = "s", **rest: Any) -> Path:
     """Six configurations of one seed, the first two confirmed; ``slower`` times the seconds, ``better`` accuracy. The
     machine takes ``pace`` times the seconds of the reference work; None where it was not timed. ``flagged`` numbers
-    have the flag busy_host."""
+    have the flag uncertain_time."""
     folder.mkdir(exist_ok=True)
     spec: StudySpec = make_spec(name)
     keys = rest.pop("keys", {})
@@ -67,7 +67,7 @@ def _trial(
         measured["reference_seconds"] = 0.05 * pace * float(rng.lognormal(0, 0.01))
     store.end_attempt(spec.name, number, attempt, "", 1.0)
     facts = {"device": str(environment["device"]), "environment": environment}
-    flags = ("busy_host",) if number in flagged else ()
+    flags = ("uncertain_time",) if number in flagged else ()
     store.finish_trial(spec.name, number, make_ending(0, measurements=measured, quality_flags=flags, **facts))
 
 

@@ -137,7 +137,7 @@ def test_the_train_seconds_of_a_linear_machine_are_exact() -> None:
         assert cost.train_seconds == pytest.approx(3 * epoch, rel=1e-9)
         images = 3 * NUM_VALIDATION + NUM_VALIDATION
         least = SETUP + first_steps(micro, min(accumulation, 2)) + LAUNCH + images / EVAL_RATE
-        assert least < cost.other_seconds < least + 0.05 + 0.1 * cost.train_seconds + 1e-9
+        assert least < cost.other_seconds < least + 0.1 + 0.1 * cost.train_seconds + 1e-9
         assert costs.predict_seconds(wanted) == cost.seconds
 
 

@@ -23,8 +23,8 @@ from sweep.measurement.device_trace import DeviceSummary, SensorReading, merge_s
 from sweep.measurement.host import HostSource
 from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.nvml import NvmlSource
-from sweep.measurement.quality import MEANINGS
 from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.quality_flags import MEANINGS
 from sweep.records.store.store import open_store
 from sweep.search.loop import session
 from sweep.search.loop.run_options import Options

@@ -159,11 +159,12 @@ def judged(own_flags: tuple[str, ...], rival_flags: tuple[str, ...], model: str)
 
 def test_no_trial_is_stopped_by_a_time_that_is_in_doubt() -> None:
     assert judged((), (), "vit_micro")
-    assert not judged((), ("other_process",), "vit_micro")
-    assert not judged(("busy_host",), (), "vit_micro")
-    assert judged(("micro_batch_larger_than_train_split",), (), "vit_micro")
+    assert not judged((), ("uncertain_time",), "vit_micro")
+    assert not judged(("slower_than_alone",), (), "vit_micro")
+    assert judged(("slower_than_alone", "probed_time"), (), "vit_micro")
+    assert judged(("micro_batch_larger_than_train_split", "spread"), ("busy_host",), "vit_micro")
     # of equal shape and length, time is equal whatever was measured: accuracy decides alone
-    assert judged(("busy_host",), ("other_process",), "resnet8")
+    assert judged(("uncertain_time",), ("uncertain_time",), "resnet8")
 
 
 # ---------------------------------------------------------------------- through a study

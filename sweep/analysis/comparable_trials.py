@@ -16,7 +16,8 @@ from sweep.analysis.statistics.grouping import (
     varying_keys,
 )
 from sweep.analysis.statistics.pareto import Mask
-from sweep.analysis.statistics.posterior import Posterior, fit_posterior
+from sweep.analysis.statistics.posterior import Posterior, fit_posterior, pool_doubtful_times
+from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.analysis.validation_images import ValidationImages
 from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.errors import InputError
@@ -24,6 +25,7 @@ from sweep.config.study import StudySpec
 from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
 from sweep.records.frames.study_frames import Frames
+from sweep.records.quality_flags import PROBED_TIME
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
@@ -124,7 +126,7 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         frames=frames,
         study=find_study_name(frames),
         trials=trials if kept.all() else trials[kept],
-        done=done,
+        done=pool_doubtful_times(done),
         grouping=grouping,
         images=ValidationImages(frames, done, grouping, data),
         notes=(*notes, *_note_flags(done)),
@@ -143,7 +145,18 @@ def _note_flags(done: pd.DataFrame) -> list[str]:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
     parts = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-    return [f"{len(flags):,} of {format_count(len(done), 'trial')} have quality flags: {parts}."]
+    notes = [f"{len(flags):,} of {format_count(len(done), 'trial')} have quality flags: {parts}."]
+    if num_probed := counts[PROBED_TIME]:
+        notes.append(
+            f"The measured times of {format_count(num_probed, 'trial')} are no evidence: those of solo probes of the "
+            "same shape are in their place."
+        )
+    if num_doubtful := int((~has_time_evidence(done)).sum()):
+        notes.append(
+            f"The times of {format_count(num_doubtful, 'trial')} are no evidence and have no solo probe: they count "
+            "only where no trial of equal cost has another, and then by their uncertainty."
+        )
+    return notes
 
 
 def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple[Mask, list[str]]:

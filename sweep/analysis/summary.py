@@ -10,7 +10,7 @@ from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import half_width, median_errors
 from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
-from sweep.analysis.statistics.posterior import draw_all, fit_posterior
+from sweep.analysis.statistics.posterior import draw_all, fit_posterior, pool_doubtful_times
 from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
 
@@ -37,7 +37,7 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     """
     every_group = configuration_groups(trials)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
-    done = trials[complete]
+    done = pool_doubtful_times(trials[complete])
     grouping = group_configurations(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)

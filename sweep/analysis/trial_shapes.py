@@ -13,6 +13,7 @@ import pandas as pd
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.config.trial_config import Scalar
 
 _MICRO, _ACCUMULATION = "batch.micro", "batch.accumulation"
@@ -63,10 +64,9 @@ def match_probes(trials: pd.DataFrame, probes: pd.DataFrame) -> Numbers:
 
 
 def probed_step_seconds(trials: pd.DataFrame, probes: pd.DataFrame) -> Values:
-    """The median step time of the probe of each trial's shape; NaN where there is no complete one without a flag, and
-    where a step of the trial has more micro batches than the probe's. Shape ``[trials]``."""
-    is_good = (read_text(probes, "outcome") == "complete") & (read_text(probes, "quality_flags") == "")
-    good = probes[np.asarray(is_good, dtype=np.bool_)]
+    """The median step time of the probe of each trial's shape; NaN where there is no complete one whose time is
+    evidence, and where a step of the trial has more micro batches than the probe's. Shape ``[trials]``."""
+    good = probes[np.asarray(read_text(probes, "outcome") == "complete", dtype=np.bool_) & has_time_evidence(probes)]
     rows = match_probes(trials, good)
     known = (rows >= 0) & (num_accumulation(trials) <= _MOST_PROBED)
     found = np.full(len(trials), np.nan)

@@ -24,6 +24,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.config.units import format_count
 from sweep.records.messages import Evaluation, Progress
+from sweep.records.quality_flags import PROBED_TIME, TIME_DOUBTS, is_time_evidence
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import (
     AttemptEnded,
@@ -124,10 +125,14 @@ class Display:
     def _warnings(self) -> str:
         measured = [record for record in self._records.values() if record.outcome and not record.reused_from]
         flagged = [record for record in measured if record.quality_flags]
+        if not flagged:
+            return ""
         counts = Counter(flag for record in flagged for flag in record.quality_flags)
         names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+        num_doubtful = sum(not is_time_evidence(record.quality_flags) for record in flagged)
+        times = f"{counts[PROBED_TIME]} times are those of solo probes, {num_doubtful} are no evidence"
         share = f"{len(flagged)} of {len(measured)} trials"
-        return f"quality warnings for {share} ({names}); see: sweep doctor {self._spec.name}" if flagged else ""
+        return f"quality warnings for {share} ({names}): {times}; see: sweep doctor {self._spec.name}"
 
     def _line(self, text: str) -> None:
         self._console.print(Text(escape_controls(text)))
@@ -139,6 +144,8 @@ class Display:
         )
         how = f"reused from {record.reused_from}" if isinstance(event, TrialReused) else str(record.outcome)
         line = f"trial {record.number:>4} {record.phase:<7} {how:<13} {values}  [{self._swept(record.config)}]"
+        if isinstance(event, TrialEnded) and (doubt := _describe_doubt(record)):
+            line += f"\n           {doubt}"
         if isinstance(event, TrialEnded) and event.error:
             line += f"\n           {event.error.strip().splitlines()[-1]}"
         return line
@@ -205,3 +212,11 @@ class Display:
 
 def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _describe_doubt(record: TrialRecord) -> str:
+    doubts = ", ".join(flag for flag in record.quality_flags if flag in TIME_DOUBTS)
+    if PROBED_TIME in record.quality_flags:
+        measured = format_metric("train_seconds", record.measurements.get("measured_train_seconds"))
+        return f"the time is that of solo probes; measured was {measured} ({doubts})"
+    return "" if is_time_evidence(record.quality_flags) else f"the time is no evidence ({doubts})"

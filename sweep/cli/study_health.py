@@ -9,12 +9,14 @@ from reports import data_texts
 from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
 from sweep.cli.health import Check
 from sweep.config.units import format_count
-from sweep.measurement.quality import MEANINGS as WARNING_MEANINGS
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.frames.study_frames import Frames
+from sweep.records.quality_flags import MEANINGS as WARNING_MEANINGS
 
 _AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {
+    "uncertain_time": f"close what else runs on the machine, or a larger budget, {_AGAIN}",
+    "slower_than_alone": f"close what else runs on the machine, {_AGAIN}",
     "few_steps": "a larger budget; until then take its times as a rough guide",
     "spread": f"close what else runs on the machine, {_AGAIN}",
     "drift": f"let the machine settle and close what else runs, {_AGAIN}",

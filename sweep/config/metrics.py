@@ -124,6 +124,11 @@ _TABLE = (
            "time of one optimizer step, median over timed windows"),
     Metric("step_seconds_p90", "seconds", "minimize", "Step time (90th percentile)",
            "time of one optimizer step, 90th percentile over timed windows"),
+    Metric("step_time_error", "fraction", None, "Uncertainty of the mean step time",
+           "half the width of the 95 % interval of the mean step time, as a share of it, by a block bootstrap over the "
+           "timed windows", of_device=True),
+    Metric("measured_train_seconds", "seconds", None, "Measured training time",
+           "train_seconds as measured, where it is no evidence and train_seconds is that of solo probes"),
     Metric("forward_seconds", "seconds", "minimize", "Forward time",
            "forward passes and losses", requires=_FULL_LEDGER),
     Metric("backward_seconds", "seconds", "minimize", "Backward time",

@@ -120,11 +120,15 @@ class Ledger:
         """The windows of whole global batches; all of them if there is none."""
         return [window for window in self.windows if window.is_full] or self.windows
 
+    @property
+    def even_windows(self) -> list[StepWindow]:
+        """The windows of steps of the usual size, in the order of time."""
+        usual = self.usual_samples
+        return [window for window in self.windows if round(window.samples / window.num_steps) == usual]
+
     def even_step_seconds(self) -> list[float]:
         """Time of a step in each window of steps of the usual size, data wait included, in the order of time."""
-        usual = self.usual_samples
-        even = [window for window in self.windows if round(window.samples / window.num_steps) == usual]
-        return [window.seconds / window.num_steps for window in even]
+        return [window.seconds / window.num_steps for window in self.even_windows]
 
     def step_seconds(self) -> tuple[float, float] | None:
         """Median and 90th percentile of the time of a step over the windows, data wait included.

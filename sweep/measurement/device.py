@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -16,8 +15,9 @@ from sweep.measurement.clock import Laps
 
 # The reference work, which is timed before each trial: a longer time means that all else takes longer as well.
 _ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # small enough for a processor's cache; large enough to fill a GPU
-_CALLS = 4
-_REPEATS = 7
+_CALLS = 4  # of one piece of the work
+_WARMUP_SECONDS = 0.02
+_REFERENCE_SECONDS = 0.06  # several time slices of a scheduler, so that the mean is that of the machine
 
 
 def resolve_device(name: str) -> torch.device:
@@ -109,12 +109,21 @@ def read_cpu_model() -> str:
 
 
 def measure_reference_seconds(device: torch.device) -> float:
-    """Median seconds of sines over a tensor, after one call to warm up. About 20 ms in all.
+    """Mean seconds of one piece of work, sines over a tensor, over at least 60 ms of it, after 20 ms to warm up.
 
     Element by element on purpose: it depends on the clock and the number of threads, draws no random numbers, and
     leaves no library's workspace behind that would count as memory of the trial.
     """
     synchronize = make_synchronizer(device)
     values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
-    seconds = [_CALLS * time_calls(values.sin_, _CALLS, synchronize) for _ in range(_REPEATS + 1)]
-    return median(seconds[1:])
+    _repeat_work(values, synchronize, _WARMUP_SECONDS)
+    return _repeat_work(values, synchronize, _REFERENCE_SECONDS)
+
+
+def _repeat_work(values: Tensor, synchronize: Callable[[], None], seconds: float) -> float:
+    # mean seconds of one piece, of as many as take ``seconds`` or longer
+    spent, count = 0.0, 0
+    while spent < seconds:
+        spent += _CALLS * time_calls(values.sin_, _CALLS, synchronize)
+        count += 1
+    return spent / count

@@ -1,50 +1,59 @@
-"""Quality flags of a measurement by name. Imports no torch."""
+"""Quality flags of a timing: how well its mean step time is known. Imports no torch."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-MIN_STEPS = 20
-MIN_WINDOWS = 3
+from sweep.records.quality_flags import FEW_STEPS, MAX_TIME_ERROR, MIN_STEPS, MIN_WINDOWS, MUCH, UNCERTAIN_TIME
+
 _MIN_DRIFT_WINDOWS = 9  # three for each third
 _MIN_REFERENCES = 5
-_MUCH = 0.1  # of the median
-
-PACKED = "packed"
-# Every quality flag and its meaning.
-MEANINGS = {
-    "few_steps": f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
-    "spread": f"the interquartile range of the step times is {_MUCH:.0%} of their median, or more",
-    "drift": f"steps of the first and of the last third differ by {_MUCH:.0%} of the median, or more",
-    "allocator_retries": "the device's memory was so full that the allocator had to release its cache",
-    "other_process": "another process was on the device",
-    "throttled": "the device slowed down because of heat or lack of power",
-    "clock_drift": "the device's clock changed, or was far below its maximum without a reason that the device reports",
-    "busy_host": f"other programs used {_MUCH:.0%} of the cores, or more",
-    "reference_drift": f"a fixed piece of work took {_MUCH:.0%} more or less time than before the study's other trials",
-    "micro_batch_changed": "the micro batch was changed during the trial, so times are of several sizes",
-    PACKED: "the trial shared its device: its times and memory are those of probes that ran alone",
-    "global_batch_larger_than_train_split": "a step holds the whole training split, which is smaller than configured",
-    "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, which is smaller",
-}
-# These do not affect times.
-CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
-# These follow from the configuration: a repeated measurement would have them again.
-INHERENT = frozenset({"few_steps", "allocator_retries", "micro_batch_changed"}) | CONFIGURATION_FLAGS
-# On a shared machine a measurement is repeated for a few seconds, but not a training: it would be disturbed again.
-_OF_THE_MACHINE = frozenset({"spread", "drift", "busy_host", "reference_drift"})
+_NUM_BLOCKS = 8  # so that a phase of an eighth of the training, or longer, counts as one observation
+# Student's quantiles of a 95 % interval for 2, 3 ... 14 degrees of freedom.
+_T_QUANTILES = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
 
 
-def find_timing_flags(step_seconds: Sequence[float], num_steps: int, num_alloc_retries: int = 0) -> tuple[str, ...]:
-    """The flags of a timing, by their names in :data:`MEANINGS`. ``step_seconds`` are those of one step in each window,
-    in the order of time, without warm-up; ``num_steps`` is over all windows."""
+def find_timing_flags(
+    seconds: Sequence[float], steps: Sequence[int], num_steps: int, num_alloc_retries: int = 0
+) -> tuple[str, ...]:
+    """The flags of a timing, by their names in :data:`sweep.records.quality_flags.MEANINGS`.
+
+    ``seconds`` and ``steps`` are those of each window of steps of one size, in the order of time, without warm-up;
+    ``num_steps`` is over all windows.
+    """
+    each = [took / count for took, count in zip(seconds, steps, strict=True)]
+    error = measure_time_error(seconds, steps)
     raised = {
-        "few_steps": num_steps < MIN_STEPS or len(step_seconds) < MIN_WINDOWS,
-        "spread": len(step_seconds) >= MIN_WINDOWS and measure_relative_spread(step_seconds) >= _MUCH,
-        "drift": len(step_seconds) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(step_seconds) >= _MUCH,
+        FEW_STEPS: num_steps < MIN_STEPS or len(each) < MIN_WINDOWS,
+        UNCERTAIN_TIME: error is not None and error > MAX_TIME_ERROR,
+        "spread": len(each) >= MIN_WINDOWS and measure_relative_spread(each) >= MUCH,
+        "drift": len(each) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(each) >= MUCH,
         "allocator_retries": num_alloc_retries > 0,
     }
     return tuple(name for name, is_raised in raised.items() if is_raised)
+
+
+def measure_time_error(seconds: Sequence[float], steps: Sequence[int]) -> float | None:
+    """Half the width of the 95 % interval of the mean step time, as a share of it: the mean over all steps, which is
+    what a sum of seconds depends on. None for fewer windows than three.
+
+    The variance is that of the circular block bootstrap over the windows (Politis and Romano 1992), in closed form, so
+    that equal windows have equal errors. Blocks are an eighth of the windows long: the load of a machine comes in
+    phases, and windows of one phase are one observation. With so few blocks the quantile is Student's.
+    """
+    num = len(seconds)
+    if num < MIN_WINDOWS:
+        return None
+    took, counts = np.asarray(seconds, dtype=np.float64), np.asarray(steps, dtype=np.float64)
+    if not took.sum() > 0:
+        return None
+    apart = took - took.sum() / counts.sum() * counts  # from the mean; their sum is 0
+    length = max(1, num // _NUM_BLOCKS)
+    num_blocks = num / length
+    sums = np.cumsum(np.concatenate(([0.0], apart, apart[: length - 1])))
+    blocks = sums[length:] - sums[:-length]
+    variance = num_blocks * float(np.mean(blocks**2)) * num_blocks / (num_blocks - 1)
+    return _T_QUANTILES[int(num_blocks) - 3] * float(np.sqrt(variance)) / float(took.sum())
 
 
 def find_reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, ...]:
@@ -52,17 +61,7 @@ def find_reference_flags(seconds: float, others: Sequence[float]) -> tuple[str, 
     if len(others) < _MIN_REFERENCES:
         return ()
     usual = float(np.median(others))
-    return ("reference_drift",) if abs(seconds - usual) >= _MUCH * usual else ()
-
-
-def is_worth_repeating(flags: Collection[str]) -> bool:
-    """Whether a repeated measurement may be free of one of ``flags``."""
-    return not INHERENT.issuperset(flags)
-
-
-def is_disturbed(flags: Collection[str]) -> bool:
-    """Whether one of ``flags`` means that the device itself was disturbed, so that the training is worth repeating."""
-    return not (INHERENT | _OF_THE_MACHINE).issuperset(flags)
+    return ("reference_drift",) if abs(seconds - usual) >= MUCH * usual else ()
 
 
 def measure_relative_spread(values: Sequence[float]) -> float:

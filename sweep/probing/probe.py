@@ -1,18 +1,20 @@
 """Measures one shape alone on the device: step time, throughput of the data loader, peak memory."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from itertools import count, islice
+from itertools import chain, count, islice
 from statistics import median
 
 import torch
 
 from sweep.config.errors import InputError
-from sweep.measurement.clock import Ledger
+from sweep.measurement.clock import Ledger, StepWindow
 from sweep.measurement.device import name_device_class, time_calls
 from sweep.measurement.environment import describe_environment
-from sweep.measurement.quality import MIN_WINDOWS, find_timing_flags, is_worth_repeating
+from sweep.measurement.quality import find_timing_flags, measure_time_error
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
+from sweep.records.quality_flags import MIN_WINDOWS, UNCERTAIN_TIME
 from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.windows import Window
 from sweep.training.loop.trial import choose_device, count_window_steps
@@ -26,7 +28,7 @@ from sweep.training.steps.trial_state import LossMeter, TrialState
 
 _NUM_WINDOWS = 12  # of timed steps, approximately
 _SLOW_STEP_SECONDS = 10.0  # for such a step a single window is timed
-_MAX_REPEATS = 3  # of a timing with quality flags
+_MAX_ROUNDS = 4  # of a timing whose mean is uncertain
 _SIDE_SECONDS = 0.1  # for each of: the update alone, the data loader alone, the evaluation
 
 
@@ -77,12 +79,7 @@ def _measure(task: ProbeTask, state: TrialState) -> None:
     state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
     state.facts["eval_peak_memory_bytes"] = warmup.eval_peak_memory_bytes
     set_lr(setup.step.optimizer, 0.0)
-    for _ in range(_MAX_REPEATS + 1):
-        ledger.windows.clear()
-        _time_steps(setup, state, task.timed_seconds, warmup.step_seconds)
-        state.flags = _flags(ledger)
-        if not is_worth_repeating(state.flags):
-            break
+    _time_until_certain(setup, state, task.timed_seconds, warmup.step_seconds)
     if setup.step.noise is None:  # which requires a window before each update
         state.facts["update_seconds"] = _seconds_of(setup.step.update, ledger.synchronize)
     state.facts["data_images_per_second"] = _images_per_second(_feed_batches(setup), ledger.synchronize)
@@ -90,6 +87,27 @@ def _measure(task: ProbeTask, state: TrialState) -> None:
         state.facts["eval_images_per_second"] = _images_per_second(
             _evaluate_batches(setup), ledger.synchronize, first=1
         )
+
+
+def _time_until_certain(setup: TrainingSetup, state: TrialState, seconds: float, step_seconds: float) -> None:
+    """Times steps in rounds until their mean is known well enough. Of all rounds the latest ones whose mean is known
+    best are kept: more windows are more certain, unless the first were disturbed."""
+    rounds: list[list[StepWindow]] = []
+    for _ in range(_MAX_ROUNDS):
+        state.ledger.windows = []
+        _time_steps(setup, state, seconds, step_seconds)
+        rounds.append(state.ledger.windows)
+        latest = [list(chain.from_iterable(rounds[first:])) for first in range(len(rounds))]
+        state.ledger.windows = min(latest, key=_time_error)
+        state.flags = _flags(state.ledger)
+        if UNCERTAIN_TIME not in state.flags:
+            return
+
+
+def _time_error(windows: list[StepWindow]) -> float:
+    full = [window for window in windows if window.is_full] or windows
+    error = measure_time_error([window.seconds for window in full], [window.num_steps for window in full])
+    return math.inf if error is None else error
 
 
 def _time_steps(setup: TrainingSetup, state: TrialState, seconds: float, step_seconds: float) -> None:
@@ -120,8 +138,8 @@ def _take_step(setup: TrainingSetup, ledger: Ledger, meter: LossMeter) -> Window
 
 def _flags(ledger: Ledger) -> tuple[str, ...]:
     windows = ledger.full_windows
-    steps = [window.seconds / window.num_steps for window in windows]
-    return find_timing_flags(steps, sum(window.num_steps for window in windows))
+    steps = [window.num_steps for window in windows]
+    return find_timing_flags([window.seconds for window in windows], steps, sum(steps))
 
 
 def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> float:
@@ -168,4 +186,6 @@ def _figures(state: TrialState) -> dict[str, float | int]:
     if windows:
         measurements |= {"num_windows": len(windows), "num_steps": steps}
         measurements["step_seconds_mean"] = sum(window.seconds for window in windows) / steps
+        if math.isfinite(error := _time_error(windows)):
+            measurements["step_time_error"] = error
     return measurements

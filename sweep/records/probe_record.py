@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from sweep.records.columns import Kind
 from sweep.records.messages import Ending
+from sweep.records.quality_flags import is_time_evidence
 
 MEMORY_PARTS = ("parameter", "gradient", "optimizer", "activation", "temporary", "scratch")
 _FORECASTS = {part: f"forecast_{part}_bytes" for part in MEMORY_PARTS}
@@ -28,6 +29,7 @@ class ProbeRecord:
     step_seconds_median: float | None = None
     step_seconds_p90: float | None = None
     step_seconds_mean: float | None = None
+    step_time_error: float | None = None
     update_seconds: float | None = None
     images_per_second: float | None = None
     data_images_per_second: float | None = None
@@ -69,6 +71,11 @@ class ProbeRecord:
     def is_complete(self) -> bool:
         """Whether a step was taken and timed."""
         return self.outcome == "complete"
+
+    @property
+    def is_time_evidence(self) -> bool:
+        """Whether steps were timed, and well enough to count."""
+        return self.is_complete and self.step_seconds_mean is not None and is_time_evidence(self.quality_flags)
 
 
 # Columns of the results, by name; every cell may be missing.

@@ -45,10 +45,12 @@ class TrialRecord:
         return self.made_from or build_config(self.values, f"record of trial {self.number}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReusableTrial:
-    """A complete trial that can stand for one of equal key."""
+    """A complete trial that can stand for one of equal key. With a budget in seconds (``is_timed``) what it learned
+    depends on the speed of its device."""
 
     origin: str  # "study/number"
     ending: Ending
     evaluations: tuple[Evaluation, ...]
+    is_timed: bool = False

@@ -14,6 +14,7 @@ from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate
 from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile
 from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.records.frames.study_frames import Frames
 
 _NUM_STRETCHES = 3  # of a run, in the order of its trials: a machine's pace drifts within a run as well
@@ -119,9 +120,9 @@ def _probe_ratios(a: Frames, b: Frames) -> Values:
 
 
 def _probed(frames: Frames) -> dict[str, tuple[float, str]]:
-    # step seconds and time of the unflagged probes, by the key of shape and code
+    # step seconds and time of the probes whose time is evidence, by the key of shape and code
     probes = frames.probes
-    is_good = (read_text(probes, "outcome") == "complete") & (read_text(probes, "quality_flags") == "")
+    is_good = (read_text(probes, "outcome") == "complete") & has_time_evidence(probes)
     seconds = read_numbers(probes, "step_seconds_median")
     keys, times = read_text(probes, "shape_key"), read_text(probes, "probed_at")
     rows = np.flatnonzero(is_good & (seconds > 0))

@@ -17,14 +17,13 @@ from sweep.analysis.statistics.grouping import (
 from sweep.analysis.statistics.intervals import Spread, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import scale_of
+from sweep.analysis.statistics.time_evidence import has_measured_time
 from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import config_keys
 
 # Keys that no recipe may differ in: trials of other lengths or on other images are trials of other configurations.
 _NO_RECIPE = frozenset({"data.name", *(f"budget.{name}" for name in BudgetSection.model_fields)})
-# Flags that follow from the configuration and are not about times.
-_NOT_ABOUT_TIME = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,9 @@ class Side:
         return bool(np.isfinite(read_numbers(self.done, name)).any())
 
     def evidence_of(self, name: str) -> Values:
-        """The metric of the trials that a configuration's value rests on, NaN of all others; a flagged time and that of
-        a reused trial, which is another run's, are no evidence. Shape ``[len(done)]``."""
+        """The metric of the trials that a configuration's value rests on, NaN of all others: of a time that is no
+        evidence, of that of a probe, which both runs may share, and of that of a reused trial, which is another run's.
+        Shape ``[len(done)]``."""
         is_evidence = self.grouping.is_basis & (self._is_time_evidence if METRICS[name].is_speed else True)
         return np.where(is_evidence, read_numbers(self.done, name), np.nan)
 
@@ -50,11 +50,7 @@ class Side:
 
     @property
     def _is_time_evidence(self) -> Mask:
-        flags = [_NOT_ABOUT_TIME.issuperset(filter(None, each.split(","))) for each in self._texts("quality_flags")]
-        return np.array(flags, dtype=np.bool_) & np.asarray(self._texts("reused_from") == "", dtype=np.bool_)
-
-    def _texts(self, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.object_]]:
-        return read_text(self.done, name)
+        return has_measured_time(self.done) & np.asarray(read_text(self.done, "reused_from") == "", dtype=np.bool_)
 
 
 Sides = tuple[Side, Side]

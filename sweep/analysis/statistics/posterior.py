@@ -15,6 +15,7 @@ from sweep.analysis.statistics.intervals import Spread, combine_degrees, median_
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
+from sweep.analysis.statistics.time_evidence import has_time_evidence, select_evidence
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import keys_of_cost
 
@@ -23,6 +24,14 @@ _FREE_KEYS = keys_of_cost("none") | {"data.root"}
 _SWITCHES = keys_of_cost("switch")
 # With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled.
 _MAX_POOLED_SD = 0.1
+_UNKNOWN_ERROR = 0.2  # of a time that is no evidence, where its uncertainty is not on record
+_FOLLOWING_TIMES = (
+    "train_seconds",
+    "images_per_second",
+    "step_seconds_median",
+    "step_seconds_p90",
+    "seconds_to_target",
+)
 # What the choice of images does to all configurations alike is measured on so many of the best ones.
 _NUM_BEST = 60
 # For configurations (shape [k]): the covariance on the scale of the errors that the evaluated images leave, [k, k].
@@ -161,6 +170,7 @@ def fit_posterior(
 ) -> Posterior:
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
     ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
+    A time that is no evidence counts only where its group has no other, and then by its uncertainty.
 
     With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Search trials share one
     seed: what it does to all of them alike is not told apart from what it does to each, and counts as the latter.
@@ -168,11 +178,15 @@ def fit_posterior(
     values = scale_of(name).forward(read_numbers(done, name))
     if METRICS[name].is_cost:
         costs = _cost_groups(name, done)
-        spread = pooled_spread(values, costs)
+        is_evidence = has_time_evidence(done) | (not METRICS[name].is_speed)
+        spread = pooled_spread(np.where(is_evidence, values, np.nan), costs)
         if spread.sd <= _MAX_POOLED_SD:
             shared = costs[grouping.first]
-            means, errors = _means_of_costs(values, costs)
-            return _posterior(name, means[shared], errors[shared], spread, shared)
+            counted = np.where(select_evidence(is_evidence, costs), values, np.nan)
+            posterior = _posterior(name, counted[:0], counted[:0], spread, shared)
+            own_errors = np.where(is_evidence, 0.0, _time_errors(done))
+            means, errors = _means_of_costs(counted, costs, own_errors / (posterior.spread.sd or 1.0))
+            return replace(posterior, centers=means[shared], errors=errors[shared])
     centers, counts = grouping.medians(values)
     own = np.arange(grouping.size)
     posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)
@@ -220,13 +234,39 @@ def _cost_groups(name: str, done: pd.DataFrame) -> Numbers:
     return configuration_groups(done) if METRICS[name].is_speed and (by_target or by_noise) else equal_cost_groups(done)
 
 
-def _means_of_costs(values: Values, costs: Numbers) -> tuple[Values, Values]:
-    # the mean of each group of equal cost, and its error in standard deviations of the spread
+def _means_of_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[Values, Values]:
+    # the mean of each group of equal cost, and its error; errors are in standard deviations of the spread, and
+    # ``own_errors`` those of the single values, which come on top of it
     finite = np.isfinite(values)
     size = int(costs.max(initial=-1)) + 1
-    counts = np.bincount(costs[finite], minlength=size)
-    known = np.where(counts > 0, counts, np.nan)
-    return np.bincount(costs[finite], values[finite], minlength=size) / known, 1 / np.sqrt(known)
+    weights = 1 / (1 + own_errors[finite] ** 2)
+    sums = np.bincount(costs[finite], weights, minlength=size)
+    known = np.where(sums > 0, sums, np.nan)
+    return np.bincount(costs[finite], weights * values[finite], minlength=size) / known, 1 / np.sqrt(known)
+
+
+def _time_errors(done: pd.DataFrame) -> Values:
+    # standard errors of the logarithm of the times
+    halves = read_numbers(done, "step_time_error")
+    return np.where(np.isfinite(halves), halves, _UNKNOWN_ERROR) / 2
+
+
+def pool_doubtful_times(done: pd.DataFrame) -> pd.DataFrame:
+    """The complete trials ``done`` with the times that are no evidence replaced by the geometric mean of those of the
+    trials of equal cost on the same device, where there are any; the others unchanged."""
+    is_evidence = has_time_evidence(done)
+    if is_evidence.all():
+        return done
+    devices = pd.factorize(read_text(done, "device"))[0]
+    groups = _cost_groups("train_seconds", done) * (int(devices.max()) + 1) + devices
+    is_replaced = ~select_evidence(is_evidence, groups)
+    columns = {}
+    for name in (name for name in _FOLLOWING_TIMES if name in done.columns):
+        values = read_numbers(done, name)
+        logarithms = np.log(np.where(is_evidence & (values > 0), values, np.nan))
+        means, _ = _means_of_costs(logarithms, groups, np.zeros(len(done)))
+        columns[name] = np.where(is_replaced, np.exp(means[groups]), values)
+    return done.assign(**columns)
 
 
 def _posterior(name: str, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:

@@ -13,9 +13,9 @@ from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor, ExecutorWrapper
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.measurement.quality import CONFIGURATION_FLAGS, PACKED
 from sweep.records.attempt_causes import CROWDED
 from sweep.records.messages import Ending, Evaluation, Message, Progress, Task, TrialTask
+from sweep.records.quality_flags import CONFIGURATION_FLAGS, PACKED
 
 
 @final
@@ -129,10 +129,16 @@ def _probed_measurements(own: Mapping[str, float | int], cost: ProbedCost) -> di
         measurements |= {name: value for name, value in peaks.items() if value is not None}
     seconds = cost.train_seconds(float(own.get("num_epochs", 0.0)))
     if seconds > 0.0:
-        measurements["train_seconds"] = seconds
-        if "train_seconds" in own:
-            rates = {name: value for name, value in own.items() if METRICS[name].unit_facts.measures == "rate"}
-            measurements |= {name: value * own["train_seconds"] / seconds for name, value in rates.items()}
+        measurements |= replace_train_seconds(own, seconds)
+    return measurements
+
+
+def replace_train_seconds(own: Mapping[str, float | int], seconds: float) -> dict[str, float | int]:
+    """``train_seconds``, and the rates of ``own`` that follow from it."""
+    measurements: dict[str, float | int] = {"train_seconds": seconds}
+    if "train_seconds" in own:
+        rates = {name: value for name, value in own.items() if METRICS[name].unit_facts.measures == "rate"}
+        measurements |= {name: value * own["train_seconds"] / seconds for name, value in rates.items()}
     return measurements
 
 

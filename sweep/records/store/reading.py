@@ -219,7 +219,9 @@ def _load_reusable(connection: Connection, study: str, number: int) -> ReusableT
         correct_images=find_correct_texts(connection, study, [number]).get(number, ""),
     )
     evaluations = evaluations_of(connection, study, number)
-    return ReusableTrial(record.reused_from or f"{study}/{number}", ending, tuple(evaluations))
+    origin = record.reused_from or f"{study}/{number}"
+    is_timed = record.values.get("budget.seconds") is not None
+    return ReusableTrial(origin=origin, ending=ending, evaluations=tuple(evaluations), is_timed=is_timed)
 
 
 def _load_environment(connection: Connection, study: str, digest: str | None) -> dict[str, Any]:

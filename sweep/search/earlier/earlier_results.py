@@ -79,8 +79,7 @@ def _restore_int(parameter: Parameter, value: Any) -> Any:
 def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device: str) -> list[TrialRecord]:
     """The results as search trials with negative numbers, for a sampler to learn from.
 
-    Time, memory and what did not fit are taken over from the same ``device`` only, and time only if nothing disturbed
-    its measurement.
+    Time, memory and what did not fit are taken over from the same ``device`` only, and time only where it is evidence.
     """
     records: list[TrialRecord] = []
     for result in results:
@@ -93,7 +92,8 @@ def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device
             device=device if is_same else str(result.device),
             quality_flags=result.quality_flags,
         )
-        kept = keep_portable(ending, {"device": device})
+        is_timed = {**spec.base, **result.values}.get("budget.seconds") is not None
+        kept = keep_portable(ending, {"device": device}, is_timed=is_timed)
         record = TrialRecord(
             number=-1 - len(records),
             phase="search",

@@ -1,7 +1,8 @@
 """Takes trials of equal content key from earlier records instead of training them again.
 
-With an equal key, accuracy holds on any device, memory on the same device class, and time there too unless something
-disturbed the device. A quality flag that is due to the configuration is taken over with the trial.
+With an equal key, accuracy holds on any device, memory on the same device class, and time there too where it is
+evidence. With a budget in seconds accuracy depends on the speed of the training, and holds only where time does. A
+quality flag is taken over with the trial.
 """
 
 import logging
@@ -13,8 +14,8 @@ from typing import Any, final
 
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
-from sweep.measurement.quality import is_disturbed
 from sweep.records.messages import Ending, Evaluation
+from sweep.records.quality_flags import PACKED, is_time_evidence
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import ReusableTrial
 
@@ -77,7 +78,7 @@ class ReuseIndex:
             found = store.find_by_key(key)
             if found is None:
                 continue
-            ending = keep_portable(found.ending, machine)
+            ending = keep_portable(found.ending, machine, is_timed=found.is_timed)
             if names <= ending.measurements.keys():
                 return replace(found, ending=ending, evaluations=_portable_curve(found, machine))
         return None
@@ -88,19 +89,20 @@ class ReuseIndex:
             store.close()
 
 
-def keep_portable(ending: Ending, machine: Mapping[str, Any]) -> Ending:
+def keep_portable(ending: Ending, machine: Mapping[str, Any], *, is_timed: bool = False) -> Ending:
     """The part of ``ending`` that holds on ``machine``, of which ``device`` and the facts of its environment are given.
 
     On the device class where it was measured, with the same driver, libraries and power limit, that is everything,
-    without times if a quality flag marks the device as disturbed; elsewhere, what does not depend on the device.
+    without times if a quality flag makes them no evidence; elsewhere, what does not depend on the device. Of a trial
+    whose budget was in seconds (``is_timed``) nothing else does, because a slower training takes fewer steps.
     """
     is_same = _is_same_machine(ending, machine)
-    if is_same and not is_disturbed(ending.quality_flags):
+    if is_same and is_time_evidence(ending.quality_flags) and PACKED not in ending.quality_flags:
         return ending
     kept = {
         name: value
         for name, value in ending.measurements.items()
-        if not METRICS[name].is_of_a_device or (is_same and METRICS[name].is_memory)
+        if (not METRICS[name].is_of_a_device and not is_timed) or (is_same and METRICS[name].is_memory)
     }
     return replace(ending, measurements=kept, bottleneck="")
 

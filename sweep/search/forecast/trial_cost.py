@@ -12,9 +12,9 @@ from statistics import median
 from typing import final
 
 from sweep.config.trial_config import TrialConfig
-from sweep.measurement.quality import MIN_WINDOWS
 from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
 from sweep.records.probe_record import ProbeRecord
+from sweep.records.quality_flags import MIN_WINDOWS
 from sweep.search.forecast.workload import Workload, compute_workload, count_evaluations
 from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS, TRAIN_ACCURACY_IMAGES
 
@@ -22,7 +22,7 @@ from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTL
 # operations, which is short compared with a long computation.
 _FIXED_SHARE = 0.3
 _FIXED_SECONDS = 3e-3
-_REFERENCE_SECONDS = 0.05  # of the reference work before a trial, which measures the speed of the machine
+_REFERENCE_SECONDS = 0.1  # of the reference work before a trial, which measures the speed of the machine
 _FP32_BYTES = 4
 _FAR = 2  # times the largest probed micro batch, or below the smallest
 _FIRST_STEPS = 5  # before the clock starts; the memory pass counts twice for its bookkeeping

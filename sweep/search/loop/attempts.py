@@ -10,9 +10,9 @@ from typing import Any, final
 
 from sweep.config.study import StudySpec
 from sweep.executors.base import Executor, poll_with_silence
-from sweep.measurement.quality import PACKED
 from sweep.records.attempt_causes import FAULTS_OF_THE_MACHINE, LEFT, STALLED
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Outcome, Progress, TrialTask
+from sweep.records.quality_flags import PACKED
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.run_plan import RunPlan

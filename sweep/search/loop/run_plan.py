@@ -10,6 +10,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import ExpectedData
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import MemoryGate
+from sweep.search.forecast.solo_times import SoloTimes
 from sweep.search.loop.shutdown import Shutdown
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
@@ -33,6 +34,7 @@ class RunPlan:
     checkpoint_root: Path | None = None  # each running trial gets a folder in it; None: there are no checkpoints
     checkpoint_seconds: float = 60.0
     memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
+    solo_times: SoloTimes | None = None  # replaces times that are no evidence
     shutdown: Shutdown = field(default_factory=Shutdown)
     grace_seconds: float = 30.0  # that a preempted trial has for its step and its checkpoint
 

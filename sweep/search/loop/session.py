@@ -29,6 +29,7 @@ from sweep.search.earlier.warm_start import read_earlier
 from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.prober import open_shared_book
 from sweep.search.forecast.remaining_work import PlannedTrials
+from sweep.search.forecast.solo_times import SoloTimes
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
 from sweep.search.loop.checks import check_run
@@ -45,6 +46,8 @@ from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
 from sweep.training.data.folders.inspection import OnProgress
 from sweep.training.data.study_data import expect_data
+
+_PROBES_AT_ONCE = frozenset({"inline", "process"})  # executors on which a probe waits for no machine
 
 
 @contextlib.contextmanager
@@ -166,6 +169,7 @@ class Session:
                 if isinstance(event, TrialEnded):
                     disk_space.check_between()
             mirror.catch_up(tuner.records())
+            self.forecaster.save_probes(self.store)
 
     def _plan_run(self, shutdown: Shutdown) -> RunPlan:
         deadline = time.monotonic() + self._limit_seconds
@@ -179,6 +183,9 @@ class Session:
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",
             memory_gate=forecaster.memory_gate,
+            solo_times=SoloTimes(
+                forecaster.prober, forecaster.device_class, can_probe=self.options.executor.name in _PROBES_AT_ONCE
+            ),
             shutdown=shutdown,
             make_sampler=partial(make_sampler, predict=forecaster.cost_model.predict_metric),
             prior=make_prior_records(self.earlier, self.spec, forecaster.device_class) if self.earlier else (),

@@ -210,6 +210,9 @@ class Tuner:
 
     def _end_attempt(self, number: int, ending: Ending) -> Event:
         attempt = self._attempts[number]
+        if self._plan.solo_times and not attempt.preempt_cause:
+            is_idle = len(self._attempts) == 1 and not self._must_stop()
+            ending = self._plan.solo_times.judge(attempt.record.config, ending, is_idle=is_idle)
         final = self._attempts.end(number, ending)
         if final is None:
             return self._reopen(attempt, ending)

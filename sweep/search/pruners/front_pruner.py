@@ -18,8 +18,8 @@ from sweep.analysis.statistics.extrapolation import CurveFamily
 from sweep.analysis.statistics.pareto import Values, non_dominated
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
-from sweep.measurement.quality import CONFIGURATION_FLAGS, PACKED
 from sweep.records.messages import Evaluation, Progress
+from sweep.records.quality_flags import is_time_evidence
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.pruners.running_curves import (
@@ -34,8 +34,6 @@ from sweep.search.pruners.running_curves import (
 
 _NUM_RESTORED = 500  # curves that are read when a study is resumed
 _NO_DIFFERENCE = 1e-9
-# A trial with any other flag is not compared by time.
-_NOT_ABOUT_TIME = CONFIGURATION_FLAGS | {PACKED}
 
 
 @final
@@ -79,7 +77,7 @@ class FrontPruner:
         if (self._peers[curves.key] < ends[self._judged] - _NO_DIFFERENCE).all(axis=1).any():
             return True
         progress = self._progress.get(record.number)
-        if progress is not None and not _is_time_clean(progress.quality_flags):
+        if progress is not None and not is_time_evidence(progress.quality_flags):
             return False
         worse_nowhere = (self._rivals <= ends + _NO_DIFFERENCE).all(axis=1)
         better_somewhere = (self._rivals < ends - _NO_DIFFERENCE).any(axis=1)
@@ -169,7 +167,7 @@ class FrontPruner:
             return
         row = np.array([_cost(name, measured[name]) for name in self._objectives])
         self._peers[key] = _front(np.vstack([self._peers[key], row[self._judged]]))
-        if SECONDS not in self._objectives or _is_time_clean(record.quality_flags):
+        if SECONDS not in self._objectives or is_time_evidence(record.quality_flags):
             self._rivals = _front(np.vstack([self._rivals, row]))
 
 
@@ -190,7 +188,3 @@ def _cost(name: str, value: float) -> float:
 
 def _front(rows: Values) -> Values:
     return np.unique(rows[non_dominated(rows)], axis=0) if rows.shape[1] else rows[:0]
-
-
-def _is_time_clean(flags: Iterable[str]) -> bool:
-    return _NOT_ABOUT_TIME.issuperset(flags)

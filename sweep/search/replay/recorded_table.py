@@ -124,7 +124,7 @@ def read_table(place: str | Path) -> RecordedTable:
         if record.outcome in (None, "cancelled", "crashed", "pruned"):
             continue  # not the whole training
         curve = curves.get((spec.name, record.number), ())
-        trial = ReusableTrial(f"{spec.name}/{record.number}", record.ending, curve)
+        trial = ReusableTrial(origin=f"{spec.name}/{record.number}", ending=record.ending, evaluations=curve)
         point = tuple(record.values[path] for path in spec.space)
         table.curves.setdefault(point, {})[int(str(record.values["seed"]))] = trial
     if not np.isfinite(table.means).all(axis=1).any():

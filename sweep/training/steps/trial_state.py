@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sweep.measurement.clock import PHASES, Ledger
-from sweep.measurement.quality import find_timing_flags
+from sweep.measurement.quality import find_timing_flags, measure_time_error
 from sweep.records.messages import Evaluation
 from sweep.training.outcomes import DivergedError
 from sweep.training.steps.budget import TrainingPoint
@@ -122,11 +122,12 @@ class TrialState:
         self.evaluations = [Evaluation(**evaluation) for evaluation in state["evaluations"]]
 
     def quality_flags(self) -> tuple[str, ...]:
-        steps = self.ledger.even_step_seconds()
-        if not steps:
+        even = self.ledger.even_windows
+        if not even:
             return self.flags
+        seconds, steps = zip(*((window.seconds, window.num_steps) for window in even), strict=True)
         num_steps = sum(window.num_steps for window in self.ledger.windows)
-        found = find_timing_flags(steps, num_steps, int(self.facts.get("num_alloc_retries", 0)))
+        found = find_timing_flags(seconds, steps, num_steps, int(self.facts.get("num_alloc_retries", 0)))
         return tuple(dict.fromkeys((*self.flags, *found)))
 
     def measurements(self) -> dict[str, float | int]:
@@ -141,5 +142,8 @@ class TrialState:
             values["data_wait_seconds"] = ledger.seconds["data_wait"]
             values["images_per_second"] = ledger.images_per_second
             values["step_seconds_median"], values["step_seconds_p90"] = ledger.step_seconds() or (math.nan, math.nan)
+            even = ledger.even_windows
+            error = measure_time_error([each.seconds for each in even], [each.num_steps for each in even])
+            values["step_time_error"] = math.nan if error is None else error
         values |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
         return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -1,0 +1,51 @@
+"""The quality flags of a record by name, and the one rule for which times are evidence.
+
+Only two flags make a time no evidence, because only they are about the figure: ``uncertain_time`` and
+``slower_than_alone``. All others are information: on the configuration, the spread of the steps or the machine.
+"""
+
+from collections.abc import Collection
+
+MIN_STEPS = 20
+MIN_WINDOWS = 3
+MUCH = 0.1  # of a median
+MAX_TIME_ERROR = 0.05  # of the mean step time: the difference between times that does not matter by default
+MAX_SLOWDOWN = 0.1  # against the solo probes of the shape
+
+FEW_STEPS, BATCH_CHANGED = "few_steps", "micro_batch_changed"
+UNCERTAIN_TIME, SLOWER_THAN_ALONE = "uncertain_time", "slower_than_alone"
+PROBED_TIME, PACKED = "probed_time", "packed"
+# Every quality flag and its meaning.
+MEANINGS = {
+    UNCERTAIN_TIME: f"the mean step time is known to +-{MAX_TIME_ERROR:.0%} only (95 % interval), or less well: its "
+    "times are no evidence",
+    SLOWER_THAN_ALONE: f"training took over {MAX_SLOWDOWN:.0%} longer than by solo probes of the same shape: its times "
+    "are no evidence",
+    PROBED_TIME: "the measured times were no evidence: those of solo probes of the same shape are in their place, and "
+    "measured_train_seconds is the measured one",
+    PACKED: "the trial shared its device: its times and memory are those of probes that ran alone",
+    FEW_STEPS: f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
+    "spread": f"the interquartile range of the step times is {MUCH:.0%} of their median, or more",
+    "drift": f"steps of the first and of the last third differ by {MUCH:.0%} of the median, or more",
+    "allocator_retries": "the device's memory was so full that the allocator had to release its cache",
+    "other_process": "another process was on the device",
+    "throttled": "the device slowed down because of heat or lack of power",
+    "clock_drift": "the device's clock changed, or was far below its maximum without a reason that the device reports",
+    "busy_host": f"other programs used {MUCH:.0%} of the cores, or more",
+    "reference_drift": f"a fixed piece of work took {MUCH:.0%} more or less time than before the study's other trials",
+    BATCH_CHANGED: "the micro batch was changed during the trial, so times are of several sizes",
+    "global_batch_larger_than_train_split": "a step holds the whole training split, which is smaller than configured",
+    "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, which is smaller",
+}
+# A time with one of these is no evidence.
+TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWER_THAN_ALONE})
+# Something beside the trial may have taken part: a reason to compare its time with a solo probe.
+SIGNS_OF_DISTURBANCE = frozenset({"other_process", "throttled", "clock_drift", "busy_host", "reference_drift"})
+# These do not affect times.
+CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
+
+
+def is_time_evidence(flags: Collection[str]) -> bool:
+    """Whether the times of a record with these ``flags`` count. A flag of another version counts as a doubt."""
+    doubts = TIME_DOUBTS.union(flag for flag in flags if flag and flag not in MEANINGS)
+    return PROBED_TIME in flags or doubts.isdisjoint(flags)

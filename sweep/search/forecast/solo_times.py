@@ -1,0 +1,142 @@
+"""The training times of ended trials against those of solo probes of their shapes.
+
+Here it is decided, once, what the recorded time of a trial is: as measured, or where that is no evidence, that of
+solo probes.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import final
+
+from sweep.config.data_sections import BudgetSection
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.packed.packed_executor import replace_train_seconds
+from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
+from sweep.records.messages import Ending
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.quality_flags import (
+    BATCH_CHANGED,
+    FEW_STEPS,
+    MAX_SLOWDOWN,
+    PACKED,
+    PROBED_TIME,
+    SIGNS_OF_DISTURBANCE,
+    SLOWER_THAN_ALONE,
+    TIME_DOUBTS,
+    is_time_evidence,
+)
+from sweep.search.forecast.prober import Prober
+from sweep.search.forecast.trial_cost import CostModel
+
+_TIMED_SECONDS = 1.0
+_MAX_TRIES = 2  # probes of one shape
+_MAX_SHARE = 0.2  # of the time of the trials that is spent on probes
+_USUAL_SECONDS = 2.0  # of a probe
+_MOST_PROBED = 2  # micro batches in a probe's step
+
+
+@final
+class SoloTimes:
+    """Replaces times that are no evidence, by the probes of ``prober``.
+
+    With ``can_probe`` a shape without a probe whose time is evidence is probed when a trial gives a reason: a time that
+    is no evidence, or a sign that something beside the trial took part. These probes take a fifth of the time of the
+    trials at most.
+    """
+
+    def __init__(self, prober: Prober, device_class: str, *, can_probe: bool) -> None:
+        self._prober, self._device_class, self._can_probe = prober, device_class, can_probe
+        self._model = CostModel(probe for probe in prober.list_valid() if probe.is_time_evidence)
+        self._num_tries: Counter[Shape] = Counter()
+        self._trial_seconds, self._probe_seconds = 0.0, 0.0
+
+    def judge(self, config: TrialConfig, ending: Ending, *, is_idle: bool) -> Ending:
+        """The ending of a trial of ``config`` with the time that is recorded. ``is_idle``: no trial is running, so that
+        a probe would run alone and would disturb none."""
+        self._trial_seconds += float(ending.measurements.get("total_seconds", 0.0))
+        if not self._is_comparable(config, ending):
+            return ending
+        probe = self._find_probe(config, ending)
+        is_doubtful = not (TIME_DOUBTS | SIGNS_OF_DISTURBANCE).isdisjoint(ending.quality_flags)
+        if probe is None and is_idle and is_doubtful and self._may_probe(config):
+            self._make_probe(config)
+            probe = self._find_probe(config, ending)
+        if probe is None:
+            return ending
+        return compare_with_probe(config, ending, probe, self._predict_seconds(config, ending))
+
+    def _is_comparable(self, config: TrialConfig, ending: Ending) -> bool:
+        # a probe is of one rank and of one size of steps
+        is_one_shape = config.batch.schedule == "constant" and not config.batch.is_auto
+        return (
+            ending.outcome == "complete"
+            and ending.device == self._device_class
+            and config.distributed.world_size == 1
+            and is_one_shape
+            and {PACKED, BATCH_CHANGED}.isdisjoint(ending.quality_flags)
+            and {"train_seconds", "num_epochs", "num_steps"} <= ending.measurements.keys()
+        )
+
+    def _find_probe(self, config: TrialConfig, ending: Ending) -> ProbeRecord | None:
+        probe = self._prober.find(config)
+        if probe is None or not probe.is_time_evidence:
+            return None
+        # a trial is not faster than alone: that probe was disturbed throughout
+        is_slow = self._predict_seconds(config, ending) > (1 + MAX_SLOWDOWN) * ending.measurements["train_seconds"]
+        return None if is_slow else probe
+
+    def _predict_seconds(self, config: TrialConfig, ending: Ending) -> float:
+        epoch = config.model_copy(update={"budget": BudgetSection(epochs=1.0)})
+        cost = self._model.predict(epoch)
+        assert cost is not None, "there is a probe of the shape"
+        return cost.train_seconds * float(ending.measurements["num_epochs"])
+
+    def _may_probe(self, config: TrialConfig) -> bool:
+        is_affordable = self._probe_seconds + _USUAL_SECONDS <= _MAX_SHARE * self._trial_seconds
+        return self._can_probe and is_affordable and self._num_tries[derive_shape(config)] < _MAX_TRIES
+
+    def _make_probe(self, config: TrialConfig) -> None:
+        self._num_tries[derive_shape(config)] += 1
+        began = time.monotonic()
+        probe = self._prober.probe(config, _TIMED_SECONDS)
+        self._probe_seconds += time.monotonic() - began
+        if probe.is_time_evidence:
+            self._model.add(probe)
+
+
+def compare_with_probe(config: TrialConfig, ending: Ending, probe: ProbeRecord, seconds: float) -> Ending:
+    """``ending`` with ``slower_than_alone`` where it trained for clearly longer than ``seconds``, those by solo probes,
+    and with them in place of a measured time that is no evidence."""
+    measured, flags = ending.measurements, ending.quality_flags
+    is_slower = measured["train_seconds"] > (1 + MAX_SLOWDOWN) * seconds
+    if is_slower and FEW_STEPS not in flags:  # so few steps have no mean
+        flags = (*flags, SLOWER_THAN_ALONE)
+    if is_time_evidence(flags) or config.budget.seconds is not None:  # a budget in seconds is what was spent
+        return replace(ending, quality_flags=flags)
+    replaced = {
+        **replace_train_seconds(measured, seconds),
+        **_replace_steps(config, measured, probe, seconds),
+        "measured_train_seconds": measured["train_seconds"],
+    }
+    return replace(ending, measurements=measured | replaced, quality_flags=(*flags, PROBED_TIME))
+
+
+def _replace_steps(
+    config: TrialConfig, measured: Mapping[str, float | int], probe: ProbeRecord, seconds: float
+) -> dict[str, float | int]:
+    # the times of a step, and the time to a target
+    step = seconds / measured["num_steps"]
+    is_probed = find_largest_accumulation(config) <= _MOST_PROBED
+    scale = 1.0 if is_probed else step / (probe.step_seconds_mean or step)
+    found = {
+        "step_seconds_median": probe.step_seconds_median,
+        "step_seconds_p90": probe.step_seconds_p90,
+    }
+    values: dict[str, float | int] = {name: scale * value for name, value in found.items() if value is not None}
+    if probe.step_time_error is not None:
+        values["step_time_error"] = probe.step_time_error
+    if "steps_to_target" in measured:
+        values["seconds_to_target"] = step * measured["steps_to_target"]
+    return values

@@ -1,0 +1,111 @@
+"""Real trials on an idle machine and beside busy processes: which times are no evidence, and what is recommended."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sweep.analysis import recommend
+from sweep.analysis.comparable_trials import select_comparable
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.config.trial_config import build_config
+from sweep.executors.table import ExecutorSettings
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.study_frames import Frames
+from sweep.records.messages import Progress
+from sweep.records.quality_flags import TIME_DOUBTS
+from sweep.search.loop.events import TrialAdvanced
+from sweep.search.loop.run_options import Options
+from sweep.search.loop.session import open_session
+from sweep.search.loop.single_trial import train_trial
+
+NUM = 20  # trials of each kind
+TRIAL_SECONDS = 4.0
+MAX_LOAD = 10.0  # percent of the cores that others use on an idle machine
+BASE: dict[str, Any] = {"data.name": "digits", "model.name": "resnet8", "batch.micro": 64}
+
+
+@contextlib.contextmanager
+def busy_processes() -> Iterator[None]:
+    """As many busy processes as this one may use cores."""
+    command = [sys.executable, "-c", "while True: pass"]
+    running = [subprocess.Popen(command) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def count_steps() -> int:
+    """Steps of a trial of ``TRIAL_SECONDS``."""
+    ending = train_trial(build_config({**BASE, "budget.epochs": None, "budget.seconds": 1.5}, "test"), device="cpu")
+    return round(TRIAL_SECONDS / 1.5 * ending.measurements["num_steps"])
+
+
+def make_study(num_trials: int) -> StudySpec:
+    """Trials of equal cost, which differ in the learning rate."""
+    base = {**BASE, "budget.epochs": None, "budget.steps": count_steps()}
+    return build_study(
+        {
+            "name": "busy", "trials": num_trials, "sampler": "random", "pruner": "none", "base": base,
+            "space": {"optimizer.lr": {"log": [1e-3, 1e-1]}}, "confirm": {"max_configurations": 0},
+        },
+        "test",
+    )  # fmt: skip
+
+
+def run_beside_others(spec: StudySpec, root: Path) -> Frames:
+    """Runs the study; beside each trial of an odd number there are busy processes for half of its steps."""
+    executor = ExecutorSettings(device="cpu")
+    with open_session(spec, Options(root=root, executor=executor)) as session, contextlib.ExitStack() as others:
+        disturbed = -1
+        for event in session.run():
+            if not isinstance(event, TrialAdvanced) or not isinstance(event.message, Progress):
+                continue
+            share = event.message.step / max(event.message.num_steps, 1)
+            if event.number % 2 == 1 and share >= 0.25 and disturbed != event.number:
+                disturbed = event.number
+                others.enter_context(busy_processes())
+            elif event.number == disturbed and share >= 0.7:
+                others.close()
+        return load_frames(session.folder)
+
+
+def find_doubtful(frames: Frames) -> dict[int, bool]:
+    """By number, whether the measured time of a trial is no evidence."""
+    trials = frames.trials
+    rows = zip(trials["number"], trials["quality_flags"], strict=True)
+    return {int(number): not TIME_DOUBTS.isdisjoint(flags.split(",")) for number, flags in rows}
+
+
+def choose_trials(frames: Frames, numbers: set[int]) -> Frames:
+    """The records of the trials of these numbers alone."""
+    return replace(frames, trials=frames.trials[frames.trials["number"].isin(numbers)])
+
+
+@pytest.mark.slow
+def test_trials_beside_busy_processes_are_no_evidence_and_change_no_recommended_time(tmp_path: Path) -> None:
+    load = psutil.cpu_percent(interval=5.0)
+    if load > MAX_LOAD:
+        pytest.skip(f"an idle machine is required: other processes use {load:.0f} % of the cores")
+    frames = run_beside_others(make_study(2 * NUM), tmp_path)
+    doubtful = find_doubtful(frames)
+    columns = ["number", "train_seconds", "measured_train_seconds", "step_time_error", "quality_flags"]
+    print(frames.trials[columns].to_string())
+    assert sum(is_so for number, is_so in doubtful.items() if number % 2 == 0) <= NUM // 20
+    assert sum(is_so for number, is_so in doubtful.items() if number % 2 == 1) >= NUM - NUM // 20
+    idle = choose_trials(frames, {number for number in doubtful if number % 2 == 0})
+    truth = float(select_comparable(idle).posterior("train_seconds").estimates[0])  # all trials are of equal cost
+    half = choose_trials(frames, set(range(NUM)))  # every second one was disturbed
+    assert recommend(half).uses["accuracy"].values["train_seconds"].median == pytest.approx(truth, rel=0.05)
+    assert select_comparable(half).posterior("train_seconds").estimates == pytest.approx(truth, rel=0.05)

@@ -15,6 +15,7 @@ from sweep.analysis.statistics.pareto import Values
 from sweep.config.units import format_count
 
 _MIN_BATCHES = 3
+_LONG = 2000  # steps, of which 40 are measured where a step is one micro batch on a CPU
 _MIN_DEGREES = 4  # configurations beyond the number of coefficients
 _NOT_INVARIANT = (
     "; sharpness changes with the scale of the weights before a normalization, which the model does not (Dinh et al. "
@@ -32,6 +33,13 @@ def _measure_noise_power(records: ComparableTrials) -> Measurement:
     if measured.reason:
         return not_tested(f"{measured.reason}{beside}")
     return measured._replace(detail=f"{measured.detail}{beside}")
+
+
+def _settle_noise_power(records: ComparableTrials) -> str:
+    # where it was measured already, longer trainings measure it at more steps
+    is_measured = np.isfinite(read_numbers(records.done, "num_noise_steps")).any()
+    longer = {"budget.steps": _LONG} if is_measured else {}
+    return records.commands.run_variant("noise", {"diagnostics.noise_scale": True, **longer})
 
 
 def _measure_sharpness_power(records: ComparableTrials) -> Measurement:
@@ -110,7 +118,7 @@ CLAIMS = (
         "with the batch by its power 0.5 to 1.5, at equal learning rate and training loss.",
         published="McCandlish et al. 2018: inversely proportional to the temperature, learning rate / batch; ten times "
         "and more over one run.",
-        measure=_measure_noise_power, settle=run_variant("noise", {"diagnostics.noise_scale": True}),
+        measure=_measure_noise_power, settle=_settle_noise_power,
     ),
     Claim(
         name="large_batches_sharp", unit="exponent", region=Region(0.0, np.inf),

@@ -17,6 +17,7 @@ from sweep.search.seed_allocation.confirmation import list_confirmations
 
 OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 SIGNS = (-1.0, 1.0, 1.0)
+Noise = npt.NDArray[np.float64]  # of each configuration
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Simulated:
         return bool(mask[numbers.index(number)])
 
 
-def simulate(seed: int, num_search: int = 40, noise: float = 0.004, seeds: int = 3) -> Simulated:
+def simulate(seed: int, num_search: int = 40, noise: float | Noise = 0.004, seeds: int = 3) -> Simulated:
     """A random search and the confirmation of its front, by the product's own rule; accuracy scatters by ``noise``,
     time by 3 %, memory not at all. Many configurations cost exactly the same: rate and decay cost nothing."""
     study = make_spec(confirm={"max_configurations": 4, "seeds": seeds})
@@ -43,7 +44,15 @@ def simulate(seed: int, num_search: int = 40, noise: float = 0.004, seeds: int =
         for _ in range(num_search)
     ]
     truth = {number: true_values(config) for number, config in enumerate(configs)}
-    return _trained(study, configs, truth, rng, noise)
+    return _trained(study, configs, truth, rng, np.broadcast_to(noise, num_search))
+
+
+def simulate_unequal(seed: int, noise: float = 0.0015) -> Simulated:
+    """As :func:`simulate`, but the noise of one configuration is up to five times that of another: what learns badly
+    scatters more, as at rates that are too large."""
+    equal = simulate(seed, noise=0.0)
+    accuracies = np.array([values[0] for values in equal.truth.values()])
+    return simulate(seed, noise=noise * np.exp(np.clip(20.0 * (accuracies.max() - accuracies) - 0.8, -0.8, 0.8)))
 
 
 def simulate_scattered(seed: int, num_search: int = 40, noise: float = 0.003) -> Simulated:
@@ -55,7 +64,7 @@ def simulate_scattered(seed: int, num_search: int = 40, noise: float = 0.003) ->
     seconds = np.exp(rng.normal(3.0, 0.7, num_search) + 8 * (accuracy - 0.9))
     memory = np.exp(rng.normal(18.0, 0.7, num_search))
     truth = dict(enumerate(np.stack([accuracy, seconds, memory], axis=1)))
-    return _trained(study, configs, truth, rng, noise)
+    return _trained(study, configs, truth, rng, np.full(num_search, noise))
 
 
 def _trained(
@@ -63,9 +72,9 @@ def _trained(
     configs: list[TrialConfig],
     truth: dict[int, npt.NDArray[np.float64]],
     rng: np.random.Generator,
-    noise: float,
+    noise: Noise,
 ) -> Simulated:
-    rows = [_row(config, truth[number], rng, noise, number, "search") for number, config in enumerate(configs)]
+    rows = [_row(config, truth[number], rng, noise[number], number, "search") for number, config in enumerate(configs)]
     records = [
         TrialRecord(
             number=row["number"],
@@ -78,7 +87,8 @@ def _trained(
     ]
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
     while due := list_confirmations(records, study):
-        rows.append(_row(due[0], truth[numbers[_without_seed(due[0])]], rng, noise, len(rows), "confirm"))
+        number = numbers[_without_seed(due[0])]
+        rows.append(_row(due[0], truth[number], rng, noise[number], len(rows), "confirm"))
         records.append(
             TrialRecord(
                 number=len(records),

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from frames_factory import frames_of, make_spec
-from simulated_studies import Simulated, simulate, simulate_scattered
+from simulated_studies import Simulated, simulate, simulate_scattered, simulate_unequal
 
 from sweep.analysis import recommend
 from sweep.analysis.claims.learning_rates import fit_rate_power
@@ -128,7 +128,9 @@ def test_recommendations_are_on_the_front() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "make", [partial(simulate, noise=0.0015), simulate_scattered], ids=["equal costs", "scattered"]
+    "make",
+    [partial(simulate, noise=0.0015), simulate_scattered, simulate_unequal],
+    ids=["equal costs", "scattered", "unequal noise"],
 )
 def test_recommendations_are_on_the_front_in_many_studies(make: Callable[[int], Simulated]) -> None:
     truly, said = _shares(make(seed) for seed in range(1000, 1200))

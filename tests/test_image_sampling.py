@@ -1,17 +1,25 @@
 """The error that a validation split leaves: intervals cover the accuracy on new images, alone and compared."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+from frames_factory import MadeFrames, frames_of, make_spec
 from scipy.special import ndtr, ndtri
 
+from sweep.analysis import recommend
+from sweep.analysis.answer.recommend import as_document
 from sweep.analysis.comparable_trials import ACCURACY
 from sweep.analysis.statistics.grouping import Grouping
 from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative, estimate_image_shares
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
+from sweep.config.trial_config import flatten_config
+from sweep.records.correct_images import Correct
+from sweep.records.data_summary import DataSummary
 
 Bits = npt.NDArray[np.bool_]
 # standard deviations of a latent score: of images for all configurations, for one, of seeds, of a seed on an image
@@ -121,3 +129,50 @@ def test_seeds_alone_do_not_cover_it() -> None:
     alone, compared = _coverage(5, 228, 0.98, with_images=False)
     assert alone < 0.8
     assert compared < 0.93
+
+
+def _confirmed_study(with_bits: bool, num_val: int | None = 228) -> MadeFrames:
+    # two configurations of three seeds, of which the first is right where the second is, and on two images more
+    spec = make_spec()
+    rng = np.random.default_rng(5)
+    bits, rows = {}, []
+    for place, lr in enumerate((0.01, 0.02, 0.04)):
+        config = spec.config({"batch.micro": 16, "optimizer.lr": lr})
+        for seed in (1, 2, 3):
+            correct = np.arange(228) >= 6 + 2 * place
+            correct[rng.integers(20, 228)] = False
+            row = {f"config.{key}": value for key, value in flatten_config(config).items()}
+            row |= {"number": len(rows), "phase": "confirm", "seed": seed, "config.seed": seed}
+            bits[len(rows)] = correct
+            rows.append(row | {"val_accuracy": correct.mean(), "train_seconds": 9.0, "peak_memory_bytes": 1e6})
+
+    def find(_study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+        return {number: bits[number] for number in numbers}
+
+    data = DataSummary(name="digits", num_val=num_val)
+    return replace(frames_of(spec, rows), data=data, find_correct=find if with_bits else None)
+
+
+def test_the_answer_names_the_images_and_its_intervals_contain_their_error() -> None:
+    paired, unpaired, unknown = (
+        recommend(_confirmed_study(bits, num_val), uses=("accuracy",))
+        for bits, num_val in ((True, None), (False, 228), (False, None))
+    )
+    assert paired.validation.num_images == unpaired.validation.num_images == 228
+    assert paired.validation.statement.startswith("228 validation images; one is 0.44 points. Intervals")
+    assert "Of 3 of 3 configurations it is not on record which images they got right" in unpaired.validation.statement
+    assert "of seeds on these images, not of new images" in unknown.validation.statement
+    assert as_document(unknown)["validation"]["num_images"] is None
+    widths, gaps = [], []
+    for answer in (paired, unpaired, unknown):
+        item = answer.uses["accuracy"]
+        interval = item.values["val_accuracy"]
+        widths.append(interval.high - interval.low)
+        assert item.next_best is not None
+        gap = item.next_best.differences["val_accuracy"]
+        gaps.append(gap.high - gap.low)
+    assert widths[0] > 3 * widths[2]  # half a point of seeds, three points of images
+    assert widths[1] == pytest.approx(widths[0], rel=0.3)
+    # most of that is common to both
+    assert gaps[0] < 0.7 * gaps[1]
+    assert gaps[0] > gaps[2]

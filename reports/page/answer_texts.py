@@ -70,7 +70,7 @@ class ClaimRow:
 @dataclass(frozen=True, kw_only=True)
 class AnswerTexts:
     """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims that the records
-    can carry, ``untested`` the others."""
+    can carry, ``untested`` the others; ``images`` names the validation images and what intervals cover."""
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]
@@ -78,6 +78,7 @@ class AnswerTexts:
     tested: tuple[ClaimRow, ...]
     untested: tuple[ClaimRow, ...]
     notes: tuple[str, ...]
+    images: str
     method: str
 
 
@@ -98,6 +99,7 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
         tested=tuple(row for row in claims if not row.reason),
         untested=tuple(row for row in claims if row.reason),
         notes=answer.notes,
+        images=answer.validation.statement,
         method=answer.method,
     )
 

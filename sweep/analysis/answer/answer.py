@@ -79,6 +79,16 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValidationSize:
+    """The validation images that all accuracies were measured on: their number, and the accuracy of one of them.
+    ``statement`` names both, and what the intervals cover on their account."""
+
+    num_images: int | None  # None: not on record
+    accuracy_per_image: float | None
+    statement: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The answer of one study's records. ``notes`` hold what was left out, what is missing and what was assumed;
     ``missing_objectives`` the number of complete trials that lack an objective, by its name; ``method`` how the
@@ -86,6 +96,7 @@ class Answer:
 
     study: str
     limits: Limits
+    validation: ValidationSize
     uses: dict[str, Recommendation]
     facts: dict[str, Fact]
     notes: tuple[str, ...]

@@ -20,7 +20,9 @@ _SHOWN = (
 )  # fmt: skip
 
 # From this probability on a configuration passes for one of the front. It is an estimate itself, so it is more than the
-# 95 % of recommendations that are to be truly there.
+# 95 % of recommendations that are to be truly there. In simulated studies 98 to 99 % of all recommendations are, and
+# 99 % or more of those above it, with equal noise (60 studies) and with noise that differs fivefold between
+# configurations (25 studies); it is no rate at which such a statement is right.
 _SURELY = 0.98
 # Below this certainty the answer names what would raise it; so it does where the configuration may be off the front.
 _SURE = 0.8

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation
+from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation, ValidationSize
 from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
-from sweep.analysis.comparable_trials import ACCURACY, select_comparable
+from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
@@ -20,14 +20,20 @@ from sweep.analysis.shortfalls import (
 )
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.units import format_count
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
 
 _METHOD = (
     "Intervals are 95 % intervals of the median by Student's t distribution, with the spread between seeds pooled over "
     "all confirmed configurations; a bootstrap of three seeds would cover the truth in three of four cases only. "
-    "Certainties are shares of 1,000 draws of plausible true values; a configuration with one seed is drawn with the "
-    "same spread. Times and memory are pooled over trials of equal cost."
+    "Those of accuracies contain the sampling error of the images too, by crossed random effects of seeds and images. "
+    "Two configurations are compared on the same images, where most of that error is common to both: the interval of "
+    "their difference is narrower than their own intervals suggest. "
+    "Certainties are shares of 1,000 joint draws of plausible true values on new images; a configuration with one "
+    "seed is drawn with the same spread. Search trials share one seed; what it does to all of them counts as each "
+    "one's own. "
+    "Times and memory are pooled over trials of equal cost."
 )
 
 
@@ -69,6 +75,7 @@ def recommend(
     return Answer(
         study=comparable.study,
         limits=limits,
+        validation=_describe_validation(comparable, candidates),
         uses=chosen,
         facts=facts,
         notes=(*notes, *describe_missing_objectives(loaded), *([shortfall] if shortfall else [])),
@@ -92,6 +99,25 @@ def _model(candidates: Candidates) -> str:
     # the facts are about one model: that of the most accurate candidate
     best = int(np.nanargmax(candidates.values(ACCURACY)))
     return str(read_text(candidates.records.frame, "config.model.name")[candidates.rows[best]])
+
+
+def _describe_validation(records: ComparableTrials, candidates: Candidates | None) -> ValidationSize:
+    num_images = records.images.num_images
+    if num_images is None:
+        statement = (
+            "The number of validation images is not on record: intervals of accuracy are of seeds on these images, not "
+            "of new images."
+        )
+        return ValidationSize(num_images=None, accuracy_per_image=None, statement=statement)
+    size = f"{format_count(num_images, 'validation image')}; one is {100 / num_images:.2g} points."
+    covered = " Intervals and probabilities of accuracy are of new images."
+    rows = np.arange(0) if candidates is None else candidates.rows
+    if num_unknown := int(np.sum(~records.images.are_known(rows))):
+        covered += (
+            f" Of {num_unknown} of {format_count(len(rows), 'configuration')} it is not on record which images they "
+            "got right: these count as independent of the others', so that differences are known better than is shown."
+        )
+    return ValidationSize(num_images=num_images, accuracy_per_image=1 / num_images, statement=size + covered)
 
 
 def _list_assumptions(candidates: Candidates) -> list[str]:

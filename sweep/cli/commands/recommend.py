@@ -57,6 +57,8 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     from reports.labels import format_effect
     from sweep.analysis.claims.findings import UNSETTLED
 
+    yield answer.validation.statement
+    yield ""
     for item in answer.uses.values():
         yield from _use_lines(item)
         yield ""

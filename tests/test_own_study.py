@@ -192,7 +192,7 @@ def test_each_step_has_its_micro_batches_and_the_last_is_smaller(
         expected = " ".join(expected_batches(trial["config.batch.micro"], curve["step"].tolist()))
         found = [log for log in logs if f" {expected} " in log]
         assert found, f"trial {trial['number']}: no process made these passes: {expected}"
-        logs.remove(found[0])  # each process trained one of them
+        logs.remove(min(found, key=len))  # one process each; a longer training begins like a shorter one
     assert expected_batches(130, [3]) == ["130", "62", "130", "62", "116", "eval"]
     assert expected_batches(48, [3]) == [*["48"] * 4, *["48"] * 4, "48", "48", "20", "eval"]
 

@@ -94,7 +94,7 @@ def test_a_doubtful_trial_tells_what_an_unhurried_probe_took() -> None:
         trial(2, config_of(batch__micro=64), step_seconds_median=0.04, quality_flags="drift"),
         trial(3, config_of(batch__accumulation=4), step_seconds_median=0.09, quality_flags="drift"),
     ]
-    doubted = probe(config_of(batch__micro=64), **ran | {"quality_flags": "spread"})
+    doubted = probe(config_of(batch__micro=64), **ran | {"quality_flags": "uncertain_time"})
     evidence = evidence_of(rows, [probe(config_of(), **ran), doubted, probe(config_of(batch__accumulation=2), **ran)])
     texts = evidence.texts
     assert "Bottleneck: data" in texts[0]

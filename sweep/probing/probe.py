@@ -54,6 +54,7 @@ def run_probe(task: ProbeTask) -> Iterator[Message]:
         device=name_device_class(state.device),
         environment=describe_environment(state.device),
         quality_flags=state.flags,
+        training_spans=tuple(state.ledger.spans),  # so that a monitor finds what took part
         error=error_text,
     )
 

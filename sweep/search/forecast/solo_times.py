@@ -30,7 +30,7 @@ from sweep.records.quality_flags import (
 from sweep.search.forecast.prober import Prober
 from sweep.search.forecast.trial_cost import CostModel
 
-_TIMED_SECONDS = 1.0
+_TIMED_SECONDS = 1.5  # several readings of a monitor
 _MAX_TRIES = 2  # probes of one shape
 _MAX_SHARE = 0.2  # of the time of the trials that is spent on probes
 _USUAL_SECONDS = 2.0  # of a probe
@@ -48,7 +48,7 @@ class SoloTimes:
 
     def __init__(self, prober: Prober, device_class: str, *, can_probe: bool) -> None:
         self._prober, self._device_class, self._can_probe = prober, device_class, can_probe
-        self._model = CostModel(probe for probe in prober.list_valid() if probe.is_time_evidence)
+        self._model = CostModel(filter(_is_alone, prober.list_valid()))
         self._num_tries: Counter[Shape] = Counter()
         self._trial_seconds, self._probe_seconds = 0.0, 0.0
 
@@ -81,7 +81,7 @@ class SoloTimes:
 
     def _find_probe(self, config: TrialConfig, ending: Ending) -> ProbeRecord | None:
         probe = self._prober.find(config)
-        if probe is None or not probe.is_time_evidence:
+        if probe is None or not _is_alone(probe):
             return None
         # a trial is not faster than alone: that probe was disturbed throughout
         is_slow = self._predict_seconds(config, ending) > (1 + MAX_SLOWDOWN) * ending.measurements["train_seconds"]
@@ -102,8 +102,13 @@ class SoloTimes:
         began = time.monotonic()
         probe = self._prober.probe(config, _TIMED_SECONDS)
         self._probe_seconds += time.monotonic() - began
-        if probe.is_time_evidence:
+        if _is_alone(probe):
             self._model.add(probe)
+
+
+def _is_alone(probe: ProbeRecord) -> bool:
+    # a steady load beside a probe leaves its time certain, and too long
+    return probe.is_time_evidence and SIGNS_OF_DISTURBANCE.isdisjoint(probe.quality_flags)
 
 
 def compare_with_probe(config: TrialConfig, ending: Ending, probe: ProbeRecord, seconds: float) -> Ending:

@@ -149,5 +149,5 @@ def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pyte
     done = run(capsys, "--json")
     assert (done["confirmation_shortfall"], done["missing_objectives"]) == (None, {})
     shown = run(capsys)
-    assert "study tiny: 1 search trial planned, and at most 1 to confirm, 2 on record" in shown
+    assert "study tiny: 1 search trial planned, and about 1 to confirm, 2 on record" in shown
     assert "was confirmed with" not in shown

@@ -59,7 +59,7 @@ class Display:
         known = len(self._records)
         num_confirm = self._planned() - self._spec.trials
         start = f"study {self._spec.name}: {format_count(self._spec.trials, 'search trial')} planned"
-        start += f", and at most {num_confirm} to confirm" if num_confirm else ""
+        start += f", and about {num_confirm} to confirm" if num_confirm else ""
         self._line(start + (f", {known} on record" if known else ""))
         if self._live:
             self._live.start()

@@ -34,7 +34,7 @@ class RemainingWork:
 
     sample: Sequence[TrialConfig]
     num_trials: int
-    num_confirm: int  # at most, by the plan
+    num_confirm: int  # as planned
     least_confirm: int = 0
     is_exact: bool  # the sample is the very list of proposals
     reused: frozenset[int] = frozenset()  # positions in the sample of what needs no training

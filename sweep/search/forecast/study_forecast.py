@@ -32,7 +32,7 @@ class Forecast:
 
     num_trials: int  # search trials still to be trained or reused
     num_reused: int  # of these, as far as is known
-    num_confirm: int  # confirming trials, at most
+    num_confirm: int  # confirming trials, as planned; candidates that change in between may add some
     num_not_fitting: int  # proposals of the search that will not be launched
     expected_total_seconds: float | None
     expected_total_seconds_low: float | None

@@ -28,7 +28,7 @@ optimizer.name = "sgd"
 "optimizer.lr" = { choice = [0.05, 1e4] }
 """
 # What a clock, or the place of a process, has a part in.
-DIFFERING = ("second", "watts", "joules", "utilization", "load", "flags", "digest", "bottleneck")
+DIFFERING = ("second", "step_time_error", "watts", "joules", "utilization", "load", "flags", "digest", "bottleneck")
 
 
 def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

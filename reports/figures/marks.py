@@ -124,7 +124,7 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     chosen = frame.iloc[rows]
     texts = tuple(evidence.confirmed_texts[number] for number in trial_numbers(chosen))
     return Intervals(
-        name="confirmed: median and 95 % confidence interval",
+        name="confirmed: median and 95 % confidence interval over seeds",
         role="confirmed",
         x=to_floats(x[rows]),
         y=to_floats(y[rows]),

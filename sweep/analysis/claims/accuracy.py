@@ -87,11 +87,12 @@ def _measure_small_batches(records: ComparableTrials) -> Measurement:
         return not_tested("no configuration was trained with several seeds, so that their spread is not known")
     detail = f"{_main_model(records)}: best effective batch size up to {_SMALL} against the best above"
     first, second = (np.flatnonzero(side)[np.argmax(curve.accuracies[side])] for side in (small, large))
-    # d accuracy = slope * d angle converts the errors to the metric's unit
-    slopes = np.sqrt(curve.accuracies * (1 - curve.accuracies)) * 2
-    error = float(np.hypot(slopes[first] * curve.errors[first], slopes[second] * curve.errors[second]))
+    errors, degrees = posterior.compare(int(curve.rows[first]), curve.rows[[second]])
+    # d accuracy = slope * d angle converts the error to the metric's unit; both are measured on the same images
+    middle = float(np.mean(curve.accuracies[[first, second]]))
+    error = float(2 * np.sqrt(middle * (1 - middle)) * errors[0])
     gap = float(curve.accuracies[first] - curve.accuracies[second])
-    return Measurement(Estimate(gap, error, posterior.spread.degrees, len(curve.batches)), detail)
+    return Measurement(Estimate(gap, error, float(degrees[0]), len(curve.batches)), detail)
 
 
 def _settle_small_batches(records: ComparableTrials) -> str:

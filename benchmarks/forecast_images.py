@@ -15,7 +15,7 @@ NAME = "cifar10_part"  # of the data set, and of the file under ``data.root``
 
 def load_part(section: DataSection) -> Source:
     """The images of the file."""
-    stored = np.load(Path(section.root) / f"{NAME}.npz")
+    stored = np.load(Path(section.root) / f"{NAME}.npz", allow_pickle=False)
     return Source(train=ArrayImages(stored["pixels"], stored["labels"]), num_classes=10)
 
 

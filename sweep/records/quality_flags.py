@@ -9,7 +9,9 @@ from collections.abc import Collection
 MIN_STEPS = 20
 MIN_WINDOWS = 3
 MUCH = 0.1  # of a median
-MAX_TIME_ERROR = 0.05  # of the mean step time: the difference between times that does not matter by default
+# Of the mean step time. Trials of a few seconds on an idle machine with other tenants keep below it in 19 of 20 cases;
+# half a trial that is slowed down by 1.3 or more exceeds it (``tests/test_quality.py``, ``tests/test_busy_machine.py``).
+MAX_TIME_ERROR = 0.07
 MAX_SLOWDOWN = 0.1  # against the solo probes of the shape
 
 FEW_STEPS, BATCH_CHANGED = "few_steps", "micro_batch_changed"

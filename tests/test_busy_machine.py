@@ -101,6 +101,7 @@ def choose_trials(frames: Frames, numbers: set[int]) -> Frames:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_trials_beside_busy_processes_are_no_evidence_and_change_no_recommended_time(tmp_path: Path) -> None:
     load = psutil.cpu_percent(interval=5.0)
     if load > MAX_LOAD:

@@ -9,8 +9,8 @@ from collections.abc import Collection
 MIN_STEPS = 20
 MIN_WINDOWS = 3
 MUCH = 0.1  # of a median
-# Of the mean step time. Trials of a few seconds on an idle machine with other tenants keep below it in 19 of 20 cases;
-# half a trial that is slowed down by 1.3 or more exceeds it (``tests/test_quality.py``, ``tests/test_busy_machine.py``).
+# Of the mean step time. Trials of a few seconds on an idle machine with other tenants keep below it in 19 of 20 cases,
+# and half a trial that is slowed down by 1.3 or more exceeds it: tests/test_quality.py, tests/test_busy_machine.py.
 MAX_TIME_ERROR = 0.07
 MAX_SLOWDOWN = 0.1  # against the solo probes of the shape
 

@@ -32,7 +32,7 @@ from sweep.search.forecast.trial_cost import CostModel
 
 _TIMED_SECONDS = 1.5  # several readings of a monitor
 _MAX_TRIES = 2  # probes of one shape
-_MAX_SHARE = 0.2  # of the time of the trials that is spent on probes
+_MAX_SHARE = 0.1  # of the time of the trials that is spent on probes
 _USUAL_SECONDS = 2.0  # of a probe
 _MOST_PROBED = 2  # micro batches in a probe's step
 
@@ -42,7 +42,7 @@ class SoloTimes:
     """Replaces times that are no evidence, by the probes of ``prober``.
 
     With ``can_probe`` a shape without a probe whose time is evidence is probed when a trial gives a reason: a time that
-    is no evidence, or a sign that something beside the trial took part. These probes take a fifth of the time of the
+    is no evidence, or a sign that something beside the trial took part. These probes take a tenth of the time of the
     trials at most.
     """
 

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from test_compare import compared, study
 
-from sweep.analysis.comparison.machine_pace import estimate_pace_difference, measure_pace_difference
+from sweep.analysis.comparison.machine_pace import PaceDifference, estimate_pace_difference, measure_pace_difference
 from sweep.analysis.comparison.study_comparison import Comparison, compare_studies
 from sweep.analysis.comparison.study_differences import Difference, give_verdicts
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval
 from sweep.analysis.statistics.intervals import Interval
 from sweep.cli.app import run_app
+from sweep.cli.commands.compare import _describe_pace
 from sweep.records.frames.frames import load_frames
 
 
@@ -74,6 +75,26 @@ def test_other_devices_give_no_verdict_on_the_code(tmp_path: Path, changed: dict
     found = compare_studies(*sides)
     assert verdicts(found) == {"not_known"}
     assert next(iter(changed)) in found.pace.reason
+
+
+def test_a_reused_accuracy_of_another_device_leaves_the_others_their_times(tmp_path: Path) -> None:
+    sides = [load_frames(study(tmp_path / name, slower=slower)) for name, slower in (("a", 1.0), ("bb", 1.5))]
+    trials = sides[1].trials
+    last = trials["number"] == 5
+    trials.loc[last, "reused_from"], trials.loc[last, "device"] = "other/1", "cuda: made"
+    trials.loc[last, "environment_digest"] = "other"
+    rows = sides[1].environment_rows
+    other = rows.assign(environment_digest="other", environment=json.dumps({"driver": "560.1"}))
+    found = compare_studies(sides[0], replace(sides[1], environment_rows=pd.concat([rows, other])))
+    assert found.pace.reason == ""
+    assert verdicts(found) == {"higher"}
+
+
+def test_the_machine_is_described_by_what_both_runs_measured() -> None:
+    probes_alone = PaceDifference(error=0.02, degrees=3, num_references=(5, 0), num_probes=3)
+    assert _describe_pace(probes_alone).startswith("3 shapes probed for each of them; by it alone")
+    both = PaceDifference(error=0.02, degrees=3, ratio=1.1, num_references=(5, 4))
+    assert _describe_pace(both).startswith("the reference work took 1.1 times as long in B as in A (timed 5 ")
 
 
 def test_a_flagged_time_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

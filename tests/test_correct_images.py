@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from records_factory import add_trials, make_config, make_ending, make_store
 
 from sweep.config.errors import InputError
@@ -15,6 +16,7 @@ from sweep.records.frames.exchange import export_frames, import_records
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask, decode_message, encode_message
 from sweep.records.store.store import open_store
+from sweep.training.loop.finish import describe_correct
 from sweep.training.loop.trial import run_trial
 from sweep.training.ranks.launcher import run_ranks
 
@@ -68,6 +70,20 @@ def test_two_ranks_gather_their_images_in_the_order_of_the_split() -> None:
     both = {**values, "batch.micro": 16, "distributed.world_size": 2}
     ending = _end(list(run_ranks(TrialTask(number=0, config=build_config(both, "test"), device="cpu"))))
     assert ending.correct_images == alone.correct_images
+
+
+class SecondOfTwo:
+    """The second of two ranks, of which the first got its one image right."""
+
+    size = 2
+
+    def gather(self, shares: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.ones_like(shares), shares])
+
+
+def test_a_rank_without_an_image_has_a_part_in_the_gathering() -> None:
+    text = describe_correct([], SecondOfTwo(), 1)
+    np.testing.assert_array_equal(decode_correct(text), [True])
 
 
 def test_only_the_trials_that_are_asked_for_are_read(tmp_path: Path) -> None:

@@ -12,11 +12,14 @@ from torch import Tensor, nn
 from sweep.config.trial_config import build_config
 from sweep.measurement.memory import count_held_bytes, record_allocations
 from sweep.records.messages import Ending, TrialTask
+from sweep.training.loop import warmup
 from sweep.training.loop.finish import evaluate_images
 from sweep.training.loop.trial import run_trial
 from sweep.training.loop.warmup import warm_up_trial
+from sweep.training.steps.eval_batch import EvalFit
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.trial_state import TrialState
+from sweep.training.world import World
 
 CPU = torch.device("cpu")
 TINY: dict[str, Any] = {"data.name": "digits", "data.subset": 200, "budget.steps": 2, "batch.micro": 8}
@@ -69,6 +72,21 @@ def test_every_trial_records_the_memory_of_its_evaluations() -> None:
     roomy = train(batch__micro=128).measurements
     assert roomy["eval_batch_size"] > measured["eval_batch_size"]
     assert roomy["eval_peak_memory_bytes"] <= roomy["peak_memory_bytes"]
+
+
+def test_all_ranks_try_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # what a rank holds between steps is its own, and decides how many sizes it tries, for each of which they meet
+    found: list[int] = []
+
+    def note(_measure: object, _micro: int, _most: int, resting_bytes: int, _limit_bytes: int) -> EvalFit:
+        found.append(resting_bytes)
+        return EvalFit(1, 0)
+
+    monkeypatch.setattr(warmup, "fit_eval_batch", note)
+    warm_up_trial(prepare(), TrialState().ledger)
+    monkeypatch.setattr(World, "reduce_max", lambda _world, value: value + 1000)  # another rank always holds more
+    warm_up_trial(prepare(), TrialState().ledger)
+    assert found[1] == found[0] + 1000
 
 
 class Scratch(nn.Module):

@@ -122,6 +122,16 @@ def test_the_fewest_of_many_count_as_the_expected_fewest_of_as_many_as_the_other
     assert "6 to 42 configurations tuned at each, compared as the best of 6" in found.detail
 
 
+def test_the_fewest_of_thousands_are_known_too() -> None:
+    # the number of draws of 1,000 of 2,000 is above what a float holds
+    steps = np.arange(1.0, 2001.0)
+    found = expect_fewest(steps, 2000, 1000)
+    halves = 0.5 ** np.arange(1.0, 60.0)  # nearly the probability that the i-th is the smallest of every second one
+    assert found == pytest.approx(float(np.exp(np.sum(halves * np.log(np.arange(1.0, 60.0))))), rel=0.01)
+    assert expect_fewest(steps[:3], 2000, 1) == pytest.approx(6 ** (1 / 3))
+    assert expect_fewest(steps, 2000, 2000) == 1.0
+
+
 def test_a_missed_target_is_a_try() -> None:
     extra = [trial(100 + n, 128, 0.3 + n, 1000.0) for n in range(3)]
     missed = [(each | {"outcome": "target_missed", "val_accuracy": 0.5}, points.iloc[:1]) for each, points in extra]

@@ -13,6 +13,7 @@ from frames_factory import make_spec as make_made_spec
 from records_factory import make_spec
 from table_factory import table_spec
 
+from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.comparable_trials import select_comparable
 from sweep.analysis.summary import summarize_configurations
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config
@@ -95,7 +96,9 @@ def test_an_uncertain_time_is_replaced_by_that_of_a_solo_probe_which_is_made_onc
 def test_the_replaced_time_is_that_of_all_micro_batches_and_of_smaller_last_steps() -> None:
     # 100 images in steps of 3 x 16: 48, 48 and a last one of 4, which BatchNorm's probe law takes as it is
     wanted = config(**{"batch.micro": 16, "batch.accumulation": 3, "model.norm": "group"})
-    judged = Machine().solo_times().judge(wanted, ending(0.9, "uncertain_time"), is_idle=True)
+    ended = ending(0.9, "uncertain_time")
+    ended.measurements["num_steps"] = 12
+    judged = Machine().solo_times().judge(wanted, ended, is_idle=True)
     assert judged.measurements["train_seconds"] == pytest.approx(4 * (3 * UPDATE + 100 * PER_SAMPLE), rel=0.02)
     until = ending(0.9, "uncertain_time")
     until.measurements.update(steps_to_target=15, seconds_to_target=0.8)
@@ -149,6 +152,17 @@ def test_a_probe_that_took_longer_than_a_trial_is_made_again() -> None:
     machine.pace = 1.0
     judged = times.judge(config(), ending(0.7, "uncertain_time"), is_idle=True)
     assert (judged.measurements["train_seconds"], machine.num_probes) == (pytest.approx(ALONE), 2)
+
+
+def test_a_probe_of_a_folder_that_had_fewer_images_makes_no_trial_too_slow() -> None:
+    times = Machine().solo_times()
+    times.judge(config(), ending(ALONE, "uncertain_time"), is_idle=True)  # the probe was of 100 images
+    longer = ending(5 * ALONE)  # four epochs of 500
+    longer.measurements["num_steps"] = 100
+    assert times.judge(config(), longer, is_idle=True) == longer
+    doubtful = replace(longer, quality_flags=("uncertain_time",))
+    judged = times.judge(config(), doubtful, is_idle=True)
+    assert judged.measurements["train_seconds"] == pytest.approx(5 * ALONE)
 
 
 def test_a_budget_in_seconds_stays_as_it_was_spent_and_is_flagged() -> None:
@@ -225,6 +239,32 @@ def test_times_without_any_evidence_count_by_their_uncertainty() -> None:
     known = select_comparable(frames_of(make_made_spec(), study_rows(0)[:4])).posterior("train_seconds")
     errors = [posterior.errors[0] * posterior.spread.sd for posterior in (doubtful, known)]
     assert errors[0] > 3 * errors[1]
+
+
+def test_the_time_of_one_probe_counts_once() -> None:
+    rows = study_rows(0)
+    for row in rows[4:]:
+        row |= {"quality_flags": "uncertain_time,probed_time", "train_seconds": 10.1, "step_time_error": 0.01}
+    rows[4] |= {"quality_flags": "packed"}
+    found = select_comparable(frames_of(make_made_spec(), rows)).posterior("train_seconds")
+    measured = np.log([row["train_seconds"] for row in rows[:4]])
+    assert found.spread.sd == pytest.approx(float(measured.std(ddof=1)))
+    assert found.spread.degrees == 3
+    assert found.errors == pytest.approx(np.full(20, 1 / math.sqrt(5)))
+    assert found.centers == pytest.approx(np.full(20, (measured.sum() + math.log(10.1)) / 5))
+
+
+def test_the_interval_of_a_recommended_time_contains_its_doubt() -> None:
+    fastest = {"number": 20, "config.batch.micro": 128, "config.optimizer.lr": 0.01, "val_accuracy": 0.9}
+    fastest |= {"train_seconds": 3.0, "images_per_second": 30.0}
+    intervals = []
+    for more in ({}, {"quality_flags": "uncertain_time", "step_time_error": 0.4}):
+        made = frames_of(make_made_spec(), [*study_rows(0), fastest | more])
+        speed = recommend(made, uses=("speed",)).uses["speed"]
+        assert speed.number == 20
+        intervals.append(speed.values["train_seconds"])
+    assert intervals[0].high / intervals[0].low < 1.1
+    assert intervals[1].high / intervals[1].low > 2.0  # +-40 %
 
 
 def test_a_sampler_leaves_out_doubtful_times_of_points_that_have_others() -> None:

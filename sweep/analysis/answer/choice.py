@@ -8,9 +8,10 @@ from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.use_cases import USE_TABLE, Use, score_candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers
-from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, seed_interval
+from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, median_errors, seed_interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, difference_unit, scale_of
+from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys
 from sweep.config.units import format_count
 
@@ -119,8 +120,13 @@ def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
     found = {}
     for name in dict.fromkeys((*candidates.names, "test_accuracy")):
         values = read_numbers(candidates.records.done, name)[rows]
-        if np.isfinite(values).any():
-            found[name] = _interval(candidates, name, values, _image_variance(candidates, name, place))
+        if num := int(np.isfinite(values).sum()):
+            variance = (
+                _doubt_variance(candidates, name, place, num)
+                if METRICS[name].is_speed
+                else _image_variance(candidates, name, place)
+            )
+            found[name] = _interval(candidates, name, values, variance)
     return found
 
 
@@ -132,13 +138,20 @@ def _image_variance(candidates: Candidates, name: str, place: int) -> float:
     return 1.0 / (4.0 * images.num_test) if name == "test_accuracy" and images.num_test else 0.0
 
 
-def _interval(candidates: Candidates, name: str, values: Values, image_variance: float) -> Interval:
+def _doubt_variance(candidates: Candidates, name: str, place: int, num: int) -> float:
+    # of the error of times that are no evidence, beside that of ``num`` seeds; 0 where others of equal cost are
+    posterior = candidates.records.posterior(name)
+    error, of_seeds = posterior.errors[candidates.rows[place]], median_errors(np.array([num]))[0]
+    return float(np.nan_to_num(posterior.spread.sd**2 * max(error**2 - of_seeds**2, 0.0)))
+
+
+def _interval(candidates: Candidates, name: str, values: Values, known_variance: float) -> Interval:
     scale, records = scale_of(name), candidates.records
     if name in candidates.names and not candidates.records.posterior(name).is_assumed:
         spread = candidates.records.posterior(name).spread
     else:
         spread = records.grouping.seed_spread(scale.forward(read_numbers(records.done, name)))
-    _, low, high, n = seed_interval(scale.forward(values), spread, image_variance=image_variance)
+    _, low, high, n = seed_interval(scale.forward(values), spread, known_variance=known_variance)
     low, high = scale.backward(np.array([low, high])).tolist()
     return Interval(float(np.nanmedian(values)), low, high, n)
 

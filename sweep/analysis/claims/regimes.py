@@ -1,7 +1,6 @@
 """The three regimes of steps to a target, and the critical batch between them."""
 
 from dataclasses import dataclass
-from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -185,9 +184,11 @@ def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
     ``[k]``, ascending) are those of the ``k`` that reached the target.
 
     The smallest of a draw without replacement is the i-th of all with probability C(n - i, m - 1) / C(n, m) (Dodge et
-    al. 2019 report the expected best of equally many trials); draws in which none reached it are left out.
+    al. 2019 report the expected best of equally many trials); draws in which none reached it are left out. The ratio of
+    two successive ones is (n - i - m + 1) / (n - i); the binomials of many configurations exceed what a float holds.
     """
-    weights = np.array([comb(num_tried - rank, num_drawn - 1) for rank in range(1, len(steps) + 1)], dtype=np.float64)
+    others = num_tried - np.arange(1, len(steps))
+    weights = np.cumprod(np.concatenate(([1.0], np.maximum(others - num_drawn + 1, 0) / others)))
     return float(np.exp(np.sum(weights * np.log(steps)) / weights.sum()))
 
 

@@ -9,11 +9,12 @@ each run, and probes of equal shapes by equal code.
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate
 from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.records.frames.study_frames import Frames
 
@@ -93,17 +94,22 @@ def _compare_devices(a: Frames, b: Frames) -> str:
 
 
 def _device_facts(frames: Frames) -> dict[str, set[str]]:
-    table = frames.environments
+    # of the run's own trials: a reused one may be of another device, but nothing rests on its time
+    own, table = frames.trials[_is_own(frames.trials)], frames.environments
+    table = table[table["environment_digest"].isin(set(read_text(own, "environment_digest").tolist()))]
     found = {name: set(read_text(table, name).tolist()) - {""} for name in _DEVICE_FACTS}
-    return found | {"device": set(read_text(frames.trials, "device").tolist()) - {""}}
+    return found | {"device": set(read_text(own, "device").tolist()) - {""}}
+
+
+def _is_own(trials: pd.DataFrame) -> Mask:
+    return np.asarray(read_text(trials, "reused_from") == "", dtype=np.bool_)
 
 
 def _reference_logs(frames: Frames) -> Values:
     # in the order of the trials
     trials = frames.trials
     seconds = read_numbers(trials, "reference_seconds")
-    is_own = np.asarray(read_text(trials, "reused_from") == "", dtype=np.bool_)
-    known = is_own & np.isfinite(seconds) & (seconds > 0)
+    known = _is_own(trials) & np.isfinite(seconds) & (seconds > 0)
     order = np.argsort(read_numbers(trials, "number")[known], kind="stable")
     return np.log(seconds[known][order])
 

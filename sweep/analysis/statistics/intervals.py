@@ -78,7 +78,7 @@ def seed_interval(
     values: npt.ArrayLike,
     spread: Spread | None = None,
     confidence: float = CONFIDENCE,
-    image_variance: float = 0.0,
+    known_variance: float = 0.0,
 ) -> Interval:
     """Median of a few seeds' ``values`` (shape ``[n]``) and its interval by Student's t distribution.
 
@@ -86,8 +86,8 @@ def seed_interval(
     values. With ``spread``, pooled over configurations, three seeds are enough for a useful interval and one seed
     has one; without it the values' own spread serves. Assumes that seeds scatter evenly around the truth.
 
-    ``image_variance`` is the variance of the error that all seeds have in common, that of the images they are judged
-    on; it counts as known. Without it the interval is of seeds on these images.
+    ``known_variance`` is that of an error that all seeds have in common: of the images they are judged on, without
+    which the interval is of seeds on these images, or of a time that is no evidence.
     """
     known = _finite(values)
     n = len(known)
@@ -95,7 +95,7 @@ def seed_interval(
         return Interval(np.nan, np.nan, np.nan, 0)
     own = spread or Spread(float(np.std(known, ddof=1)) if n > 1 else np.nan, n - 1)
     median = float(np.median(known))
-    half = half_width(own, float(median_errors(np.array([n]))[0]), confidence, image_variance)
+    half = half_width(own, float(median_errors(np.array([n]))[0]), confidence, known_variance)
     return Interval(median, median - half, median + half, n)
 
 

@@ -15,7 +15,7 @@ from sweep.analysis.statistics.intervals import Spread, combine_degrees, median_
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
-from sweep.analysis.statistics.time_evidence import has_time_evidence, select_evidence
+from sweep.analysis.statistics.time_evidence import count_copies, has_time_evidence, select_evidence
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import keys_of_cost
 
@@ -170,7 +170,8 @@ def fit_posterior(
 ) -> Posterior:
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
     ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
-    A time that is no evidence counts only where its group has no other, and then by its uncertainty.
+    A time that is no evidence counts only where its group has no other, and then by its uncertainty; that of a probe
+    counts once, however many trials have it.
 
     With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Search trials share one
     seed: what it does to all of them alike is not told apart from what it does to each, and counts as the latter.
@@ -179,13 +180,18 @@ def fit_posterior(
     if METRICS[name].is_cost:
         costs = _cost_groups(name, done)
         is_evidence = has_time_evidence(done) | (not METRICS[name].is_speed)
-        spread = pooled_spread(np.where(is_evidence, values, np.nan), costs)
+        is_probed = METRICS[name].is_speed and not _depends_on_learning(done)
+        copies = count_copies(done, costs) if is_probed else np.zeros(len(done))
+        spread = pooled_spread(np.where(is_evidence & (copies == 0), values, np.nan), costs)
+        if not spread.degrees:  # no group has two measured ones
+            spread = pooled_spread(np.where(is_evidence, values, np.nan), costs)
         if spread.sd <= _MAX_POOLED_SD:
             shared = costs[grouping.first]
             counted = np.where(select_evidence(is_evidence, costs), values, np.nan)
             posterior = _posterior(name, counted[:0], counted[:0], spread, shared)
-            own_errors = np.where(is_evidence, 0.0, _time_errors(done))
-            means, errors = _means_of_costs(counted, costs, own_errors / (posterior.spread.sd or 1.0))
+            own_errors = np.where(is_evidence, 0.0, _time_errors(done)) / (posterior.spread.sd or 1.0)
+            own_errors = np.where(copies > 0, np.sqrt(np.maximum(copies - 1, 0)), own_errors)  # all count as one
+            means, errors = _means_of_costs(counted, costs, own_errors)
             return replace(posterior, centers=means[shared], errors=errors[shared])
     centers, counts = grouping.medians(values)
     own = np.arange(grouping.size)
@@ -229,9 +235,13 @@ def draw_all(posteriors: Sequence[Posterior], rows: Numbers, num_draws: int, see
 
 def _cost_groups(name: str, done: pd.DataFrame) -> Numbers:
     # where time depends on the learning itself, as time to a target does, only trials of one configuration are equal
+    is_own = METRICS[name].is_speed and _depends_on_learning(done)
+    return configuration_groups(done) if is_own else equal_cost_groups(done)
+
+
+def _depends_on_learning(done: pd.DataFrame) -> bool:
     by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
-    by_noise = "noise_scale" in set(read_text(done, "config.batch.schedule"))
-    return configuration_groups(done) if METRICS[name].is_speed and (by_target or by_noise) else equal_cost_groups(done)
+    return bool(by_target or "noise_scale" in set(read_text(done, "config.batch.schedule")))
 
 
 def _means_of_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[Values, Values]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.analysis.statistics.grouping import Numbers
-from sweep.analysis.statistics.pareto import Mask
+from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.records.quality_flags import PACKED, PROBED_TIME, is_time_evidence
 
 
@@ -19,6 +19,14 @@ def has_time_evidence(rows: pd.DataFrame) -> Mask:
 def has_measured_time(rows: pd.DataFrame) -> Mask:
     """Of which trials the times are evidence and their own, not those of probes; shape ``[len(rows)]``."""
     return _judge(rows, lambda flags: is_time_evidence(flags) and {PROBED_TIME, PACKED}.isdisjoint(flags))
+
+
+def count_copies(done: pd.DataFrame, costs: Numbers) -> Values:
+    """Of each trial whose time is that of a probe, how many of equal number in ``costs`` have it, itself included; 0 of
+    the others. Arrays have shape ``[trials]``."""
+    is_copy = has_time_evidence(done) & ~has_measured_time(done)
+    counts = np.bincount(costs[is_copy], minlength=int(costs.max(initial=-1)) + 1)
+    return np.where(is_copy, counts[costs], 0.0)
 
 
 def _judge(rows: pd.DataFrame, rule: Callable[[list[str]], bool]) -> Mask:

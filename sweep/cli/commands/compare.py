@@ -149,7 +149,7 @@ def _describe_pace(pace: "PaceDifference") -> str:
     counts = " and ".join(map(str, pace.num_references))
     reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times)"
     probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
-    parts = [reference] * bool(pace.num_references[0]) + [probes] * bool(pace.num_probes)
+    parts = [reference] * all(pace.num_references) + [probes] * bool(pace.num_probes)
     return f"{', '.join(parts)}; by it alone times of equal code may differ by {pace.half_width:.1%}"
 
 

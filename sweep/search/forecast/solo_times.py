@@ -76,7 +76,8 @@ class SoloTimes:
             and config.distributed.world_size == 1
             and is_one_shape
             and {PACKED, BATCH_CHANGED}.isdisjoint(ending.quality_flags)
-            and {"train_seconds", "num_epochs", "num_steps"} <= ending.measurements.keys()
+            and "train_seconds" in ending.measurements
+            and ending.measurements.get("num_steps", 0) > 0
         )
 
     def _find_probe(self, config: TrialConfig, ending: Ending) -> ProbeRecord | None:
@@ -88,10 +89,11 @@ class SoloTimes:
         return None if is_slow else probe
 
     def _predict_seconds(self, config: TrialConfig, ending: Ending) -> float:
-        epoch = config.model_copy(update={"budget": BudgetSection(epochs=1.0)})
-        cost = self._model.predict(epoch)
+        # by steps, because a folder may have had another number of images when its shape was probed
+        budget = BudgetSection(steps=int(ending.measurements["num_steps"]))
+        cost = self._model.predict(config.model_copy(update={"budget": budget}))
         assert cost is not None, "there is a probe of the shape"
-        return cost.train_seconds * float(ending.measurements["num_epochs"])
+        return cost.train_seconds
 
     def _may_probe(self, config: TrialConfig) -> bool:
         is_affordable = self._probe_seconds + _USUAL_SECONDS <= _MAX_SHARE * self._trial_seconds

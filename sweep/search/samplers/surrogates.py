@@ -51,7 +51,6 @@ class Surrogate:
         state = (len(records), records[-1].number if records else -1)
         if state != self._learned:
             self._learned = state
-            usable = [record for record in records if self._is_usable(record)]
             usable = self._leave_out_doubts([record for record in records if self._is_usable(record)])
             points, costs = self._collect_data(usable)
             if not points:

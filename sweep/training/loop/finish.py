@@ -66,7 +66,7 @@ def _evaluate_once(
 def describe_correct(correct: Sequence[Tensor], world: World, num_images: int) -> str:
     """Which of the ``num_images`` of a split all ranks together got right, from each rank's own batches in order."""
     shares = torch.zeros(-(-num_images // world.size), dtype=torch.uint8)  # the last ranks may have an image less
-    own = torch.cat(list(correct)).cpu()
+    own = torch.cat(list(correct)).cpu() if correct else shares[:0]  # of fewer images than ranks
     shares[: len(own)] = own
     # the first rank has the images 0, size, 2 size ..., see shard_images
     return encode_correct(world.gather(shares).T.flatten()[:num_images].bool().numpy())

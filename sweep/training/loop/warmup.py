@@ -132,7 +132,8 @@ def _fit_evaluation(setup: TrainingSetup, step_peak: int, other_bytes: int) -> E
     # what is held between steps, on a GPU with the workspaces of its libraries
     resting = read_allocated_bytes(device) - other_bytes if device.type == "cuda" else _held_bytes(setup)
     micro, most = setup.planner.micro // world.size, count_eval_images(setup.splits, world)
-    fit = fit_eval_batch(measure, micro, most, resting, step_peak)
+    # all ranks must try the same sizes, or they would wait for each other
+    fit = fit_eval_batch(measure, micro, most, round(world.reduce_max(resting)), step_peak)
     setup.eval_batch.size = fit.size
     return fit
 

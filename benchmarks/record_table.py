@@ -1,7 +1,7 @@
 """``python -m benchmarks.record_table [DESIGN.toml ...]``: records every training of a grid, to replay searches on.
 
 A design is a study file whose whole space is a grid. Its trainings are those of :func:`run_trial`, one thread each;
-the records lie under ``runs/tables`` and the command goes on where they end, so a table can be made in pieces. All
+the records lie under ``runs/tables`` and the command continues where they end, so a table can be made in pieces. All
 points are trained with the first seed, then with the next, in an order that is no order of the grid: what is there
 at any moment is a balanced part of the whole.
 
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; the same command continues from here", file=sys.stderr)
         return 130
 
 

@@ -158,7 +158,19 @@ def flags() -> str:
     return table(("flag", "times count", "meaning"), rows)
 
 
-_OTHER_UNITS = {"learning_rate": "", "global_batch_size": "samples", "samples": "samples", "epoch": "passes"}
+_OTHER_UNITS = {
+    "learning_rate": "",
+    "global_batch_size": "samples",
+    "micro_batch": "samples",
+    "samples": "samples",
+    "epoch": "passes",
+    "step": "optimizer steps",
+    "num_train": "images",
+    "num_validation": "images",
+    "num_windows": "count",
+    "data_images_per_second": "images/second",
+    "eval_images_per_second": "images/second",
+}
 
 
 def frames() -> str:

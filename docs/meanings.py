@@ -10,7 +10,7 @@ MEASURED: dict[str, str] = {
     "noise": "seconds of training with the gradient noise scale over without: digits, ResNet-8, 64 samples a step",
     "monitor": "seconds of a step with monitor and ledger over without: digits, ResNet-8",
     "probe": "seconds of a probe of one shape over the 3 that it may take: digits, ResNet-8, micro batch 64",
-    "forecast": "factor by which the forecast of a study's total seconds is off, either way: studies of 40 shapes",
+    "forecast": "factor by which the forecast of a study's total seconds is off, either way: studies of many shapes",
     "ray_overhead": "seconds that a trial takes longer by Ray than in a process, over the 0.2 it may be: digits",
     "data_look": "seconds of the first look at 60,000 small PNGs over a loop that decodes each with Pillow",
     "data_look_again": "seconds of a look at 60,000 small PNGs that are in the cache over that loop",

@@ -78,7 +78,7 @@ def _quality_warning(flags: str, measured_seconds: float, step_seconds: float, p
     warning = f"Quality warnings: {flags}"
     if math.isfinite(measured_seconds):
         measured = format_metric("measured_train_seconds", measured_seconds)
-        return f"{warning}\nThe time is that of solo probes; measured was {measured}"
+        return f"{warning}\nThe time is that of solo probes; the measured one was {measured}"
     if not math.isfinite(probed_seconds):
         return warning
     took, probed = (format_metric("step_seconds_median", value) for value in (step_seconds, probed_seconds))

@@ -59,7 +59,7 @@ def test_without_evidence_of_the_machine_there_is_no_verdict(
     assert document["overall"]["peak_memory_bytes"]["verdict"] == "undecided"
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "nothing measured ties their clocks" in shown
+    assert "no work that is equal in both was timed" in shown
     assert "to settle it: sweep run s.toml" in shown
     assert "faster" not in shown
     assert "slower" not in shown
@@ -107,7 +107,7 @@ def test_a_flagged_time_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFix
     assert all("val_accuracy" in item.differences for item in found.aligned)
     assert found.overall["train_seconds"].interval.n == 4
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
-    assert "2 of them without a time that counts: flagged" in capsys.readouterr().out
+    assert "2 configurations without a time that counts: it is no evidence" in capsys.readouterr().out
 
 
 def test_the_picked_seed_of_the_search_is_not_mixed_with_fresh_ones(tmp_path: Path) -> None:

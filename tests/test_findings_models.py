@@ -158,12 +158,14 @@ def test_a_configuration_with_an_undefined_noise_scale_is_counted() -> None:
         rows.append(row(len(rows), measured={"noise_scale_run": value, "num_noise_steps": steps}, **keys))
     item = found(rows, "noise_scale_temperature")
     assert (item.n, item.verdict) == (10, "supported")
-    missing = "of 1 more the estimate of |G|^2 is not above 0; of 1 more fewer than 10 steps were measured"
+    other = "in 1 further configuration"
+    missing = f"{other} the estimate of |G|^2 is not above 0; {other} fewer than 10 steps were measured"
     assert item.detail.endswith(missing)
     none = [each | {"noise_scale_run": math.nan, "num_noise_steps": 10} for each in rows]
     settle = found(none, "noise_scale_temperature").settle
     assert settle.endswith("--set diagnostics.noise_scale=true --set budget.steps=2000")
-    assert found(none, "noise_scale_temperature").reason.endswith("of 12 more the estimate of |G|^2 is not above 0")
+    reason = found(none, "noise_scale_temperature").reason
+    assert reason.endswith("in 12 further configurations the estimate of |G|^2 is not above 0")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def make_noise(evidence: Evidence) -> list[Figure] | Absent:
             f"Dotted: {middle:,.0f} samples, the median of {format_count(len(averages), 'trial')}, both moments "
             "averaged over the training before the ratio. "
         )
-    caption += "B_simple is not the critical batch, which the steps to a target show."
+    caption += "B_simple is not the critical batch, which follows from steps to a target."
     panel = Panel(x=Axis(label="Epochs"), y=Axis(label="Noise scale (samples)", scale="log"), layers=tuple(layers))
     return [Figure(name="noise_scale", title=NOISE_TITLE, caption=caption, panels=(panel,))]
 

@@ -70,7 +70,7 @@ class ClaimRow:
 @dataclass(frozen=True, kw_only=True)
 class AnswerTexts:
     """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims that the records
-    can carry, ``untested`` the others; ``images`` names the validation images and what intervals cover."""
+    can test, ``untested`` the others; ``images`` names the validation images and what intervals cover."""
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]

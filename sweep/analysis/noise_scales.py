@@ -7,9 +7,11 @@ import numpy as np
 from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.config.units import format_count
 
 # The estimates of single steps scatter by more than their mean, and the ratio of few is biased.
 _MIN_STEPS = 10
+_OTHERS = "further configuration"
 
 
 class NoiseScales(NamedTuple):
@@ -23,8 +25,8 @@ class NoiseScales(NamedTuple):
     def describe_missing(self, among: Mask) -> str:
         """What is missing of the configurations ``among`` (shape ``[configurations]``), "" for nothing."""
         undefined, short = int(np.sum(among & self.is_undefined)), int(np.sum(among & self.is_short))
-        parts = [f"of {undefined} more the estimate of |G|^2 is not above 0"] if undefined else []
-        parts += [f"of {short} more fewer than {_MIN_STEPS} steps were measured"] if short else []
+        parts = [f"in {format_count(undefined, _OTHERS)} the estimate of |G|^2 is not above 0"] if undefined else []
+        parts += [f"in {format_count(short, _OTHERS)} fewer than {_MIN_STEPS} steps were measured"] if short else []
         return "; ".join(parts)
 
 

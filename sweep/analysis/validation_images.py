@@ -14,7 +14,7 @@ from sweep.records.correct_images import Correct
 from sweep.records.data_summary import DataSummary
 from sweep.records.frames.study_frames import Frames
 
-_NUM_ASKED = 20  # configurations that are asked for the number of images where it is not on record with the study
+_NUM_ASKED = 20  # configurations whose records are read for the number of images where the study's has none
 
 
 @final

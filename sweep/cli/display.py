@@ -130,7 +130,7 @@ class Display:
         counts = Counter(flag for record in flagged for flag in record.quality_flags)
         names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
         num_doubtful = sum(not is_time_evidence(record.quality_flags) for record in flagged)
-        times = f"{counts[PROBED_TIME]} times are those of solo probes, {num_doubtful} are no evidence"
+        times = f"{counts[PROBED_TIME]} with the time of solo probes, {num_doubtful} with a time that is no evidence"
         share = f"{len(flagged)} of {len(measured)} trials"
         return f"quality warnings for {share} ({names}): {times}; see: sweep doctor {self._spec.name}"
 
@@ -218,5 +218,5 @@ def _describe_doubt(record: TrialRecord) -> str:
     doubts = ", ".join(flag for flag in record.quality_flags if flag in TIME_DOUBTS)
     if PROBED_TIME in record.quality_flags:
         measured = format_metric("train_seconds", record.measurements.get("measured_train_seconds"))
-        return f"the time is that of solo probes; measured was {measured} ({doubts})"
+        return f"the time is that of solo probes; the measured one was {measured} ({doubts})"
     return "" if is_time_evidence(record.quality_flags) else f"the time is no evidence ({doubts})"

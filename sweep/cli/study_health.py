@@ -15,7 +15,7 @@ from sweep.records.quality_flags import MEANINGS as WARNING_MEANINGS
 
 _AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {
-    "uncertain_time": f"close what else runs on the machine, or a larger budget, {_AGAIN}",
+    "uncertain_time": f"close what else runs on the machine, or set a larger budget, {_AGAIN}",
     "slower_than_alone": f"close what else runs on the machine, {_AGAIN}",
     "few_steps": "a larger budget; until then take its times as a rough guide",
     "spread": f"close what else runs on the machine, {_AGAIN}",

@@ -81,7 +81,7 @@ class Fact:
 @dataclass(frozen=True, kw_only=True)
 class ValidationSize:
     """The validation images that all accuracies were measured on: their number, and the accuracy of one of them.
-    ``statement`` names both, and what the intervals cover on their account."""
+    ``statement`` names both, and what the intervals cover."""
 
     num_images: int | None  # None: not on record
     accuracy_per_image: float | None

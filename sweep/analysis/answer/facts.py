@@ -24,7 +24,7 @@ _READ = (
     "config.batch.micro", "micro_batch_size", "images_per_second",
 )  # fmt: skip
 _NOT_CRITICAL = (
-    "it is not the critical batch, which the steps to a target show, but was of its order in McCandlish et al. 2018"
+    "it is not the critical batch, which follows from steps to a target, but was of its order in McCandlish et al. 2018"
 )
 # The value of a fact with what it holds for, or the command that would add what is missing.
 _Measured = tuple[Interval, str] | str

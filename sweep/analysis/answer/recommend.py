@@ -105,17 +105,17 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
     num_images = records.images.num_images
     if num_images is None:
         statement = (
-            "The number of validation images is not on record: intervals of accuracy are of seeds on these images, not "
-            "of new images."
+            "The number of validation images is not on record: intervals of accuracy are for other seeds on the same "
+            "images, not for new images."
         )
         return ValidationSize(num_images=None, accuracy_per_image=None, statement=statement)
-    size = f"{format_count(num_images, 'validation image')}; one is {100 / num_images:.2g} points."
-    covered = " Intervals and probabilities of accuracy are of new images."
+    size = f"{format_count(num_images, 'validation image')}; one is {100 / num_images:.2g} points of accuracy."
+    covered = " Intervals and probabilities of accuracy are for new images."
     rows = np.arange(0) if candidates is None else candidates.rows
     if num_unknown := int(np.sum(~records.images.are_known(rows))):
         covered += (
             f" Of {num_unknown} of {format_count(len(rows), 'configuration')} it is not on record which images they "
-            "got right: these count as independent of the others', so that differences are known better than is shown."
+            "got right: their errors count as independent, so that intervals of their differences are too wide."
         )
     return ValidationSize(num_images=num_images, accuracy_per_image=1 / num_images, statement=size + covered)
 

@@ -20,7 +20,7 @@ class Measurement(NamedTuple):
 
 
 def not_tested(reason: str) -> Measurement:
-    """No effect, because the records cannot carry the claim."""
+    """No effect, because the records cannot test the claim."""
     return Measurement(reason=reason)
 
 

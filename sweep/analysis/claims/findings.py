@@ -33,8 +33,8 @@ class Finding:
     ``effect`` with its 95 % interval is in ``unit`` (a metric's unit, "ratio", "exponent", "fraction/doubling"); NaN
     where there is too little. ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
     configurations. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the
-    verdict is undecided unless it is at most 0.05, and "not tested" where the records cannot carry the claim: there is
-    no effect then, and ``reason`` tells why. ``settle`` is what would settle the claim ("" where it is settled),
+    verdict is undecided unless it is at most 0.05, and "not tested" where the records cannot test the claim: there is
+    no effect then, for the ``reason``. ``settle`` is what would settle the claim ("" where it is settled),
     ``published`` what others measured.
     """
 

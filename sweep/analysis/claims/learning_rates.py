@@ -25,7 +25,7 @@ _RULE_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 def _measure_rate_power(records: ComparableTrials, power: float) -> Measurement:
     frame = records.frame
-    # as measured: estimates that draw on one another would make the interval too narrow
+    # as measured: estimates that depend on one another would make the interval too narrow
     accuracies, _ = records.grouping.medians(read_accuracies(records.done))
     follows = _follows(records, power)
     if not (follows & np.isfinite(accuracies)).any():

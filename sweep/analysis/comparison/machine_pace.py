@@ -21,13 +21,13 @@ from sweep.records.frames.study_frames import Frames
 _NUM_STRETCHES = 3  # of a run, in the order of its trials: a machine's pace drifts within a run as well
 # Facts of an environment that make times those of another device.
 _DEVICE_FACTS = ("device", "driver", "cuda", "power_limit_watts")
-_NO_EVIDENCE = "the two runs were made at different times, and nothing measured ties their clocks"
+_NO_EVIDENCE = "the two runs were made at different times, and no work that is equal in both was timed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaceDifference:
     """``error`` is the standard error, with ``degrees`` of freedom, of the logarithm of the ratio of times of equal
-    code in the two runs; NaN where ``reason`` tells why nothing is known of it. ``ratio``: the reference work in B over
+    code in the two runs; NaN where nothing is known of it, for the ``reason``. ``ratio``: the reference work in B over
     that in A."""
 
     error: float = np.nan
@@ -89,7 +89,7 @@ def _compare_devices(a: Frames, b: Frames) -> str:
         if any(len(each) > 1 for each in values):
             return f"trials of a study ran with several values of {name}"
         if all(values) and values[0] != values[1]:
-            return f"the runs were made with another {name}, so that a ratio is of that and of the code together"
+            return f"the two runs differ in {name}, so that a ratio of times is of that and of the code together"
     return ""
 
 

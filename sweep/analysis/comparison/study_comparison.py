@@ -54,7 +54,7 @@ class Comparison:
     and the study by name, as (in A, in B). ``data_a`` and ``data_b`` are the images where they are on record; where
     they are known to differ, or where the data sets have different names, nothing is aligned. ``pace`` is how much the
     machine itself may differ between the two; ``num_without_time`` aligned configurations have no time that is
-    evidence, because it is flagged or another run's. ``commands`` would run both again, one after the other."""
+    evidence of its own run. ``commands`` would run both again, one after the other."""
 
     study_a: str
     study_b: str

@@ -1,7 +1,7 @@
 """Bounds on the end of a learning curve, learned from the curves of trials that were trained to their end.
 
 A curve holds costs (smaller is better) over the share of its schedule, from above 0 to 1. No form is assumed: the
-plausible rest of a curve is bounded by how others went on from the same share.
+plausible rest of a curve is bounded by how others continued from the same share.
 """
 
 from collections.abc import Sequence
@@ -63,8 +63,8 @@ class CurveFamily:
         return cost if known is None else float(cost - np.median(_nearest_gains(*known, cost)))
 
     def end_error(self, share: float, cost: float) -> float:
-        """The standard error of :meth:`likely_end`: how differently the nearest curves went on from this share, and the
-        error of their median. Infinite where too little is known."""
+        """The standard error of :meth:`likely_end`: how differently the nearest curves continued from this share, and
+        the error of their median. Infinite where too little is known."""
         known = self._known_at(share)
         if known is None:
             return np.inf

@@ -134,15 +134,16 @@ def _describe_times(found: "Comparison") -> Iterator[str]:
     names = {"train_seconds", "images_per_second"} & found.overall.keys()
     pace = found.pace
     if found.num_without_time:
-        yield f"  {found.num_without_time} of them without a time that counts: flagged, or taken from another run"
+        n = format_count(found.num_without_time, "configuration")
+        yield f"  {n} without a time that counts: it is no evidence, of a solo probe or of a reused trial"
     if not names:
         return
     if pace.reason:
-        yield f"  Whether times differ by the code is not known: {pace.reason}."
+        yield f"  Whether the code makes times differ is not known: {pace.reason}."
         for command in found.commands:
             yield f"    to settle it: {command}"
         return
-    yield f"  The machine: {_describe_pace(pace)}. The intervals of times contain that."
+    yield f"  The machine: {_describe_pace(pace)}. The intervals of times contain this."
 
 
 def _describe_pace(pace: "PaceDifference") -> str:
@@ -150,7 +151,7 @@ def _describe_pace(pace: "PaceDifference") -> str:
     reference = f"the reference work took {pace.ratio:.3g} times as long in B as in A (timed {counts} times)"
     probes = f"{format_count(pace.num_probes, 'shape')} probed for each of them"
     parts = [reference] * all(pace.num_references) + [probes] * bool(pace.num_probes)
-    return f"{', '.join(parts)}; by it alone times of equal code may differ by {pace.half_width:.1%}"
+    return f"{', '.join(parts)}; times of equal code may differ by +-{pace.half_width:.1%} (95 % interval)"
 
 
 def _describe_basis(found: "Comparison") -> Iterator[str]:

@@ -117,7 +117,7 @@ def _print(base: Case, space: list[Case]) -> None:
     if space:
         rows = [(case.name, _settings(case), format_value("bytes", case.estimate.peak_memory_bytes)) for case in space]
         print_table(rows, ("", "configuration", "peak_memory_bytes"))
-    print_lines(["These are of training steps; evaluations require no more, because their batch is set so."])
+    print_lines(["These are peaks of training steps; the batch of an evaluation is set so that it requires no more."])
     if unmeasured := max(case.estimate.unmeasured_operations for case in (base, *space)):
         print_lines([f"unmeasured operations: {unmeasured}; their scratch memory is not included."])
 

@@ -1,3 +1,3 @@
 """Trials on a Ray cluster.
 
-Here belongs everything that speaks with Ray; the actors use the process executor."""
+Here belongs everything that uses Ray; the actors use the process executor."""

@@ -1,3 +1,3 @@
 """Trials as jobs of a Slurm cluster.
 
-Here belongs everything that speaks with Slurm; a job uses the process executor."""
+Here belongs everything that uses Slurm; a job uses the process executor."""

@@ -92,7 +92,7 @@ def test_a_reused_accuracy_of_another_device_leaves_the_others_their_times(tmp_p
 
 def test_the_machine_is_described_by_what_both_runs_measured() -> None:
     probes_alone = PaceDifference(error=0.02, degrees=3, num_references=(5, 0), num_probes=3)
-    assert _describe_pace(probes_alone).startswith("3 shapes probed for each of them; by it alone")
+    assert _describe_pace(probes_alone).startswith("3 shapes probed for each of them; times of equal code")
     both = PaceDifference(error=0.02, degrees=3, ratio=1.1, num_references=(5, 4))
     assert _describe_pace(both).startswith("the reference work took 1.1 times as long in B as in A (timed 5 ")
 

@@ -42,7 +42,8 @@ MEANINGS = {
 # A time with one of these is no evidence.
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWER_THAN_ALONE})
 # Something beside the trial may have taken part: a reason to compare its time with a solo probe.
-SIGNS_OF_DISTURBANCE = frozenset({"other_process", "throttled", "clock_drift", "busy_host", "reference_drift"})
+LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", "busy_host"})
+SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
 # These do not affect times.
 CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
 

@@ -19,12 +19,12 @@ from sweep.records.probe_record import ProbeRecord
 from sweep.records.quality_flags import (
     BATCH_CHANGED,
     FEW_STEPS,
+    LOADS_BESIDE,
     MAX_SLOWDOWN,
     PACKED,
     PROBED_TIME,
     SIGNS_OF_DISTURBANCE,
     SLOWER_THAN_ALONE,
-    TIME_DOUBTS,
     is_time_evidence,
 )
 from sweep.search.forecast.prober import Prober
@@ -41,9 +41,8 @@ _MOST_PROBED = 2  # micro batches in a probe's step
 class SoloTimes:
     """Replaces times that are no evidence, by the probes of ``prober``.
 
-    With ``can_probe`` a shape without a probe whose time is evidence is probed when a trial gives a reason: a time that
-    is no evidence, or a sign that something beside the trial took part. These probes take a tenth of the time of the
-    trials at most.
+    Only trials that another load ran beside are compared with probes. With ``can_probe`` a shape without a probe whose
+    time is evidence is then probed; these probes take a tenth of the time of the trials at most.
     """
 
     def __init__(self, prober: Prober, device_class: str, *, can_probe: bool) -> None:
@@ -56,11 +55,11 @@ class SoloTimes:
         """The ending of a trial of ``config`` with the time that is recorded. ``is_idle``: no trial is running, so that
         a probe would run alone and would disturb none."""
         self._trial_seconds += float(ending.measurements.get("total_seconds", 0.0))
-        if not self._is_comparable(config, ending):
+        # without a sign of another load a probe is no better: a short one is often faster than a training
+        if LOADS_BESIDE.isdisjoint(ending.quality_flags) or not self._is_comparable(config, ending):
             return ending
         probe = self._find_probe(config, ending)
-        is_doubtful = not (TIME_DOUBTS | SIGNS_OF_DISTURBANCE).isdisjoint(ending.quality_flags)
-        if probe is None and is_idle and is_doubtful and self._may_probe(config):
+        if probe is None and is_idle and self._may_probe(config):
             self._make_probe(config)
             probe = self._find_probe(config, ending)
         if probe is None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -96,13 +95,6 @@ def find_doubtful(frames: Frames) -> dict[int, bool]:
     return {int(number): not TIME_DOUBTS.isdisjoint(flags.split(",")) for number, flags in rows}
 
 
-def measure_times(frames: Frames) -> dict[int, float]:
-    """By number, the training seconds that were measured."""
-    trials = frames.trials
-    seconds = trials["measured_train_seconds"].fillna(trials["train_seconds"])
-    return dict(zip(trials["number"].astype(int), seconds.astype(float), strict=True))
-
-
 def choose_trials(frames: Frames, numbers: set[int]) -> Frames:
     """The records of the trials of these numbers alone."""
     return replace(frames, trials=frames.trials[frames.trials["number"].isin(numbers)])
@@ -118,13 +110,8 @@ def test_trials_beside_busy_processes_are_no_evidence_and_change_no_recommended_
     doubtful = find_doubtful(frames)
     columns = ["number", "train_seconds", "measured_train_seconds", "step_time_error", "quality_flags"]
     print(frames.trials[columns].to_string())
-    measured = measure_times(frames)
-    usual = float(np.median([measured[number] for number in measured if number % 2 == 0]))
-    assert sum(is_so for number, is_so in doubtful.items() if number % 2 == 0) <= NUM // 10
-    # busy processes do not slow down every trial, by the scheduler's choice; those that took clearly longer count
-    longer = [number for number in measured if number % 2 == 1 and measured[number] > 1.1 * usual]
-    assert len(longer) >= NUM // 4
-    assert sum(doubtful[number] for number in longer) >= 0.95 * len(longer)
+    assert sum(is_so for number, is_so in doubtful.items() if number % 2 == 0) <= NUM // 20
+    assert sum(is_so for number, is_so in doubtful.items() if number % 2 == 1) >= NUM - NUM // 20
     idle = choose_trials(frames, {number for number in doubtful if number % 2 == 0})
     truth = float(select_comparable(idle).posterior("train_seconds").estimates[0])  # all trials are of equal cost
     half = choose_trials(frames, set(range(NUM)))  # every second one was disturbed

@@ -111,6 +111,12 @@ def test_reusable_trials_are_complete_and_unflagged_ones_come_first(tmp_path: Pa
     assert found.ending == make_ending(3)
     assert found.evaluations == (make_evaluation(5, 0.3),)
     assert store.find_by_key("absent") is None
+    for number, flags in ((4, ("uncertain_time",)), (5, ("spread", "reference_drift"))):
+        store.add_trial("t", number, "search", make_config(number), "doubtful", "")
+        store.finish_trial("t", number, make_ending(number, quality_flags=flags))
+    found = store.find_by_key("doubtful")
+    assert found is not None
+    assert found.origin == "t/5"  # of more flags, but its times are evidence
     store.close()
 
 

@@ -9,8 +9,9 @@ from collections.abc import Collection
 MIN_STEPS = 20
 MIN_WINDOWS = 3
 MUCH = 0.1  # of a median
-# Of the mean step time. Trials of a few seconds on an idle machine with other tenants keep below it in 19 of 20 cases,
-# and half a trial that is slowed down by 1.3 or more exceeds it: tests/test_quality.py, tests/test_busy_machine.py.
+# Of the mean step time. In simulations (tests/test_quality.py) 19 of 20 undisturbed trials of a few seconds are below
+# it, and a slowdown by 1.3 over half of a trial is above. Of 20 real trials on an idle machine with other tenants 18
+# were below it (tests/test_busy_machine.py).
 MAX_TIME_ERROR = 0.07
 MAX_SLOWDOWN = 0.1  # against the solo probes of the shape
 
@@ -41,8 +42,9 @@ MEANINGS = {
 }
 # A time with one of these is no evidence.
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWER_THAN_ALONE})
-# Something beside the trial may have taken part: a reason to compare its time with a solo probe.
+# Another load ran beside the trial: a reason to compare its time with a solo probe.
 LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", "busy_host"})
+# With one of these a probe is not taken for undisturbed.
 SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
 # These do not affect times.
 CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})

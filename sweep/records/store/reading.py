@@ -23,6 +23,7 @@ from sweep.records.columns import (
     ConfigColumn,
 )
 from sweep.records.messages import Evaluation
+from sweep.records.quality_flags import is_time_evidence
 from sweep.records.store.schema import CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
@@ -199,14 +200,15 @@ def make_evaluation(row: Mapping[str, Any]) -> Evaluation:
 
 
 def find_reusable(connection: Connection, key: str) -> ReusableTrial | None:
-    """The complete trial of that content key with the fewest quality flags, of equal ones one that was trained rather
-    than reused; None where there is none."""
+    """The complete trial of that content key to take: one whose times are evidence, with the fewest quality flags, and
+    trained rather than reused, in this order; None where there is none."""
     columns = (TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from)
     found = connection.execute(select(*columns).where(TRIALS.c.outcome == "complete", TRIALS.c.trial_key == key))
-    candidates = [
-        (len(flags.split(",")) if flags else 0, bool(reused), study, number) for study, number, flags, reused in found
-    ]
-    return _load_reusable(connection, *min(candidates)[2:]) if candidates else None
+    candidates = []
+    for study, number, text, reused in found:
+        flags = text.split(",") if text else []
+        candidates.append((not is_time_evidence(flags), len(flags), bool(reused), study, number))
+    return _load_reusable(connection, *min(candidates)[3:]) if candidates else None
 
 
 def _load_reusable(connection: Connection, study: str, number: int) -> ReusableTrial:

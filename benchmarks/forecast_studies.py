@@ -1,7 +1,9 @@
 """The studies on which the forecast is calibrated and validated: of many shapes, drawn at random by a fixed seed.
 
 Both lists are drawn from the same shapes. The constants of :mod:`sweep.search.forecast.study_total` are set on the
-development studies; the validation studies are for :mod:`benchmarks.forecast_error` alone.
+development studies; the validation studies are for :mod:`benchmarks.forecast_error` alone. An earlier validation with
+seed 2 was stopped after 13 studies, because their totals contained many probes after trials that were not forecast; the
+rule of these probes was changed, and the present list is a new one.
 """
 
 from collections.abc import Sequence
@@ -15,8 +17,8 @@ from sweep.config.study import Confirm, StudySpec
 from sweep.config.study_file import build_study
 
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
-_SEEDS = {"development": 1, "validation": 2}
-_STUDY_SECONDS = (12.0, 28.0)  # of search and confirming, roughly
+_SEEDS = {"development": 1, "validation": 3}
+_STUDY_SECONDS = (7.0, 18.0)  # of search and confirming, roughly
 _TRAIN_SECONDS = (0.15, 2.5)  # of one trial
 _OTHER_SECONDS = 0.9  # of one trial before and after its training, roughly
 _TRIALS = (6, 17)

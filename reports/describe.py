@@ -12,6 +12,7 @@ from sweep.config.command_lines import train_command
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import default_settings
 from sweep.records.columns import CONFIG_COLUMNS
+from sweep.records.quality_flags import PROBED_TIME
 
 MAX_ERROR = 200
 # The word beside a number ("auto"), which a frame holds as a missing cell.
@@ -78,7 +79,8 @@ def _quality_warning(flags: str, measured_seconds: float, step_seconds: float, p
     warning = f"Quality warnings: {flags}"
     if math.isfinite(measured_seconds):
         measured = format_metric("measured_train_seconds", measured_seconds)
-        return f"{warning}\nThe time is that of solo probes; the measured one was {measured}"
+        source = "solo probes" if PROBED_TIME in flags.split(",") else "the undisturbed steps"
+        return f"{warning}\nThe time is that of {source}; the measured one was {measured}"
     if not math.isfinite(probed_seconds):
         return warning
     took, probed = (format_metric("step_seconds_median", value) for value in (step_seconds, probed_seconds))

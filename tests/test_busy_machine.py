@@ -37,8 +37,9 @@ BASE: dict[str, Any] = {"data.name": "digits", "model.name": "resnet8", "batch.m
 @contextlib.contextmanager
 def busy_processes() -> Iterator[None]:
     """Two busy processes for each core that this process may use. They are no children of it, as another user's
-    are none, so that they count as others."""
-    script = f"{sys.executable} -c 'while True: pass' & echo $!"
+    are none, so that they count as others; each has a session of its own, because Linux shares the processors among
+    sessions first, so that processes of one session together slow down others no more than a single one."""
+    script = f"setsid {sys.executable} -c 'while True: pass' & echo $!"
     numbers = []
     for _ in range(2 * len(os.sched_getaffinity(0))):
         shell = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True)

@@ -8,11 +8,12 @@ from sweep.measurement.quality import (
     find_timing_flags,
     measure_relative_drift,
     measure_relative_spread,
+    measure_slowdown,
     measure_time_error,
 )
 from sweep.records.quality_flags import MEANINGS, is_time_evidence
 
-Windows = tuple[list[float], list[int]]  # seconds and steps of each window
+Windows = tuple[list[float], list[int], list[float | None]]  # seconds, steps and seconds of waiting of each window
 
 
 def steps(noise: float, count: int = 30, seed: int = 0) -> list[float]:
@@ -22,12 +23,15 @@ def steps(noise: float, count: int = 30, seed: int = 0) -> list[float]:
 
 def flags(seconds: list[float], num_steps: int = 300, num_alloc_retries: int = 0) -> tuple[str, ...]:
     """The flags of windows of one step each."""
-    return find_timing_flags(seconds, [1] * len(seconds), num_steps, num_alloc_retries)
+    return find_timing_flags(seconds, [1] * len(seconds), [0.0] * len(seconds), num_steps, num_alloc_retries)
 
 
-def simulate(seed: int, count: int, slowdown: float = 1.0, jitter: float = 0.0) -> Windows:
+def simulate(
+    seed: int, count: int, slowdown: float = 1.0, jitter: float = 0.0, *, is_waiting_known: bool = True
+) -> Windows:
     """Windows of a trial on a shared machine: step times of 5 ms with autocorrelated noise, ``jitter`` of the single
-    windows and rare hiccups; half of the windows, in one phase, take ``slowdown`` times as long."""
+    windows and rare hiccups; half of the windows, in one phase, take ``slowdown`` times as long, by waiting for a
+    processor."""
     draws = np.random.default_rng(seed)
     noise, level = np.empty(count), 0.0
     for place in range(count):
@@ -38,28 +42,62 @@ def simulate(seed: int, count: int, slowdown: float = 1.0, jitter: float = 0.0) 
     each = 0.005 * np.exp(noise) * np.where(draws.random(count) < 0.02, 1.3, 1.0)
     length = count // 2
     begin = int(draws.integers(0, count - length + 1))
-    each[begin : begin + length] *= slowdown
-    return list(each * numbers), [int(number) for number in numbers]
+    waits = np.zeros(count)
+    waits[begin : begin + length] = (slowdown - 1) * each[begin : begin + length]
+    waited = list(waits * numbers) if is_waiting_known else [None] * count
+    return list((each + waits) * numbers), [int(number) for number in numbers], waited
 
 
 @pytest.mark.parametrize("count", [25, 50, 200, 2000])
 def test_of_twenty_idle_trials_one_at_most_is_no_evidence_and_of_twenty_disturbed_ones_nineteen_are(count: int) -> None:
-    def num_flagged(slowdown: float, first_seed: int, jitter: float = 0.0) -> int:
-        windows = (simulate(first_seed + seed, count, slowdown, jitter) for seed in range(200))
+    def num_flagged(slowdown: float, first_seed: int, jitter: float = 0.0, *, is_waiting_known: bool = True) -> int:
+        seeds = range(first_seed, first_seed + 200)
+        windows = (simulate(seed, count, slowdown, jitter, is_waiting_known=is_waiting_known) for seed in seeds)
         return sum(not is_time_evidence(find_timing_flags(*each, num_steps=1000)) for each in windows)
 
-    assert num_flagged(1.0, 0) <= 200 / 20
-    if count >= 50:  # single windows differ widely, but the mean of many is known
-        assert num_flagged(1.0, 0, jitter=0.08) <= 200 / 20
+    for jitter in (0.0, 0.08):  # single windows differ widely, but the mean of many is known
+        assert num_flagged(1.0, 0, jitter) <= 200 / 20
     for slowdown in (1.3, 1.5, 2.0):
         assert num_flagged(slowdown, 1000) >= 200 * 19 / 20, slowdown
+    for slowdown in (1.5, 2.0):  # of another cause
+        assert num_flagged(slowdown, 1000, is_waiting_known=False) >= 200 * 19 / 20, slowdown
+
+
+def test_the_time_of_a_disturbed_trial_is_that_of_its_undisturbed_steps() -> None:
+    ratios, inside = [], 0
+    for seed in range(200):
+        seconds, numbers, waited = simulate(seed, 100, slowdown=1.6)
+        truth = (sum(seconds) - sum(each or 0.0 for each in waited)) / sum(numbers)
+        slowdown, error = measure_slowdown(seconds, numbers, waited), measure_time_error(seconds, numbers, waited)
+        assert slowdown is not None
+        assert error is not None
+        found = sum(seconds) / sum(numbers) / (1 + slowdown)
+        ratios.append(found / truth)
+        inside += abs(found - truth) <= error * found
+    assert np.median(ratios) == pytest.approx(1.0, abs=0.01)
+    assert np.percentile(np.abs(np.array(ratios) - 1), 95) < 0.05
+    assert inside >= 0.92 * 200  # the interval is that of the undisturbed steps
+
+
+def test_a_slowdown_is_known_only_from_windows_with_and_without_waiting() -> None:
+    seconds, steps = [0.1] * 20 + [0.2] * 20, [10] * 40
+    waits = [0.001] * 20 + [0.1] * 20
+    assert measure_slowdown(seconds, steps, waits) == pytest.approx(0.5)
+    assert "slowed_by_others" in find_timing_flags(seconds, steps, waits, 400)
+    assert measure_time_error(seconds, steps, waits) == pytest.approx(0.0, abs=1e-9)  # of the undisturbed steps
+    assert measure_slowdown(seconds, steps, [None] * 40) is None  # a kernel without statistics
+    assert measure_slowdown(seconds, steps, [0.001] * 7 + [0.1] * 33) is None  # too few to compare with
+    assert measure_slowdown(seconds, steps, [0.001] * 40) == 0.0  # slower for another reason
+    # a GPU's step does not take longer because the host waited
+    assert measure_slowdown([0.1] * 40, steps, waits) == pytest.approx(0.0)
+    assert "slowed_by_others" not in find_timing_flags([0.1] * 40, steps, waits, 400)
 
 
 def test_the_interval_of_the_mean_holds_the_truth_although_windows_are_correlated() -> None:
     inside = 0
     for seed in range(400):
-        seconds, numbers = simulate(seed, 100)
-        mean, error = sum(seconds) / sum(numbers), measure_time_error(seconds, numbers)
+        seconds, numbers, waited = simulate(seed, 100)
+        mean, error = sum(seconds) / sum(numbers), measure_time_error(seconds, numbers, waited)
         assert error is not None
         # E[exp(noise)] of a stationary variance of 0.02^2 / (1 - 0.6^2), and the hiccups
         truth = 0.005 * np.exp(0.02**2 / (1 - 0.6**2) / 2) * (1 + 0.02 * 0.3)
@@ -71,17 +109,19 @@ def test_a_wide_spread_of_many_windows_is_no_doubt_about_their_mean() -> None:
     wide = steps(0.1, 200)
     assert flags(wide, 2000) == ("spread",)
     assert is_time_evidence(("spread", "drift", "busy_host", "reference_drift", "throttled", "few_steps"))
-    assert measure_time_error(wide, [1] * 200) == pytest.approx(2 * 0.1 / 200**0.5, rel=0.5)
+    assert measure_time_error(wide, [1] * 200, [None] * 200) == pytest.approx(2 * 0.1 / 200**0.5, rel=0.5)
 
 
 def test_windows_count_by_their_steps() -> None:
     # the mean over all steps: windows of many steps weigh more than those of few
-    assert measure_time_error([1.0, 2.0, 3.0, 4.0], [10, 20, 30, 40]) == pytest.approx(0.0, abs=1e-12)
-    few, many = (measure_time_error([1.0] * 20 + [1.5 * count], [10] * 20 + [10 * count]) for count in (1, 20))
+    assert measure_time_error([1.0, 2.0, 3.0, 4.0], [10, 20, 30, 40], [None] * 4) == pytest.approx(0.0, abs=1e-12)
+    few, many = (
+        measure_time_error([1.0] * 20 + [1.5 * count], [10] * 20 + [10 * count], [None] * 21) for count in (1, 20)
+    )
     assert few is not None
     assert many is not None
     assert many > 3 * few
-    assert measure_time_error([1.0, 1.0], [1, 1]) is None
+    assert measure_time_error([1.0, 1.0], [1, 1], [0.0, 0.0]) is None
 
 
 def test_a_steady_timing_raises_no_doubt() -> None:
@@ -127,10 +167,11 @@ def test_reference_work_is_compared_with_that_of_the_other_trials() -> None:
 
 
 def test_only_a_doubt_about_the_figure_makes_a_time_no_evidence() -> None:
-    doubts = {"uncertain_time", "slower_than_alone"}
+    doubts = {"uncertain_time", "slowed_by_others", "slower_than_alone"}
     assert {flag for flag in MEANINGS if not is_time_evidence((flag,))} == doubts
     for flag in doubts:
         assert not is_time_evidence(("packed", flag))  # of the probe that gave its time
         assert is_time_evidence((flag, "probed_time"))
+        assert is_time_evidence((flag, "undisturbed_time"))
     assert not is_time_evidence(("a doubt of another version",))
     assert is_time_evidence(("",))

@@ -25,7 +25,7 @@ from sweep.config.study import StudySpec
 from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
 from sweep.records.frames.study_frames import Frames
-from sweep.records.quality_flags import PROBED_TIME
+from sweep.records.quality_flags import PROBED_TIME, UNDISTURBED_TIME
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
@@ -146,14 +146,15 @@ def _note_flags(done: pd.DataFrame) -> list[str]:
     counts = Counter(name.strip() for names in flags for name in names)
     parts = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
     notes = [f"{len(flags):,} of {format_count(len(done), 'trial')} have quality flags: {parts}."]
-    if num_probed := counts[PROBED_TIME]:
-        notes.append(
-            f"The measured times of {format_count(num_probed, 'trial')} are no evidence: those of solo probes of the "
-            "same shape are in their place."
-        )
+    for flag, source in ((UNDISTURBED_TIME, "their undisturbed steps"), (PROBED_TIME, "solo probes of the same shape")):
+        if counts[flag]:
+            notes.append(
+                f"The measured times of {format_count(counts[flag], 'trial')} are no evidence: those of {source} are "
+                "in their place."
+            )
     if num_doubtful := int((~has_time_evidence(done)).sum()):
         notes.append(
-            f"The times of {format_count(num_doubtful, 'trial')} are no evidence and have no solo probe: they count "
+            f"The times of {format_count(num_doubtful, 'trial')} are no evidence and nothing replaces them: they count "
             "only where no trial of equal cost has another, and then by their uncertainty."
         )
     return notes

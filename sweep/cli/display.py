@@ -24,7 +24,13 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.config.units import format_count
 from sweep.records.messages import Evaluation, Progress
-from sweep.records.quality_flags import PROBED_TIME, TIME_DOUBTS, is_time_evidence
+from sweep.records.quality_flags import (
+    PROBED_TIME,
+    REPLACEMENTS,
+    TIME_DOUBTS,
+    UNDISTURBED_TIME,
+    is_time_evidence,
+)
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import (
     AttemptEnded,
@@ -130,7 +136,10 @@ class Display:
         counts = Counter(flag for record in flagged for flag in record.quality_flags)
         names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
         num_doubtful = sum(not is_time_evidence(record.quality_flags) for record in flagged)
-        times = f"{counts[PROBED_TIME]} with the time of solo probes, {num_doubtful} with a time that is no evidence"
+        times = (
+            f"{counts[UNDISTURBED_TIME]} with the time of their undisturbed steps, {counts[PROBED_TIME]} with that of "
+            f"solo probes, {num_doubtful} with a time that is no evidence"
+        )
         share = f"{len(flagged)} of {len(measured)} trials"
         return f"quality warnings for {share} ({names}): {times}; see: sweep doctor {self._spec.name}"
 
@@ -216,7 +225,8 @@ def _short(value: object) -> str:
 
 def _describe_doubt(record: TrialRecord) -> str:
     doubts = ", ".join(flag for flag in record.quality_flags if flag in TIME_DOUBTS)
-    if PROBED_TIME in record.quality_flags:
+    if not REPLACEMENTS.isdisjoint(record.quality_flags):
+        source = "solo probes" if PROBED_TIME in record.quality_flags else "the undisturbed steps"
         measured = format_metric("train_seconds", record.measurements.get("measured_train_seconds"))
-        return f"the time is that of solo probes; the measured one was {measured} ({doubts})"
+        return f"the time is that of {source}; the measured one was {measured} ({doubts})"
     return "" if is_time_evidence(record.quality_flags) else f"the time is no evidence ({doubts})"

@@ -128,7 +128,11 @@ _TABLE = (
            "half the width of the 95 % interval of the mean step time, as a share of it, by a block bootstrap over the "
            "timed windows", of_device=True),
     Metric("measured_train_seconds", "seconds", None, "Measured training time",
-           "train_seconds as measured, where it is no evidence and train_seconds is that of solo probes"),
+           "train_seconds as measured, where it is no evidence and train_seconds is that of undisturbed steps or of "
+           "solo probes"),
+    Metric("slowdown_by_others", "fraction", None, "Slowdown by other programs",
+           "by which share the mean step time exceeds that of the timed windows without waiting for a processor",
+           of_device=True),
     Metric("forward_seconds", "seconds", "minimize", "Forward time",
            "forward passes and losses", requires=_FULL_LEDGER),
     Metric("backward_seconds", "seconds", "minimize", "Backward time",

@@ -2,12 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar, final, get_args
 
 import numpy as np
+
+from sweep.measurement.processor_wait import WaitMeter
+from sweep.measurement.quality import find_undisturbed
 
 Item = TypeVar("Item")
 # Every second of a trial is one of these. "compile" is what torch.compile and the recording of CUDA graphs take;
@@ -25,6 +28,7 @@ class StepWindow(NamedTuple):
     num_steps: int
     samples: int
     is_full: bool  # every step took a whole global batch
+    waited: float | None = None  # seconds without a processor; None where they are not known
 
 
 @final
@@ -44,6 +48,7 @@ class Ledger:
         self._earlier_seconds = 0.0  # of attempts before this one
         self._window_began: float | None = None  # while one is open
         self._window_wait = 0.0
+        self._meter = WaitMeter()
 
     @contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
@@ -59,6 +64,7 @@ class Ledger:
         """Begins to count time as training."""
         self.synchronize()
         self._window_wait = 0.0
+        self._meter.begin()
         self._window_began = time.perf_counter()
         if self.laps:
             self.laps.begin()
@@ -67,13 +73,14 @@ class Ledger:
         """Counts the time since :meth:`open_window` as data wait and, for the rest, as steps."""
         self.synchronize()
         elapsed = self._open_seconds
+        waited = self._meter.end()
         self._note_span(elapsed)
         self._window_began = None
         if self.laps:
             self.laps.end()
         self.seconds["data_wait"] += self._window_wait
         self.seconds["step"] += elapsed - self._window_wait
-        self.windows.append(StepWindow(elapsed, num_steps, samples, is_full))
+        self.windows.append(StepWindow(elapsed, num_steps, samples, is_full, waited))
 
     def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
         """``items``, with the time that the host waits for each of them counted as data wait."""
@@ -133,11 +140,13 @@ class Ledger:
     def step_seconds(self) -> tuple[float, float] | None:
         """Median and 90th percentile of the time of a step over the windows, data wait included.
 
-        Windows of whole global batches only, unless there is none.
+        Windows of whole global batches only, unless there is none; undisturbed ones only, where others slowed the
+        training down.
         """
         if not self.windows:
             return None
-        median, p90 = np.percentile([window.seconds / window.num_steps for window in self.full_windows], (50, 90))
+        windows = select_undisturbed(self.full_windows)
+        median, p90 = np.percentile([window.seconds / window.num_steps for window in windows], (50, 90))
         return float(median), float(p90)
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,6 +173,21 @@ class Ledger:
         if self.spans and began - self.spans[-1][1] < _SPAN_GAP_SECONDS:
             began = self.spans.pop()[0]
         self.spans.append((began, (self._window_began or 0.0) + elapsed))
+
+
+def select_undisturbed(windows: list[StepWindow]) -> list[StepWindow]:
+    """The windows without waiting for processors where the waiting lengthened the steps, otherwise all."""
+    is_used = find_undisturbed(*list_times(windows))
+    return [window for window, used in zip(windows, is_used, strict=True) if used]
+
+
+def list_times(windows: Sequence[StepWindow]) -> tuple[list[float], list[int], list[float | None]]:
+    """Seconds, steps and seconds of waiting of each window."""
+    return (
+        [window.seconds for window in windows],
+        [window.num_steps for window in windows],
+        [window.waited for window in windows],
+    )
 
 
 @final

@@ -4,27 +4,43 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sweep.records.quality_flags import FEW_STEPS, MAX_TIME_ERROR, MIN_STEPS, MIN_WINDOWS, MUCH, UNCERTAIN_TIME
+from sweep.records.quality_flags import (
+    FEW_STEPS,
+    MAX_TIME_ERROR,
+    MAX_WAIT_SLOWDOWN,
+    MIN_STEPS,
+    MIN_WINDOWS,
+    MUCH,
+    SLOWED_BY_OTHERS,
+    UNCERTAIN_TIME,
+)
 
 _MIN_DRIFT_WINDOWS = 9  # three for each third
 _MIN_REFERENCES = 5
+_QUIET_WAIT = 0.05  # of a window's seconds; below it the window counts as undisturbed
+_MIN_QUIET_WINDOWS = 8
 _NUM_BLOCKS = 8  # so that a phase of an eighth of the training, or longer, counts as one observation
 # Student's quantiles of a 95 % interval for 2, 3 ... 14 degrees of freedom.
 _T_QUANTILES = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
 
 
 def find_timing_flags(
-    seconds: Sequence[float], steps: Sequence[int], num_steps: int, num_alloc_retries: int = 0
+    seconds: Sequence[float],
+    steps: Sequence[int],
+    waited: Sequence[float | None],
+    num_steps: int,
+    num_alloc_retries: int = 0,
 ) -> tuple[str, ...]:
     """The flags of a timing, by their names in :data:`sweep.records.quality_flags.MEANINGS`.
 
-    ``seconds`` and ``steps`` are those of each window of steps of one size, in the order of time, without warm-up;
-    ``num_steps`` is over all windows.
+    ``seconds``, ``steps`` and ``waited`` (seconds without a processor) are those of each window of steps of one size,
+    in the order of time, without warm-up; ``num_steps`` is over all windows.
     """
     each = [took / count for took, count in zip(seconds, steps, strict=True)]
-    error = measure_time_error(seconds, steps)
+    error = measure_time_error(seconds, steps, waited)
     raised = {
         FEW_STEPS: num_steps < MIN_STEPS or len(each) < MIN_WINDOWS,
+        SLOWED_BY_OTHERS: (measure_slowdown(seconds, steps, waited) or 0.0) > MAX_WAIT_SLOWDOWN,
         UNCERTAIN_TIME: error is not None and error > MAX_TIME_ERROR,
         "spread": len(each) >= MIN_WINDOWS and measure_relative_spread(each) >= MUCH,
         "drift": len(each) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(each) >= MUCH,
@@ -33,18 +49,46 @@ def find_timing_flags(
     return tuple(name for name, is_raised in raised.items() if is_raised)
 
 
-def measure_time_error(seconds: Sequence[float], steps: Sequence[int]) -> float | None:
-    """Half the width of the 95 % interval of the mean step time, as a share of it: the mean over all steps, which is
-    what a sum of seconds depends on. None for fewer windows than three.
+def measure_slowdown(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> float | None:
+    """By which share the mean step time over all windows exceeds that over windows without waiting for processors that
+    others used. None where the waiting is not known, or where fewer than eight windows had none."""
+    is_quiet = _find_quiet(seconds, waited)
+    if is_quiet.sum() < _MIN_QUIET_WINDOWS or not sum(seconds) > 0:
+        return None
+    took, counts = np.asarray(seconds, dtype=np.float64), np.asarray(steps, dtype=np.float64)
+    quiet = took[is_quiet].sum() / counts[is_quiet].sum()
+    return float(took.sum() / counts.sum() / quiet - 1.0)
+
+
+def find_undisturbed(
+    seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Which windows a step's time is taken from, shape ``[windows]``: those without waiting where the waiting of others
+    lengthened the mean by over the limit, otherwise all."""
+    if (measure_slowdown(seconds, steps, waited) or 0.0) > MAX_WAIT_SLOWDOWN:
+        return _find_quiet(seconds, waited)
+    return np.ones(len(seconds), dtype=np.bool_)
+
+
+def _find_quiet(
+    seconds: Sequence[float], waited: Sequence[float | None]
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    pairs = zip(seconds, waited, strict=True)
+    return np.array([wait is not None and wait <= _QUIET_WAIT * took for took, wait in pairs], dtype=np.bool_)
+
+
+def measure_time_error(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> float | None:
+    """Half the width of the 95 % interval of the mean step time, as a share of it: the mean over all steps (of
+    :func:`find_undisturbed`), which is what a sum of seconds depends on. None for fewer windows than three.
 
     The variance is that of the circular block bootstrap over the windows (Politis and Romano 1992), in closed form, so
     that equal windows have equal errors. Blocks are an eighth of the windows long: the load of a machine comes in
     phases, and windows of one phase are one observation. With so few blocks the quantile is Student's.
     """
-    num = len(seconds)
-    if num < MIN_WINDOWS:
+    is_used = find_undisturbed(seconds, steps, waited)
+    took, counts = (np.asarray(values, dtype=np.float64)[is_used] for values in (seconds, steps))
+    if (num := len(took)) < MIN_WINDOWS:
         return None
-    took, counts = np.asarray(seconds, dtype=np.float64), np.asarray(steps, dtype=np.float64)
     if not took.sum() > 0:
         return None
     apart = took - took.sum() / counts.sum() * counts  # from the mean; their sum is 0

@@ -9,12 +9,12 @@ from statistics import median
 import torch
 
 from sweep.config.errors import InputError
-from sweep.measurement.clock import Ledger, StepWindow
+from sweep.measurement.clock import Ledger, StepWindow, list_times
 from sweep.measurement.device import name_device_class, time_calls
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.quality import find_timing_flags, measure_time_error
 from sweep.records.messages import Ending, Message, Outcome, ProbeTask
-from sweep.records.quality_flags import MIN_WINDOWS, UNCERTAIN_TIME
+from sweep.records.quality_flags import MIN_WINDOWS, TIME_DOUBTS
 from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.windows import Window
 from sweep.training.loop.trial import choose_device, count_window_steps
@@ -101,13 +101,13 @@ def _time_until_certain(setup: TrainingSetup, state: TrialState, seconds: float,
         latest = [list(chain.from_iterable(rounds[first:])) for first in range(len(rounds))]
         state.ledger.windows = min(latest, key=_time_error)
         state.flags = _flags(state.ledger)
-        if UNCERTAIN_TIME not in state.flags:
+        if TIME_DOUBTS.isdisjoint(state.flags):
             return
 
 
 def _time_error(windows: list[StepWindow]) -> float:
     full = [window for window in windows if window.is_full] or windows
-    error = measure_time_error([window.seconds for window in full], [window.num_steps for window in full])
+    error = measure_time_error(*list_times(full))
     return math.inf if error is None else error
 
 
@@ -139,8 +139,7 @@ def _take_step(setup: TrainingSetup, ledger: Ledger, meter: LossMeter) -> Window
 
 def _flags(ledger: Ledger) -> tuple[str, ...]:
     windows = ledger.full_windows
-    steps = [window.num_steps for window in windows]
-    return find_timing_flags([window.seconds for window in windows], steps, sum(steps))
+    return find_timing_flags(*list_times(windows), sum(window.num_steps for window in windows))
 
 
 def _seconds_of(call: Callable[[], object], synchronize: Callable[[], None]) -> float:

@@ -1,18 +1,18 @@
 """The training times of ended trials against those of solo probes of their shapes.
 
-Here it is decided, once, what the recorded time of a trial is: as measured, or where that is no evidence, that of
-solo probes.
+Here it is decided, once, what the recorded time of a trial is: as measured, or where that is no evidence, that of its
+undisturbed steps or of solo probes.
 """
 
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import median
 from typing import final
 
 from sweep.config.data_sections import BudgetSection
 from sweep.config.trial_config import TrialConfig
-from sweep.executors.packed.packed_executor import replace_train_seconds
 from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
 from sweep.records.messages import Ending
 from sweep.records.probe_record import ProbeRecord
@@ -25,24 +25,28 @@ from sweep.records.quality_flags import (
     PROBED_TIME,
     SIGNS_OF_DISTURBANCE,
     SLOWER_THAN_ALONE,
+    UNDISTURBED_TIME,
     is_time_evidence,
 )
 from sweep.search.forecast.prober import Prober
 from sweep.search.forecast.trial_cost import CostModel
+from sweep.search.forecast.undisturbed_time import is_replaceable, replace_time, take_undisturbed_time
 
 _TIMED_SECONDS = 1.5  # several readings of a monitor
 _MAX_TRIES = 2  # probes of one shape
 _MAX_SHARE = 0.1  # of the time of the trials that is spent on probes
 _USUAL_SECONDS = 2.0  # of a probe
+_MIN_RATIOS = 3
 _MOST_PROBED = 2  # micro batches in a probe's step
 
 
 @final
 class SoloTimes:
-    """Replaces times that are no evidence, by the probes of ``prober``.
+    """Replaces times that are no evidence by those of the trial's undisturbed steps or of the probes of ``prober``.
 
     Only trials that another load ran beside are compared with probes. With ``can_probe`` a shape without a probe whose
-    time is evidence is then probed; these probes take a tenth of the time of the trials at most.
+    time is evidence is then probed; these probes take a tenth of the time of the trials at most. A short probe is often
+    faster than a training: the usual ratio of the two, over the undisturbed trials so far, is applied.
     """
 
     def __init__(self, prober: Prober, device_class: str, *, can_probe: bool) -> None:
@@ -50,13 +54,17 @@ class SoloTimes:
         self._model = CostModel(filter(_is_alone, prober.list_valid()))
         self._num_tries: Counter[Shape] = Counter()
         self._trial_seconds, self._probe_seconds = 0.0, 0.0
+        self._ratios: list[float] = []  # of undisturbed trials, measured seconds to those of probes
 
     def judge(self, config: TrialConfig, ending: Ending, *, is_idle: bool) -> Ending:
         """The ending of a trial of ``config`` with the time that is recorded. ``is_idle``: no trial is running, so that
         a probe would run alone and would disturb none."""
         self._trial_seconds += float(ending.measurements.get("total_seconds", 0.0))
-        # without a sign of another load a probe is no better: a short one is often faster than a training
-        if LOADS_BESIDE.isdisjoint(ending.quality_flags) or not self._is_comparable(config, ending):
+        ending = take_undisturbed_time(config, ending)
+        if UNDISTURBED_TIME in ending.quality_flags or not self._is_comparable(config, ending):
+            return ending
+        if LOADS_BESIDE.isdisjoint(ending.quality_flags):  # then a probe is no better than the measured time
+            self._note_ratio(config, ending)
             return ending
         probe = self._find_probe(config, ending)
         if probe is None and is_idle and self._may_probe(config):
@@ -79,6 +87,11 @@ class SoloTimes:
             and ending.measurements.get("num_steps", 0) > 0
         )
 
+    def _note_ratio(self, config: TrialConfig, ending: Ending) -> None:
+        probe = self._prober.find(config)
+        if probe is not None and _is_alone(probe) and is_time_evidence(ending.quality_flags):
+            self._ratios.append(ending.measurements["train_seconds"] / self._predict_probed(config, ending))
+
     def _find_probe(self, config: TrialConfig, ending: Ending) -> ProbeRecord | None:
         probe = self._prober.find(config)
         if probe is None or not _is_alone(probe):
@@ -88,6 +101,10 @@ class SoloTimes:
         return None if is_slow else probe
 
     def _predict_seconds(self, config: TrialConfig, ending: Ending) -> float:
+        usual = median(self._ratios) if len(self._ratios) >= _MIN_RATIOS else 1.0
+        return usual * self._predict_probed(config, ending)
+
+    def _predict_probed(self, config: TrialConfig, ending: Ending) -> float:
         # by steps, because a folder may have had another number of images when its shape was probed
         budget = BudgetSection(steps=int(ending.measurements["num_steps"]))
         cost = self._model.predict(config.model_copy(update={"budget": budget}))
@@ -119,20 +136,15 @@ def compare_with_probe(config: TrialConfig, ending: Ending, probe: ProbeRecord, 
     is_slower = measured["train_seconds"] > (1 + MAX_SLOWDOWN) * seconds
     if is_slower and FEW_STEPS not in flags:  # so few steps have no mean
         flags = (*flags, SLOWER_THAN_ALONE)
-    if is_time_evidence(flags) or config.budget.seconds is not None:  # a budget in seconds is what was spent
-        return replace(ending, quality_flags=flags)
-    replaced = {
-        **replace_train_seconds(measured, seconds),
-        **_replace_steps(config, measured, probe, seconds),
-        "measured_train_seconds": measured["train_seconds"],
-    }
-    return replace(ending, measurements=measured | replaced, quality_flags=(*flags, PROBED_TIME))
+    ending = replace(ending, quality_flags=flags)
+    if is_time_evidence(flags) or not is_replaceable(config, ending):
+        return ending
+    return replace_time(ending, seconds, _replace_steps(config, measured, probe, seconds), PROBED_TIME)
 
 
 def _replace_steps(
     config: TrialConfig, measured: Mapping[str, float | int], probe: ProbeRecord, seconds: float
 ) -> dict[str, float | int]:
-    # the times of a step, and the time to a target
     step = seconds / measured["num_steps"]
     is_probed = find_largest_accumulation(config) <= _MOST_PROBED
     scale = 1.0 if is_probed else step / (probe.step_seconds_mean or step)
@@ -143,6 +155,4 @@ def _replace_steps(
     values: dict[str, float | int] = {name: scale * value for name, value in found.items() if value is not None}
     if probe.step_time_error is not None:
         values["step_time_error"] = probe.step_time_error
-    if "steps_to_target" in measured:
-        values["seconds_to_target"] = step * measured["steps_to_target"]
     return values

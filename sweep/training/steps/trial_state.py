@@ -8,13 +8,14 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from sweep.measurement.clock import PHASES, Ledger
-from sweep.measurement.quality import find_timing_flags, measure_time_error
+from sweep.measurement.clock import PHASES, Ledger, list_times
+from sweep.measurement.quality import find_timing_flags, measure_slowdown, measure_time_error
 from sweep.records.messages import Evaluation
 from sweep.training.outcomes import DivergedError
 from sweep.training.steps.budget import TrainingPoint
 from sweep.training.world import SOLO, World
 
+_SLOWDOWN = "slowdown_by_others"
 _START = TrainingPoint(0, 0, 0.0)
 
 
@@ -125,9 +126,8 @@ class TrialState:
         even = self.ledger.even_windows
         if not even:
             return self.flags
-        seconds, steps = zip(*((window.seconds, window.num_steps) for window in even), strict=True)
         num_steps = sum(window.num_steps for window in self.ledger.windows)
-        found = find_timing_flags(seconds, steps, num_steps, int(self.facts.get("num_alloc_retries", 0)))
+        found = find_timing_flags(*list_times(even), num_steps, int(self.facts.get("num_alloc_retries", 0)))
         return tuple(dict.fromkeys((*self.flags, *found)))
 
     def measurements(self) -> dict[str, float | int]:
@@ -142,8 +142,8 @@ class TrialState:
             values["data_wait_seconds"] = ledger.seconds["data_wait"]
             values["images_per_second"] = ledger.images_per_second
             values["step_seconds_median"], values["step_seconds_p90"] = ledger.step_seconds() or (math.nan, math.nan)
-            even = ledger.even_windows
-            error = measure_time_error([each.seconds for each in even], [each.num_steps for each in even])
-            values["step_time_error"] = math.nan if error is None else error
+            times = list_times(ledger.even_windows)
+            for name, value in (("step_time_error", measure_time_error(*times)), (_SLOWDOWN, measure_slowdown(*times))):
+                values[name] = math.nan if value is None else value
         values |= {"num_steps": self.num_steps, "num_epochs": self.epoch, "total_seconds": ledger.total_seconds}
         return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -1,0 +1,174 @@
+"""Waiting for a processor, measured beside real busy processes, and the time of a training that waited."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_time_evidence import ALONE, Machine, config, ending
+
+from sweep.measurement import processor_wait
+from sweep.measurement.clock import Ledger, StepWindow, list_times, select_undisturbed
+from sweep.measurement.processor_wait import WaitMeter
+from sweep.records.messages import Ending
+from sweep.records.quality_flags import is_time_evidence
+from sweep.search.forecast.undisturbed_time import take_undisturbed_time
+
+SECONDS = 1.0
+
+
+@contextmanager
+def one_processor() -> Iterator[int]:
+    """This thread, and processes that it starts, on one processor only; its number."""
+    before = os.sched_getaffinity(0)
+    number = min(before)
+    os.sched_setaffinity(0, {number})
+    try:
+        yield number
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """A busy process in a session of its own, on the processors of this thread."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    try:
+        time.sleep(0.3)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compute() -> None:
+    until = time.perf_counter() + SECONDS
+    while time.perf_counter() < until:
+        sum(range(1000))
+
+
+needs_statistics = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").is_file(), reason="the kernel does not count the waiting for processors"
+)
+
+
+@needs_statistics
+def test_a_thread_that_shares_its_processor_waits_for_it() -> None:
+    meter = WaitMeter()
+    with one_processor(), busy_process():
+        meter.begin()
+        compute()
+        waited = meter.end()
+    assert waited is not None
+    assert 0.2 * SECONDS < waited < SECONDS
+
+
+@needs_statistics
+def test_sleeping_and_other_python_threads_are_no_waiting() -> None:
+    meter = WaitMeter()
+    with one_processor():
+        # beside this thread, which sleeps, two threads that compete for the interpreter and the processor
+        threads = [threading.Thread(target=compute) for _ in range(2)]
+        meter.begin()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        waited = meter.end()
+    assert waited is not None
+    assert waited < 0.2 * SECONDS
+
+
+def test_without_statistics_the_waiting_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for folder in (tmp_path / "absent", tmp_path):
+        monkeypatch.setattr(processor_wait, "_TASKS", folder)
+        meter = WaitMeter()
+        meter.begin()
+        assert meter.end() is None
+    (tmp_path / str(threading.get_native_id())).mkdir()
+    (tmp_path / str(threading.get_native_id()) / "schedstat").write_text("0 0 0\n")  # statistics are off
+    meter.begin()
+    assert meter.end() is None
+    (tmp_path / str(threading.get_native_id()) / "schedstat").write_text("5000000000 1000000000 7\n")
+    meter.begin()
+    (tmp_path / str(threading.get_native_id()) / "schedstat").write_text("6000000000 1250000000 9\n")
+    assert meter.end() == pytest.approx(0.25)
+
+
+@needs_statistics
+def test_a_ledger_records_the_waiting_of_each_window() -> None:
+    ledger = Ledger()
+    with one_processor(), busy_process():
+        ledger.open_window()
+        compute()
+        ledger.close_window(10, 640, is_full=True)
+    (window,) = ledger.windows
+    assert window.waited is not None
+    assert 0.2 * window.seconds < window.waited <= window.seconds
+    again = Ledger()
+    again.load_state_dict(ledger.state_dict())
+    assert again.windows == ledger.windows
+
+
+def test_step_times_are_those_of_undisturbed_windows_where_the_others_took_longer() -> None:
+    ledger = Ledger()
+    quiet = [StepWindow(0.1, 10, 640, True, 0.001)] * 12
+    ledger.windows = [*quiet, *[StepWindow(0.2, 10, 640, True, 0.1)] * 12]
+    assert ledger.step_seconds() == pytest.approx((0.01, 0.01))
+    assert select_undisturbed(ledger.windows) == quiet
+    ledger.windows = [*quiet, *[StepWindow(0.1, 10, 640, True, 0.1)] * 12]
+    assert select_undisturbed(ledger.windows) == ledger.windows  # the waiting cost nothing
+    assert list_times(quiet)[2] == [0.001] * 12
+
+
+def disturbed(slowdown: float, *flags: str) -> Ending:
+    """A trial that took longer by the share ``slowdown``."""
+    ended = ending((1 + slowdown) * ALONE, *flags)
+    ended.measurements["slowdown_by_others"] = slowdown
+    return ended
+
+
+def test_the_time_of_a_slowed_training_becomes_that_of_its_undisturbed_steps() -> None:
+    slow = disturbed(0.4, "slowed_by_others", "busy_host")
+    slow.measurements.update(steps_to_target=10, seconds_to_target=0.6)
+    machine = Machine(pace=0.7)
+    judged = machine.solo_times().judge(config(), slow, is_idle=True)
+    assert judged.measurements["train_seconds"] == pytest.approx(ALONE)
+    assert judged.measurements["measured_train_seconds"] == pytest.approx(1.4 * ALONE)
+    assert judged.measurements["images_per_second"] == pytest.approx(400 / ALONE)
+    assert judged.measurements["seconds_to_target"] == pytest.approx(ALONE / 2)
+    assert judged.quality_flags == ("slowed_by_others", "busy_host", "undisturbed_time")
+    assert is_time_evidence(judged.quality_flags)
+    assert machine.num_probes == 0  # no probe is closer to it
+
+
+def test_undisturbed_steps_whose_mean_is_not_known_replace_nothing() -> None:
+    uncertain = disturbed(0.4, "slowed_by_others", "uncertain_time")
+    assert take_undisturbed_time(config(), uncertain) == uncertain
+    in_seconds = config(**{"budget.epochs": None, "budget.seconds": 0.7})
+    slow = disturbed(0.4, "slowed_by_others")
+    assert take_undisturbed_time(in_seconds, slow) == slow  # what was to be spent
+    assert take_undisturbed_time(config(), replace(slow, outcome="diverged")).quality_flags == slow.quality_flags
+    calm = disturbed(0.01, "spread")
+    assert take_undisturbed_time(config(), calm) == calm
+    probed = Machine().solo_times().judge(config(), disturbed(0.4, "slowed_by_others", "busy_host", "uncertain_time"), is_idle=True)
+    assert probed.quality_flags[-1] == "probed_time"
+
+
+def test_times_of_probes_are_multiplied_by_the_usual_ratio_of_undisturbed_trials_to_them() -> None:
+    times = Machine(pace=0.8).solo_times()
+    slow = ending(1.4 * ALONE, "busy_host", "uncertain_time")
+    first = times.judge(config(), slow, is_idle=True)
+    assert first.measurements["train_seconds"] == pytest.approx(0.8 * ALONE)  # nothing is known of the ratio
+    for seconds in (ALONE, 0.9 * ALONE, 1.3 * ALONE):
+        times.judge(config(), ending(seconds), is_idle=True)
+    times.judge(config(), ending(5 * ALONE, "uncertain_time"), is_idle=True)  # is none
+    later = times.judge(config(), slow, is_idle=True)
+    assert later.measurements["train_seconds"] == pytest.approx(ALONE)
+    assert later.measurements["images_per_second"] == pytest.approx(400 / ALONE)

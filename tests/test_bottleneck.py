@@ -201,15 +201,19 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
         make_ending(0, bottleneck="launch_bound"),
         make_ending(1, bottleneck="launch_bound", quality_flags=("spread", "busy_host")),
         make_ending(2, bottleneck="compute_bound", quality_flags=("spread",)),
-        make_ending(3),
+        make_ending(3, quality_flags=("slowed_by_others", "undisturbed_time")),
+        make_ending(4, quality_flags=("slowed_by_others",)),
     ]
     _study(tmp_path, endings).close()
-    launch, compute, spread, busy, _data = check_trials(load_frames(tmp_path))
+    launch, compute, spread, slowed, busy, undisturbed, _data = check_trials(load_frames(tmp_path))
     assert (launch.name, launch.ok, compute.name, compute.ok) == ("launch bound", False, "compute bound", True)
-    assert launch.found.startswith("2 of 4 trials: ")
+    assert launch.found.startswith("2 of 5 trials: ")
     assert "raise batch.micro" in launch.remedy
-    assert spread.found.startswith("2 of 4 trials: ")
-    assert (busy.name, busy.ok) == ("busy host", False)
+    assert spread.found.startswith("2 of 5 trials: ")
+    assert (slowed.name, slowed.ok) == ("slowed by others", False)  # the time of one of them is no evidence
+    assert slowed.found.startswith("2 of 5 trials: ") and slowed.found.endswith("(replaced for 1)")
+    assert "--no-reuse" in slowed.remedy
+    assert (busy.ok, undisturbed.ok, spread.ok) == (True, True, True)  # what is no doubt about a time
     assert "--no-reuse" in busy.remedy
 
 

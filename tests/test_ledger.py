@@ -20,8 +20,9 @@ from sweep.training.loop.trial import run_trial
 
 @pytest.fixture
 def own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts the processor time of this process, so that other processes cannot interrupt it between two phases."""
-    monkeypatch.setattr(time, "perf_counter", time.process_time)
+    """Counts the processor time of this thread: other processes cannot interrupt it between two phases, and the threads
+    of native libraries, which wait busily for the next operation, do not count."""
+    monkeypatch.setattr(time, "perf_counter", time.thread_time)
 
 
 def train(folder: Path | None = None, **settings: Any) -> Ending:
@@ -45,10 +46,10 @@ def parts_of(measured: dict[str, float | int]) -> float:
     return measured["train_seconds"] + sum(measured[f"{name}_seconds"] for name in named)
 
 
-@pytest.mark.usefixtures("own_time")
+@pytest.mark.usefixtures("split", "own_time")  # the first trial of a process imports modules
 @pytest.mark.parametrize("settings", [{"diagnostics__ledger": "full"}, {"regularization__ema_decay": 0.9}], ids=str)
 def test_the_phases_of_a_trial_are_its_wall_clock_within_one_percent(settings: dict[str, Any], tmp_path: Path) -> None:
-    measured = train(tmp_path, budget__epochs=3.0, **settings).measurements
+    measured = train(tmp_path, budget__epochs=4.0, **settings).measurements
     assert 0.99 <= parts_of(measured) / measured["total_seconds"] <= 1.000001
 
 

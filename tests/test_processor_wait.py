@@ -157,7 +157,11 @@ def test_undisturbed_steps_whose_mean_is_not_known_replace_nothing() -> None:
     assert take_undisturbed_time(config(), replace(slow, outcome="diverged")).quality_flags == slow.quality_flags
     calm = disturbed(0.01, "spread")
     assert take_undisturbed_time(config(), calm) == calm
-    probed = Machine().solo_times().judge(config(), disturbed(0.4, "slowed_by_others", "busy_host", "uncertain_time"), is_idle=True)
+    probed = (
+        Machine()
+        .solo_times()
+        .judge(config(), disturbed(0.4, "slowed_by_others", "busy_host", "uncertain_time"), is_idle=True)
+    )
     assert probed.quality_flags[-1] == "probed_time"
 
 

@@ -64,7 +64,8 @@ class Ledger:
         """Begins to count time as training."""
         self.synchronize()
         self._window_wait = 0.0
-        self._meter.begin()
+        with self.phase("diagnostics"):
+            self._meter.begin()
         self._window_began = time.perf_counter()
         if self.laps:
             self.laps.begin()
@@ -73,9 +74,10 @@ class Ledger:
         """Counts the time since :meth:`open_window` as data wait and, for the rest, as steps."""
         self.synchronize()
         elapsed = self._open_seconds
-        waited = self._meter.end()
         self._note_span(elapsed)
         self._window_began = None
+        with self.phase("diagnostics"):
+            waited = self._meter.end()
         if self.laps:
             self.laps.end()
         self.seconds["data_wait"] += self._window_wait

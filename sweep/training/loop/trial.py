@@ -61,11 +61,12 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
 def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
     """Yields progress and evaluations until the budget is spent or the target accuracy is reached."""
     window_steps = _warm_up(setup, state)
-    eval_schedule = _make_evaluation_schedule(setup)
-    torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
-    meter, progress_at = LossMeter(state.device, world), 0.0
-    parts = {**setup.stateful_parts(), "state": state, "meter": meter}
-    saver = CheckpointSaver(task, state.device, parts, world)
+    with state.ledger.phase("setup"):
+        eval_schedule = _make_evaluation_schedule(setup)
+        torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
+        meter, progress_at = LossMeter(state.device, world), 0.0
+        parts = {**setup.stateful_parts(), "state": state, "meter": meter}
+        saver = CheckpointSaver(task, state.device, parts, world)
     with state.ledger.phase("checkpoint"):
         saver.load()
     yield from state.evaluations

@@ -211,7 +211,8 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
     assert "raise batch.micro" in launch.remedy
     assert spread.found.startswith("2 of 5 trials: ")
     assert (slowed.name, slowed.ok) == ("slowed by others", False)  # the time of one of them is no evidence
-    assert slowed.found.startswith("2 of 5 trials: ") and slowed.found.endswith("(replaced for 1)")
+    assert slowed.found.startswith("2 of 5 trials: ")
+    assert slowed.found.endswith("(replaced for 1)")
     assert "--no-reuse" in slowed.remedy
     assert (busy.ok, undisturbed.ok, spread.ok) == (True, True, True)  # what is no doubt about a time
     assert "--no-reuse" in busy.remedy

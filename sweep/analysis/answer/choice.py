@@ -8,10 +8,9 @@ from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.use_cases import USE_TABLE, Use, score_candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers
-from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, median_errors, seed_interval
+from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, seed_interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, difference_unit, scale_of
-from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys
 from sweep.config.units import format_count
 
@@ -116,17 +115,16 @@ def _regret(drawn: Values, pick: int) -> float:
 
 
 def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
+    # of the configuration's own trials; times and memory of all trials of equal cost
     rows = candidates.basis_of(place)
     found = {}
     for name in dict.fromkeys((*candidates.names, "test_accuracy")):
         values = read_numbers(candidates.records.done, name)[rows]
-        if num := int(np.isfinite(values).sum()):
-            variance = (
-                _doubt_variance(candidates, name, place, num)
-                if METRICS[name].is_speed
-                else _image_variance(candidates, name, place)
-            )
-            found[name] = _interval(candidates, name, values, variance)
+        if not np.isfinite(values).any():
+            continue
+        posterior = candidates.records.posterior(name) if name in candidates.names else None
+        pooled = posterior.pooled_interval(int(candidates.rows[place])) if posterior else None
+        found[name] = pooled or _interval(candidates, name, values, _image_variance(candidates, name, place))
     return found
 
 
@@ -136,13 +134,6 @@ def _image_variance(candidates: Candidates, name: str, place: int) -> float:
     if name == ACCURACY:
         return float(images.covariance(candidates.rows)[place, place])
     return 1.0 / (4.0 * images.num_test) if name == "test_accuracy" and images.num_test else 0.0
-
-
-def _doubt_variance(candidates: Candidates, name: str, place: int, num: int) -> float:
-    # of the error of times that are no evidence, beside that of ``num`` seeds; 0 where others of equal cost are
-    posterior = candidates.records.posterior(name)
-    error, of_seeds = posterior.errors[candidates.rows[place]], median_errors(np.array([num]))[0]
-    return float(np.nan_to_num(posterior.spread.sd**2 * max(error**2 - of_seeds**2, 0.0)))
 
 
 def _interval(candidates: Candidates, name: str, values: Values, known_variance: float) -> Interval:

@@ -11,7 +11,14 @@ from scipy.special import ndtr
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
 from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative
-from sweep.analysis.statistics.intervals import Spread, combine_degrees, median_errors, pooled_spread
+from sweep.analysis.statistics.intervals import (
+    Interval,
+    Spread,
+    combine_degrees,
+    half_width,
+    median_errors,
+    pooled_spread,
+)
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
@@ -52,7 +59,8 @@ class ImageErrors:
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """One metric of every configuration: ``centers`` on its scale, ``errors`` in standard deviations of the
-    ``spread``. Configurations with the same number in ``shared`` have one true value. Arrays have shape ``[n]``.
+    ``spread``. Configurations with the same number in ``shared`` have one true value, the mean of ``num_pooled``
+    trials; None where each has its own. Arrays have shape ``[n]``.
 
     With ``images`` the true value is that on new images, without them that on the evaluated ones.
     """
@@ -64,6 +72,7 @@ class Posterior:
     spread: Spread
     shared: Numbers
     is_assumed: bool = False
+    num_pooled: Numbers | None = None
     prior: Prior | None = None
     images: ImageErrors | None = None
 
@@ -112,6 +121,15 @@ class Posterior:
         of_seeds = self.spread.sd**2 * (self.errors[others] ** 2 + self.errors[row] ** 2)
         variances = np.where(others == row, 0.0, np.maximum(variances, of_seeds))
         return np.sqrt(variances), combine_degrees(self.spread.degrees, of_seeds, np.maximum(variances, of_seeds))
+
+    def pooled_interval(self, row: int) -> Interval | None:
+        """The value of the configuration ``row`` in its unit, with its interval, over all trials of equal cost;
+        None where they are not pooled."""
+        if self.num_pooled is None or not np.isfinite(self.centers[row]):
+            return None
+        half = half_width(self.spread, float(self.errors[row]))  # NaN where the spread is assumed
+        low, high = self.scale.backward(self.centers[row] + half * np.array([-1.0, 1.0]))
+        return Interval(float(self.estimates[row]), float(low), float(high), int(self.num_pooled[row]))
 
     def draw(self, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Values:
         """Plausible true values of the configurations ``rows`` (shape ``[k]``, distinct), shape ``[num_draws, k]``, in
@@ -192,7 +210,8 @@ def fit_posterior(
             own_errors = np.where(is_evidence, 0.0, _time_errors(done)) / (posterior.spread.sd or 1.0)
             own_errors = np.where(copies > 0, np.sqrt(np.maximum(copies - 1, 0)), own_errors)  # all count as one
             means, errors = _means_of_costs(counted, costs, own_errors)
-            return replace(posterior, centers=means[shared], errors=errors[shared])
+            counts = np.bincount(costs[np.isfinite(counted)], minlength=len(means))
+            return replace(posterior, centers=means[shared], errors=errors[shared], num_pooled=counts[shared])
     centers, counts = grouping.medians(values)
     own = np.arange(grouping.size)
     posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)

@@ -37,7 +37,7 @@ class Simulated:
 def simulate(seed: int, num_search: int = 40, noise: float | Noise = 0.004, seeds: int = 3) -> Simulated:
     """A random search and the confirmation of its front, by the product's own rule; accuracy scatters by ``noise``,
     time by 3 %, memory not at all. Many configurations cost exactly the same: rate and decay cost nothing."""
-    study = make_spec(confirm={"max_configurations": 4, "seeds": seeds})
+    study = make_spec(confirm={"max_configurations": 4, "seeds": seeds, "share": 10.0})
     rng = np.random.default_rng(seed)
     configs = [
         study.config({path: item.at(float(rng.random())) for path, item in study.space.items()})
@@ -57,7 +57,7 @@ def simulate_unequal(seed: int, noise: float = 0.0015) -> Simulated:
 
 def simulate_scattered(seed: int, num_search: int = 40, noise: float = 0.003) -> Simulated:
     """The same of configurations whose values have nothing to do with each other, save that accuracy costs time."""
-    study = make_spec(confirm={"max_configurations": 4, "seeds": 3})
+    study = make_spec(confirm={"max_configurations": 4, "seeds": 3, "share": 10.0})
     rng = np.random.default_rng(seed)
     configs = [study.config({"batch.micro": number + 1}) for number in range(num_search)]
     accuracy = rng.uniform(0.85, 0.95, num_search)
@@ -86,7 +86,7 @@ def _trained(
         for row, config in zip(rows, configs, strict=True)
     ]
     numbers = {_without_seed(config): number for number, config in enumerate(configs)}
-    while due := list_confirmations(records, study):
+    while due := list_confirmations(frames_of(study, rows), records, study):
         number = numbers[_without_seed(due[0])]
         rows.append(_row(due[0], truth[number], rng, noise[number], len(rows), "confirm"))
         records.append(

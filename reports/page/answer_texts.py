@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from reports.batch_texts import BatchTexts, describe_batch_answer
 from reports.evidence import Evidence
 from reports.labels import (
     format_difference,
@@ -69,8 +70,9 @@ class ClaimRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerTexts:
-    """All of it; ``cards`` are those that are answered, ``open`` the others; ``tested`` claims that the records
-    can test, ``untested`` the others; ``images`` names the validation images and what intervals cover."""
+    """All of it; ``batch`` is the answer about the batch size, None without a complete trial; ``cards`` are those that
+    are answered, ``open`` the others; ``tested`` claims that the records can test, ``untested`` the others; ``images``
+    names the validation images and what intervals cover."""
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]
@@ -78,6 +80,7 @@ class AnswerTexts:
     tested: tuple[ClaimRow, ...]
     untested: tuple[ClaimRow, ...]
     notes: tuple[str, ...]
+    batch: BatchTexts | None
     images: str
     method: str
 
@@ -99,6 +102,7 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
         tested=tuple(row for row in claims if not row.reason),
         untested=tuple(row for row in claims if row.reason),
         notes=answer.notes,
+        batch=describe_batch_answer(answer.batch_size) if answer.batch_size else None,
         images=answer.validation.statement,
         method=answer.method,
     )
@@ -134,10 +138,10 @@ def _value(name: str, value: Interval) -> tuple[str, str, str]:
 
 
 def _describe_confidence(item: Recommendation) -> str:
-    basis = "confirmed with fresh seeds" if item.is_confirmed else "from one seed, not confirmed"
+    state = "settled" if item.is_settled else "not settled"
     sure = (
-        f"{item.certainty:.0%} probability that nothing tried is better; "
-        f"{item.on_front:.0%} that it is on the Pareto front; {basis}"
+        f"{item.probability:.0%} probability that nothing tried is better by more than the tolerance ({state}); "
+        f"{item.on_front:.0%} that it is on the Pareto front"
     )
     if item.regret_metric not in item.values:
         return f"{sure}."

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from reports.batch_texts import CURVE_HEADS
 from reports.data_texts import SPLIT_WORDS
 from reports.evidence import Evidence
 from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
@@ -62,6 +63,7 @@ def _texts(evidence: Evidence) -> dict[str, Any]:
         "objectives": [metric_label(name).lower() for name in evidence.objectives],
         "basis": report_texts.describe_basis(evidence),
         "answers": describe_answers(evidence),
+        "batch_heads": CURVE_HEADS,
         "warnings": reading_checks.find_reservations(evidence),
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),

@@ -4,6 +4,8 @@ import math
 from dataclasses import is_dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from sweep.analysis.statistics.intervals import Interval
 
 
@@ -11,6 +13,8 @@ def to_document(value: Any) -> Any:
     """``value`` as JSON holds it: dataclasses and intervals are objects, tuples lists, and NaN and infinity null."""
     if is_dataclass(value):
         value = vars(value)
+    elif isinstance(value, BaseModel):
+        value = value.model_dump()
     elif isinstance(value, Interval):
         value = value._asdict()
     if isinstance(value, dict):

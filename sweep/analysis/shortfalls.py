@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.grouping import configuration_groups
-from sweep.analysis.statistics.pareto import Values, non_dominated
-from sweep.config.metrics import METRICS
+from sweep.analysis.statistics.pareto import Values
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
@@ -60,8 +58,8 @@ def explain_no_complete_trial(frames: Frames) -> str:
 
 
 def explain_confirmation(frames: Frames, stopped: str = "") -> str:
-    """Why the front was confirmed with fewer trainings than the study allows, or not at all, as a sentence; empty where
-    none is left out, and without the specification of one study.
+    """Why fewer trials were confirmed than the study's rule takes, or none, as a sentence; empty where none is left
+    out, and without the specification of one study.
 
     ``stopped`` is why the run ended before it had confirmed what it would have, where that is known.
     """
@@ -69,16 +67,16 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
     if spec is None:
         return ""
     confirm = spec.confirm
-    if not (most := confirm.max_configurations * confirm.seeds):
+    if not confirm.max_configurations * confirm.seeds:
         return f"Nothing is confirmed: confirm.{_find_zero(confirm)} = 0."
     confirming = _of_phase(trials, "confirm")
     ended = confirming[read_text(confirming, "outcome") != ""]
-    num_complete = len(_of_outcome(ended, "complete"))
-    if num_complete >= most:
-        return ""
-    begin = f"The front was confirmed with {num_complete} of at most {format_count(most, 'training')}"
     reason = _explain_no_candidates(spec, frames) or stopped.rstrip(".")
-    return f"{begin}: {reason or '; '.join(_list_reasons(spec, trials, ended))}."
+    reasons = [reason] if reason else list(_list_reasons(spec, trials, ended))
+    if not reasons:
+        return ""
+    num_complete = len(_of_outcome(ended, "complete"))
+    return f"{format_count(num_complete, 'confirming trial')} completed: {'; '.join(reasons)}."
 
 
 def _find_zero(confirm: Confirm) -> str:
@@ -112,15 +110,6 @@ def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) ->
         return
     if num_failed := len(ended) - len(_of_outcome(ended, "complete")):
         yield f"{format_count(num_failed, 'confirming trial')} did not complete"
-    num_confirmed = len(np.unique(configuration_groups(ended)))
-    costs = _read_objectives(spec, _of_outcome(search, "complete"))
-    num_on_front = int(non_dominated(costs, [METRICS[name].sign for name in spec.objectives]).sum())
-    if num_confirmed < min(num_on_front, spec.confirm.max_configurations):
-        yield "the run ended before the other configurations"
-    elif num_confirmed < spec.confirm.max_configurations:
-        yield f"{format_count(num_confirmed, 'configuration')} came into question"
-    if len(ended) < num_confirmed * spec.confirm.seeds:
-        yield "a place on the front that is settled gets no further seed"
 
 
 def _of_phase(trials: pd.DataFrame, phase: str) -> pd.DataFrame:

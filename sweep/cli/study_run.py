@@ -84,7 +84,7 @@ def _opening_lines(session: Session) -> list[str]:
 def _find_shortfalls(session: Session, records: list[TrialRecord], stopped: Stopped | None) -> dict[str, Any]:
     """What the study asked for and its records lack."""
     frames = load_frames(session.records_place)
-    is_cut_short = stopped is not None and bool(list_confirmations(records, session.spec))
+    is_cut_short = stopped is not None and bool(list_confirmations(frames, records, session.spec))
     reason = explain_confirmation(frames, stopped.reason if stopped and is_cut_short else "")
     return {
         "missing_objectives": count_missing_objectives(frames),

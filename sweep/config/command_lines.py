@@ -34,9 +34,9 @@ class StudyCommands:
         """The same study from its beginning; its old folder is set aside."""
         return f"{self._run({})} --fresh"
 
-    def confirm_more(self, configurations: int, seeds: int) -> str:
-        """The same study with this many configurations of the front confirmed, each with ``seeds`` seeds."""
-        return self._run({"confirm.max_configurations": configurations, "confirm.seeds": seeds})
+    def confirm_more(self, limits: Mapping[str, object]) -> str:
+        """The same study with larger ``limits`` of the confirming trials, by dotted key."""
+        return self._run(limits)
 
     def run_variant(self, suffix: str, fixed: Mapping[str, object]) -> str:
         """The study under a new name with the keys ``fixed``."""

@@ -42,17 +42,43 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 _NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image")  # they choose the images
 
 
+# Nothing is named that was trained with fewer fresh seeds.
+FEWEST_SEEDS = 3
+
+
 class Confirm(Section):
-    """How many configurations of the front are trained again, and with how many fresh seeds each."""
+    """How much is trained again with fresh seeds, so that the answer is settled."""
 
     max_configurations: Annotated[int, Field(ge=0, le=1000)] = Field(
-        4, description="configurations of the Pareto front, and next to it, that are trained again"
+        16, description="configurations that are trained again, at most"
     )
     seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
-        3,
-        description="fresh seeds for each of them, at most; every one gets one, the two of the shortest search trials "
-        "get two, and more are used only where membership of the front is uncertain (probability between 5 and 95 %)",
+        20,
+        description=f"fresh seeds for each of them, at most; {FEWEST_SEEDS} are the least with which a configuration "
+        "is named, more are used only where the answer is not settled",
     )
+    share: Annotated[float, Field(gt=0, le=1000)] = Field(
+        0.5, description="seconds for all confirming trials, as a share of those of the search trials"
+    )
+
+
+class Tolerance(Section):
+    """Differences that do not matter to the user."""
+
+    accuracy: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.005, description="of accuracy, as a fraction: 0.005 are 0.5 points"
+    )
+    time: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="of training time, as a share of the shorter")
+    memory: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="of memory, as a share of the smaller")
+
+
+class AnswerRules(Section):
+    """What the answer may neglect, and when one of its statements is settled."""
+
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        0.95, description="probability of being right from which on a statement is settled"
+    )
+    tolerance: Tolerance = Tolerance()
 
 
 def _no_device(name: str) -> str:
@@ -98,6 +124,7 @@ class StudySpec(Section):
         (), description="keys that are searched anew for each combination of the `batch.*` parameters; they take turns"
     )
     confirm: Confirm = Confirm()
+    answer: AnswerRules = AnswerRules()
     base: dict[str, Any] = Field(default_factory=dict, description="any configuration key: what stays fixed")
     space: Space = Field(default_factory=dict, description="any configuration key: what varies, and over what")
 
@@ -226,7 +253,7 @@ def is_batch_key(path: str) -> bool:
 
 
 # What may change between two invocations on the same records.
-CHANGEABLE = frozenset({"question", "trials", "timeout", "trial_timeout", "stall_timeout", "confirm"})
+CHANGEABLE = frozenset({"question", "trials", "timeout", "trial_timeout", "stall_timeout", "confirm", "answer"})
 
 
 def find_differences(old: StudySpec, new: StudySpec) -> list[str]:

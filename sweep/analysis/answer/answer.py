@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from sweep.analysis.statistics.intervals import Interval
+from sweep.config.study import Tolerance
 from sweep.config.trial_config import Scalar
 
 # What each use optimizes.
@@ -42,8 +43,10 @@ class Recommendation:
     """The choice for one use. Without one ``number`` is None, ``config`` and ``values`` are empty, and ``missing`` is
     the command that would make one possible.
 
-    ``certainty`` is the probability that nothing tried is truly better for this use, ``on_front`` that of being truly
-    on the front; ``regret`` what is expected to be lost against the truly best, in the unit of ``regret_metric``.
+    ``probability`` is that of being right: of the configurations that were tried none is truly better for this use by
+    more than the study's tolerance. From the study's confidence on it ``is_settled``. ``on_front`` is the probability
+    of being truly on the front; ``regret`` what is expected to be lost against the truly best, in the unit of
+    ``regret_metric``. Only configurations with enough fresh seeds are named.
     """
 
     use: str
@@ -52,14 +55,66 @@ class Recommendation:
     settings: tuple[str, ...] = ()  # the keys of ``config`` to show
     global_batch_size: int | None = None
     values: dict[str, Interval] = field(default_factory=dict)
-    is_confirmed: bool = False
-    certainty: float = 0.0
+    probability: float = 0.0
+    is_settled: bool = False
     on_front: float = 0.0
     regret: float = 0.0
     regret_metric: str = ""
     next_best: NextBest | None = None
     evidence: tuple[str, ...] = ()
     missing: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedBatch:
+    """One effective batch size of one model.
+
+    ``number`` is the first trial of the configuration that stands for it: the fastest of those whose accuracy is within
+    the tolerance of the batch's best, ``seconds`` and ``memory_bytes`` are its own. ``accuracy`` is that of the best
+    configuration at the batch, whichever it is, so that its interval contains that the best was picked.
+    ``p_without_loss`` is the probability that tuned training at this batch loses no more than the tolerance against
+    the model's best batch. ``remarks`` name what was tuned too little.
+    """
+
+    model: str
+    batch: int
+    number: int
+    learning_rate: float
+    num_configurations: int
+    num_seeds: int
+    accuracy: Interval
+    seconds: Interval
+    memory_bytes: Interval
+    p_without_loss: float
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """A sentence about the batch size. ``batches`` are the effective batch sizes that it names; ``probability`` is that
+    of its being right on new images within the study's tolerance; from the study's confidence on it ``is_settled``.
+    ``needed`` tells what would settle it, and ``missing`` is the command. An estimate alone (``is_estimate``: what a
+    neighboring batch costs) has intervals in its text instead of a probability."""
+
+    name: str
+    text: str
+    batches: tuple[int, ...]
+    probability: float = 0.0
+    is_settled: bool = False
+    is_estimate: bool = False
+    needed: str = ""
+    missing: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchAnswer:
+    """Which batch size to use: the configuration that is ``named``, the ``curve`` of the tuned batches of every model,
+    and the ``statements`` about the one ``model``."""
+
+    named: Recommendation
+    model: str
+    curve: tuple[TunedBatch, ...]
+    statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +145,16 @@ class ValidationSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer of one study's records. ``notes`` hold what was left out, what is missing and what was assumed;
-    ``missing_objectives`` the number of complete trials that lack an objective, by its name; ``method`` how the
-    intervals were computed."""
+    """The answer of one study's records. ``batch_size`` is None without a complete trial. ``notes`` hold what was left
+    out, what is missing and what was assumed; ``missing_objectives`` the number of complete trials that lack an
+    objective, by its name; ``method`` how the intervals were computed."""
 
     study: str
     limits: Limits
     validation: ValidationSize
+    tolerance: Tolerance
+    confidence: float
+    batch_size: BatchAnswer | None
     uses: dict[str, Recommendation]
     facts: dict[str, Fact]
     notes: tuple[str, ...]

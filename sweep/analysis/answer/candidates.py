@@ -11,6 +11,7 @@ from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
 from sweep.analysis.statistics.posterior import draw_all
 from sweep.config.metrics import METRICS
+from sweep.config.study import FEWEST_SEEDS, AnswerRules
 
 # A use that is not about accuracy still requires a useful one: this close to the best, unless a limit is given.
 ACCURACY_MARGIN = 0.02
@@ -23,7 +24,8 @@ _MAX_CANDIDATES = 300
 class Candidates:
     """``rows`` are the candidates' places among the configurations (shape ``[k]``); ``draws`` plausible true values of
     ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
-    probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``."""
+    probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
+    ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``."""
 
     records: ComparableTrials
     limits: Limits
@@ -31,8 +33,18 @@ class Candidates:
     rows: Numbers
     draws: Values
     estimates: Values
-    confirmed: Mask
+    num_seeds: Numbers
     p_front: Values
+
+    @property
+    def rules(self) -> AnswerRules:
+        """The study's tolerance and confidence; the defaults where it is not on record."""
+        return self.records.spec.answer if self.records.spec else AnswerRules()
+
+    @property
+    def nameable(self) -> Mask:
+        """Which candidates have enough fresh seeds to be named; shape ``[k]``."""
+        return np.asarray(self.num_seeds >= FEWEST_SEEDS)
 
     def values(self, name: str, table: Values | None = None) -> Values:
         """One metric of ``table`` (by default the estimates), shape ``[..., k]``; NaN where it was not measured."""
@@ -49,12 +61,12 @@ class Candidates:
         """The rows of complete trials that a candidate's values rest on; shape ``[seeds]``."""
         return self.records.basis_of(int(self.rows[place]))
 
-    def least_useful(self, accuracies: Values) -> Values:
+    def least_useful(self, accuracies: Values, margin: float = ACCURACY_MARGIN) -> Values:
         """The accuracy from which on a configuration is useful when ``accuracies`` (shape ``[..., k]``) are true; shape
-        ``[..., 1]``: the limit, otherwise a margin below the best."""
+        ``[..., 1]``: the limit, otherwise ``margin`` below the best."""
         if self.limits.min_accuracy is not None:
             return np.full((*accuracies.shape[:-1], 1), self.limits.min_accuracy)
-        return np.asarray(np.nanmax(accuracies, axis=-1, keepdims=True) - ACCURACY_MARGIN)
+        return np.asarray(np.nanmax(accuracies, axis=-1, keepdims=True) - margin)
 
     @property
     def floor(self) -> float:
@@ -94,9 +106,16 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         rows=rows,
         draws=draws,
         estimates=estimates[rows],
-        confirmed=confirmed[rows],
+        num_seeds=_count_seeds(records)[rows],
         p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
     )
+
+
+def _count_seeds(records: ComparableTrials) -> Numbers:
+    # of confirming trials with an accuracy, for each configuration
+    grouping = records.grouping
+    is_counted = grouping.is_confirm & np.isfinite(read_numbers(records.done, ACCURACY))
+    return np.bincount(grouping.members, is_counted, minlength=grouping.size).astype(np.int64)
 
 
 def _select_rows(costs: Values, misses: Values, confirmed: Mask) -> Numbers:

@@ -5,12 +5,13 @@ import pandas as pd
 
 from sweep.analysis.answer.answer import NextBest, Recommendation
 from sweep.analysis.answer.candidates import Candidates
-from sweep.analysis.answer.use_cases import USE_TABLE, Use, score_candidates
+from sweep.analysis.answer.use_cases import USE_TABLE, Use, find_regrets, find_right, score_candidates, widen_best
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers
-from sweep.analysis.statistics.intervals import CONFIDENCE, Interval, seed_interval
+from sweep.analysis.statistics.intervals import Interval, seed_interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, difference_unit, scale_of
+from sweep.config.study import FEWEST_SEEDS, Confirm
 from sweep.config.trial_config import Scalar, config_keys
 from sweep.config.units import format_count
 
@@ -19,27 +20,25 @@ _SHOWN = (
     "schedule.warmup",
 )  # fmt: skip
 
-# From this probability on a configuration passes for one of the front. It is an estimate itself, so it is more than the
-# 95 % of recommendations that are to be truly there. In simulated studies 98 to 99 % of all recommendations are, and
-# 99 % or more of those above it, with equal noise (60 studies) and with noise that differs fivefold between
-# configurations (25 studies); it is no rate at which such a statement is right.
-_SURELY = 0.98
-# Below this certainty the answer names what would raise it; so it does where the configuration may be off the front.
-_SURE = 0.8
-
 
 def choose_configuration(candidates: Candidates, name: str) -> Recommendation:
     """The recommendation for the use called ``name``."""
-    use, frame = USE_TABLE[name], candidates.records.frame
+    return choose_for(candidates, USE_TABLE[name], name)
+
+
+def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
+    """The recommendation for ``use``, which is called ``name``: of the configurations with enough fresh seeds the one
+    that is most probably right (:func:`pick_surest`)."""
+    frame = candidates.records.frame
     score = score_candidates(candidates, use, candidates.estimates)
-    drawn = score_candidates(candidates, use, candidates.draws)
-    eligible = _select_eligible(candidates, use, score, drawn)
-    if not eligible.any():
-        return Recommendation(use=name, missing=_command_for_none(candidates, name))
-    pick = _pick_best(candidates, use, score, eligible)
-    second = _pick_second(candidates, use, score, pick)
+    right = find_right(candidates, use, candidates.draws)
+    probabilities = right.mean(axis=0)
+    pick = pick_surest(candidates, use, probabilities, candidates.nameable)
+    if pick is None:
+        return Recommendation(use=name, missing=_command_for_none(candidates, name, score))
+    second = _pick_second(candidates, score, pick)
     row, is_alone = int(candidates.rows[pick]), len(candidates.rows) == 1
-    certainty = 0.0 if is_alone else _certainty(drawn, pick)
+    probability = 0.0 if is_alone else float(probabilities[pick])
     config = config_of(frame.iloc[row])
     return Recommendation(
         use=name,
@@ -48,14 +47,14 @@ def choose_configuration(candidates: Candidates, name: str) -> Recommendation:
         settings=_select_shown(candidates, config),
         global_batch_size=int(frame["global_batch_size"].iloc[row]),
         values=_values(candidates, pick),
-        is_confirmed=bool(candidates.confirmed[pick]),
-        certainty=certainty,
+        probability=probability,
+        is_settled=probability >= candidates.rules.confidence,
         on_front=0.0 if is_alone else float(candidates.p_front[pick]),
-        regret=_regret(drawn, pick),
+        regret=_regret(candidates, use, pick),
         regret_metric=use.metric or "",
         next_best=None if second is None else _next_best(candidates, pick, second),
         evidence=tuple(_evidence(candidates, pick, score)),
-        missing=_command_for_more(candidates, pick, certainty),
+        missing=None if probability >= candidates.rules.confidence else command_for_more(candidates),
     )
 
 
@@ -71,47 +70,34 @@ def _select_shown(candidates: Candidates, config: dict[str, Scalar]) -> tuple[st
     return tuple(dict.fromkeys((*usual, *(key for key in candidates.records.swept if key in config))))
 
 
-def _select_eligible(candidates: Candidates, use: Use, score: Values, drawn: Values) -> Mask:
-    # the most accurate of many single seeds is the luckiest, so that accuracy is chosen among confirmed ones, and among
-    # others that are almost surely better than all of those
-    open_to = np.isfinite(score)
-    confirmed = open_to & candidates.confirmed
-    if use.metric != ACCURACY or not confirmed.any():
-        return open_to
-    better = np.mean(drawn < drawn[:, confirmed].min(axis=1, keepdims=True), axis=0)
-    return np.asarray(confirmed | (open_to & (better >= CONFIDENCE)))
+def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligible: Mask) -> int | None:
+    """The place among the ``eligible`` (shape ``[k]``) with the highest of the ``probabilities`` (shape ``[k]``) of
+    being right for ``use``. Of several that are right with the study's confidence, the best by the estimates; of those
+    within the tolerance of it, the one most probably on the front. None where there is none."""
+    usable = eligible & use.takes_part(candidates) & (probabilities > 0)
+    if not usable.any():
+        return None
+    enough = min(candidates.rules.confidence, float(probabilities[usable].max()))
+    sure = usable & (probabilities >= enough)
+    score = np.where(sure, use.score(candidates, candidates.estimates), np.inf)
+    close = np.flatnonzero(sure & (score <= widen_best(candidates, use, score.min(keepdims=True))))
+    if not len(close):  # what is optimized was not measured
+        return None
+    return int(close[np.lexsort((-probabilities[close], -candidates.p_front[close]))[0]])
 
 
-def _pick_best(candidates: Candidates, use: Use, score: Values, eligible: Mask) -> int:
-    """The best score; where that is not surely on the front, the best of those that are among those hardly worse (as
-    the one-standard-error rule of Breiman et al. 1984 takes the simplest): first of the eligible ones, then of all, for
-    what is just as good by one seed and costs less beats a confirmed one. Or else the candidate most surely there."""
-    best = int(np.argmin(np.where(eligible, score, np.inf)))
-    close = use.is_close(candidates, score, best)
-    for among in (eligible, np.isfinite(score)):
-        sure = np.flatnonzero(among & close & (candidates.p_front >= _SURELY))
-        if len(sure):
-            return int(sure[np.lexsort((-candidates.p_front[sure], score[sure]))[0]])
-    tied = np.flatnonzero(eligible & close)
-    return int(tied[np.argmax(candidates.p_front[tied])])
-
-
-def _pick_second(candidates: Candidates, use: Use, score: Values, pick: int) -> int | None:
+def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None:
     others = np.where(np.arange(len(score)) == pick, np.inf, score)
-    confirmed = np.where(candidates.confirmed, others, np.inf)
-    if use.metric == ACCURACY and np.isfinite(confirmed).any():
-        others = confirmed
+    named = np.where(candidates.nameable, others, np.inf)
+    if np.isfinite(named).any():
+        others = named
     return int(np.argmin(others)) if np.isfinite(others).any() else None
 
 
-def _certainty(drawn: Values, pick: int) -> float:
-    best = drawn.min(axis=1)
-    return float(np.mean(np.isfinite(best) & (drawn[:, pick] <= best)))
-
-
-def _regret(drawn: Values, pick: int) -> float:
-    taken = drawn[np.isfinite(drawn[:, pick])]
-    return float(np.mean(taken[:, pick] - taken.min(axis=1))) if len(taken) else 0.0
+def _regret(candidates: Candidates, use: Use, pick: int) -> float:
+    regrets = find_regrets(candidates, use, candidates.draws)[:, pick]
+    known = regrets[np.isfinite(regrets)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
@@ -171,25 +157,20 @@ def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:
 
 def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
     numbers = read_numbers(candidates.records.done, "number")[candidates.basis_of(pick)].astype(int).tolist()
-    if not candidates.confirmed[pick]:
-        basis = "one search trial, not confirmed"
-    elif len(numbers) == 1:
-        basis = "one confirming trial with a fresh seed"
-    else:
-        basis = f"{len(numbers)} confirming trials with fresh seeds"
     accuracy = candidates.records.posterior(ACCURACY)
     return [
-        f"{basis}: {', '.join(map(str, numbers))}",
-        f"chosen among {format_count(int(np.isfinite(score).sum()), 'configuration')} in question",
-        "no seed was repeated, so the spread between seeds is assumed, not measured"
-        if accuracy.is_assumed
-        else f"spread between seeds pooled over confirmed configurations, {accuracy.spread.degrees} degrees of freedom",
+        f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
+        f"chosen among {format_count(int(np.isfinite(score).sum()), 'configuration')} in question, of which "
+        f"{int(np.sum(candidates.nameable & np.isfinite(score)))} have {FEWEST_SEEDS} fresh seeds or more",
+        f"spread between seeds pooled over confirmed configurations, {accuracy.spread.degrees} degrees of freedom",
     ]
 
 
-def _command_for_none(candidates: Candidates, name: str) -> str:
-    # what to run where no configuration is eligible for the use called ``name``
+def _command_for_none(candidates: Candidates, name: str, score: Values) -> str:
+    # what to run where no configuration may be named for the use called ``name``
     records, commands = candidates.records, candidates.records.commands
+    if np.isfinite(score).any():
+        return command_for_more(candidates)
     if name == "fine_tune":
         weights = f"{records.study}_weights.safetensors"
         # weights fit one model
@@ -202,15 +183,19 @@ def _command_for_none(candidates: Candidates, name: str) -> str:
     return records.command_for_more
 
 
-def _command_for_more(candidates: Candidates, pick: int, certainty: float) -> str | None:
-    # what to run to be surer of the candidate ``pick``; None where it is sure enough
+def command_for_more(candidates: Candidates) -> str:
+    """The command that trains more fresh seeds: twice the share of time, and no fewer configurations and seeds than the
+    defaults."""
     spec = candidates.records.spec
-    seeds = spec.confirm.seeds if spec else 3
-    if candidates.confirmed[pick]:
-        if certainty >= _SURE and candidates.p_front[pick] >= CONFIDENCE:
-            return None
-        seeds *= 2
-    # confirming takes the front's trials, so a number as large as the front leaves none of them out
-    likely = int(np.sum(candidates.p_front > 0.05))
-    configurations = min(1000, max(likely, spec.confirm.max_configurations if spec else 4))
-    return candidates.records.commands.confirm_more(configurations, seeds=max(3, seeds))
+    usual, given = Confirm(), spec.confirm if spec else Confirm()
+    # the larger share is what lets the confirming continue; the other limits are named only where they are in its way
+    changes: dict[str, object] = {"confirm.share": 2 * given.share}
+    changes |= {
+        f"confirm.{key}": max(getattr(usual, key), 2 * most)
+        for key, most, value in (
+            ("max_configurations", given.max_configurations, int(np.sum(candidates.num_seeds > 0))),
+            ("seeds", given.seeds, int(candidates.num_seeds.max(initial=0))),
+        )
+        if value >= most
+    }
+    return candidates.records.commands.confirm_more(changes)

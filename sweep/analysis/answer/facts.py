@@ -1,4 +1,4 @@
-"""Further results: what fits, where throughput saturates, how noisy the gradient is, which batch is too large."""
+"""Further results: what fits, where throughput saturates, how noisy the gradient is."""
 
 from collections.abc import Callable
 
@@ -7,12 +7,10 @@ import pandas as pd
 
 from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.candidates import Candidates
-from sweep.analysis.batch_curve import fit_batch_curve
 from sweep.analysis.comparable_trials import ACCURACY, find_main_recipe
 from sweep.analysis.noise_scales import read_noise_scales
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import SIGNIFICANT, correct_holm
-from sweep.analysis.statistics.intervals import Interval, t_upper_tail
+from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.throughput_curves import find_longest_curve
 from sweep.analysis.trial_shapes import parse_shapes
@@ -88,30 +86,6 @@ def _noise_scale(candidates: Candidates, model: str) -> _Measured:
     return _value(float(np.median(known)), len(known)), f"{detail}; {_NOT_CRITICAL}"
 
 
-def _largest_without_loss(candidates: Candidates, model: str) -> _Measured:
-    # the best configuration of each batch size against the best of all: one-sided tests by the spread between seeds
-    records, posterior = candidates.records, candidates.records.posterior(ACCURACY)
-    is_of_model = np.asarray(read_text(records.frame, "config.model.name") == model, dtype=np.bool_)
-    curve = fit_batch_curve(records, is_of_model)
-    if len(curve.batches) < 2:
-        return candidates.records.command_for_more
-    if posterior.is_assumed:
-        return records.commands.confirm_more(len(curve.batches), 3)
-    top = int(np.argmax(curve.centers))
-    others = np.arange(len(curve.batches)) != top
-    gaps = curve.centers[top] - curve.centers
-    widths, degrees = posterior.compare(int(curve.rows[top]), curve.rows)
-    p_values = np.ones(len(gaps))
-    tails = t_upper_tail(gaps[others] / np.maximum(widths[others], 1e-12), degrees[others])
-    p_values[others] = correct_holm(tails)
-    largest = int(np.flatnonzero(p_values > SIGNIFICANT)[-1])
-    loss = 100 * (curve.accuracies[top] - curve.accuracies[largest])
-    detail = f"{model}; the best accuracy of all batches"
-    if largest != top:
-        detail = f"{model}; the best accuracy was at {int(curve.batches[top])}, {loss:.2f} points above this one's"
-    return _value(curve.batches[largest], len(curve.batches)), detail
-
-
 def _of_model(trials: pd.DataFrame, model: str) -> pd.DataFrame:
     chosen = np.asarray(read_text(trials, "config.model.name") == model, dtype=np.bool_)
     return trials.loc[chosen, [name for name in _READ if name in trials.columns]]
@@ -150,8 +124,5 @@ _FACTS: dict[str, tuple[Callable[[Candidates, str], _Measured], str, str]] = {
     ),
     "noise_scale": (
         _noise_scale, "Gradient noise scale B_simple = tr(S) / |G|^2, both averaged over the training", "samples"
-    ),
-    "largest_batch_without_loss": (
-        _largest_without_loss, "Largest effective batch size without a significant loss of accuracy", "samples"
     ),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation, V
 from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
+from sweep.analysis.answer.statements import answer_batch_size
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
 from sweep.analysis.shortfalls import (
@@ -20,6 +21,7 @@ from sweep.analysis.shortfalls import (
 )
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.study import FEWEST_SEEDS, AnswerRules
 from sweep.config.units import format_count
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
@@ -30,9 +32,11 @@ _METHOD = (
     "Those of accuracies contain the sampling error of the images too, by crossed random effects of seeds and images. "
     "Two configurations are compared on the same images, where most of that error is common to both: the interval of "
     "their difference is narrower than their own intervals suggest. "
-    "Certainties are shares of 1,000 joint draws of plausible true values on new images; a configuration with one "
-    "seed is drawn with the same spread. Search trials share one seed; what it does to all of them counts as each "
-    "one's own. "
+    "Probabilities are shares of 1,000 joint draws of plausible true values on new images in which the statement is "
+    "right within the study's tolerance; a configuration with one seed is drawn with the same spread, shrunk towards "
+    "the others. A rival must lose less than the tolerance by half of it to make a statement wrong. "
+    "All are about the configurations that were tried. Search trials share one seed; what it does to all of them "
+    "counts as each one's own. "
     "Times and memory are pooled over trials of equal cost."
 )
 
@@ -65,17 +69,21 @@ def recommend(
     if candidates is None:
         planned, commands = comparable.planned_trials, comparable.commands
         missing = commands.run_more(planned + len(comparable.trials))
-        chosen = {use: Recommendation(use=use, missing=missing) for use in uses}
+        chosen, batch_size = {use: Recommendation(use=use, missing=missing) for use in uses}, None
         facts, notes = unknown_facts(commands.run_more(planned)), comparable.notes
     else:
         chosen = {use: choose_configuration(candidates, use) for use in uses}
+        batch_size = answer_batch_size(candidates)
         facts = measure_facts(candidates, _model(candidates))
         notes = (*comparable.notes, *_list_assumptions(candidates))
-    shortfall = explain_confirmation(loaded)
+    shortfall, rules = explain_confirmation(loaded), comparable.spec.answer if comparable.spec else AnswerRules()
     return Answer(
         study=comparable.study,
         limits=limits,
         validation=_describe_validation(comparable, candidates),
+        tolerance=rules.tolerance,
+        confidence=rules.confidence,
+        batch_size=batch_size,
         uses=chosen,
         facts=facts,
         notes=(*notes, *describe_missing_objectives(loaded), *([shortfall] if shortfall else [])),
@@ -121,6 +129,16 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
 
 
 def _list_assumptions(candidates: Candidates) -> list[str]:
+    notes = []
+    if not candidates.nameable.all():
+        notes.append(
+            f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} have at least "
+            f"{FEWEST_SEEDS} fresh seeds; only those are named."
+        )
+    return notes + _list_assumed(candidates)
+
+
+def _list_assumed(candidates: Candidates) -> list[str]:
     assumed = [name for name in candidates.names if candidates.records.posterior(name).is_assumed]
     if not assumed:
         return []
@@ -132,7 +150,8 @@ def as_document(answer: Answer) -> dict[str, Any]:
     document: dict[str, Any] = to_document(answer)
     for fact in document["facts"].values():
         del fact["name"]
-    for use in document["uses"].values():
+    named = [document["batch_size"]["named"]] if document["batch_size"] else []
+    for use in (*document["uses"].values(), *named):
         del use["use"], use["settings"]
-        use.update(use.pop("values"), confirmed=use.pop("is_confirmed"), front_probability=use.pop("on_front"))
+        use.update(use.pop("values"), settled=use.pop("is_settled"), front_probability=use.pop("on_front"))
     return document

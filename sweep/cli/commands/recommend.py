@@ -10,7 +10,7 @@ from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
 from sweep.cli.output import print_answer
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer.answer import Answer, Recommendation
+    from sweep.analysis.answer.answer import Answer, BatchAnswer, Recommendation
     from sweep.analysis.claims.findings import Finding
 
 
@@ -28,8 +28,8 @@ def recommend(
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
-    """Recommend a configuration for each use. Shows what it costs, the alternatives, and the probability that nothing
-    tried is better."""
+    """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
+    probability that each statement is right."""
     from sweep.analysis.answer.answer import USES
     from sweep.analysis.answer.recommend import as_document
     from sweep.analysis.answer.recommend import recommend as answer_for
@@ -59,6 +59,9 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
 
     yield answer.validation.statement
     yield ""
+    if answer.batch_size is not None:
+        yield from _batch_lines(answer.batch_size)
+        yield ""
     for item in answer.uses.values():
         yield from _use_lines(item)
         yield ""
@@ -82,6 +85,22 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 
 
+def _batch_lines(found: "BatchAnswer") -> Iterator[str]:
+    from reports.batch_texts import CURVE_HEADS, describe_batch_answer
+
+    texts = describe_batch_answer(found)
+    yield "Batch size"
+    for text, certainty in texts.statements:
+        yield f"  {text}{f' ({certainty})' if certainty else ''}"
+    if texts.command:
+        yield f"  to settle more: {texts.command}"
+    yield "Tuned batch sizes"
+    for row in texts.rows:
+        cells = zip(CURVE_HEADS, row, strict=True)
+        yield "  " + ", ".join(f"{head.lower()} {value}{f' ({note})' if note else ''}" for head, (value, note) in cells)
+    yield from (f"  {remark}" for remark in texts.remarks)
+
+
 def _use_lines(item: "Recommendation") -> Iterator[str]:
     from reports.labels import format_difference, format_effect, format_setting, key_label, metric_label
     from sweep.analysis.answer.answer import USE_MEANINGS
@@ -96,9 +115,9 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
     for name, value in item.values.items():
         shown = format_effect(METRICS[name].unit, *value)
         yield f"    {metric_label(name)}: {shown}, n = {value.n}"
-    basis = "confirmed" if item.is_confirmed else "from one seed, not confirmed"
+    state = "settled" if item.is_settled else "not settled"
     yield (
-        f"  {basis}; {item.certainty:.0%} probability that nothing tried is better, "
+        f"  {item.probability:.0%} probability that nothing tried is better by more than the tolerance ({state}), "
         f"{item.on_front:.0%} that it is on the Pareto front"
     )
     if item.next_best is not None:

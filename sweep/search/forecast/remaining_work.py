@@ -12,7 +12,7 @@ from sweep.records.messages import NOT_COUNTED
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.confirm_total import count_planned
 from sweep.search.samplers.table import make_sampler
-from sweep.search.seed_allocation.confirmation import list_confirmations
+from sweep.search.seed_allocation.confirmation import measure_seconds_left
 
 _NUM_SAMPLED = 128  # points that represent those of an adaptive sampler
 _MAX_EXACT = 512
@@ -34,8 +34,10 @@ class RemainingWork:
 
     sample: Sequence[TrialConfig]
     num_trials: int
-    num_confirm: int  # as planned
+    num_confirm: int  # at most
     least_confirm: int = 0
+    confirm_share: float = 0.0  # of the seconds of the search
+    confirm_left_seconds: float = 0.0  # of the share of the search trials on record
     is_exact: bool  # the sample is the very list of proposals
     reused: frozenset[int] = frozenset()  # positions in the sample of what needs no training
     slots: int = 1
@@ -63,6 +65,8 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
         num_trials=num_trials,
         num_confirm=num_confirm,
         least_confirm=least_confirm,
+        confirm_share=spec.confirm.share,
+        confirm_left_seconds=measure_seconds_left(planned.records, spec),
         is_exact=is_exact,
         reused=reused,
         slots=slots,
@@ -76,12 +80,14 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
 
 
 def _count_confirm(spec: StudySpec, records: Sequence[TrialRecord], num_trials: int) -> tuple[int, int]:
-    """The confirming trials still to be done, the fewest and the planned: as listed once the search is complete."""
-    if num_trials == 0:
-        num_listed = len(list_confirmations(list(records), spec))
-        return num_listed, num_listed
-    num_done = sum(record.phase == "confirm" for record in records)
+    """The confirming trials still to be done, the fewest and the most: by their numbers, and by the time for them where
+    a search trial takes as long as a confirming one."""
+    num_done = sum(record.phase == "confirm" and record.outcome is not None for record in records)
     least, most = count_planned(spec)
+    by_time = spec.confirm.share * (num_trials + sum(record.phase == "search" for record in records))
+    most = min(most, max(math.ceil(by_time), least))
+    if num_trials == 0 and measure_seconds_left(records, spec) <= 0:
+        most = num_done
     return max(least - num_done, 0), max(most - num_done, 0)
 
 

@@ -17,9 +17,11 @@ class StudyCosts:
     confirm_seconds: Floats
     num_trials: int
     least_confirm: int
-    most_confirm: int  # by the plan; chance may add a candidate
+    most_confirm: int
     is_exact: bool  # the sample is the very list of search trials
     share_guessed: float  # of the sample, whose seconds are those of another kind or a far size
+    confirm_share: float = 0.0  # of the seconds of the search, for the confirming trials
+    confirm_left_seconds: float = 0.0  # of that share of the search trials on record; negative where more was used
     num_objectives: int = 3
     sampler: str = ""
     slots: int = 1

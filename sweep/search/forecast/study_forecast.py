@@ -32,7 +32,7 @@ class Forecast:
 
     num_trials: int  # search trials still to be trained or reused
     num_reused: int  # of these, as far as is known
-    num_confirm: int  # confirming trials, as planned; candidates that change in between may add some
+    num_confirm: int  # confirming trials at most, by their numbers or, roughly, by the time for them
     num_not_fitting: int  # proposals of the search that will not be launched
     expected_total_seconds: float | None
     expected_total_seconds_low: float | None
@@ -106,6 +106,8 @@ def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Stu
         num_trials=round(work.num_trials * len(trained) / max(int(fits.sum()), 1)),
         least_confirm=work.least_confirm,
         most_confirm=work.num_confirm,
+        confirm_share=work.confirm_share,
+        confirm_left_seconds=work.confirm_left_seconds,
         num_objectives=work.num_objectives,
         sampler=work.sampler,
         is_exact=work.is_exact,

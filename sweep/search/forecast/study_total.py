@@ -37,7 +37,8 @@ _SEED = 20_260_101
 def draw_study_seconds(costs: StudyCosts) -> Floats:
     """Seconds of the whole study in each of many random cases, shape ``[draws]``."""
     rng = np.random.default_rng(_SEED)
-    seconds = _draw_search_seconds(costs, rng) + draw_confirm_seconds(costs, _NUM_DRAWS, rng)
+    search_seconds = _draw_search_seconds(costs, rng)
+    seconds = search_seconds + draw_confirm_seconds(costs, search_seconds, rng)
     spread = _SPREAD + (_GUESS_SPREAD - _SPREAD) * costs.share_guessed
     totals = seconds * np.exp(rng.normal(0.0, spread, _NUM_DRAWS)) / costs.slots
     if costs.is_cap:

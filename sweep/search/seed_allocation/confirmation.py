@@ -1,37 +1,35 @@
-"""Which configurations of the front are trained again with fresh seeds, and in what order.
+"""Which configurations are trained again with fresh seeds, and in what order.
 
-One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer rests on
-the confirmed medians. Seeds are spent where they change the answer: a configuration whose place on or off the front is
-settled gets no more of them.
+One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer names
+only configurations with fresh seeds. First those that the answer would name get the fewest seeds with which it may, in
+turn. Then each further seed goes where it is expected to raise the probabilities of the answer's statements most per
+second (:mod:`sweep.search.seed_allocation.seed_worth`). It ends when every statement is settled, when the time for it
+is spent, or when no seed is worth anything.
 
-Plausible true means of every objective are drawn from Student's t distribution around the measured ones, with a spread
-between seeds that is pooled over all configurations. The place of a configuration is settled when it is on the front
-in at least 95 % of the draws, or in at most 5 %. Unlike the posteriors behind the answer's ``p_front``, these means are
-not corrected by a prior: which seeds are spent depends on the measurements of the candidates alone.
+The probabilities are those of the answer itself, so that what stops the confirming is what the user reads.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from sweep.analysis.answer.candidates import ACCURACY_MARGIN
-from sweep.analysis.comparable_trials import ACCURACY
-from sweep.analysis.statistics.intervals import CONFIDENCE, Spread, pooled_spread
-from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
-from sweep.analysis.statistics.scales import scale_of
+from sweep.analysis.answer.answer import Limits
+from sweep.analysis.answer.candidates import Candidates, select_candidates
+from sweep.analysis.answer.choice import pick_surest
+from sweep.analysis.answer.tuned_batches import draw_batches, list_models
+from sweep.analysis.answer.use_cases import BATCH_SIZE, USE_TABLE, find_right
+from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.statistics.pareto import Values, non_dominated
 from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
+from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.trial_config import TrialConfig
+from sweep.records.frames.study_frames import Frames
 from sweep.records.trial_record import TrialRecord
+from sweep.search.seed_allocation.seed_worth import list_decisions, measure_worth
 
-_NUM_REPEATED = 2  # candidates, the cheapest, that always get a second seed, to measure the spread between seeds
-_NUM_DRAWS = 1000
-_SEED = 20_260_101
-_MAX_LUCK = 2.8  # standard deviations; two seeds of one configuration differ by more in 1 of 20 cases
-
-Measurements = Mapping[str, float]
-Candidate = Sequence[Measurements]  # a configuration: the measurements of each of its seeds
+_PRICES = ("total_seconds", "train_seconds")  # seconds of a trial: the first of them that was measured
+_USES = (BATCH_SIZE, *USE_TABLE.values())
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -55,28 +53,129 @@ def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> lis
     return [record for record, on_front in zip(complete, non_dominated(costs), strict=True) if on_front]
 
 
-def choose_candidates(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialRecord]:
-    """At most ``confirm.max_configurations`` search trials, those first that the answer may name.
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """What the confirming has done and may still do: by place among the candidates the search trial, the offsets of the
+    seeds that were begun, and the seconds of a training; and the seconds that are left."""
 
-    Of the front at a useful accuracy: the best of each objective, then the best compromise, then those farthest from
-    all chosen. Then likewise of the rest of the front, and last those that chance may have kept from it.
+    candidates: Candidates
+    spec: StudySpec
+    searched: list[TrialRecord]
+    begun: list[set[int]]
+    seconds: Values
+    seconds_left: float
+
+    def missing(self, place: int) -> int:
+        """The seeds that a candidate still requires to be named."""
+        return max(FEWEST_SEEDS - len(self.begun[place]), 0)
+
+    def is_allowed(self, place: int) -> bool:
+        """Whether a candidate may have another seed by the limits of the study."""
+        confirm = self.spec.confirm
+        num_begun = sum(bool(offsets) for offsets in self.begun)
+        is_one = bool(self.begun[place]) or num_begun < confirm.max_configurations
+        return is_one and len(self.begun[place]) < confirm.seeds
+
+    def make_config(self, place: int) -> TrialConfig:
+        """The training of a candidate with its next seed."""
+        offset = next(number for number in range(1, 10**6) if number not in self.begun[place])
+        return self.searched[place].config.model_copy(update={"seed": self.spec.seed + offset})
+
+
+def list_confirmations(frames: Frames, records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
+    """The confirming trainings that may be done next, the best first; empty when nothing is left to do.
+
+    ``records`` are the study's own, with those that have not ended; ``frames`` hold the same trials.
     """
-    complete, costs = collect_costs(records, spec.objectives)
-    on_front = non_dominated(costs)
-    rows, is_useful = np.flatnonzero(on_front), _are_useful(costs[on_front], spec.objectives)
-    limit = spec.confirm.max_configurations
-    chosen: list[TrialRecord] = []
-    for group in (rows[is_useful], rows[~is_useful]):
-        chosen += [complete[group[index]] for index in _spread_out(costs[group], limit - len(chosen))]
-    num_left = limit - len(chosen) if chosen else 0
-    return chosen + (_find_unlucky(records, spec, complete, on_front)[:num_left] if num_left else [])
+    if not spec.confirm.seeds or not spec.confirm.max_configurations:
+        return []
+    candidates = select_candidates(select_comparable(frames), Limits())
+    if candidates is None:
+        return []
+    state = _read_state(candidates, records, spec)
+    first = _list_first_round(state)
+    return [state.make_config(place) for place in first or _rank_by_worth(state)]
 
 
-def _are_useful(costs: Values, objectives: Sequence[str]) -> Mask:
-    if ACCURACY not in objectives or not len(costs):
-        return np.ones(len(costs), dtype=np.bool_)
-    misses = costs[:, list(objectives).index(ACCURACY)]
-    return np.asarray(misses <= misses.min() + ACCURACY_MARGIN)
+def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: StudySpec) -> _State:
+    by_number = {record.number: record for record in records}
+    searched = [by_number[candidates.number(place)] for place in range(len(candidates.rows))]
+    places = {_point_of(record, spec): place for place, record in enumerate(searched)}
+    begun: list[set[int]] = [set() for _ in searched]
+    for record in (record for record in records if record.phase == "confirm"):
+        place = places.get(_point_of(record, spec))
+        if place is not None:
+            begun[place].add(record.config.seed - spec.seed)
+    seconds = np.array([_price(record) for record in searched])
+    usual = float(np.nanmedian(seconds)) if np.isfinite(seconds).any() else 1.0
+    return _State(
+        candidates=candidates,
+        spec=spec,
+        searched=searched,
+        begun=begun,
+        seconds=np.where(np.isfinite(seconds), seconds, usual),
+        seconds_left=measure_seconds_left(records, spec),
+    )
+
+
+def measure_seconds_left(records: Sequence[TrialRecord], spec: StudySpec) -> float:
+    """The seconds that are left for confirming trials after those of ``records``; a trial that has not ended counts as
+    the search trial of its configuration."""
+    searched = {_point_of(record, spec): _price(record) for record in records if record.phase == "search"}
+    left = spec.confirm.share * float(np.nansum([_price(each) for each in records if each.phase == "search"] or [0.0]))
+    for record in records:
+        if record.phase == "confirm":
+            own = _price(record)
+            left -= float(np.nan_to_num(own if np.isfinite(own) else searched.get(_point_of(record, spec), 0.0)))
+    return left
+
+
+def _price(record: TrialRecord) -> float:
+    return next((float(record.measurements[name]) for name in _PRICES if name in record.measurements), np.nan)
+
+
+def _list_first_round(state: _State) -> list[int]:
+    """The candidates that the answer would name and that lack seeds for it, those with the fewest seeds first; as many
+    as the time suffices for, and one where nothing can be named yet."""
+    chosen: list[int] = []
+    left = state.seconds_left
+    for place in _list_named(state.candidates, state.spec):
+        price = state.missing(place) * float(state.seconds[place])
+        is_first = not chosen and not state.candidates.nameable.any()
+        if state.missing(place) and state.is_allowed(place) and (price <= left or is_first):
+            chosen.append(place)
+            left -= price
+    return sorted(chosen, key=lambda place: len(state.begun[place]))
+
+
+def _list_named(candidates: Candidates, spec: StudySpec) -> list[int]:
+    # what the uses would name if every candidate had enough seeds, then the extremes of the front and its compromise
+    named: list[int | None] = []
+    for use in _USES:
+        probabilities = find_right(candidates, use, candidates.draws).mean(axis=0)
+        named.append(pick_surest(candidates, use, probabilities, np.ones(len(probabilities), dtype=np.bool_)))
+    names = [name for name in spec.objectives if name in candidates.names]
+    costs = np.stack([METRICS[name].sign * candidates.values(name) for name in names], axis=1)
+    front = np.flatnonzero(non_dominated(costs))
+    named += [int(front[index]) for index in _spread_out(costs[front], len(names) + 1)]
+    return list(dict.fromkeys(place for place in named if place is not None))
+
+
+def _rank_by_worth(state: _State) -> list[int]:
+    """The candidates whose next seeds are worth something and affordable, the most per second first."""
+    candidates = state.candidates
+    models = list_models(candidates)
+    decisions = list_decisions(candidates, _USES, draw_batches(candidates, models[0]))
+    if not decisions:
+        return []
+    places = {int(place) for decision in decisions for place in decision.places if place >= 0}
+    worths: dict[int, float] = {}
+    for place in sorted(places):
+        num_seeds = max(state.missing(place), 1)
+        price = num_seeds * float(state.seconds[place])
+        if state.is_allowed(place) and price <= state.seconds_left:
+            worths[place] = measure_worth(candidates, decisions, place, num_seeds) / price
+    return sorted((place for place, worth in worths.items() if worth > 0), key=lambda place: -worths[place])
 
 
 def _spread_out(costs: Values, limit: int) -> list[int]:
@@ -95,108 +194,11 @@ def _spread_out(costs: Values, limit: int) -> list[int]:
     return chosen
 
 
-def _find_unlucky(
-    records: Sequence[TrialRecord], spec: StudySpec, complete: list[TrialRecord], on_front: Mask
-) -> list[TrialRecord]:
-    """The trials that would be on the front if they had had the worst and the front no luck."""
-    noise = _estimate_noise(records, spec)
-    if noise is None:  # no configuration was repeated yet
-        return []
-    signs = [METRICS[name].sign for name in spec.objectives]
-    lift = np.array([_MAX_LUCK * spread.sd for spread in noise])
-    means = [_mean([record.measurements], spec.objectives) * signs for record in complete]
-    front = np.array([mean for mean, is_on in zip(means, on_front, strict=True) if is_on])
-    return [
-        record
-        for record, mean, is_on in zip(complete, means, on_front, strict=True)
-        if not is_on and non_dominated(np.vstack([front, mean - lift]))[-1]
-    ]
-
-
-def list_confirmations(records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
-    """The confirming trainings still to be done, in order.
-
-    Every candidate gets its first fresh seed before any gets its second, so that an early end leaves all comparable.
-    From the second seed on only those whose place is not settled get more, except the cheapest: their second seeds give
-    the spread for the intervals of the answer.
-    """
-    done = {record.config.model_dump_json() for record in records if record.phase == "confirm"}
-    chosen = choose_candidates(records, spec)
-    is_open = _are_open(records, chosen, spec)
-    repeated = sorted(chosen, key=lambda record: record.measurements.get("total_seconds", 0.0))[:_NUM_REPEATED]
-    configs = [
-        record.config.model_copy(update={"seed": spec.seed + offset})
-        for offset in range(1, spec.confirm.seeds + 1)
-        for record, needs_more in zip(chosen, is_open, strict=True)
-        if needs_more or offset == 1 or (offset == 2 and record in repeated)
-    ]
-    return [config for config in configs if config.model_dump_json() not in done]
-
-
 def count_confirmations(records: Sequence[TrialRecord]) -> dict[str, int]:
     """The number of confirmed configurations, and of trainings for all of them."""
     ended = [record.config for record in records if record.phase == "confirm" and record.outcome is not None]
     configs = {config.model_copy(update={"seed": 0}).model_dump_json() for config in ended}
     return {"configurations": len(configs), "seeds": len(ended)}
-
-
-def _are_open(records: Sequence[TrialRecord], chosen: list[TrialRecord], spec: StudySpec) -> list[bool]:
-    noise, confirmed = _estimate_noise(records, spec), _collect_confirmed(records, spec)
-    candidates = [confirmed.get(_point_of(record, spec), []) for record in chosen]
-    if noise is None or not any(candidates):
-        return [True] * len(chosen)
-    numbers = {record.number for record in chosen}
-    rest = [record for record in find_front(records, spec.objectives) if record.number not in numbers]
-    seeds: list[Candidate] = [each for each in candidates if each]
-    seeds += [[record.measurements] for record in rest]
-    signs = [METRICS[name].sign for name in spec.objectives]
-    shares = iter(front_probabilities(_draw_means(seeds, noise, spec), signs))
-    # without a seed a place is never settled
-    places = [next(shares) if candidate else 0.5 for candidate in candidates]
-    return [1.0 - CONFIDENCE < share < CONFIDENCE for share in places]
-
-
-def _draw_means(candidates: list[Candidate], noise: list[Spread], spec: StudySpec) -> Values:
-    """Plausible true means, shape ``[draws, candidates, objectives]``."""
-    generator = np.random.default_rng(_SEED)
-    centers = np.array([_mean(seeds, spec.objectives) for seeds in candidates])
-    errors = np.array([[spread.sd / np.sqrt(len(seeds)) for spread in noise] for seeds in candidates])
-    degrees = np.array([spread.degrees for spread in noise])
-    shape = (_NUM_DRAWS, len(candidates), len(noise))
-    return np.asarray(centers + errors * generator.standard_t(degrees, size=shape))
-
-
-def _mean(candidate: Candidate, objectives: Sequence[str]) -> Values:
-    return np.array([float(np.mean(_to_scale(name, candidate))) for name in objectives])
-
-
-def _to_scale(name: str, candidate: Candidate) -> Values:
-    return scale_of(name).forward(np.array([float(measured[name]) for measured in candidate], dtype=np.float64))
-
-
-def _estimate_noise(records: Sequence[TrialRecord], spec: StudySpec) -> list[Spread] | None:
-    """The spread between seeds of each objective on its scale, pooled over the configurations: the fresh seeds and that
-    of the search; None where no configuration has two. The search chose by its seed, which makes the spread look wider,
-    so that a place is rather called open."""
-    complete, _ = collect_costs(records, spec.objectives)
-    searched = {_point_of(record, spec): record.measurements for record in complete}
-    candidates = [
-        [*seeds, searched[point]] if point in searched else seeds
-        for point, seeds in _collect_confirmed(records, spec).items()
-    ]
-    rows = [(index, measured) for index, seeds in enumerate(candidates) for measured in seeds]
-    groups = np.array([index for index, _ in rows], dtype=np.int64)
-    spreads = [pooled_spread(_to_scale(name, [measured for _, measured in rows]), groups) for name in spec.objectives]
-    return spreads if all(spread.degrees for spread in spreads) else None
-
-
-def _collect_confirmed(records: Sequence[TrialRecord], spec: StudySpec) -> dict[str, list[Measurements]]:
-    """The measurements of the fresh seeds, by point of the space."""
-    confirmed: dict[str, list[Measurements]] = defaultdict(list)
-    for record in records:
-        if record.phase == "confirm" and _is_measured(record, spec.objectives):
-            confirmed[_point_of(record, spec)].append(record.measurements)
-    return confirmed
 
 
 def _point_of(record: TrialRecord, spec: StudySpec) -> str:

@@ -1,0 +1,193 @@
+"""What the records state about the batch size: each statement with the probability that it is right, and what would
+settle those that are not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sweep.analysis.answer.answer import BatchAnswer, Recommendation, Statement
+from sweep.analysis.answer.candidates import Candidates
+from sweep.analysis.answer.choice import choose_for, command_for_more
+from sweep.analysis.answer.needed_trainings import estimate_needed
+from sweep.analysis.answer.tuned_batches import BatchDraws, describe_tuned, draw_batches, list_models
+from sweep.analysis.answer.use_cases import BATCH_SIZE
+from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics.pareto import Mask, Values
+
+_QUANTILES = (0.025, 0.5, 0.975)
+
+
+def answer_batch_size(candidates: Candidates) -> BatchAnswer:
+    """Which batch size to use, the curve of every model, and the statements about the model that is named; where none
+    is, about the most accurate one."""
+    named = choose_for(candidates, BATCH_SIZE, "batch_size")
+    models = list_models(candidates)
+    chosen = str(named.config.get("model.name")) if named.number is not None else models[0]
+    draws = {model: draw_batches(candidates, model) for model in models}
+    curve = [point for model in models for point in describe_tuned(candidates, draws[model])]
+    batches = draws[chosen]
+    found = [_state_use(candidates, named)]
+    if len(batches.batches) > 1:
+        found += [_state_equally_good(candidates, batches), _state_largest(candidates, batches)]
+        found += _state_neighbors(candidates, batches, named)
+    return BatchAnswer(named=named, model=chosen, curve=tuple(curve), statements=tuple(found))
+
+
+@dataclass(frozen=True)
+class Split:
+    """The batches of which it is known that they lose no more than the tolerance, those of which it is known that they
+    lose more than half of it, and the others; each of shape ``[b]``."""
+
+    inside: Mask
+    outside: Mask
+
+    @property
+    def unknown(self) -> Mask:
+        return ~(self.inside | self.outside)
+
+
+def split_batches(candidates: Candidates, draws: BatchDraws) -> Split:
+    """Which batches are as good as the best. Only a batch with enough fresh seeds is known to be; between half the
+    tolerance and the whole of it both statements are right, so that each can be decided about."""
+    rules = candidates.rules
+    within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
+    inside = (within.mean(axis=0) >= rules.confidence) & candidates.nameable[draws.places]
+    return Split(inside, ~inside & (near.mean(axis=0) <= 1 - rules.confidence))
+
+
+def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
+    tolerance = candidates.rules.tolerance
+    if named.number is None:
+        return Statement(
+            name="use",
+            text="Which batch size to use is not known yet: no configuration that could be it has enough fresh seeds.",
+            batches=(),
+            probability=0.0,
+            is_settled=False,
+            missing=named.missing,
+        )
+    rate = named.config.get("optimizer.lr")
+    text = (
+        f"Use an effective batch size of {named.global_batch_size} (micro batch {named.config['batch.micro']}, "
+        f"learning rate {rate:.3g}, {named.config['model.name']}): of the configurations that lose at most "
+        f"{100 * tolerance.accuracy:g} points of accuracy against the best none is faster by more than "
+        f"{tolerance.time:.0%}."
+    )
+    return Statement(
+        name="use",
+        text=text + ("" if named.is_settled else " This is not settled yet."),
+        batches=(int(named.global_batch_size or 0),),
+        probability=named.probability,
+        is_settled=named.is_settled,
+        needed="" if named.is_settled else _describe_needed(candidates, named),
+        missing=named.missing,
+    )
+
+
+def _describe_needed(candidates: Candidates, named: Recommendation) -> str:
+    if named.next_best is None:
+        return ""
+    numbers = [candidates.number(place) for place in range(len(candidates.rows))]
+    place, rival = numbers.index(named.number), numbers.index(named.next_best.number)
+    return estimate_needed(candidates, place, rival, named.probability).describe()
+
+
+def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
+    rules, split = candidates.rules, split_batches(candidates, draws)
+    within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
+    is_right = np.all(within[:, split.inside], axis=1) & ~np.any(near[:, split.outside], axis=1)
+    parts = [
+        f"{_list(draws, mask)} {words}"
+        for mask, words in (
+            (split.inside, "are equally good"), (split.outside, "are worse"), (split.unknown, "are not known yet")
+        )
+        if mask.any()
+    ]  # fmt: skip
+    is_settled = not split.unknown.any()
+    return Statement(
+        name="equally_good",
+        text=f"Within {100 * rules.tolerance.accuracy:g} points of accuracy, {draws.model}: effective batch sizes "
+        f"{'; '.join(parts)}.",
+        batches=tuple(int(batch) for batch in draws.batches[split.inside]),
+        probability=float(is_right.mean()),
+        is_settled=is_settled,
+        missing=None if is_settled else command_for_more(candidates),
+    )
+
+
+def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
+    rules, split = candidates.rules, split_batches(candidates, draws)
+    points = f"{100 * rules.tolerance.accuracy:g} points of accuracy"
+    if not split.inside.any():
+        return Statement(
+            name="largest_without_loss",
+            text=f"The largest effective batch size that loses no more than {points} is not known yet.",
+            batches=(),
+            probability=0.0,
+            is_settled=False,
+            missing=command_for_more(candidates),
+        )
+    largest = int(np.flatnonzero(split.inside)[-1])
+    is_settled = bool(split.outside[largest + 1 :].all())
+    batch = int(draws.batches[largest])
+    if largest == len(draws.batches) - 1:
+        text = f"The largest effective batch size that was tried, {batch}, loses no more than {points}."
+    elif is_settled:
+        text = f"The largest effective batch size that loses no more than {points} is {batch}."
+    else:
+        text = f"Effective batch sizes up to {batch} lose no more than {points}; of larger ones it is not known yet."
+    return Statement(
+        name="largest_without_loss",
+        text=text,
+        batches=(batch,),
+        probability=float(draws.find_within(rules.tolerance.accuracy)[:, largest].mean()),
+        is_settled=is_settled,
+        missing=None if is_settled else command_for_more(candidates),
+    )
+
+
+def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommendation) -> list[Statement]:
+    if named.number is None:
+        return []
+    position = int(np.flatnonzero(draws.batches == named.global_batch_size)[0])
+    numbers = [candidates.number(place) for place in range(len(candidates.rows))]
+    found = []
+    for name, neighbor in (("next_larger", position + 1), ("next_smaller", position - 1)):
+        if 0 <= neighbor < len(draws.batches):
+            other = int(draws.places[neighbor])
+            found.append(_compare(candidates, name, numbers.index(named.number), other, int(draws.batches[neighbor])))
+    return found
+
+
+def _compare(candidates: Candidates, name: str, place: int, other: int, batch: int) -> Statement:
+    draws, n = candidates.draws, int(min(candidates.num_seeds[place], candidates.num_seeds[other]))
+    gap = _interval(candidates.values(ACCURACY, draws)[:, [other, place]], n, is_ratio=False)
+    ratios = {
+        words: _interval(candidates.values(metric, draws)[:, [other, place]], n, is_ratio=True)
+        for metric, words in ((SECONDS, "the training time"), (MEMORY, "the memory"))
+    }
+    parts = [
+        f"{value.median:.2f} times {words} ({value.low:.2f} to {value.high:.2f})"
+        for words, value in ratios.items()
+        if np.isfinite(value.median)
+    ]
+    parts.append(f"{100 * gap.median:+.2f} points of accuracy ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})")
+    kind = "larger" if name == "next_larger" else "smaller"
+    seeds = "" if n else ", from a single seed that was not confirmed"
+    return Statement(
+        name=name, text=f"The next {kind} one, {batch}: {', '.join(parts)}{seeds}.", batches=(batch,), is_estimate=True
+    )
+
+
+def _interval(pair: Values, n: int, *, is_ratio: bool) -> Interval:
+    # of the first against the second, shape [draws, 2]
+    if not np.isfinite(pair).all():
+        return Interval(np.nan, np.nan, np.nan, 0)
+    low, middle, high = np.quantile(pair[:, 0] / pair[:, 1] if is_ratio else pair[:, 0] - pair[:, 1], _QUANTILES)
+    return Interval(float(middle), float(low), float(high), n)
+
+
+def _list(draws: BatchDraws, mask: Sequence[bool] | Mask) -> str:
+    return ", ".join(str(batch) for batch in draws.batches[np.asarray(mask)])

@@ -1,0 +1,169 @@
+"""The statements about the batch size, on studies whose truth is known."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from frames_factory import MadeFrames, frames_of, make_spec
+
+from reports.batch_texts import describe_batch_answer
+from sweep.analysis import recommend
+from sweep.analysis.answer.answer import Answer, BatchAnswer, Statement
+from sweep.analysis.answer.recommend import as_document
+from sweep.config.trial_config import flatten_config
+
+# effective batch size: accuracy at the best rate, seconds
+CURVE = {16: (0.950, 100.0), 64: (0.949, 30.0), 256: (0.920, 10.0)}
+RATES = (0.003, 0.01, 0.03)  # the middle one is the best
+
+
+def make_study(
+    curve: dict[int, tuple[float, float]],
+    num_seeds: int = 5,
+    noise: float = 0.001,
+    seed: int = 0,
+    rates: tuple[float, ...] = RATES,
+    **changes: Any,
+) -> MadeFrames:
+    """Each batch size at each rate once, and the best rate of each with so many fresh seeds."""
+    space = {
+        "batch.micro": {"choice": sorted(curve)},
+        "optimizer.lr": {"choice": [0.001, 0.003, 0.01, 0.03, 0.1]},
+    }
+    spec = make_spec(space=space, base={"model.name": "resnet8"}, trials=len(curve) * len(rates), **changes)
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    best = rates[len(rates) // 2]
+
+    def add(batch: int, rate: float, phase: str, offset: int) -> None:
+        accuracy, seconds = curve[batch]
+        config = spec.config({"batch.micro": batch, "optimizer.lr": rate}, seed=spec.seed + offset)
+        row: dict[str, Any] = {f"config.{key}": value for key, value in flatten_config(config).items()}
+        row |= {"number": len(rows), "phase": phase, "seed": config.seed, "global_batch_size": batch}
+        row |= {"val_accuracy": accuracy - 0.02 * (rate != best) + noise * rng.normal()}
+        row |= {"train_seconds": seconds * float(np.exp(0.01 * rng.normal()))}
+        rows.append(row | {"peak_memory_bytes": batch * 2.0**20, "total_seconds": seconds + 1.0})
+
+    for batch in curve:
+        for rate in rates:
+            add(batch, rate, "search", 0)
+    for offset in range(1, num_seeds + 1):
+        for batch in curve:
+            add(batch, best, "confirm", offset)
+    return frames_of(spec, rows)
+
+
+def answer_of(study: MadeFrames) -> BatchAnswer:
+    answer: Answer = recommend(study)
+    assert answer.batch_size is not None
+    return answer.batch_size
+
+
+def statement(found: BatchAnswer, name: str) -> Statement:
+    (chosen,) = [each for each in found.statements if each.name == name]
+    return chosen
+
+
+def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> None:
+    found = answer_of(make_study(CURVE))
+    use = statement(found, "use")
+    assert (use.batches, use.is_settled, use.missing) == ((64,), True, None)
+    assert use.probability >= 0.95
+    assert use.text.startswith("Use an effective batch size of 64 (micro batch 64, learning rate 0.01, resnet8)")
+    good = statement(found, "equally_good")
+    assert (good.batches, good.is_settled) == ((16, 64), True)
+    assert "16, 64 are equally good; 256 are worse" in good.text
+    largest = statement(found, "largest_without_loss")
+    assert (largest.batches, largest.is_settled) == ((64,), True)
+    larger, smaller = statement(found, "next_larger"), statement(found, "next_smaller")
+    assert (larger.batches, smaller.batches) == ((256,), (16,))
+    assert "0.33 times the training time" in larger.text
+    assert "-2.9" in larger.text
+    assert "3.33 times the training time" in smaller.text
+
+
+def test_the_tolerance_decides_what_is_named() -> None:
+    wide = make_study(CURVE, answer={"tolerance": {"accuracy": 0.08}})
+    assert statement(answer_of(wide), "use").batches == (256,)
+    narrow = make_study(CURVE, noise=0.0001, answer={"tolerance": {"accuracy": 0.0005}})
+    assert statement(answer_of(narrow), "use").batches == (16,)
+
+
+def test_nothing_is_named_with_fewer_than_three_fresh_seeds() -> None:
+    for num_seeds, is_named in ((0, False), (2, False), (3, True)):
+        answer = recommend(make_study(CURVE, num_seeds))
+        assert answer.batch_size is not None
+        use = statement(answer.batch_size, "use")
+        assert bool(use.batches) == is_named
+        assert [item.number is not None for item in answer.uses.values()][:4] == [is_named] * 4
+        if not is_named:
+            assert "not known yet" in use.text
+            assert use.missing == "sweep run made.toml --set confirm.share=1.0"
+            assert statement(answer.batch_size, "largest_without_loss").batches == ()
+            assert statement(answer.batch_size, "equally_good").batches == ()
+
+
+def test_what_is_not_settled_tells_how_many_trainings_would_settle_it() -> None:
+    close = {16: (0.950, 100.0), 64: (0.947, 30.0)}
+    found = answer_of(make_study(close, 3, noise=0.004))
+    use = statement(found, "use")
+    assert not use.is_settled
+    assert use.missing == "sweep run made.toml --set confirm.share=1.0"
+    assert use.needed != ""
+    later = answer_of(make_study(close, 60, noise=0.004))
+    assert statement(later, "use").is_settled
+    assert statement(later, "use").batches == (64,)
+
+
+def test_the_largest_batch_that_was_tried_is_called_so() -> None:
+    largest = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)})), "largest_without_loss")
+    assert (largest.batches, largest.is_settled) == ((64,), True)
+    assert largest.text.startswith("The largest effective batch size that was tried, 64,")
+
+
+def test_the_curve_names_what_was_tuned_too_little() -> None:
+    at_edge = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
+    assert [point.batch for point in at_edge.curve] == [16, 64, 256]
+    remarks = [remark for point in at_edge.curve for remark in point.remarks]
+    assert remarks == ["its learning rate is at the upper edge of the range: widen optimizer.lr upward"] * 3
+    few = answer_of(make_study(CURVE, rates=(0.01,)))
+    assert few.curve[0].remarks == ("tuned too little to tell: one configuration was tried",)
+    middle = answer_of(make_study(CURVE))
+    assert not any(point.remarks for point in middle.curve)
+    assert [point.num_seeds for point in middle.curve] == [5, 5, 5]
+    assert middle.curve[1].accuracy.low < 0.949 < middle.curve[1].accuracy.high
+    assert middle.curve[2].seconds.median == pytest.approx(10.0, rel=0.03)
+
+
+def test_each_form_of_the_answer_has_the_same_numbers() -> None:
+    answer = recommend(make_study(CURVE))
+    assert answer.batch_size is not None
+    document = as_document(answer)["batch_size"]
+    texts = describe_batch_answer(answer.batch_size)
+    assert [each["text"] for each in document["statements"]] == [text for text, _ in texts.statements]
+    assert [point["batch"] for point in document["curve"]] == [int(row[1][0]) for row in texts.rows]
+    assert document["named"]["number"] == answer.batch_size.named.number
+    assert document["named"]["settled"] is True
+
+
+def test_statements_that_are_called_settled_are_right() -> None:
+    """Over 60 studies of random truths, at most a few settled statements are wrong."""
+    rng = np.random.default_rng(5)
+    num_settled = num_right = 0
+    for seed in range(60):
+        losses = np.append(0.0, rng.uniform(0.0, 0.02, 3))
+        truth = {batch: (0.95 - loss, 200.0 / batch) for batch, loss in zip((16, 32, 64, 128), losses, strict=True)}
+        use = statement(answer_of(make_study(truth, 8, noise=0.003, seed=seed)), "use")
+        if use.is_settled:
+            num_settled += 1
+            named_loss = losses[(16, 32, 64, 128).index(use.batches[0])]
+            faster = [loss for batch, loss in zip((16, 32, 64, 128), losses, strict=True) if batch > use.batches[0]]
+            num_right += named_loss <= 0.005 and all(loss > 0.0025 for loss in faster)
+    assert num_settled >= 25
+    assert num_right >= 0.93 * num_settled
+
+
+def test_an_answer_without_the_specification_has_the_usual_tolerance() -> None:
+    found = answer_of(replace(make_study(CURVE), spec=None))
+    assert statement(found, "use").batches == (64,)

@@ -19,17 +19,19 @@ from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import pick_surest
 from sweep.analysis.answer.tuned_batches import draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE, USE_TABLE, find_right
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.comparable_trials import ACCURACY, select_comparable
 from sweep.analysis.statistics.pareto import Values, non_dominated
 from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.frames.study_frames import Frames
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.seed_worth import list_decisions, measure_worth
+from sweep.search.seed_allocation.seed_worth import Decision, list_decisions, measure_worth
 
 _PRICES = ("total_seconds", "train_seconds")  # seconds of a trial: the first of them that was measured
 _USES = (BATCH_SIZE, *USE_TABLE.values())
+_FACTORS = (1, 3, 9)  # numbers of seeds that are considered at once, times the fewest
+_LEAST_WORTH = 0.005  # of a probability; less is within the error of the draws
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -149,14 +151,15 @@ def _list_first_round(state: _State) -> list[int]:
 
 
 def _list_named(candidates: Candidates, spec: StudySpec) -> list[int]:
-    # what the uses would name if every candidate had enough seeds, then the extremes of the front and its compromise
+    # what the uses would name if every candidate had enough seeds, then of the front at a useful accuracy the extremes and
+    # the compromise
     named: list[int | None] = []
     for use in _USES:
         probabilities = find_right(candidates, use, candidates.draws).mean(axis=0)
         named.append(pick_surest(candidates, use, probabilities, np.ones(len(probabilities), dtype=np.bool_)))
     names = [name for name in spec.objectives if name in candidates.names]
     costs = np.stack([METRICS[name].sign * candidates.values(name) for name in names], axis=1)
-    front = np.flatnonzero(non_dominated(costs))
+    front = np.flatnonzero(non_dominated(costs) & (candidates.values(ACCURACY) >= candidates.floor))
     named += [int(front[index]) for index in _spread_out(costs[front], len(names) + 1)]
     return list(dict.fromkeys(place for place in named if place is not None))
 
@@ -169,13 +172,18 @@ def _rank_by_worth(state: _State) -> list[int]:
     if not decisions:
         return []
     places = {int(place) for decision in decisions for place in decision.places if place >= 0}
-    worths: dict[int, float] = {}
-    for place in sorted(places):
-        num_seeds = max(state.missing(place), 1)
-        price = num_seeds * float(state.seconds[place])
-        if state.is_allowed(place) and price <= state.seconds_left:
-            worths[place] = measure_worth(candidates, decisions, place, num_seeds) / price
-    return sorted((place for place, worth in worths.items() if worth > 0), key=lambda place: -worths[place])
+    rates = {place: _measure_rate(state, decisions, place) for place in sorted(places) if state.is_allowed(place)}
+    return sorted((place for place, rate in rates.items() if rate > 0), key=lambda place: -rates[place])
+
+
+def _measure_rate(state: _State, decisions: Sequence[Decision], place: int) -> float:
+    # the largest worth per second of one or more seeds: one alone may change nothing where several do (Frazier and
+    # Powell 2010); 0 where none is affordable or worth more than chance in the draws
+    least, price = max(state.missing(place), 1), float(state.seconds[place])
+    counts = [least * factor for factor in _FACTORS]
+    affordable = [count for count in counts if count * price <= state.seconds_left]
+    worths = {count: measure_worth(state.candidates, decisions, place, count) for count in affordable}
+    return max((worth / (count * price) for count, worth in worths.items() if worth >= _LEAST_WORTH), default=0.0)
 
 
 def _spread_out(costs: Values, limit: int) -> list[int]:

@@ -7,7 +7,7 @@ precision and so on; the time of an update is added once per step.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import final
 
@@ -51,6 +51,7 @@ class CostModel:
 
     def __init__(self, probes: Iterable[ProbeRecord] = ()) -> None:
         self._groups: dict[Shape, dict[tuple[int, int], ProbeRecord]] = defaultdict(dict)
+        self._launch_seconds = math.inf
         for probe in probes:
             self.add(probe)
 
@@ -58,6 +59,8 @@ class CostModel:
         """Takes a probe into account, unless it is not complete."""
         if probe.is_complete and probe.step_seconds_mean is not None:
             self._groups[Shape.from_text(probe.shape).group][_size(probe)] = probe
+            # the shortest: in the process of the supervisor the first training loads the libraries for all
+            self._launch_seconds = min(self._launch_seconds, probe.launch_seconds or 0.0)
 
     def predict_seconds(self, config: TrialConfig) -> float | None:
         """Seconds that a trial of ``config`` will take in all; None while nothing is known.
@@ -76,7 +79,8 @@ class CostModel:
         sizes, micro = [size for size, _ in probes], config.micro_batch
         is_far = micro > _FAR * max(sizes) or _FAR * micro < min(sizes)
         is_guess = group not in self._groups or is_far
-        return _cost(config, list(probes.values()), reads_test=reads_test, is_guess=is_guess)
+        cost = _cost(config, list(probes.values()), reads_test=reads_test, is_guess=is_guess)
+        return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds)
 
     def predict_metric(self, name: str, config: TrialConfig) -> float | None:
         """One of :data:`sweep.search.samplers.base.PREDICTED_METRICS`; None where no probe is of the configuration's
@@ -97,7 +101,7 @@ class CostModel:
         by_size = _fit_micro_batches(listed, update)
         step = update + min(find_largest_accumulation(config), 2) * interpolate(by_size, config.micro_batch)
         timed = max(timed_seconds, MIN_WINDOWS * step)
-        return _predict_setup(config, listed, by_size) + timed + _PROBE_SIDE_SECONDS
+        return self._launch_seconds + _predict_setup(config, listed, by_size) + timed + _PROBE_SIDE_SECONDS
 
     def predict_peak_memory_bytes(self, config: TrialConfig) -> int | None:
         """The peak of a training step of ``config``; None unless its micro batch is between those of two probes.
@@ -170,15 +174,15 @@ def _fit_micro_batches(probes: list[ProbeRecord], update_seconds: float) -> dict
 
 
 def _predict_setup(config: TrialConfig, probes: list[ProbeRecord], by_size: Mapping[int, float]) -> float:
-    """Seconds of the process start, loading, building, the first steps and the memory pass: those of the probe with the
-    nearest micro batch, corrected for the length of a step."""
-    launch = _typical(probe.setup_seconds for probe in probes) + _typical(probe.launch_seconds for probe in probes)
+    """Seconds of loading, building, the first steps and the memory pass: those of the probe with the nearest micro
+    batch, corrected for the length of a step."""
+    loading = _typical(probe.setup_seconds for probe in probes)
     micro = config.micro_batch
     nearest = min(probes, key=lambda probe: abs(math.log(micro / _size(probe)[0])))
     first_steps = (nearest.warmup_seconds or 0.0) + (nearest.memory_seconds or 0.0)
     size, accumulation = _size(nearest)
     step, probed = min(find_largest_accumulation(config), 2) * interpolate(by_size, micro), accumulation * by_size[size]
-    return launch + max(first_steps + _FIRST_STEPS * (step - probed), min(first_steps, step))
+    return loading + max(first_steps + _FIRST_STEPS * (step - probed), min(first_steps, step))
 
 
 def _predict_evaluations(

@@ -151,7 +151,7 @@ def _list_first_round(state: _State) -> list[int]:
 
 
 def _list_named(candidates: Candidates, spec: StudySpec) -> list[int]:
-    # what the uses would name if every candidate had enough seeds, then of the front at a useful accuracy the extremes and
+    # what the uses would name if every candidate had enough seeds; of the front at a useful accuracy the extremes and
     # the compromise
     named: list[int | None] = []
     for use in _USES:

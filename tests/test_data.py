@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.trial_config import TrialConfig, build_config
@@ -21,7 +22,8 @@ from sweep.training.data.sets import digits
 from sweep.training.data.sets.folder import FolderImages, load_imagefolder
 from sweep.training.data.sets.published_files import is_reachable
 from sweep.training.data.splits import Source
-from sweep.training.data.table import load_splits
+from sweep.training.data.summaries import look_at_data
+from sweep.training.data.table import find_facts, load_splits
 
 ARCHIVE = Path(__file__).parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
 
@@ -74,6 +76,34 @@ def test_digits_are_scikit_learns() -> None:
     source = digits.load_digits(config(name="digits").data)
     assert np.array_equal(everything(source.train)[..., 0].reshape(-1, 64), np.rint(levels * 255 / 16))
     assert np.array_equal(source.train.labels, labels)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.33, 0.6])
+def test_the_share_for_validation_is_taken_from_the_training_images_alone(share: float) -> None:
+    usual, chosen = (load_splits(config(name="digits", **keys).data) for keys in ({}, {"validation_share": share}))
+    rest = {*hashes(usual.train), *hashes(usual.validation)}
+    assert {*hashes(chosen.train), *hashes(chosen.validation)} == rest
+    assert hashes(chosen.read_test()) == hashes(usual.read_test())
+    assert abs(len(chosen.validation) - share * (1300 + 228)) <= 5  # rounded for each of 10 classes
+    facts = find_facts(config(name="digits", validation_share=share).data)
+    assert (facts.shape, facts.num_train) == (chosen.shape, len(chosen.train))
+    found = look_at_data(config(name="digits", validation_share=share).data)
+    assert (found.num_train, found.num_val, found.num_test) == (len(chosen.train), len(chosen.validation), 269)
+    assert f"validation: {share:.0%} of the rest" in found.held_out
+
+
+@pytest.mark.parametrize("check", [look_at_data, load_splits, find_facts])
+def test_a_share_for_validation_is_refused_where_the_set_has_its_own(
+    check: Callable[[DataSection], object], tmp_path: Path
+) -> None:
+    root = write_folder(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2})
+    with pytest.raises(InputError, match=r"data.validation_share = 0.3, but imagefolder has a validation split"):
+        check(config(name="imagefolder", root=str(root), validation_share=0.3).data)
+
+
+def test_a_share_for_validation_changes_what_is_known_of_published_sets() -> None:
+    assert find_facts(config(name="cifar10").data).num_train == 45_000
+    assert find_facts(config(name="cifar10", validation_share=0.25).data).num_train == 37_500
 
 
 def test_subset_shortens_the_train_split_alone_and_grows_by_adding() -> None:

@@ -107,7 +107,7 @@ def test_both_are_counted_alike(
     assert [counts["val"] for counts in png["classes"].values()] == [round(0.1 * count) for count in of_class.tolist()]
     assert (idx["modes"], png["modes"]) == ({"1 channel": 2500}, {"L": 2500})
     assert idx["notes"] == [
-        f"these are not the published files: {NUM_TRAIN - num_val:,} training images instead of 54,000"
+        f"these are not the published files: {NUM_TRAIN:,} images for training and validation instead of 60,000"
     ]
     assert png["notes"] == []
 

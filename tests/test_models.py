@@ -123,6 +123,19 @@ def test_patch_follows_the_image_size(side: int, patch: int) -> None:
     assert choose_patch_size(side) == patch
 
 
+@pytest.mark.parametrize(("size", "num_patches"), [(None, 16), (2, 16), (4, 4)])
+def test_a_patch_size_that_is_given_is_used(size: int | None, num_patches: int) -> None:
+    model = build_model(ModelSection(name="vit_micro", patch_size=size), DIGITS)
+    assert model.encoder.pos_embedding.shape == (1, num_patches + 1, 64)
+    assert model(torch.randn(3, 1, 8, 8)).shape == (3, 10)
+
+
+@pytest.mark.parametrize("size", [3, 8, 16])
+def test_a_patch_size_that_does_not_fit_is_refused(size: int) -> None:
+    with pytest.raises(InputError, match=f"model.patch_size = {size}, but the images have 8 pixels"):
+        build_model(ModelSection(name="vit_micro", patch_size=size), DIGITS)
+
+
 @pytest.mark.parametrize(("name", "side"), [("vit_micro", 31), ("resnet8", 2), ("resnet18", 4)])
 def test_images_that_do_not_fit_are_refused(name: str, side: int) -> None:
     with pytest.raises(InputError, match=str(side)):

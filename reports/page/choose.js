@@ -80,5 +80,7 @@ const drawCurves = () => {
     yaxis: { title: { text: "accuracy (%)", font: { color: "#0072b2" } }, zeroline: false },
     yaxis2: { title: { text: "loss (nats, dotted)", standoff: 4 }, overlaying: "y", side: "right", showgrid: false, zeroline: false },
   };
-  Plotly.react(plot, traces, themed(layout), { responsive: true, displayModeBar: false });
+  Plotly.react(plot, traces, themed(layout), {
+    responsive: true, displayModeBar: false, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+  });
 };

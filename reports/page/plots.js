@@ -1,10 +1,13 @@
 // The figures: filtered trials, the chosen trial on top, the chosen scale and view.
 const touch = !matchMedia("(hover: hover)").matches;
-const config = {
-  responsive: true, displaylogo: false,
+// Only these buttons, none of which sends anything: Plotly can offer to upload a figure.
+const flatButtons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+const spaceButtons = ["toImage", "zoom3d", "pan3d", "orbitRotation", "tableRotation", "resetCameraDefault3d"];
+const configOf = (panel) => ({
+  responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
   displayModeBar: touch ? false : "hover", // without a pointer it would cover the data
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-};
+  modeBarButtons: [panel.layout.scene ? spaceButtons : flatButtons],
+});
 const hasSpace = (() => {
   const canvas = document.createElement("canvas");
   return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
@@ -67,7 +70,7 @@ const draw = (plot) => {
   }
   const off = new Set((plot.dataset.off || "").split("\n"));
   const traces = panel.traces.map((trace) => ({ ...filtered(trace), visible: !off.has(trace.meta) }));
-  return Plotly.react(plot, [...traces, ...highlights({ ...panel, traces })], layoutOf(plot), config);
+  return Plotly.react(plot, [...traces, ...highlights({ ...panel, traces })], layoutOf(plot), configOf(panel));
 };
 
 let round = 0;

@@ -14,6 +14,14 @@ class DataSection(Section):
     root: str = key("data", "folder that holds the data; for imagefolder the folder of class folders", cost="derived")
     # A micro batch is no larger than the data, and small sets are fed in another way.
     subset: PositiveInt | None = key(None, "train on this many images; all when absent", unit="images", cost="step")
+    # What is held out is not trained on, so that it changes the number of training images.
+    validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
+        None,
+        "share of the images, without those held out for testing, that is held out for validation where the set has no "
+        "validation split of its own; absent: 0.15, or 0.1 where it has a test split of its own",
+        unit="fraction",
+        cost="step",
+    )
     image_size: Annotated[int, Field(ge=1, le=2**14)] | None = key(
         None, "side in pixels that imagefolder images are brought to", unit="pixels", cost="step"
     )

@@ -21,6 +21,13 @@ class ModelSection(Section):
     ghost_batch: PositiveInt = key(
         32, "samples that share their statistics with norm = ghost", unit="samples", cost="derived"
     )
+    patch_size: PositiveInt | None = key(
+        None,
+        "side of a patch of a ViT, which divides the side of the images; absent: 2 up to 16 pixels, 4 up to 48, 8 up to "
+        "112, then 16, or the nearest size that divides",
+        unit="pixels",
+        cost="step",
+    )
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.0,
         "share of activations that are dropped: before a ResNet's head, inside a ViT",

@@ -41,6 +41,39 @@ def test_quiet_and_under_its_policy(visit):
     visit.said.clear()  # the browser reports the script that it refused
 
 
+# By what they do, in Plotly's own words: a layout key with its value.
+FLAT_BUTTONS = ["", "dragmode=zoom", "dragmode=pan", "zoom=in", "zoom=out", "zoom=reset"]
+SPACE_BUTTONS = [
+    "", "scene.dragmode=zoom", "scene.dragmode=pan", "scene.dragmode=orbit", "scene.dragmode=turntable",
+    "resetDefault=",
+]  # fmt: skip
+
+
+def test_no_button_of_a_figure_sends_anything(visit):
+    plots = visit.page.locator(".plot").evaluate_all(
+        """plots => plots.filter((plot) => plot.layout).map((plot) => ({
+          isSpace: Boolean(plot.layout.scene), server: plot._context.plotlyServerURL,
+          sends: ["showSendToCloud", "showEditInChartStudio", "showLink"].filter((name) => plot._context[name]),
+          links: plot.querySelectorAll(".modebar a[href]").length,
+          buttons: [...plot.querySelectorAll(".modebar-btn")].map((button) => ({
+            does: [button.dataset.attr, button.dataset.val], title: button.dataset.title,
+          })),
+        }))"""
+    )
+    assert len(plots) > 5
+    for plot in plots:
+        done = ["=".join(part or "" for part in button["does"]).removeprefix("=") for button in plot["buttons"]]
+        assert done == (SPACE_BUTTONS if plot["isSpace"] else FLAT_BUTTONS)
+        assert (plot["server"], plot["sends"], plot["links"]) == ("", [], 0)
+        titles = " ".join(button["title"] or "" for button in plot["buttons"])
+        assert not re.search("cloud|chart studio|plotly|edit|share|upload|send", titles, re.IGNORECASE), titles
+    first = visit.page.locator(".plot:has(.modebar-btn)").first
+    for button in first.locator(".modebar-btn").all():
+        button.dispatch_event("click")
+    visit.settle()
+    assert visit.is_quiet()
+
+
 def drawn_marks(visit, figure, index) -> dict[str, int]:
     bars = visit.plot(figure, index).locator(".barlayer .point path")
     return {

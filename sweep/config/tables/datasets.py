@@ -58,7 +58,7 @@ def _published(
     return DatasetEntry(
         load=f"{_SETS}.downloads:load_{name}",
         facts=DataFacts(shape, num_train),
-        find_facts=find_facts,
+        find_facts=find_facts or f"{_SETS}.published_files:find_published_facts",
         summarize=f"{_SETS}.published_files:summarize_published",
         depends_on_root=False,
         published=published,

@@ -44,7 +44,7 @@ def split_source(source: Source, section: DataSection) -> Splits:
         InputError: when there are too few images.
     """
     has_validation, has_test = source.validation is not None, source.read_test is not None
-    rest, for_validation, for_test = hold_out_missing(source.train.labels, has_validation, has_test)
+    rest, for_validation, for_test = hold_out_missing(source.train.labels, section, has_validation, has_test)
     validation = source.train.pick(for_validation) if source.validation is None else source.validation
     check_split_sizes(section, len(source.train), len(rest), len(validation))
     train = source.train.pick(shorten_train(rest, section))
@@ -53,19 +53,35 @@ def split_source(source: Source, section: DataSection) -> Splits:
     return Splits(train=train, validation=validation, read_test=read_test, shape=shape)
 
 
-def count_train(labels: Indices, *, has_validation: bool, has_test: bool) -> int:
+def count_train(labels: Indices, section: DataSection, *, has_validation: bool, has_test: bool) -> int:
     """How many of the images with ``labels`` are left for training when the missing splits are held out."""
-    return len(hold_out_missing(labels, has_validation, has_test)[0])
+    return len(hold_out_missing(labels, section, has_validation, has_test)[0])
 
 
-def hold_out_missing(labels: Indices, has_validation: bool, has_test: bool) -> tuple[Indices, Indices, Indices]:
-    # indices for train, validation and test; none for a split that the set has of its own
+def find_validation_share(section: DataSection, *, has_test: bool) -> float:
+    """The share that is held out for validation of the images that are left after the test split."""
+    return section.validation_share or (HELD_OUT_BESIDE_TEST if has_test else HELD_OUT)
+
+
+def hold_out_missing(
+    labels: Indices, section: DataSection, has_validation: bool, has_test: bool
+) -> tuple[Indices, Indices, Indices]:
+    """Indices for train, validation and test, of shapes ``(n,)``; none for a split that the set has of its own.
+
+    Raises:
+        InputError: where ``data.validation_share`` is given, and the set has a validation split of its own.
+    """
+    if has_validation and section.validation_share is not None:
+        raise InputError(
+            f"data.validation_share = {section.validation_share:g}, but {section.name} has a validation split of its "
+            "own, so that none is held out; leave data.validation_share out."
+        )
     rest = np.arange(len(labels), dtype=np.int64)
     validation = test = rest[:0]
     if not has_test:
         rest, test = _hold_out(labels, rest, HELD_OUT, salt=1)
     if not has_validation:
-        rest, validation = _hold_out(labels, rest, HELD_OUT_BESIDE_TEST if has_test else HELD_OUT, salt=2)
+        rest, validation = _hold_out(labels, rest, find_validation_share(section, has_test=has_test), salt=2)
     return rest, validation, test
 
 

@@ -17,8 +17,8 @@ from sweep.training.data.images import Indices
 from sweep.training.data.source_checks import check_overlap, find_doubtful_pixels
 from sweep.training.data.splits import (
     HELD_OUT,
-    HELD_OUT_BESIDE_TEST,
     check_split_sizes,
+    find_validation_share,
     hold_out_missing,
     shorten_train,
     split_source,
@@ -48,7 +48,7 @@ def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, I
         InputError: there are too few images to split.
     """
     train = labels["train"]
-    rest, for_val, for_test = hold_out_missing(train, "val" in labels, "test" in labels)
+    rest, for_val, for_test = hold_out_missing(train, section, "val" in labels, "test" in labels)
     val = labels.get("val", train[for_val])
     check_split_sizes(section, len(train), len(rest), len(val))
     return {
@@ -58,17 +58,17 @@ def share_of(labels: Mapping[str, Indices], section: DataSection) -> dict[str, I
     }
 
 
-def describe_held_out(origins: Mapping[str, str]) -> str:
+def describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
     """Where validation and test images come from; ``origins`` are the splits that the set has and their names."""
+    shares = {"test": HELD_OUT, "val": find_validation_share(section, has_test="test" in origins)}
     train = origins["train"] if origins["train"] != "/" else "all images"
     texts = []
     for split, word in (("test", "test"), ("val", "validation")):
         if split in origins:
             texts.append(f"{word}: {origins[split]}")
         else:
-            share = HELD_OUT_BESIDE_TEST if split == "val" and "test" in origins else HELD_OUT
             whole = "the rest" if split == "val" and "test" not in origins else train
-            texts.append(f"{word}: {share:.0%} of {whole}, held out by class, the same for every trial")
+            texts.append(f"{word}: {shares[split]:.0%} of {whole}, held out by class, the same for every trial")
     return "; ".join(texts)
 
 
@@ -138,7 +138,7 @@ def summarize_source(section: DataSection) -> DataSummary:
         num_test=len(labels["test"]),
         num_ignored=num_all - num_used,
         classes=count_classes(labels, [str(label) for label in range(source.num_classes)]),
-        held_out=describe_held_out({split: f"the set's own {split} split" for split in parts}),
+        held_out=describe_held_out({split: f"the set's own {split} split" for split in parts}, section),
         sizes={f"{side} x {side}": num_all},
         modes={f"{channels} {'channel' if channels == 1 else 'channels'}": num_all},
         ignored=list_ignored(left_out) if num_all > num_used else (),

@@ -39,7 +39,9 @@ def find_facts(section: DataSection) -> DataFacts:
         InputError: for a set that must be looked at and is not there.
     """
     entry = find_entry("data set", section.name, DATASETS)
-    facts: DataFacts | None = resolve(entry.find_facts)(section) if entry.find_facts else entry.facts
+    # a fixed number of training images holds for the usual hold-out alone
+    fixed = entry.facts if section.validation_share is None else None
+    facts: DataFacts | None = resolve(entry.find_facts)(section) if entry.find_facts else fixed
     if facts is None:
         splits = load_splits(section)
         return DataFacts(splits.shape, len(splits.train))

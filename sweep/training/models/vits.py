@@ -26,11 +26,29 @@ def choose_patch_size(side: int) -> int:
     return min(divisors, key=lambda size: (abs(math.log(size / preferred)), size))
 
 
+def find_patch_size(section: ModelSection, side: int) -> int:
+    """``model.patch_size``, or the size that :func:`choose_patch_size` gives for images of ``side`` pixels.
+
+    Raises:
+        InputError: where it leaves no 2 x 2 patches or does not divide ``side``.
+    """
+    size = section.patch_size
+    if size is None:
+        return choose_patch_size(side)
+    if side % size or size > side // 2:
+        raise InputError(
+            f"model.patch_size = {size}, but the images have {side} pixels a side; give a size that divides it, "
+            f"{side // 2} at most, or leave model.patch_size out."
+        )
+    return size
+
+
 def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: ImageShape) -> nn.Module:
-    """A ViT; the patch follows the image size, the MLP is 4 times as wide, ``model.norm`` is always layer."""
+    """A ViT; without ``model.patch_size`` the patch follows the image size, the MLP is 4 times as wide, ``model.norm`` is always layer."""
+    patch_size = find_patch_size(section, shape.side)
     model: nn.Module = vision_transformer.VisionTransformer(
         image_size=shape.side,
-        patch_size=choose_patch_size(shape.side),
+        patch_size=patch_size,
         num_layers=layers,
         num_heads=heads,
         hidden_dim=width,
@@ -39,7 +57,7 @@ def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: Imag
         num_classes=shape.num_classes,
     )
     if shape.channels != 3:
-        model.conv_proj = _projection(shape.channels, width, choose_patch_size(shape.side))
+        model.conv_proj = _projection(shape.channels, width, patch_size)
     return model
 
 

@@ -105,7 +105,7 @@ def find_folder_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images."""
     folder = open_folder(section)
     return DataFacts(
-        ImageShape(3, _find_side(folder, section), len(folder.layout.classes)), _count_train(folder.layout)
+        ImageShape(3, _find_side(folder, section), len(folder.layout.classes)), _count_train(folder.layout, section)
     )
 
 
@@ -130,11 +130,11 @@ def summarize_folder(
     folder = open_folder(section, on_progress)
     layout, used = folder.layout, folder.used
     _find_side(folder, section)
-    check_subset(section, _count_train(layout))
+    check_subset(section, _count_train(layout, section))
     labels = {split: listing.labels for split, listing in layout.splits.items()}
     split_labels = share_of(labels, section)
     ignored = layout.ignored
-    if section.subset is not None and (left_out := _count_train(layout) - section.subset):
+    if section.subset is not None and (left_out := _count_train(layout, section) - section.subset):
         ignored = ignored | {f"left out by data.subset = {section.subset}": [""] * left_out}
     return DataSummary(
         name=section.name,
@@ -144,7 +144,7 @@ def summarize_folder(
         num_test=len(split_labels["test"]),
         num_ignored=sum(map(len, ignored.values())),
         classes=count_classes(split_labels, layout.classes),
-        held_out=describe_held_out({split: f"{each.folder}/" for split, each in layout.splits.items()}),
+        held_out=describe_held_out({split: f"{each.folder}/" for split, each in layout.splits.items()}, section),
         sizes=_count_sizes(used),
         modes=dict(Counter(each.mode for each in used).most_common()),
         ignored=list_ignored(ignored),
@@ -191,10 +191,9 @@ def _find_lossy_files(folder: ImageFolder) -> list[str]:
     return [f"{format_count(counts[trait], 'image')} {text}" for text, trait in found.items() if counts[trait]]
 
 
-def _count_train(layout: FolderLayout) -> int:
-    return count_train(
-        layout.splits["train"].labels, has_validation="val" in layout.splits, has_test="test" in layout.splits
-    )
+def _count_train(layout: FolderLayout, section: DataSection) -> int:
+    has_validation, has_test = "val" in layout.splits, "test" in layout.splits
+    return count_train(layout.splits["train"].labels, section, has_validation=has_validation, has_test=has_test)
 
 
 def _find_side(folder: ImageFolder, section: DataSection) -> int:

@@ -18,7 +18,7 @@ from sweep.config.errors import InputError
 from sweep.config.tables.datasets import DATASETS, DataFacts, Published
 from sweep.records.data_summary import DataSummary
 from sweep.training.data.cache import load_document
-from sweep.training.data.splits import check_subset, count_train
+from sweep.training.data.splits import HELD_OUT_BESIDE_TEST, check_subset, count_train, find_validation_share
 from sweep.training.data.summaries import summarize_source
 
 _TIMEOUT_SECONDS = 8.0  # for an answer of the server, name look-up included
@@ -31,8 +31,7 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
         InputError: as :func:`check_published`, or for too large a ``data.subset``.
     """
     check_published(section)
-    facts = DATASETS[section.name].facts
-    assert facts is not None, section.name
+    facts = find_published_facts(section)
     if not is_unpacked(section) and not may_download:
         check_subset(section, facts.num_train)
         return DataSummary(
@@ -45,27 +44,48 @@ def summarize_published(section: DataSection, _on_progress: object = None, may_d
     published, folder = get_published_files(section), _find_folder(section)
     stamps = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name in published.files
               for status in ((folder / name).stat(),)]  # fmt: skip
-    key = hashlib.sha256(json.dumps([str(folder.absolute()), section.subset, stamps]).encode()).hexdigest()
+    key = hashlib.sha256(
+        json.dumps([str(folder.absolute()), section.subset, section.validation_share, stamps]).encode()
+    ).hexdigest()
     document = load_document(f"{key}.data.json", lambda: _summarize_files(section).document())
     return DataSummary.from_document(document)
 
 
 def _summarize_files(section: DataSection) -> DataSummary:
-    summary, facts, digest = summarize_source(section), DATASETS[section.name].facts, hashlib.blake2b(digest_size=16)
+    summary, digest = summarize_source(section), hashlib.blake2b(digest_size=16)
     for name in get_published_files(section).files:
         with (_find_folder(section) / name).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
-    num_train = (summary.num_train or 0) + (0 if section.subset is None else summary.num_ignored)
-    if facts is not None and num_train != facts.num_train:
-        note = f"these are not the published files: {num_train:,} training images instead of {facts.num_train:,}"
+    # the rounding of the hold-out by class depends on the share, the sum does not
+    num_images = (summary.num_train or 0) + (summary.num_val or 0) + summary.num_ignored
+    num_published = _count_published(section)
+    if num_images != num_published:
+        note = (
+            f"these are not the published files: {num_images:,} images for training and validation instead of "
+            f"{num_published:,}"
+        )
         summary = dataclasses.replace(summary, notes=(*summary.notes, note))
     return dataclasses.replace(summary, digest=digest.hexdigest())
 
 
+def find_published_facts(section: DataSection) -> DataFacts:
+    """Shape and number of the training images of a published set, as long as its classes are of equal size."""
+    facts = DATASETS[section.name].facts
+    assert facts is not None, section.name
+    share = find_validation_share(section, has_test=True)
+    return facts._replace(num_train=round(_count_published(section) * (1 - share)))
+
+
+def _count_published(section: DataSection) -> int:
+    # the images that are not for test
+    facts = DATASETS[section.name].facts
+    assert facts is not None, section.name
+    return round(facts.num_train / (1 - HELD_OUT_BESIDE_TEST))
+
+
 def find_idx_facts(section: DataSection) -> DataFacts:
     """Shape and number of the training images of a set in IDX files, from its labels where they are there."""
-    facts, published = DATASETS[section.name].facts, get_published_files(section)
-    assert facts is not None, section.name
+    facts, published = find_published_facts(section), get_published_files(section)
     name = next(name for name in published.files if name.startswith("train-labels"))
     try:
         content = (_find_folder(section) / name).read_bytes()
@@ -73,7 +93,7 @@ def find_idx_facts(section: DataSection) -> DataFacts:
     except (OSError, struct.error):
         return facts
     labels = np.frombuffer(content, dtype=np.uint8, offset=8)[:count].astype(np.int64)
-    return facts._replace(num_train=count_train(labels, has_validation=False, has_test=True))
+    return facts._replace(num_train=count_train(labels, section, has_validation=False, has_test=True))
 
 
 def _find_folder(section: DataSection) -> Path:

@@ -23,8 +23,8 @@ class ModelSection(Section):
     )
     patch_size: PositiveInt | None = key(
         None,
-        "side of a patch of a ViT, which divides the side of the images; absent: 2 up to 16 pixels, 4 up to 48, 8 up to "
-        "112, then 16, or the nearest size that divides",
+        "side of a patch of a ViT, which divides the side of the images; absent: 2 up to 16 pixels, 4 up to 48, 8 up "
+        "to 112, then 16, or the nearest size that divides",
         unit="pixels",
         cost="step",
     )

@@ -16,7 +16,7 @@ MEASURED: dict[str, str] = {
     "data_look_again": "seconds of a look at 60,000 small PNGs that are in the cache over that loop",
     "ask": "ms from a finished trial to the next, both on the disk, over Optuna on SQLite: 10,000 trials, quasi-random",
     "ask_growth": "ms from a finished trial to the next, ours at 100,000 trials over 1,000: quasi-random",
-    "ask_default": "ms from a finished trial to the next, over Optuna's TPE in memory: 10,000 trials, default sampler",
+    "ask_default": "ms from a finished trial to the next, over Optuna's TPE in memory: 10,000 trials, sampler tpe",
     "workers": "share of a core that 1,000 simulated workers cost, trials of 10 min, over the 20 % it may be",
     "open": "seconds to open a study of 100,000 trials and ask for one more, over Optuna on SQLite",
     "frames": "trials/s from a file of 100,000 to a frame, over `trials_dataframe()` of Optuna on SQLite",

@@ -39,6 +39,7 @@ def parse_seconds(value: object) -> object:
 Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 
 
+_FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
 _NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image")  # they choose the images
 
 
@@ -117,9 +118,13 @@ class StudySpec(Section):
         description="metrics to trade off, from the table below",
     )
     sampler: Literal["tpe", "nsga2", "qmc", "random", "grid", "gp", "cost_aware"] = Field(
-        "tpe", description="where the next configuration comes from"
+        "cost_aware", description="where the next configuration comes from"
     )
-    pruner: Literal["none", "front"] = Field("none", description="early-stopping rule")
+    pruner: Literal["none", "front"] = Field(
+        "front",
+        description="early-stopping rule; absent with a `sampler` that does not learn (`qmc`, `random`, `grid`), or with "
+        f"objectives other than {', '.join(f'`{name}`' for name in sorted(FORESEEABLE))}: `none`",
+    )
     retune: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description="keys that are searched anew for each combination of the `batch.*` parameters; they take turns"
     )
@@ -127,6 +132,17 @@ class StudySpec(Section):
     answer: AnswerRules = AnswerRules()
     base: dict[str, Any] = Field(default_factory=dict, description="any configuration key: what stays fixed")
     space: Space = Field(default_factory=dict, description="any configuration key: what varies, and over what")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_pruner(cls, data: Any) -> Any:
+        # here and not where it is used, so that the record has the rule that stopped trials; a design is carried out
+        if not isinstance(data, dict) or "pruner" in data:
+            return data
+        objectives = data.get("objectives", cls.model_fields["objectives"].default)
+        is_learned = data.get("sampler") not in _FIXED_DESIGNS
+        is_foreseen = isinstance(objectives, Sequence) and FORESEEABLE.issuperset(map(str, objectives))
+        return data | {"pruner": "front" if is_learned and is_foreseen else "none"}
 
     @field_validator("objectives")
     @classmethod

@@ -58,7 +58,7 @@ _OPTIMIZERS = (("adamw",), ("momentum",), ("adamw", "sgd"))
 _BUDGETS = ("epochs", "epochs", "epochs", "samples", "steps", "target_accuracy")
 SAMPLERS = ("cost_aware", "cost_aware", "cost_aware", "tpe", "tpe", "nsga2", "gp", "qmc", "random", "grid")
 PRUNERS = ("none", "front")
-_CONFIRM = ((0, 0), (2, 2), (3, 3), (4, 3))  # configurations, seeds
+_CONFIRM = ((0, 0), (16, 20), (4, 5), (3, 3))  # configurations, seeds
 OBJECTIVES = (
     ("val_accuracy", "train_seconds", "peak_memory_bytes"),
     ("val_accuracy", "train_seconds"),
@@ -85,7 +85,8 @@ def _draw(part: str, number: int) -> PlannedStudy:
     rng = np.random.default_rng([_SEEDS[part], number])
     images, models, unit = pick(rng, _IMAGES), pick(rng, _MODELS), pick(rng, _BUDGETS)
     trials, (configurations, seeds) = int(rng.integers(*_TRIALS)), pick(rng, _CONFIRM)
-    trial_seconds = rng.uniform(*_STUDY_SECONDS) / (trials + configurations * seeds)
+    confirming = min(configurations * seeds, Confirm().share * trials)
+    trial_seconds = rng.uniform(*_STUDY_SECONDS) / (trials + confirming)
     train_seconds = float(np.clip(trial_seconds - _OTHER_SECONDS, *_TRAIN_SECONDS))
     num_images = train_seconds * float(np.mean([images.rates[model] for model in models]))
     micro, accumulation, optimizers = pick(rng, _MICRO), pick(rng, _ACCUMULATION), pick(rng, _OPTIMIZERS)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import add_trials, make_spec, make_store
+from records_factory import add_trials, make_ending, make_spec, make_store
 
 from sweep.analysis.statistics.extrapolation import NUM_NEAREST
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
+from sweep.records.frames.frames import read_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.confirm_total import count_planned
@@ -328,21 +329,33 @@ def test_pruning_lowers_the_low_end_once_it_can_judge() -> None:
 
 
 def test_confirming_trials_are_forecast_as_the_rule_takes_them() -> None:
-    spec = make_spec(confirm={"max_configurations": 4, "seeds": 3})
-    assert count_planned(spec) == (6, 12)  # a first seed for each, a second for the two cheapest
-    assert count_planned(make_spec(confirm={"max_configurations": 4, "seeds": 1})) == (4, 4)
+    # the fewest seeds with which a configuration can be named, and the most by the limits
+    assert count_planned(make_spec(confirm={"max_configurations": 4, "seeds": 5})) == (3, 20)
+    assert count_planned(make_spec(confirm={"max_configurations": 4, "seeds": 1})) == (1, 4)
     assert count_planned(make_spec(confirm={"max_configurations": 4, "seeds": 0})) == (0, 0)
     sample = sizes(64)
     one = FACTOR * (CostModel([probe_of(sample[0])]).predict(sample[0], reads_test=True) or NO_COST).seconds
-    found = [
-        between(forecast(sample, num_trials=0, least_confirm=6, num_confirm=12, num_objectives=number)[0])
-        for number in (1, 2, 3)
-    ]
-    # with more objectives more places on the front are settled early
-    assert found[0][1] / one > 12.0
-    assert 9.5 < found[1][1] / one < 11.5
-    assert 6.0 < found[2][1] / one < 8.5
-    assert all(low < middle < high for low, middle, high in found)
+    limits = {"num_trials": 0, "least_confirm": 3}
+    none_left, ten_left, four_at_most = (
+        between(forecast(sample, **limits, num_confirm=most, confirm_left_seconds=left * one / FACTOR)[0])
+        for left, most in ((-1, 20), (10, 20), (10, 4))
+    )
+    assert none_left[1] / one == pytest.approx(3.0, rel=0.05)
+    assert 7.0 < ten_left[1] / one < 9.0
+    assert ten_left[2] / one < 10.0 * 1.25  # the time for them, were it not for the machine's own pace
+    assert four_at_most[1] / one == pytest.approx(4.0, rel=0.05)
+    assert all(low < middle < high for low, middle, high in (none_left, ten_left, four_at_most))
+
+
+def test_the_time_for_confirming_grows_with_that_of_the_search() -> None:
+    sample = sizes(64)
+    most = {"num_trials": 20, "is_exact": True, "least_confirm": 3, "num_confirm": 100}
+    none, half, whole = (
+        between(forecast(sample * 20, **most, confirm_share=share)[0])[1] for share in (1e-9, 0.5, 1.0)
+    )
+    assert none == pytest.approx(FACTOR * (sum(seconds_of(sample * 20)) + 3 * seconds_of(sample)[0]), rel=0.02)
+    assert 1.3 < half / sum(seconds_of(sample * 20)) < 1.5
+    assert 1.6 < whole / sum(seconds_of(sample * 20)) < 2.0
 
 
 def test_a_target_that_may_be_reached_early_makes_the_low_end_low() -> None:
@@ -361,9 +374,12 @@ def test_nothing_probed_is_said_as_that() -> None:
 
 
 def test_the_sample_is_what_the_sampler_will_propose() -> None:
-    spec = make_spec(trials=8, sampler="random", confirm={"max_configurations": 2, "seeds": 3})
+    spec = make_spec(trials=8, sampler="random", confirm={"max_configurations": 2, "seeds": 3, "share": 0.5})
     work = estimate_remaining_work(spec, PlannedTrials(), slots=2)
-    assert (work.is_exact, len(work.sample), work.num_confirm, work.slots) == (True, 8, 6, 2)
+    # the time for confirming is that of half of the 8
+    assert (work.is_exact, len(work.sample), work.num_confirm, work.slots) == (True, 8, 4, 2)
+    more = spec.model_copy(update={"confirm": spec.confirm.model_copy(update={"share": 5.0})})
+    assert estimate_remaining_work(more, PlannedTrials(), slots=2).num_confirm == 6
     adaptive = estimate_remaining_work(make_spec(trials=8), PlannedTrials(), slots=1)
     assert (adaptive.is_exact, adaptive.num_trials) == (False, 8)
     assert {one.micro_batch for one in adaptive.sample} == {2**k for k in range(4, 11)}
@@ -373,15 +389,22 @@ def test_the_sample_is_what_the_sampler_will_propose() -> None:
 
 
 def test_a_study_that_has_trained_enough_has_its_open_confirmations_ahead(tmp_path: Path) -> None:
-    spec = make_spec(trials=4, confirm={"max_configurations": 2, "seeds": 2})
+    spec = make_spec(trials=4, confirm={"max_configurations": 2, "seeds": 3, "share": 0.5})
     with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         add_trials(store, ["complete", "complete", "diverged"])
         begun = estimate_remaining_work(spec, PlannedTrials(store.trial_records("s")), slots=1)
-        assert (begun.num_trials, begun.num_confirm) == (1, 4)
+        assert (begun.num_trials, begun.least_confirm, begun.num_confirm) == (1, 3, 3)
         add_trials(store, ["complete"], first=3)
         records = store.trial_records("s")
-    searched = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
-    assert (searched.num_trials, searched.is_exact) == (0, False)
-    assert searched.num_confirm == len(list_confirmations(records, spec)) > 0
+        searched = estimate_remaining_work(spec, PlannedTrials(records), slots=1)
+        assert (searched.num_trials, searched.is_exact) == (0, False)
+        ahead = [searched.num_confirm]
+        while due := list_confirmations(read_frames(store.database, "s"), store.trial_records("s"), spec):
+            number = 4 + len(ahead)
+            store.add_trial("s", number, "confirm", due[0], f"key{number}")
+            store.finish_trial("s", number, make_ending(3))
+            planned = PlannedTrials(store.trial_records("s"))
+            ahead.append(estimate_remaining_work(spec, planned, slots=1).num_confirm)
+    assert ahead == [3, 2, 1, 0]
     done = estimate_remaining_work(make_spec(trials=4, confirm={"seeds": 0}), PlannedTrials(records), slots=1)
     assert (done.num_trials, done.num_confirm, done.sample) == (0, 0, [])

@@ -1,18 +1,23 @@
 """The supervisor's loop over real stores and the inline executor, with trainings that end at once."""
 
 import time
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import make_spec
+from records_factory import make_spec, make_store
+from tuner_runners import formula
 
-from sweep.config.study import StudySpec
+from sweep.analysis.comparable_trials import ACCURACY
+from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.frames.frames import load_frames
+from sweep.records.messages import Ending, Message, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.earlier.reuse_index import ReuseIndex
@@ -20,7 +25,8 @@ from sweep.search.loop.events import AttemptEnded, Event, Stopped, Stopping, Tri
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.seed_allocation.confirmation import choose_candidates, find_front
+from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock
+from sweep.search.seed_allocation.confirmation import find_front
 
 
 def key_of(config: TrialConfig) -> str:
@@ -45,7 +51,7 @@ def run(
 
 @pytest.fixture
 def spec() -> StudySpec:
-    return make_spec(trials=12, confirm={"max_configurations": 2, "seeds": 2})
+    return make_spec(trials=12, confirm={"max_configurations": 2, "seeds": 3})
 
 
 @pytest.fixture
@@ -53,6 +59,22 @@ def store(tmp_path: Path, spec: StudySpec) -> Any:
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as opened:
         opened.create_study(spec)
         yield opened
+
+
+def without_seed(record: TrialRecord) -> str:
+    return record.config.model_copy(update={"seed": 0}).model_dump_json()
+
+
+def sum_seconds(records: list[TrialRecord]) -> float:
+    return sum(record.measurements.get("total_seconds", 0.0) for record in records)
+
+
+def train_by_formula(config: TrialConfig) -> Iterator[tuple[float, Message]]:
+    """The messages of a training, the last of them after its seconds."""
+    *before, ending = formula(TrialTask(number=0, config=config, read_test=True))
+    yield from ((0.0, message) for message in before)
+    assert isinstance(ending, Ending)
+    yield float(ending.measurements.get("total_seconds", 0.1)), ending
 
 
 def by_phase(records: list[TrialRecord], phase: str) -> list[TrialRecord]:
@@ -63,14 +85,55 @@ def test_a_study_searches_then_confirms_its_front_with_fresh_seeds(store: Store,
     run(store, spec)
     records = store.trial_records("s")
     search, confirm = by_phase(records, "search"), by_phase(records, "confirm")
-    assert [record.number for record in records] == list(range(16))
-    assert (len(search), len(confirm)) == (12, 4)
+    assert [record.number for record in records] == list(range(18))
+    assert (len(search), len(confirm)) == (12, 6)
     assert {record.config.seed for record in search} == {0}
-    # every candidate gets its first fresh seed before any gets its second
-    assert [record.config.seed for record in confirm] == [1, 1, 2, 2]
-    chosen = {record.config.model_copy(update={"seed": 0}).model_dump_json() for record in confirm}
-    assert chosen == {record.config.model_dump_json() for record in choose_candidates(search, spec)}
-    assert chosen <= {record.config.model_dump_json() for record in find_front(search, spec.objectives)}
+    # in turn, so that an early end leaves them comparable
+    assert [record.config.seed for record in confirm] == [1, 1, 2, 2, 3, 3]
+    chosen = {without_seed(record) for record in confirm}
+    assert len(chosen) == 2
+    assert chosen <= {without_seed(record) for record in find_front(search, spec.objectives)}
+    # the most accurate, which no confirming trial may leave out
+    best = max((each for each in search if each.outcome == "complete"), key=lambda each: each.measurements[ACCURACY])
+    assert without_seed(best) in chosen
+
+
+@pytest.mark.parametrize(("share", "num_confirmed"), [(0.01, 1), (0.5, 2), (1.0, 4)])
+def test_the_time_of_the_search_limits_how_many_configurations_are_confirmed(
+    tmp_path: Path, share: float, num_confirmed: int
+) -> None:
+    spec = make_spec(trials=12, confirm={"share": share})
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
+        run(store, spec)
+        records = store.trial_records("s")
+    search, confirm = (sum_seconds(by_phase(records, phase)) for phase in ("search", "confirm"))
+    seeds = Counter(without_seed(record) for record in by_phase(records, "confirm"))
+    # nothing is named without three fresh seeds, so one configuration gets them however short the time is
+    assert len(seeds) == num_confirmed
+    assert min(seeds.values()) >= FEWEST_SEEDS
+    assert (confirm <= share * search) == (num_confirmed > 1)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_no_seed_is_confirmed_twice_however_many_slots_there_are(tmp_path: Path, slots: int) -> None:
+    spec = make_spec(trials=12, confirm={"max_configurations": 3, "seeds": 4, "share": 1.5})
+    clock = SimulatedClock()
+    executor = ReplayingExecutor(train_by_formula, clock, "test device", slots)
+    num_running = 0
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store, closing(Mirror(store.url, spec)) as mirror:
+        running: set[int] = set()
+        for event in Tuner(spec, store, executor, mirror, RunPlan(key_of=key_of, clock=clock)).run():
+            if isinstance(event, TrialStarted) and event.phase == "confirm":
+                running.add(event.number)
+                num_running = max(num_running, len(running))
+            elif isinstance(event, TrialEnded):
+                running.discard(event.record.number)
+        confirm = by_phase(store.trial_records("s"), "confirm")
+    assert num_running == slots
+    seeds = [(without_seed(record), record.config.seed) for record in confirm]
+    assert len(seeds) == len(set(seeds)) >= 3 * FEWEST_SEEDS
+    for config in {config for config, _ in seeds}:  # the next seed each time, at most four
+        assert sorted(seed for other, seed in seeds if other == config) in ([1, 2, 3], [1, 2, 3, 4])
 
 
 def test_the_test_split_is_read_for_confirmed_configurations_only(store: Store, spec: StudySpec) -> None:
@@ -82,6 +145,7 @@ def test_the_test_split_is_read_for_confirmed_configurations_only(store: Store, 
 def test_a_study_that_is_cut_off_goes_on_as_an_unbroken_one(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     run(store, spec, stop_after=3)
     run(store, spec, stop_after=9)
+    run(store, spec, stop_after=3)  # within the confirming trials
     run(store, spec)
     with closing(open_store(tmp_path / "other.sqlite", create=True)) as unbroken:
         unbroken.create_study(spec)
@@ -154,9 +218,9 @@ def test_failures_are_typed_and_the_study_goes_on(store: Store, spec: StudySpec)
 
 def test_more_trials_later_go_on_and_do_not_confirm_twice(store: Store, spec: StudySpec) -> None:
     run(store, spec)
-    run(store, make_spec(trials=12, confirm={"max_configurations": 2, "seeds": 2}))
-    assert len(store.trial_records("s")) == 16
-    run(store, make_spec(trials=14, confirm={"max_configurations": 2, "seeds": 2}))
+    run(store, spec)
+    assert len(store.trial_records("s")) == 18
+    run(store, make_spec(trials=14, confirm={"max_configurations": 2, "seeds": 3}))
     records = store.trial_records("s")
     assert len(by_phase(records, "search")) == 14
     keys = [record.trial_key for record in records]

@@ -1,7 +1,7 @@
 """Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -22,7 +22,7 @@ from sweep.records.frames.frame_files import cells_of
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
 from sweep.records.messages import Evaluation
-from sweep.records.store.database import open_database
+from sweep.records.store.database import Database, open_database
 from sweep.records.store.reading import (
     Columns,
     config_cells,
@@ -59,6 +59,24 @@ def load_frames(
     return replace(frames, place=hide_credentials(place), find_correct=partial(_find_correct, place))
 
 
+def read_frames(database: Database, study: str) -> Frames:
+    """The frames of one study of an open database, without learning curves and images: its reads are retried like those
+    of a running study, and no second connection is opened.
+
+    Raises:
+        InputError: the records are damaged, or there is no such study.
+    """
+
+    def find_correct(study: str, numbers: Sequence[int]) -> dict[int, Correct]:
+        texts = _read_checked(database, lambda connection: find_correct_texts(connection, study, numbers))
+        return _decode_all(texts, database.where)
+
+    left_out = (EVALUATIONS, CORRECT_IMAGES)
+    frames = _read_checked(database, lambda connection: _read(connection, database.where, study, left_out))
+    check_frames(frames, database.where)
+    return replace(frames, place=database.where, find_correct=find_correct)
+
+
 def _load(place: str | Path, study: str | None, left_out: Sequence[Table]) -> Frames:
     place, named = split_study(place)
     study = study or named
@@ -76,10 +94,14 @@ def _find_correct(place: str | Path, study: str, numbers: Sequence[int]) -> dict
         texts = dict(zip(rows["number"].tolist(), rows["correct_images"].tolist(), strict=True))
     else:
         texts = _read_database(place, lambda connection, _: find_correct_texts(connection, study, numbers))
+    return _decode_all(texts, hide_credentials(place))
+
+
+def _decode_all(texts: Mapping[int, str], where: str) -> dict[int, Correct]:
     try:
         return {number: decode_correct(text) for number, text in texts.items()}
     except ValueError as error:
-        raise InputError(f"{hide_credentials(place)}: its records are damaged: {error}.") from None
+        raise InputError(f"{where}: its records are damaged: {error}.") from None
 
 
 def _find_export(place: str | Path) -> Path | None:
@@ -91,13 +113,18 @@ def _find_export(place: str | Path) -> Path | None:
 def _read_database(place: str | Path, read: Callable[[Connection, str], T]) -> T:
     database = open_database(place, read_only=True)
     try:
-        return database.read(lambda connection: read(connection, database.where))
+        return _read_checked(database, lambda connection: read(connection, database.where))
+    finally:
+        database.engine.dispose()
+
+
+def _read_checked(database: Database, read: Callable[[Connection], T]) -> T:
+    try:
+        return database.read(read)
     except InputError:
         raise
     except (ValueError, TypeError, OverflowError) as error:  # SQLite takes any value into any column
         raise InputError(f"{database.where}: its records are damaged: {error}.") from None
-    finally:
-        database.engine.dispose()
 
 
 def select_study(frames: Frames, study: str | None, where: str) -> Frames:

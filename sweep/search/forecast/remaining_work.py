@@ -87,7 +87,7 @@ def _count_confirm(spec: StudySpec, records: Sequence[TrialRecord], num_trials: 
     by_time = spec.confirm.share * (num_trials + sum(record.phase == "search" for record in records))
     most = min(most, max(math.ceil(by_time), least))
     if num_trials == 0 and measure_seconds_left(records, spec) <= 0:
-        most = num_done
+        most = max(num_done, least)  # one configuration gets the fewest seeds however short the time is
     return max(least - num_done, 0), max(most - num_done, 0)
 
 

@@ -14,7 +14,7 @@ from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
-from sweep.records.frames.frames import load_frames
+from sweep.records.frames.frames import read_frames
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Phase, Progress
 from sweep.records.store.store import Store
 from sweep.records.trial_record import ReusableTrial, TrialRecord
@@ -114,7 +114,7 @@ class Tuner:
             return None  # the front is not known before every search trial has ended
         if self._confirmations_of != self._trials.num_changes:  # idle slots come here again and again
             self._confirmations_of = self._trials.num_changes
-            frames = load_frames(self._store.database.url, study=self._spec.name)
+            frames = read_frames(self._store.database, self._spec.name)
             self._confirmations = list_confirmations(frames, self._trials.counted_records(), self._spec)
         running = [attempt.record.config for attempt in self._attempts]
         return next((("confirm", config) for config in self._confirmations if config not in running), None)

@@ -18,7 +18,7 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.candidate_points import CandidatePoints, make_point_key
 from sweep.search.samplers.cost_aware import CostAwareSampler
 from sweep.search.samplers.encoding import Encoding
-from sweep.search.samplers.gaussian_process import GaussianProcess
+from sweep.analysis.statistics.gaussian_process import GaussianProcess
 from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction, UndominatedSpace
 from sweep.search.samplers.surrogates import Surrogate
 from sweep.search.samplers.table import make_sampler
@@ -66,7 +66,7 @@ def test_a_gaussian_process_finds_what_matters_and_how_noisy_it_is() -> None:
 def test_the_gradient_of_the_fit_is_that_of_its_loss() -> None:
     from scipy.optimize import approx_fprime
 
-    from sweep.search.samplers.gaussian_process import _loss
+    from sweep.analysis.statistics.gaussian_process import _loss
 
     rng = np.random.default_rng(1)
     x, y = rng.random((12, 2)), rng.normal(size=12)

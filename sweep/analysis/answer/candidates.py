@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sweep.analysis.answer.answer import Limits
+from sweep.analysis.answer.response import draw_response
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.grouping import Numbers
@@ -16,6 +17,7 @@ from sweep.config.study import FEWEST_SEEDS, AnswerRules
 # A use that is not about accuracy still requires a useful one: this close to the best, unless a limit is given.
 ACCURACY_MARGIN = 0.02
 _NUM_DRAWS = 1000
+_RESPONSE_SEED = 1
 # More candidates than this cannot be told apart anyway; those left out are behind several fronts.
 _MAX_CANDIDATES = 300
 
@@ -99,6 +101,11 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
     costs, confirmed = estimates * signs, records.grouping.confirmed
     rows = _select_rows(costs[:, is_objective], costs[:, names.index(ACCURACY)], confirmed)
     draws = draw_all(known, rows, _NUM_DRAWS)
+    place = names.index(ACCURACY)
+    response = draw_response(
+        records, rows, draws[..., place], estimates[rows, place], np.random.default_rng(_RESPONSE_SEED)
+    )
+    draws[..., place], estimates[rows, place] = response.draws, response.estimates
     return Candidates(
         records=records,
         limits=limits,

@@ -108,10 +108,20 @@ def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
         values = read_numbers(candidates.records.done, name)[rows]
         if not np.isfinite(values).any():
             continue
+        if name == ACCURACY:
+            found[name] = _describe_accuracy(candidates, place, int(np.isfinite(values).sum()))
+            continue
         posterior = candidates.records.posterior(name) if name in candidates.names else None
         pooled = posterior.pooled_interval(int(candidates.rows[place])) if posterior else None
         found[name] = pooled or _interval(candidates, name, values, _image_variance(candidates, name, place))
     return found
+
+
+def _describe_accuracy(candidates: Candidates, place: int, num_seeds: int) -> Interval:
+    # from the same draws as the probabilities, so that it holds after the configuration was picked
+    drawn = candidates.values(ACCURACY, candidates.draws)[:, place]
+    low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975]).tolist()
+    return Interval(middle, low, high, num_seeds)
 
 
 def _image_variance(candidates: Candidates, name: str, place: int) -> float:

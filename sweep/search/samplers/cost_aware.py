@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
+from sweep.analysis.statistics.gaussian_process import Floats
 from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.study import StudySpec
 from sweep.records.messages import INFEASIBLE
@@ -22,7 +23,6 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import PREDICTED_METRICS, PredictCost, Sampler, select_window
 from sweep.search.samplers.candidate_points import CandidatePoints, Point, SobolPoints, make_point_key
 from sweep.search.samplers.encoding import Encoding
-from sweep.search.samplers.gaussian_process import Floats
 from sweep.search.samplers.hypervolume_gain import GaussianPrediction, UndominatedSpace
 from sweep.search.samplers.surrogates import Surrogate, is_of_shape
 from sweep.search.seed_allocation.confirmation import collect_costs

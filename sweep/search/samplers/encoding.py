@@ -11,12 +11,12 @@ from typing import Any, final
 
 import numpy as np
 
+from sweep.analysis.statistics.gaussian_process import Floats
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import flatten_config
 from sweep.probing.shape import NO_SHAPE, SWITCHES
-from sweep.search.samplers.gaussian_process import Floats
 
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
 _WIDE = 8.0  # a choice of numbers that spans more than this factor is encoded by its logarithm

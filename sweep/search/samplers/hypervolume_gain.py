@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import qmc
 
+from sweep.analysis.statistics.gaussian_process import Floats
 from sweep.analysis.statistics.scales import LINEAR, Scale, scale_of
 from sweep.config.metrics import METRICS
-from sweep.search.samplers.gaussian_process import Floats
 
 _NUM_PLACES = 4096
 _MAX_OPEN = 800  # places that are used: more would be more exact than the predictions are

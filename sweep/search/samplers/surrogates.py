@@ -7,13 +7,13 @@ from typing import final
 
 import numpy as np
 
+from sweep.analysis.statistics.gaussian_process import Floats, GaussianProcess
 from sweep.analysis.statistics.time_evidence import select_evidence
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.records.quality_flags import is_time_evidence
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.encoding import Encoding, Values
-from sweep.search.samplers.gaussian_process import Floats, GaussianProcess
 from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction
 
 _GROWTH = 1.15  # hyperparameters are fitted again when the number of points has grown by this factor

@@ -14,7 +14,7 @@ import numpy as np
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.statements import split_batches
 from sweep.analysis.answer.tuned_batches import BatchDraws
-from sweep.analysis.answer.use_cases import Use, find_right
+from sweep.analysis.answer.use_cases import BATCH_SIZE, Use, find_right
 from sweep.analysis.comparable_trials import ACCURACY
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values
@@ -23,6 +23,7 @@ from sweep.config.study import FEWEST_SEEDS
 _NUM_RESULTS = 32
 _MOST_ACTIONS = 16  # of one decision, the most probable ones
 _SEED = 20_260_101
+_HEADLINE_WEIGHT = 3.0  # which batch size to use is the question; each other use counts as 1
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def _decide_use(candidates: Candidates, use: Use) -> Decision | None:
     if not (probabilities > 0).any() or (len(named) and named.max() >= candidates.rules.confidence):
         return None
     places = np.argsort(-probabilities, kind="stable")[:_MOST_ACTIONS]
-    return Decision(right[:, places], places.astype(np.int64), 1.0)
+    return Decision(right[:, places], places.astype(np.int64), _HEADLINE_WEIGHT if use is BATCH_SIZE else 1.0)
 
 
 def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[Decision]:

@@ -43,6 +43,15 @@ class GaussianProcess:
         """Standard deviation of a single ``y`` around the prediction."""
         return float(np.exp(self.parameters[-1])) * self._scale
 
+    @property
+    def mean(self) -> float:
+        """The mean of the function before anything is known."""
+        return self._mean
+
+    def covariance(self, x: Floats) -> Floats:
+        """The prior covariance of the function, without noise, between the rows of ``x``; shape ``[k, k]``."""
+        return self._scale**2 * _matern(x, x, self.parameters)[0]
+
     def predict(self, x: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the function, without noise, at each row of ``x``; shapes ``[k]``."""
         cross = _matern(x, self._x, self.parameters)[0]

@@ -73,7 +73,7 @@ def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> N
     assert use.text.startswith("Use an effective batch size of 64 (micro batch 64, learning rate 0.01, resnet8)")
     good = statement(found, "equally_good")
     assert (good.batches, good.is_settled) == ((16, 64), True)
-    assert "16, 64 are equally good; 256 are worse" in good.text
+    assert "16, 64 are equally good; 256 is worse" in good.text
     largest = statement(found, "largest_without_loss")
     assert (largest.batches, largest.is_settled) == ((64,), True)
     larger, smaller = statement(found, "next_larger"), statement(found, "next_smaller")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reports.batch_texts import BatchTexts, describe_batch_answer
+from reports.batch_texts import BatchTexts, describe_batch_answer, format_probability
 from reports.evidence import Evidence
 from reports.labels import (
     format_difference,
@@ -140,8 +140,9 @@ def _value(name: str, value: Interval) -> tuple[str, str, str]:
 def _describe_confidence(item: Recommendation) -> str:
     state = "settled" if item.is_settled else "not settled"
     sure = (
-        f"{item.probability:.0%} probability that nothing tried is better by more than the tolerance ({state}); "
-        f"{item.on_front:.0%} that it is on the Pareto front"
+        f"{format_probability(item.probability)} probability that nothing tried is better by more than the tolerance "
+        f"({state}); "
+        f"{format_probability(item.on_front)} that it is on the Pareto front"
     )
     if item.regret_metric not in item.values:
         return f"{sure}."

@@ -15,6 +15,7 @@ from sweep.analysis.statistics.column_reading import plain_value, read_numbers, 
 from sweep.analysis.summary import USUAL_METRICS
 from sweep.config.errors import show_name
 from sweep.config.metrics import METRICS
+from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count
 
 MAX_ROWS = 200
@@ -66,12 +67,12 @@ def describe_basis(evidence: Evidence) -> str:
         return "There is no recommendation yet: no trial has completed."
     begin = f"{format_count(done, 'search trial')} completed with one seed each"
     if not evidence.num_confirmed:
-        return f"{begin}; none is confirmed with a fresh seed, so every value below is from one seed."
+        return f"{begin}; none is confirmed with a fresh seed, and none is named with fewer than {FEWEST_SEEDS}."
     chosen = frame[frame["confirmed"].to_numpy(dtype=bool)]
     counts = sorted(set(chosen["num_seeds"].tolist()))
     seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
     how_many = format_count(len(chosen), "configuration")
-    return f"{begin}; {how_many} of the front trained again with {seeds}."
+    return f"{begin}; {how_many} trained again with {seeds}."
 
 
 def front_table(evidence: Evidence) -> Table:

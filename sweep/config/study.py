@@ -122,8 +122,8 @@ class StudySpec(Section):
     )
     pruner: Literal["none", "front"] = Field(
         "front",
-        description="early-stopping rule; absent with a `sampler` that does not learn (`qmc`, `random`, `grid`), or with "
-        f"objectives other than {', '.join(f'`{name}`' for name in sorted(FORESEEABLE))}: `none`",
+        description="early-stopping rule; absent with a `sampler` that does not learn (`qmc`, `random`, `grid`), or "
+        f"with objectives other than {', '.join(f'`{name}`' for name in sorted(FORESEEABLE))}: `none`",
     )
     retune: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description="keys that are searched anew for each combination of the `batch.*` parameters; they take turns"

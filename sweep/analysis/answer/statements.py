@@ -72,8 +72,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     text = (
         f"Use an effective batch size of {named.global_batch_size} (micro batch {named.config['batch.micro']}, "
         f"learning rate {rate:.3g}, {named.config['model.name']}): of the configurations that lose at most "
-        f"{100 * tolerance.accuracy:g} points of accuracy against the best none is faster by more than "
-        f"{tolerance.time:.0%}."
+        f"{_points(tolerance.accuracy)} against the best none is faster by more than {tolerance.time:.0%}."
     )
     return Statement(
         name="use",
@@ -99,17 +98,18 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
     within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
     is_right = np.all(within[:, split.inside], axis=1) & ~np.any(near[:, split.outside], axis=1)
     parts = [
-        f"{_list(draws, mask)} {words}"
-        for mask, words in (
-            (split.inside, "are equally good"), (split.outside, "are worse"), (split.unknown, "are not known yet")
+        f"{_list(draws, mask)} {one if mask.sum() == 1 else several}"
+        for mask, one, several in (
+            (split.inside, "is as good as the best", "are equally good"),
+            (split.outside, "is worse", "are worse"),
+            (split.unknown, "is not known yet", "are not known yet"),
         )
         if mask.any()
     ]  # fmt: skip
     is_settled = not split.unknown.any()
     return Statement(
         name="equally_good",
-        text=f"Within {100 * rules.tolerance.accuracy:g} points of accuracy, {draws.model}: effective batch sizes "
-        f"{'; '.join(parts)}.",
+        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: effective batch sizes {'; '.join(parts)}.",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()),
         is_settled=is_settled,
@@ -119,7 +119,7 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
 
 def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
     rules, split = candidates.rules, split_batches(candidates, draws)
-    points = f"{100 * rules.tolerance.accuracy:g} points of accuracy"
+    points = _points(rules.tolerance.accuracy)
     if not split.inside.any():
         return Statement(
             name="largest_without_loss",
@@ -137,7 +137,7 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
     elif is_settled:
         text = f"The largest effective batch size that loses no more than {points} is {batch}."
     else:
-        text = f"Effective batch sizes up to {batch} lose no more than {points}; of larger ones it is not known yet."
+        text = f"An effective batch size of {batch} loses no more than {points}; of larger ones it is not known yet."
     return Statement(
         name="largest_without_loss",
         text=text,
@@ -169,11 +169,12 @@ def _compare(candidates: Candidates, name: str, place: int, other: int, batch: i
         for metric, words in ((SECONDS, "the training time"), (MEMORY, "the memory"))
     }
     parts = [
-        f"{value.median:.2f} times {words} ({value.low:.2f} to {value.high:.2f})"
+        f"{value.median:.2f} times {words}{_range(f'{value.low:.2f}', f'{value.high:.2f}')}"
         for words, value in ratios.items()
         if np.isfinite(value.median)
     ]
-    parts.append(f"{100 * gap.median:+.2f} points of accuracy ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})")
+    low, middle, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in (gap.low, gap.median, gap.high))
+    parts.append(f"{middle} points of accuracy{_range(low, high)}")
     kind = "larger" if name == "next_larger" else "smaller"
     seeds = "" if n else ", from a single seed that was not confirmed"
     return Statement(
@@ -187,6 +188,15 @@ def _interval(pair: Values, n: int, *, is_ratio: bool) -> Interval:
         return Interval(np.nan, np.nan, np.nan, 0)
     low, middle, high = np.quantile(pair[:, 0] / pair[:, 1] if is_ratio else pair[:, 0] - pair[:, 1], _QUANTILES)
     return Interval(float(middle), float(low), float(high), n)
+
+
+def _range(low: str, high: str) -> str:
+    return f" ({low} to {high})" if low != high else ""
+
+
+def _points(accuracy: float) -> str:
+    shown = f"{100 * accuracy:g}"
+    return f"{shown} {'point' if shown == '1' else 'points'} of accuracy"
 
 
 def _list(draws: BatchDraws, mask: Sequence[bool] | Mask) -> str:

@@ -102,6 +102,7 @@ def _batch_lines(found: "BatchAnswer") -> Iterator[str]:
 
 
 def _use_lines(item: "Recommendation") -> Iterator[str]:
+    from reports.batch_texts import format_probability
     from reports.labels import format_difference, format_effect, format_setting, key_label, metric_label
     from sweep.analysis.answer.answer import USE_MEANINGS
     from sweep.config.metrics import METRICS
@@ -117,8 +118,9 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
         yield f"    {metric_label(name)}: {shown}, n = {value.n}"
     state = "settled" if item.is_settled else "not settled"
     yield (
-        f"  {item.probability:.0%} probability that nothing tried is better by more than the tolerance ({state}), "
-        f"{item.on_front:.0%} that it is on the Pareto front"
+        f"  {format_probability(item.probability)} probability that nothing tried is better by more than the tolerance "
+        f"({state}), "
+        f"{format_probability(item.on_front)} that it is on the Pareto front"
     )
     if item.next_best is not None:
         parts = (

@@ -44,8 +44,8 @@ def find_patch_size(section: ModelSection, side: int) -> int:
 
 
 def _vit(width: int, layers: int, heads: int, section: ModelSection, shape: ImageShape) -> nn.Module:
-    """A ViT; without ``model.patch_size`` the patch follows the image size. The MLP is 4 times as wide, ``model.norm`` is
-    always layer."""
+    """A ViT; without ``model.patch_size`` the patch follows the image size. The MLP is 4 times as wide, ``model.norm``
+    is always layer."""
     patch_size = find_patch_size(section, shape.side)
     model: nn.Module = vision_transformer.VisionTransformer(
         image_size=shape.side,

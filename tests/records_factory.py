@@ -1,5 +1,6 @@
 """Small studies with plausible records, for tests of whatever reads or writes them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,16 @@ def add_trials(store: Store, outcomes: list[Outcome | None], study: str = "s", f
         if outcome is not None:
             store.end_attempt(study, number, attempt, "", 1.25)
             store.finish_trial(study, number, make_ending(number, outcome))
+
+
+def add_seeds(store: Store, of: int, first: int, gaps: Sequence[float] = (0.0, 0.0, 0.0), study: str = "s") -> None:
+    """A confirming trial of the configuration of trial ``of`` for each of ``gaps``, numbered from ``first`` on: its
+    measurements, with the accuracy higher by the gap."""
+    for number, gap in enumerate(gaps, start=first):
+        config = make_config(of).model_copy(update={"seed": 1 + number - first})
+        ending = make_ending(of)
+        ending.measurements["val_accuracy"] += gap
+        store.add_trial(study, number, "confirm", config, f"key{number}")
+        attempt = store.start_attempt(study, number)
+        store.end_attempt(study, number, attempt, "", 1.25)
+        store.finish_trial(study, number, ending)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames_factory import MadeFrames, frames_of, make_frames, make_spec
-from records_factory import add_trials, make_store
+from records_factory import add_seeds, add_trials, make_store
 from simulated_studies import simulate
 
 from studies import shipped_studies
@@ -63,8 +63,11 @@ def study(*more: dict[str, Any], spec: Any = None) -> MadeFrames:
 
 
 def confirmed_rows() -> list[dict[str, Any]]:
+    """Three fresh seeds of all but ``BEATEN``."""
     rows = confirm(ACCURATE, 15, [(0.951, 99.0), (0.949, 101.0), (0.950, 102.0)])
-    return rows + confirm(FAST, 18, [(0.941, 10.2), (0.939, 9.9), (0.940, 10.0)])
+    rows += confirm(FAST, 18, [(0.941, 10.2), (0.939, 9.9), (0.940, 10.0)])
+    rows += confirm(SMALL, 21, [(0.936, 151.0), (0.934, 149.0), (0.935, 152.0)])
+    return rows + confirm(USELESS, 24, [(0.501, 1.01), (0.499, 0.99), (0.500, 1.0)])
 
 
 def confirmed() -> MadeFrames:
@@ -81,11 +84,14 @@ def test_each_use_gets_its_configuration() -> None:
     accuracy = answer.uses["accuracy"]
     assert (accuracy.values["val_accuracy"].median, accuracy.values["val_accuracy"].n) == (pytest.approx(0.95), 3)
     assert accuracy.values["val_accuracy"].low < 0.949 < 0.951 < accuracy.values["val_accuracy"].high
-    assert accuracy.is_confirmed
-    assert accuracy.certainty > 0.95
+    assert accuracy.is_settled
+    assert accuracy.probability > 0.95
     assert accuracy.on_front > 0.95
     assert accuracy.missing is None
-    assert "3 confirming trials with fresh seeds: 15, 16, 17" in accuracy.evidence
+    assert accuracy.evidence[:2] == (
+        "3 confirming trials with fresh seeds: 15, 16, 17",
+        "chosen among 5 configurations in question, 4 of them with 3 fresh seeds or more",
+    )
 
 
 def test_what_is_given_up_against_the_next_best() -> None:
@@ -118,14 +124,52 @@ def test_limits_are_kept(limits: dict[str, float], use: str, number: int | None)
         assert item.missing == "sweep run made.toml --trials 40"
 
 
-def test_one_seed_is_not_sure_and_asks_for_confirmation() -> None:
-    answer = recommend(study())
+@pytest.mark.parametrize(("num_seeds", "number"), [(0, None), (2, None), (3, 0)])
+def test_nothing_is_named_with_fewer_than_three_fresh_seeds(num_seeds: int, number: int | None) -> None:
+    seeds = confirm(ACCURATE, 15, [(0.951, 99.0), (0.949, 101.0), (0.950, 102.0)][:num_seeds])
+    answer = recommend(study(*seeds))
     item = answer.uses["accuracy"]
-    assert not item.is_confirmed
-    assert item.missing is not None
-    assert item.missing.startswith("sweep run made.toml --set confirm.max_configurations=")
-    assert any("assumed" in note for note in answer.notes)
-    assert math.isnan(item.values["val_accuracy"].low)
+    assert item.number == number
+    assert any("the spread of val_accuracy" in note and "is assumed" in note for note in answer.notes) == (not seeds)
+    said = f"{int(number is not None)} of 5 configurations have at least 3 fresh seeds; only those are named."
+    assert said in answer.notes
+    if number is None:
+        assert (item.config, item.values, item.next_best, item.evidence) == ({}, {}, None, ())
+        assert (item.probability, item.is_settled) == (0.0, False)
+        assert item.missing == "sweep run made.toml --set confirm.share=1.0"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "confirm.share=1.0"),
+        ({"share": 2.0}, "confirm.share=4.0"),
+        ({"max_configurations": 1}, "confirm.share=1.0 --set confirm.max_configurations=16"),
+        ({"seeds": 2}, "confirm.share=1.0 --set confirm.seeds=20"),
+        ({"max_configurations": 0}, "confirm.share=1.0 --set confirm.max_configurations=16"),
+    ],
+)
+def test_the_command_for_more_seeds_raises_the_limits_that_are_in_the_way(given: dict[str, Any], named: str) -> None:
+    seeds = confirm(ACCURATE, 15, [(0.951, 99.0), (0.949, 101.0)])
+    item = recommend(study(*seeds, spec=make_spec(confirm=given))).uses["accuracy"]
+    assert item.missing == f"sweep run made.toml --set {named}"
+
+
+def test_an_answer_that_is_not_settled_says_so_and_names_what_it_requires() -> None:
+    # half a point apart by the medians, two points of spread
+    rows = confirm(ACCURATE, 15, [(0.970, 99.0), (0.930, 101.0), (0.950, 102.0)])
+    rows += confirm(FAST, 18, [(0.925, 10.2), (0.965, 9.9), (0.945, 10.0)])
+    item = recommend(study(*rows)).uses["accuracy"]
+    assert item.number == 0
+    assert 0.3 < item.probability < 0.95
+    assert not item.is_settled
+    assert item.missing == "sweep run made.toml --set confirm.share=1.0"
+    # the user decides how sure is sure, and which difference does not matter
+    lenient = recommend(study(*rows, spec=make_spec(answer={"confidence": 0.51, "tolerance": {"accuracy": 0.03}})))
+    assert lenient.uses["accuracy"].is_settled
+    assert lenient.uses["accuracy"].probability > item.probability
+    assert lenient.uses["accuracy"].missing is None
+    assert (lenient.confidence, lenient.tolerance.accuracy) == (0.51, 0.03)
 
 
 def test_a_shipped_study_is_called_by_its_name() -> None:
@@ -140,7 +184,9 @@ def test_a_shipped_study_is_called_by_its_name() -> None:
 def test_fine_tuning_and_ranks_are_answered_by_trials_that_did_so() -> None:
     tuned = trial(5, 0.97, 30.0, **{"config.model.weights": "w.safetensors"})
     ranks = trial(6, 0.95, 20.0, **{"config.distributed.world_size": 2})
-    answer = recommend(study(tuned, ranks))
+    seeds = confirm(tuned, 30, [(0.971, 30.0), (0.969, 30.5), (0.970, 31.0)])
+    seeds += confirm(ranks, 33, [(0.951, 20.0), (0.949, 20.5), (0.950, 19.8)])
+    answer = recommend(study(tuned, ranks, *seeds, *confirmed_rows()))
     assert answer.uses["fine_tune"].number == 5
     assert answer.uses["distributed"].number == 6
 
@@ -159,10 +205,11 @@ def test_fine_tuning_and_ranks_are_answered_by_trials_that_did_so() -> None:
 def test_few_records_are_no_crash(rows: list[dict[str, Any]], has_spec: bool) -> None:
     answer = recommend(frames_of(make_spec() if has_spec else None, rows))
     assert set(answer.uses) == set(USES)
-    assert len(answer.facts) == 4
+    assert len(answer.facts) == 3
     for item in answer.uses.values():
         assert item.missing
-        assert item.certainty == 0.0
+        assert item.number is None
+        assert (item.probability, item.is_settled) == (0.0, False)
     json.dumps(as_document(answer), allow_nan=False)
 
 
@@ -171,11 +218,15 @@ def test_the_document_keeps_its_contract() -> None:
     json.dumps(document, allow_nan=False)
     assert set(document["uses"]) == set(USES)
     item = document["uses"]["accuracy"]
-    assert {"config", "val_accuracy", "train_seconds", "peak_memory_bytes", "certainty", "evidence", "missing"} <= set(
-        item
-    )
+    assert {"config", "val_accuracy", "train_seconds", "peak_memory_bytes", "evidence", "missing"} <= set(item)
     assert set(item["val_accuracy"]) == {"median", "low", "high", "n"}
-    assert 0 <= item["certainty"] <= 1
+    assert item["probability"] > 0.95
+    assert item["settled"] is True
+    assert item["front_probability"] > 0.95
+    assert document["confidence"] == 0.95
+    assert document["tolerance"] == {"accuracy": 0.005, "time": 0.05, "memory": 0.05}
+    named = document["batch_size"]["named"]
+    assert (named["number"], named["settled"], named["config"]["batch.micro"]) == (0, True, 64)
     assert isinstance(item["evidence"], list)
     assert item["config"]["batch.micro"] == 64
     assert set(document["facts"]["throughput_knee"]) >= {"value", "unit", "n", "missing"}
@@ -203,34 +254,46 @@ def test_a_lucky_single_seed_does_not_beat_confirmed_ones() -> None:
     rows = confirm(ACCURATE, 5, [(0.960, 99.0), (0.940, 101.0), (0.950, 102.0)])
     lucky = trial(9, 0.958, 99.0, 40 * MIB, **{"config.batch.micro": 64})
     assert recommend(study(*rows, lucky)).uses["accuracy"].number == ACCURATE["number"]
-    # luck has an end: this one is better by many times the spread
-    better = trial(9, 0.999, 99.0, 40 * MIB, **{"config.batch.micro": 64})
+    # better by several times the spread: the one with fresh seeds is probably wrong
+    better = trial(9, 0.956, 99.0, 40 * MIB, **{"config.batch.micro": 64})
     item = recommend(study(*confirmed_rows(), better)).uses["accuracy"]
-    assert item.number == 9
-    assert not item.is_confirmed
-    assert item.missing is not None
+    assert item.number == ACCURATE["number"]
+    assert 0 < item.probability < 0.2
+    assert item.regret == pytest.approx(0.006, abs=0.001)
+    assert not item.is_settled
+    assert item.missing == "sweep run made.toml --set confirm.share=1.0"
+    # none with fresh seeds may be right: none is named
+    best = trial(9, 0.999, 99.0, 40 * MIB, **{"config.batch.micro": 64})
+    item = recommend(study(*confirmed_rows(), best)).uses["accuracy"]
+    assert (item.number, item.missing) == (None, "sweep run made.toml --set confirm.share=1.0")
+    seeds = confirm(best, 30, [(0.9985, 99.0), (0.9990, 101.0), (0.9988, 102.0)])
+    item = recommend(study(*confirmed_rows(), best, *seeds)).uses["accuracy"]
+    assert (item.number, item.is_settled) == (9, True)
 
 
-def test_what_is_as_good_by_one_seed_and_surely_costs_less_goes_before_a_confirmed_one() -> None:
-    rows = confirm(ACCURATE, 5, [(0.952, 99.0), (0.948, 101.0), (0.950, 102.0)])
-    rows += confirm(FAST, 18, [(0.942, 10.2), (0.938, 9.9), (0.940, 10.0)])
-    cheaper = trial(9, 0.950, 30.0, 20 * MIB, **{"config.batch.micro": 32})
-    item = recommend(study(*rows, cheaper)).uses["accuracy"]
-    assert item.number == 9
+def test_of_two_that_are_as_good_the_one_that_surely_costs_less_is_named() -> None:
+    rows = confirmed_rows()
+    cheaper = trial(9, 0.949, 30.0, 20 * MIB, **{"config.batch.micro": 32})
+    seeds = confirm(cheaper, 30, [(0.950, 30.1), (0.948, 29.9), (0.949, 30.0)])
+    item = recommend(study(*rows, cheaper, *seeds)).uses["accuracy"]
+    assert item.number == 9  # a tenth of a point below, which is within the tolerance
     assert item.on_front > 0.95
-    assert item.missing is not None  # to confirm it
-    dear = trial(9, 0.950, 130.0, 60 * MIB, **{"config.batch.micro": 32})
-    assert recommend(study(*rows, dear)).uses["accuracy"].number == 0
+    assert item.is_settled
+    dear = trial(9, 0.949, 130.0, 60 * MIB, **{"config.batch.micro": 32})
+    seeds = confirm(dear, 30, [(0.950, 130.5), (0.948, 129.0), (0.949, 130.0)])
+    assert recommend(study(*rows, dear, *seeds)).uses["accuracy"].number == 0
 
 
 def test_devices_and_data_sets_are_not_mixed() -> None:
     other = trial(5, 0.99, 1.0, 1 * MIB, device="cuda: other")
     digits = trial(6, 0.999, 1.0, 1 * MIB, **{"config.data.name": "digits"})
-    rows = [row | {"config.data.name": "cifar10"} for row in [*SEARCH, other]]
-    answer = recommend(frames_of(make_spec(), [*rows, digits]))
+    others = confirm(other, 30, [(0.99, 1.0)] * 3)
+    rows = [row | {"config.data.name": "cifar10"} for row in [*SEARCH, *confirmed_rows(), other, *others]]
+    answer = recommend(frames_of(make_spec(), [*rows, digits, *confirm(digits, 33, [(0.999, 1.0)] * 3)]))
     assert answer.uses["accuracy"].number == 0
-    assert len(answer.notes) == 4  # the device, the data set, the assumed spread, the search that goes on
-    assert "'cpu: made'" in answer.notes[1]
+    assert len(answer.notes) == 3  # the data set, the device, the configuration without fresh seeds
+    assert "'cifar10' are compared; 4 complete trials of others left out" in answer.notes[0]
+    assert "'cpu: made' are compared; 4 complete trials of others left out" in answer.notes[1]
 
 
 def test_flags_are_counted() -> None:
@@ -239,21 +302,35 @@ def test_flags_are_counted() -> None:
 
 
 def test_times_of_one_cost_are_pooled_only_where_they_agree() -> None:
-    # lr changes no cost: 8 trials of one cost, one of them measured slow by chance
-    rows = [trial(n, 0.9 + 0.01 * n, 10.0 * (1.05 if n == 7 else 1.0)) for n in range(8)]
+    # lr changes no cost: 8 configurations of one cost, the trials of one of them measured slow by chance
+    rows = with_seeds([trial(n, 0.9 + 0.01 * n, 10.0 * (1.1 if n == 7 else 1.0)) for n in range(8)])
     item = recommend(frames_of(make_spec(), rows), uses=("speed",)).uses["speed"]
     assert item.number == 7  # as fast as the others in truth, and the most accurate
-    rows = [trial(n, 0.9 + 0.002 * n, 10.0 * 2**n) for n in range(8)]
-    assert recommend(frames_of(make_spec(), rows), uses=("speed",)).uses["speed"].number == 0
+    assert item.values["train_seconds"].n == 32
+    rows = with_seeds([trial(n, 0.9 + 0.002 * n, 10.0 * 2**n) for n in range(8)])
+    item = recommend(frames_of(make_spec(), rows), uses=("speed",)).uses["speed"]
+    assert (item.number, item.values["train_seconds"].n) == (0, 3)
+
+
+def with_seeds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The search trials ``rows``, and three fresh seeds of each with its own time."""
+    seeds = [
+        confirm(
+            row, 100 + 10 * place, [(row["val_accuracy"] + gap, row["train_seconds"]) for gap in (-0.001, 0, 0.001)]
+        )
+        for place, row in enumerate(rows)
+    ]
+    return [*rows, *(each for group in seeds for each in group)]
 
 
 def test_a_store_is_read_by_its_path(tmp_path: Path) -> None:
     store = make_store(tmp_path / "study.sqlite")
     add_trials(store, ["complete"] * 6)
+    add_seeds(store, of=5, first=6)
     store.close()
     answer = recommend(tmp_path)
     assert answer.study == "s"
-    assert answer.uses["accuracy"].number is not None
+    assert answer.uses["accuracy"].number == 5
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -327,7 +404,7 @@ def test_the_noise_scale_is_that_of_the_training_and_no_critical_batch() -> None
     rows += [row | asked | adam | {"number": 50 + n} for n, row in enumerate(knee_rows()[:2])]
     facts = recommend(frames_of(make_spec(), rows)).facts
     # no rate of accuracy over time, which the fastest would win whatever it learns
-    assert facts.keys() == {"largest_micro_batch", "throughput_knee", "noise_scale", "largest_batch_without_loss"}
+    assert facts.keys() == {"largest_micro_batch", "throughput_knee", "noise_scale"}
     noise = facts["noise_scale"]
     assert (noise.value, noise.n) == (101.5, 4)
     assert math.isnan(noise.low)
@@ -342,7 +419,7 @@ def test_the_noise_scale_is_that_of_the_training_and_no_critical_batch() -> None
     assert without.missing == "sweep run made.toml --set name=made_noise --set diagnostics.noise_scale=true"
 
 
-def test_largest_batch_without_a_significant_loss() -> None:
+def test_the_largest_batch_that_loses_no_more_than_the_tolerance() -> None:
     rng = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     for place, (batch, accuracy) in enumerate({64: 0.95, 128: 0.95, 256: 0.949, 512: 0.92, 1024: 0.90}.items()):
@@ -350,9 +427,13 @@ def test_largest_batch_without_a_significant_loss() -> None:
         rows.append(trial(place, accuracy, 10.0, **keys))
         values = [(accuracy + 0.001 * float(rng.normal()), 10.0) for _ in range(3)]
         rows += confirm(rows[-1], 100 + 10 * place, values)
-    fact = recommend(frames_of(make_spec(), rows)).facts["largest_batch_without_loss"]
-    assert fact.value == 256
-    assert fact.n == 5
+    found = recommend(frames_of(make_spec(), rows)).batch_size
+    assert found is not None
+    (largest,) = (each for each in found.statements if each.name == "largest_without_loss")
+    assert (largest.batches, largest.is_settled) == ((256,), True)
+    assert "no more than 0.5 points of accuracy is 256." in largest.text
+    assert [point.batch for point in found.curve] == [64, 128, 256, 512, 1024]
+    assert [point.p_without_loss > 0.95 for point in found.curve] == [True, True, True, False, False]
 
 
 def test_commands_carry_what_was_changed() -> None:

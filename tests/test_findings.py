@@ -153,6 +153,9 @@ def test_small_batches_and_sensitivity() -> None:
     rows = [*ladder(0.01), *ladder(0.002, "vit_micro", start=100)]
     assert found(ladder(0.01), "small_batches_best").verdict == "supported"
     assert found(ladder(-0.01), "small_batches_best").verdict == "contradicted"
+    unknown = found(ladder(0.0), "small_batches_best")
+    assert unknown.verdict == "undecided"
+    assert unknown.settle == "sweep run made.toml --set confirm.share=1.0"  # more seeds
     sensitivity = found(rows, "vit_less_sensitive")
     assert sensitivity.effect == pytest.approx(0.008, abs=0.001)
     assert sensitivity.verdict == "supported"

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from records_factory import add_trials, make_spec, make_store
+from records_factory import add_seeds, add_trials, make_spec, make_store
 
 from sweep.cli.app import run_app
 from sweep.cli.arguments import parse_bytes
@@ -14,10 +14,12 @@ from sweep.config.errors import InputError
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Records in which accuracy, time and memory all grow with the number."""
+    """Records in which accuracy, time and memory all grow with the number; three fresh seeds of trials 2 and 6."""
     (tmp_path / "s").mkdir()
     with contextlib.closing(make_store(tmp_path / "s" / "study.sqlite", make_spec())) as store:
         add_trials(store, ["complete"] * 7 + ["out_of_memory", "crashed", None])
+        add_seeds(store, of=6, first=10, gaps=(-0.02, 0.0, 0.02))
+        add_seeds(store, of=2, first=13)
     return tmp_path
 
 
@@ -25,12 +27,48 @@ def test_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr()
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
-    assert "from one seed, not confirmed" in shown.out
-    assert "to increase confidence: sweep run s.toml --set confirm.max_configurations=" in shown.out
+    assert "probability that nothing tried is better by more than the tolerance (not settled)" in shown.out
+    assert "evidence: 3 confirming trials with fresh seeds: 10, 11, 12; chosen among 7 configurations" in shown.out
+    assert "7 configurations in question, 2 of them with 3 fresh seeds or more; spread" in shown.out
+    assert f"to increase confidence: sweep run s.toml --set confirm.share=1.0 --root {root}" in shown.out
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
     assert "Findings: " in shown.out
     assert shown.err == ""
+
+
+def test_the_batch_size_comes_first_with_its_curve(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["recommend", "s", "--root", str(root), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["batch_size"]
+    assert run_app(["recommend", "s", "--root", str(root)]) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    first, curve = lines.index("Batch size"), lines.index("Tuned batch sizes")
+    assert first < curve < lines.index("accuracy: the highest validation accuracy")
+    assert found["statements"][0]["text"].startswith("Use an effective batch size of 1024 (micro batch 1024, ")
+    for line, statement in zip(lines[first + 1 :], found["statements"], strict=False):
+        assert line.startswith(f"  {statement['text']}")
+    assert [point["batch"] for point in found["curve"]] == [16, 32, 64, 128, 256, 512, 1024]
+    assert [point["num_seeds"] for point in found["curve"]] == [0, 0, 3, 0, 0, 0, 3]
+    for line, point in zip(lines[curve + 1 :], found["curve"], strict=False):
+        seeds, rate = point["num_seeds"], f"learning rate {point['learning_rate']:.3g}"
+        assert line.startswith(f"  model resnet8, effective batch size {point['batch']} (trial {point['number']}), ")
+        assert f", fresh seeds {seeds}, " in line
+        assert rate in line
+
+
+def test_nothing_is_named_without_fresh_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.closing(make_store(tmp_path / "study.sqlite", make_spec())) as store:
+        add_trials(store, ["complete"] * 7)
+    assert run_app(["recommend", str(tmp_path), "--use", "accuracy"]) == 0
+    shown = capsys.readouterr().out
+    asked = "sweep run s.toml --set confirm.share=1.0"
+    assert f"accuracy: the highest validation accuracy\n  not enough data; run: {asked}" in shown
+    assert (
+        "Which batch size to use is not known yet: no configuration that could be it has enough fresh seeds." in shown
+    )
+    assert f"to settle more: {asked}" in shown
+    assert "trial 6:" not in shown
 
 
 def test_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,8 +76,9 @@ def test_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert list(document["uses"]) == ["accuracy", "speed", "memory", "balanced", "fine_tune", "distributed"]
     assert document["uses"]["accuracy"]["config"]["batch.micro"] == 1024
-    assert document["uses"]["accuracy"]["train_seconds"]["median"] == 16.1
+    assert document["uses"]["accuracy"]["train_seconds"]["median"] == pytest.approx(16.1)
     assert len(document["findings"]) == 19
+    assert document["uses"]["accuracy"]["train_seconds"]["n"] == 4  # of all trials of equal cost
     assert document["facts"]["largest_micro_batch"]["value"] == 1024
 
 

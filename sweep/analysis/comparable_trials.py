@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import most_common, read_text
+from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
 from sweep.analysis.statistics.grouping import (
     Grouping,
     Numbers,
@@ -21,7 +21,7 @@ from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.analysis.validation_images import ValidationImages
 from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec
+from sweep.config.study import FEWEST_SEEDS, Confirm, StudySpec
 from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
 from sweep.records.frames.study_frames import Frames
@@ -63,6 +63,30 @@ class ComparableTrials:
     def command_for_more(self) -> str:
         """The command that runs twice the planned trials."""
         return self.commands.run_more(2 * self.planned_trials)
+
+    @property
+    def command_for_more_seeds(self) -> str:
+        """The command that trains more fresh seeds: twice the share of time; the other limits are named only where they
+        are in its way, and then no less than the defaults."""
+        usual, given = Confirm(), self.spec.confirm if self.spec else Confirm()
+        changes: dict[str, object] = {"confirm.share": 2 * given.share}
+        reached = {
+            "max_configurations": int(np.sum(self.num_seeds > 0)),
+            "seeds": max(int(self.num_seeds.max(initial=0)), FEWEST_SEEDS - 1),
+        }
+        changes |= {
+            f"confirm.{key}": max(getattr(usual, key), 2 * getattr(given, key))
+            for key, value in reached.items()
+            if value >= getattr(given, key)
+        }
+        return self.commands.confirm_more(changes)
+
+    @cached_property
+    def num_seeds(self) -> Numbers:
+        """The complete confirming trials with an accuracy of each configuration; shape ``[configurations]``."""
+        grouping = self.grouping
+        is_counted = grouping.is_confirm & np.isfinite(read_numbers(self.done, ACCURACY))
+        return np.bincount(grouping.members, is_counted, minlength=grouping.size).astype(np.int64)
 
     def posterior(self, name: str) -> Posterior:
         """The posterior of the metric ``name``, fitted once; of the accuracy, on new images."""

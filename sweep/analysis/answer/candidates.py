@@ -113,16 +113,9 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         rows=rows,
         draws=draws,
         estimates=estimates[rows],
-        num_seeds=_count_seeds(records)[rows],
+        num_seeds=records.num_seeds[rows],
         p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
     )
-
-
-def _count_seeds(records: ComparableTrials) -> Numbers:
-    # of confirming trials with an accuracy, for each configuration
-    grouping = records.grouping
-    is_counted = grouping.is_confirm & np.isfinite(read_numbers(records.done, ACCURACY))
-    return np.bincount(grouping.members, is_counted, minlength=grouping.size).astype(np.int64)
 
 
 def _select_rows(costs: Values, misses: Values, confirmed: Mask) -> Numbers:

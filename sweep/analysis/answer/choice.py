@@ -11,7 +11,7 @@ from sweep.analysis.statistics.column_reading import plain_value, read_numbers
 from sweep.analysis.statistics.intervals import Interval, seed_interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, difference_unit, scale_of
-from sweep.config.study import FEWEST_SEEDS, Confirm
+from sweep.config.study import FEWEST_SEEDS
 from sweep.config.trial_config import Scalar, config_keys
 from sweep.config.units import format_count
 
@@ -54,7 +54,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         regret_metric=use.metric or "",
         next_best=None if second is None else _next_best(candidates, pick, second),
         evidence=tuple(_evidence(candidates, pick, score)),
-        missing=None if probability >= candidates.rules.confidence else command_for_more(candidates),
+        missing=None if probability >= candidates.rules.confidence else candidates.records.command_for_more_seeds,
     )
 
 
@@ -170,8 +170,8 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
     accuracy = candidates.records.posterior(ACCURACY)
     return [
         f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
-        f"chosen among {format_count(int(np.isfinite(score).sum()), 'configuration')} in question, of which "
-        f"{int(np.sum(candidates.nameable & np.isfinite(score)))} have {FEWEST_SEEDS} fresh seeds or more",
+        f"chosen among {format_count(int(np.isfinite(score).sum()), 'configuration')} in question, "
+        f"{int(np.sum(candidates.nameable & np.isfinite(score)))} of them with {FEWEST_SEEDS} fresh seeds or more",
         f"spread between seeds pooled over confirmed configurations, {accuracy.spread.degrees} degrees of freedom",
     ]
 
@@ -180,7 +180,7 @@ def _command_for_none(candidates: Candidates, name: str, score: Values) -> str:
     # what to run where no configuration may be named for the use called ``name``
     records, commands = candidates.records, candidates.records.commands
     if np.isfinite(score).any():
-        return command_for_more(candidates)
+        return candidates.records.command_for_more_seeds
     if name == "fine_tune":
         weights = f"{records.study}_weights.safetensors"
         # weights fit one model
@@ -191,21 +191,3 @@ def _command_for_none(candidates: Candidates, name: str, score: Values) -> str:
     if name == "distributed":
         return commands.run_variant("distributed", {"distributed.world_size": 2})
     return records.command_for_more
-
-
-def command_for_more(candidates: Candidates) -> str:
-    """The command that trains more fresh seeds: twice the share of time, and no fewer configurations and seeds than the
-    defaults."""
-    spec = candidates.records.spec
-    usual, given = Confirm(), spec.confirm if spec else Confirm()
-    # the larger share is what lets the confirming continue; the other limits are named only where they are in its way
-    changes: dict[str, object] = {"confirm.share": 2 * given.share}
-    changes |= {
-        f"confirm.{key}": max(getattr(usual, key), 2 * most)
-        for key, most, value in (
-            ("max_configurations", given.max_configurations, int(np.sum(candidates.num_seeds > 0))),
-            ("seeds", given.seeds, int(candidates.num_seeds.max(initial=0))),
-        )
-        if value >= most
-    }
-    return candidates.records.commands.confirm_more(changes)

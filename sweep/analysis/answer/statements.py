@@ -8,7 +8,7 @@ import numpy as np
 
 from sweep.analysis.answer.answer import BatchAnswer, Recommendation, Statement
 from sweep.analysis.answer.candidates import Candidates
-from sweep.analysis.answer.choice import choose_for, command_for_more
+from sweep.analysis.answer.choice import choose_for
 from sweep.analysis.answer.needed_trainings import estimate_needed
 from sweep.analysis.answer.tuned_batches import BatchDraws, describe_tuned, draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE
@@ -113,7 +113,7 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()),
         is_settled=is_settled,
-        missing=None if is_settled else command_for_more(candidates),
+        missing=None if is_settled else candidates.records.command_for_more_seeds,
     )
 
 
@@ -127,7 +127,7 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
             batches=(),
             probability=0.0,
             is_settled=False,
-            missing=command_for_more(candidates),
+            missing=candidates.records.command_for_more_seeds,
         )
     largest = int(np.flatnonzero(split.inside)[-1])
     is_settled = bool(split.outside[largest + 1 :].all())
@@ -144,7 +144,7 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
         batches=(batch,),
         probability=float(draws.find_within(rules.tolerance.accuracy)[:, largest].mean()),
         is_settled=is_settled,
-        missing=None if is_settled else command_for_more(candidates),
+        missing=None if is_settled else candidates.records.command_for_more_seeds,
     )
 
 

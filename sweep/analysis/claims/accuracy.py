@@ -13,7 +13,6 @@ from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main
 from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, Region, slope_estimate
 from sweep.analysis.statistics.pareto import Mask
-from sweep.config.study import Confirm
 from sweep.config.tables.models import model_family
 from sweep.config.units import format_count
 
@@ -99,8 +98,7 @@ def _measure_small_batches(records: ComparableTrials) -> Measurement:
 def _settle_small_batches(records: ComparableTrials) -> str:
     batches = _curve_of_main_model(records).batches
     if (batches <= _SMALL).any() and (batches > _SMALL).any():
-        share = (records.spec.confirm if records.spec else Confirm()).share
-        return records.commands.confirm_more({"confirm.share": 2 * share})
+        return records.command_for_more_seeds
     return records.commands.extend_space("batch.micro", "log2 = [4, 10]")
 
 

@@ -20,6 +20,7 @@ from sweep.analysis.statistics.pareto import Values
 _NUM_ITERATIONS = 40
 _SMOOTHING = 1.25  # standard deviations of a single seed
 _STEPS_PER_SD = 2
+_LEAST_SD = 1e-12  # a smaller spread is that of rounding: the values are equal
 _MAX_POINTS = 241  # what is farther below the best than the grid reaches cannot be the best
 
 
@@ -54,7 +55,7 @@ def fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> P
     configurations.
     """
     known = np.isfinite(centers) & np.isfinite(errors)
-    if known.sum() < 3 or not spread.sd > 0:
+    if known.sum() < 3 or not spread.sd > _LEAST_SD:
         return None
     grid = _grid(centers[known], spread.sd, sign)
     step = grid[1] - grid[0]

@@ -1,4 +1,4 @@
-"""What a study asked for and did not get is named: objectives of complete trials, and the confirmation of the front."""
+"""What a study asked for and did not get is named: objectives of complete trials, and confirming trials."""
 
 import json
 from functools import partial
@@ -49,19 +49,19 @@ def test_missing_objectives_are_counted_over_complete_trials() -> None:
         ([*SEARCH, *AGAIN], {}, ""),
         (SEARCH, {"seeds": 0}, "Nothing is confirmed: confirm.seeds = 0."),
         (SEARCH, {"most": 0}, "Nothing is confirmed: confirm.max_configurations = 0."),
-        ([], {}, "0 of at most 4 trainings: no search trial is complete."),
+        ([], {}, "0 confirming trials completed: no search trial is complete."),
         ([trial(0, None, outcome="diverged")], {}, "no search trial is complete."),
-        ([trial(0, None), trial(1, None)], {}, "no complete trial has every objective (train_seconds missing)."),
+        ([trial(0, None), trial(1, None)], {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
+        ([trial(0, 1.0) | {"val_accuracy": None}], {}, "no complete trial has a validation accuracy."),
         (SEARCH, {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
-        (SEARCH, {}, "0 of at most 4 trainings: the run ended before it."),
+        (SEARCH, {}, "0 confirming trials completed: the run ended before it."),
         ([*SEARCH, trial(2, None, "confirm", "")], {}, "1 trial had not ended when the records were read."),
-        ([*SEARCH, AGAIN[0]], {}, "1 of at most 4 trainings: the run ended before the other configurations; a place"),
-        ([*SEARCH, *AGAIN[:3]], {}, "3 of at most 4 trainings: a place on the front that is settled gets no further"),
-        ([*SEARCH, *AGAIN], {"most": 3}, "4 of at most 6 trainings: 2 configurations came into question."),
+        ([*SEARCH, AGAIN[0]], {}, ""),  # it may have ended because all is settled, or because the time is spent
+        ([*SEARCH, *AGAIN], {"most": 3}, ""),
         (
             [*SEARCH, *AGAIN[:3], trial(5, 2.0, "confirm", "crashed")],
             {},
-            "3 of at most 4 trainings: 1 confirming trial did not complete.",
+            "3 confirming trials completed: 1 confirming trial did not complete.",
         ),
     ],
 )
@@ -74,11 +74,10 @@ def test_a_confirmation_that_was_cut_short_has_its_reason(
 
 
 def test_why_a_run_stopped_is_the_reason_unless_nothing_could_be_confirmed() -> None:
-    assert explain_confirmation(frames(*SEARCH), "the study's timeout has passed.").endswith(
-        "0 of at most 4 trainings: the study's timeout has passed."
-    )
+    reason = "the study's timeout has passed."
+    assert explain_confirmation(frames(*SEARCH), reason) == f"0 confirming trials completed: {reason}"
+    assert explain_confirmation(frames(*SEARCH, AGAIN[0]), reason) == f"1 confirming trial completed: {reason}"
     assert explain_confirmation(frames(), "5 trials in a row crashed").endswith("no search trial is complete.")
-    assert explain_confirmation(frames(*SEARCH, *AGAIN), "stopped") == ""
 
 
 # ---------------------------------------------------------------------- real studies
@@ -118,36 +117,39 @@ def test_an_objective_that_a_sensor_did_not_deliver_is_named_everywhere(
     monkeypatch.setattr("sweep.search.loop.checks.check_objectives", lambda _spec, _settings: None)
     (folder / "tiny.toml").write_text(STUDY.format(second="energy_joules", trials=2))
     document = run(capsys, "--json")
-    assert document["missing_objectives"] == {"energy_joules": 2}
-    reason = "no complete trial has every objective (energy_joules missing)"
-    shortfall = f"The front was confirmed with 0 of at most 1 training: {reason}."
-    assert document["confirmation_shortfall"] == shortfall
-    assert (document["num_trials"], document["stopped"]) == (2, None)
+    # the accuracy is there, so that the answer can be confirmed
+    assert document["missing_objectives"] == {"energy_joules": 3}
+    assert document["confirmation_shortfall"] is None
+    assert (document["num_trials"], document["stopped"]) == (3, None)
     shown = run(capsys)
-    assert "objective energy_joules is missing in 2 complete trials" in shown
-    assert shortfall in shown
+    assert "objective energy_joules is missing in 3 complete trials" in shown
     assert run_app(["recommend", "tiny", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["missing_objectives"] == {"energy_joules": 2}
-    assert shortfall in answer["notes"]
+    assert answer["missing_objectives"] == {"energy_joules": 3}
     assert run_app(["recommend", "tiny"]) == 0
     shown = capsys.readouterr().out
-    assert "Note: The objective energy_joules is missing in 2 of 2 complete trials" in shown
+    assert "Note: The objective energy_joules is missing in 3 of 3 complete trials" in shown
     page = (folder / "runs/tiny/report.html").read_text()
     reservations = page.partition('id="warnings"')[2].partition("</section>")[0]
-    assert "The objective energy_joules is missing in 2 of 2 complete trials" in reservations
-    assert reason in reservations
+    assert "The objective energy_joules is missing in 3 of 3 complete trials" in reservations
 
 
 def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "tiny.toml").write_text(STUDY.format(second="train_seconds", trials=1))
     document = run(capsys, "--json", "--set", "confirm.seeds=0")
     assert document["confirmation_shortfall"] == "Nothing is confirmed: confirm.seeds = 0."
+    assert "Nothing is confirmed: confirm.seeds = 0." in run(capsys, "--set", "confirm.seeds=0")
+    page = (folder / "runs/tiny/report.html").read_text()
+    reservations = page.partition('id="warnings"')[2].partition("</section>")[0]
+    assert "Nothing is confirmed: confirm.seeds = 0." in reservations
     stopped = run(capsys, "--json", "--timeout", "0.001")
-    expected = "The front was confirmed with 0 of at most 1 training: the study's timeout has passed"
+    expected = "0 confirming trials completed: the study's timeout has passed"
     assert stopped["confirmation_shortfall"].startswith(expected)
+    assert run_app(["recommend", "tiny", "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert "0 confirming trials completed: the run ended before it." in notes
     done = run(capsys, "--json")
     assert (done["confirmation_shortfall"], done["missing_objectives"]) == (None, {})
     shown = run(capsys)
     assert "study tiny: 1 search trial planned, and about 1 to confirm, 2 on record" in shown
-    assert "was confirmed with" not in shown
+    assert "confirming trials completed" not in shown

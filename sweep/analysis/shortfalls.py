@@ -1,4 +1,4 @@
-"""What a study asked for and its records lack: objectives of complete trials, and trainings that confirm the front."""
+"""What a study asked for and its records lack: objectives of complete trials, and confirming trials."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.pareto import Values
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import NOT_COUNTED
+
+_ACCURACY = "val_accuracy"  # without it nothing can be confirmed
 
 # What to do where most trials ended in this way and none is complete.
 _OUTCOME_REMEDIES = {
@@ -58,8 +59,9 @@ def explain_no_complete_trial(frames: Frames) -> str:
 
 
 def explain_confirmation(frames: Frames, stopped: str = "") -> str:
-    """Why fewer trials were confirmed than the study's rule takes, or none, as a sentence; empty where none is left
-    out, and without the specification of one study.
+    """Why there are fewer confirming trials than the study's rule takes, or none, as a sentence: a limit of zero, nothing
+    to confirm, a run that was cut short, trials that did not complete. Empty where there is no such reason, and without
+    the specification of one study.
 
     ``stopped`` is why the run ended before it had confirmed what it would have, where that is known.
     """
@@ -71,7 +73,7 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
         return f"Nothing is confirmed: confirm.{_find_zero(confirm)} = 0."
     confirming = _of_phase(trials, "confirm")
     ended = confirming[read_text(confirming, "outcome") != ""]
-    reason = _explain_no_candidates(spec, frames) or stopped.rstrip(".")
+    reason = _explain_no_candidates(frames) or stopped.rstrip(".")
     reasons = [reason] if reason else list(_list_reasons(spec, trials, ended))
     if not reasons:
         return ""
@@ -88,13 +90,11 @@ def _of_outcome(trials: pd.DataFrame, outcome: str) -> pd.DataFrame:
     return chosen
 
 
-def _explain_no_candidates(spec: StudySpec, frames: Frames) -> str:
+def _explain_no_candidates(frames: Frames) -> str:
     done = _of_outcome(_of_phase(frames.trials, "search"), "complete")
     if not len(done):
         return "no search trial is complete"
-    if not len(_read_objectives(spec, done)):
-        return f"no complete trial has every objective ({', '.join(count_missing_objectives(frames))} missing)"
-    return ""
+    return "" if np.isfinite(read_numbers(done, _ACCURACY)).any() else "no complete trial has a validation accuracy"
 
 
 def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) -> Iterator[str]:
@@ -115,9 +115,3 @@ def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) ->
 def _of_phase(trials: pd.DataFrame, phase: str) -> pd.DataFrame:
     chosen: pd.DataFrame = trials[read_text(trials, "phase") == phase]
     return chosen
-
-
-def _read_objectives(spec: StudySpec, trials: pd.DataFrame) -> Values:
-    """The objectives of the trials that have all of them, shape ``[trials, objectives]``."""
-    values = np.stack([read_numbers(trials, name) for name in spec.objectives], axis=1)
-    return np.asarray(values[np.isfinite(values).all(axis=1)])

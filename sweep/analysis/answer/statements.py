@@ -24,7 +24,7 @@ def answer_batch_size(candidates: Candidates) -> BatchAnswer:
     is, about the most accurate one."""
     named = choose_for(candidates, BATCH_SIZE, "batch_size")
     models = list_models(candidates)
-    chosen = str(named.config.get("model.name")) if named.number is not None else models[0]
+    chosen = str(named.config.get("model.name") or "") if named.number is not None else models[0]
     draws = {model: draw_batches(candidates, model) for model in models}
     curve = [point for model in models for point in describe_tuned(candidates, draws[model])]
     batches = draws[chosen]

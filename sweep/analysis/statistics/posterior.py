@@ -1,6 +1,6 @@
 """Posterior distributions of the true values of every configuration, given the spread between seeds."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,6 +10,7 @@ from scipy.special import ndtr
 
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
+from sweep.analysis.statistics.image_errors import ImageCovariance, ImageErrors, measure_image_errors
 from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative
 from sweep.analysis.statistics.intervals import (
     Interval,
@@ -39,21 +40,6 @@ _FOLLOWING_TIMES = (
     "step_seconds_p90",
     "seconds_to_target",
 )
-# What the choice of images does to all configurations alike is measured on so many of the best ones.
-_NUM_BEST = 60
-# For configurations (shape [k]): the covariance on the scale of the errors that the evaluated images leave, [k, k].
-ImageCovariance = Callable[[Numbers], Values]
-
-
-@dataclass(frozen=True)
-class ImageErrors:
-    """The errors that the choice of the evaluated images leaves in a metric: their ``covariance``; the variance
-    ``common`` to the best configurations, a shift that changes no order; and the variance beside it that one has on
-    average, ``own``, which makes the best of many look better than it is. 0 where that was not measured."""
-
-    covariance: ImageCovariance
-    common: float
-    own: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,21 +202,9 @@ def fit_posterior(
     own = np.arange(grouping.size)
     posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)
     if image_covariance is not None:
-        posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
+        posterior = replace(posterior, images=measure_image_errors(image_covariance, centers))
     errors, spread = posterior.order_errors
     return replace(posterior, prior=fit_prior(centers, errors, spread, METRICS[name].sign))
-
-
-def _measure_image_errors(covariance: ImageCovariance, centers: Values) -> ImageErrors:
-    known = np.flatnonzero(np.isfinite(centers))
-    best = known[np.argsort(-centers[known], kind="stable")][:_NUM_BEST]
-    found = covariance(best)
-    between = found - np.diag(found.diagonal())
-    measured = np.flatnonzero(between.any(axis=1))  # of others it is not known which images they got right
-    if len(measured) < 2:
-        return ImageErrors(covariance, 0.0, 0.0)
-    common = max(float(between[np.ix_(measured, measured)].sum()) / (len(measured) * (len(measured) - 1)), 0.0)
-    return ImageErrors(covariance, common, max(float(found.diagonal()[measured].mean()) - common, 0.0))
 
 
 def _standardize(errors: Values) -> Values:

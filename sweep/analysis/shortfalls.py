@@ -59,7 +59,7 @@ def explain_no_complete_trial(frames: Frames) -> str:
 
 
 def explain_confirmation(frames: Frames, stopped: str = "") -> str:
-    """Why there are fewer confirming trials than the study's rule takes, or none, as a sentence: a limit of zero, nothing
+    """Why there are fewer confirming trials than the rule takes, or none, as a sentence: a limit of zero, nothing
     to confirm, a run that was cut short, trials that did not complete. Empty where there is no such reason, and without
     the specification of one study.
 

@@ -70,7 +70,7 @@ class MadeStudy:
     """Runs one study on ``truth``; ``num_images`` validation images are drawn once for all its trials."""
 
     def __init__(self, truth: Truth, spec: StudySpec, num_images: int, seed: int) -> None:
-        self._truth, self._spec = truth, spec
+        self.truth, self._spec = truth, spec
         self._rng = np.random.default_rng(seed)
         self._difficulty = self._rng.standard_normal(num_images)
         self._own: dict[str, np.ndarray[Any, np.dtype[np.float64]]] = {}
@@ -101,8 +101,8 @@ class MadeStudy:
 
     def _train(self, config: TrialConfig, phase: Any) -> None:
         number, model, batch = len(self.records), config.model.name, config.global_batch_size
-        accuracy = self._truth.accuracy(model, batch, config.optimizer.lr)
-        accuracy += self._truth.noise(model, batch) * self._rng.standard_normal()
+        accuracy = self.truth.accuracy(model, batch, config.optimizer.lr)
+        accuracy += self.truth.noise(model, batch) * self._rng.standard_normal()
         correct = self._evaluate(config, float(np.clip(accuracy, 0.01, 0.999)))
         seconds = seconds_of(model, batch) * float(np.exp(_TIME_NOISE * self._rng.standard_normal()))
         measured: dict[str, float | int] = {

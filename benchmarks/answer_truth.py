@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.special import ndtri
 from scipy.stats import beta
 
@@ -232,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(options.workers) as pool:
         found = list(pool.map(_measure, tasks))
     by_family = {name: summarize([each for each in found if each.family == name]) for name in options.families}
-    result = {"all": summarize(found), "families": by_family, "environment": describe_environment()}
+    result = {"all": summarize(found), "families": by_family, "environment": describe_environment(torch.device("cpu"))}
     print(json.dumps({"all": result["all"], "families": by_family}, indent=1))
     if options.save:
         path = RESULTS / f"answer_truth-{datetime.now(UTC).date()}.json"

@@ -17,7 +17,7 @@ from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.gaussian_process import GaussianProcess
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.image_sampling import draw_normal
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.scales import scale_of
 
 _FEWEST = 6  # configurations of a model from which on its response is fitted
@@ -98,7 +98,7 @@ def encode_settings(records: ComparableTrials, rows: Numbers) -> Values:
         if np.isfinite(numbers).all():
             columns.append(_scale(numbers))
         else:
-            columns += list(_corners(read_text(frame, f"config.{key}")[rows]))
+            columns += _corners(read_text(frame, f"config.{key}")[rows].tolist())
     return np.stack([column for column in columns if np.ptp(column) > 0] or [np.zeros(len(rows))], axis=1)
 
 
@@ -109,5 +109,5 @@ def _scale(numbers: Values) -> Values:
     return np.asarray((numbers - low) / (high - low if high > low else 1.0))
 
 
-def _corners(names: Values) -> list[Mask | Values]:
-    return [np.asarray((names == name) / np.sqrt(2.0)) for name in dict.fromkeys(names.tolist())]
+def _corners(names: list[str]) -> list[Values]:
+    return [np.array([(name == corner) / np.sqrt(2.0) for name in names]) for corner in dict.fromkeys(names)]

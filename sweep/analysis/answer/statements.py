@@ -86,7 +86,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
 
 
 def _describe_needed(candidates: Candidates, named: Recommendation) -> str:
-    if named.next_best is None:
+    if named.number is None or named.next_best is None:
         return ""
     numbers = [candidates.number(place) for place in range(len(candidates.rows))]
     place, rival = numbers.index(named.number), numbers.index(named.next_best.number)

@@ -15,6 +15,7 @@ from sweep.search.forecast.trial_cost import CostModel
 _MAX_PROBES = 16
 _PROBING_SHARE = 0.08  # of the forecast time of the study
 _MAX_PROBING_SECONDS = 60.0  # before a study starts
+_USUAL_PROBING_SECONDS = 3.0  # that a short study may take for it too
 _TIMED_SECONDS = 0.3
 
 Find = Callable[[TrialConfig], ProbeRecord | None]
@@ -25,7 +26,7 @@ def probe_sample(
     sample: Sequence[TrialConfig], work: RemainingWork, cost_model: CostModel, find: Find, probe: Probe
 ) -> int:
     """Adds the known probes of the sample's shapes to ``cost_model``, then probes others as long as that costs less
-    than a tenth of the forecast time. Returns the number of probes made."""
+    than a share of the forecast time, or a few seconds. Returns the number of probes made."""
     queue = select_shapes(sample)
     for config in queue:
         if found := find(config):
@@ -47,14 +48,16 @@ def _allowed_seconds(sample: Sequence[TrialConfig], work: RemainingWork, cost_mo
     if not known:
         return 0.0
     total = float(np.mean(known)) * (work.num_trials + work.num_confirm) / work.slots
-    return min(_PROBING_SHARE * min(total, work.limit_seconds), _MAX_PROBING_SECONDS)
+    allowed = max(_PROBING_SHARE * total, _USUAL_PROBING_SECONDS)
+    return min(allowed, _PROBING_SHARE * work.limit_seconds, _MAX_PROBING_SECONDS)
 
 
 def select_shapes(sample: Sequence[TrialConfig]) -> list[TrialConfig]:
     """One configuration per shape, in the order in which they should be probed.
 
-    First the smallest micro batch of each group of shapes, then the largest of each, then those between, middle first;
-    groups with more configurations in the sample come first.
+    First the smallest micro batch of a group of shapes of each model, then the largest of it, because models differ
+    most. Then the smallest of every other group, the largest, and those between, middle first; groups with more
+    configurations in the sample come first.
     """
     groups: dict[Shape, dict[int, TrialConfig]] = {}
     weights: Counter[Shape] = Counter()
@@ -65,8 +68,12 @@ def select_shapes(sample: Sequence[TrialConfig]) -> list[TrialConfig]:
         groups.setdefault(group, {}).setdefault(config.micro_batch, config)
         weights[group] += 1
     ordered = [(group, _spread_out(sorted(groups[group]))) for group, _ in weights.most_common()]
+    leaders = {group.of("model.name"): (group, sizes) for group, sizes in reversed(ordered)}
+    first = [(turn, entry) for turn in (0, 1) for entry in ordered if entry in leaders.values()]
     turns = range(max((len(sizes) for _, sizes in ordered), default=0))
-    return [groups[group][sizes[turn]] for turn in turns for group, sizes in ordered if turn < len(sizes)]
+    queue = [*first, *((turn, entry) for turn in turns for entry in ordered)]
+    chosen = [(group, sizes[turn]) for turn, (group, sizes) in queue if turn < len(sizes)]
+    return [groups[group][size] for group, size in dict.fromkeys(chosen)]
 
 
 def _spread_out(sizes: list[int]) -> list[int]:

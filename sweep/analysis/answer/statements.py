@@ -109,7 +109,8 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
     is_settled = not split.unknown.any()
     return Statement(
         name="equally_good",
-        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes {'; '.join(parts)}.",
+        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes "
+        f"{'; '.join(parts)}.",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()),
         is_settled=is_settled,

@@ -9,6 +9,7 @@ from curve_table import MICRO, RATES, CurveTable, table_spec
 from records_factory import make_spec
 from scipy.stats import norm
 
+from sweep.analysis.statistics.gaussian_process import GaussianProcess
 from sweep.analysis.statistics.pareto import hypervolume, reference_point
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
@@ -18,7 +19,6 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.candidate_points import CandidatePoints, make_point_key
 from sweep.search.samplers.cost_aware import CostAwareSampler
 from sweep.search.samplers.encoding import Encoding
-from sweep.analysis.statistics.gaussian_process import GaussianProcess
 from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction, UndominatedSpace
 from sweep.search.samplers.surrogates import Surrogate
 from sweep.search.samplers.table import make_sampler

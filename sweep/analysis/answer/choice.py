@@ -73,8 +73,9 @@ def _select_shown(candidates: Candidates, config: dict[str, Scalar]) -> tuple[st
 def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligible: Mask) -> int | None:
     """The place among the ``eligible`` (shape ``[k]``) with the highest of the ``probabilities`` (shape ``[k]``) of
     being right for ``use``. Of several that are right with the study's confidence, the best by the estimates; of those
-    within the tolerance of it, the one most probably on the front. None where there is none."""
-    usable = eligible & use.takes_part(candidates) & (probabilities > 0)
+    within the tolerance of it, the one most probably on the front. None where there is none, or only such as are surely
+    wrong."""
+    usable = eligible & use.takes_part(candidates) & (probabilities > 1.0 - candidates.rules.confidence)
     if not usable.any():
         return None
     enough = min(candidates.rules.confidence, float(probabilities[usable].max()))

@@ -32,6 +32,7 @@ def replace_time(ending: Ending, seconds: float, steps: Mapping[str, float | int
     measured = ending.measurements
     replaced: dict[str, float | int] = {**replace_train_seconds(measured, seconds), **steps}
     if "steps_to_target" in measured and measured.get("num_steps", 0) > 0:
-        replaced["seconds_to_target"] = seconds / measured["num_steps"] * measured["steps_to_target"]
+        # the quotient first, so that a training that ends at its target takes exactly the same time to it
+        replaced["seconds_to_target"] = seconds * (measured["steps_to_target"] / measured["num_steps"])
     replaced["measured_train_seconds"] = measured["train_seconds"]
     return replace(ending, measurements=measured | replaced, quality_flags=(*ending.quality_flags, flag))

@@ -37,6 +37,7 @@ def test_nothing_is_said_against_a_good_study() -> None:
         ("few_samples_to_normalise", {}, {"batch.micro": {"log2": [2, 7]}}, {}),
         ("no_warmup", {"schedule.warmup": 0.0}, {"batch.micro": {"log2": [5, 11]}}, {}),
         ("one_seed", {}, {}, {"confirm": {"seeds": 0}}),
+        ("one_seed", {}, {}, {"confirm": {"seeds": 2}}),
         ("large_batch_for_fine_tuning", {"model.weights": "w.safetensors"}, {"batch.micro": {"log2": [4, 10]}}, {}),
     ],
 )

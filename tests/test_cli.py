@@ -166,7 +166,10 @@ def test_list_shows_question_and_cost(capsys: pytest.CaptureFixture[str]) -> Non
     assert run_app(["list", "--json"]) == 0
     studies = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
     assert set(studies) >= {"quickstart", "cifar10_resnet", "cifar10_vit", "imagefolder"}
-    assert studies["quickstart"]["cost"] == "20 + at most 8 trainings of 10 epochs"
+    assert (
+        studies["quickstart"]["cost"]
+        == "20 trainings of 10 epochs, then at most 320 to confirm for about 50% of their time"
+    )
 
 
 def test_new_writes_a_study_that_loads_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

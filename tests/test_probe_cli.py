@@ -127,7 +127,7 @@ def test_a_dry_run_says_the_cost_and_leaves_no_study(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "dry").iterdir() if "-" not in path.name) == ["probes.sqlite"]
     again = sweep("run", "tiny.toml", "--dry-run", "--root", "dry", cwd=folder)
     assert again.returncode == 0, again.stderr
-    assert "forecast: 2 trials, and about 1 to confirm: about" in again.stdout
+    assert "forecast: 2 trials, and up to about 1 to confirm: about" in again.stdout
 
 
 def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: P
     lines = result.stderr.splitlines()
     assert lines[0] == "data: digits: 200 training, 228 validation and 269 test images"
     forecast = next(index for index, line in enumerate(lines) if line.startswith("forecast: "))
-    assert lines[forecast].startswith("forecast: 2 trials, and about 1 to confirm: about")
+    assert lines[forecast].startswith("forecast: 2 trials, and up to about 1 to confirm: about")
     assert "all fit into" in lines[forecast + 1]
     assert not any(line.startswith("trial ") for line in lines[:forecast])
     frame = load_frames(folder / "runs/tiny").probes

@@ -151,5 +151,5 @@ def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pyte
     done = run(capsys, "--json")
     assert (done["confirmation_shortfall"], done["missing_objectives"]) == (None, {})
     shown = run(capsys)
-    assert "study tiny: 1 search trial planned, and about 1 to confirm, 2 on record" in shown
+    assert "study tiny: 1 search trial planned, then at most 1 to confirm for about 50% of their time, 2 on" in shown
     assert "confirming trials completed" not in shown

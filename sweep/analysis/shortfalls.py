@@ -69,7 +69,7 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
     if spec is None:
         return ""
     confirm = spec.confirm
-    if not confirm.max_configurations * confirm.seeds:
+    if not confirm.most_trials:
         return f"Nothing is confirmed: confirm.{_find_zero(confirm)} = 0."
     confirming = _of_phase(trials, "confirm")
     ended = confirming[read_text(confirming, "outcome") != ""]

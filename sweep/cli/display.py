@@ -32,6 +32,7 @@ from sweep.records.quality_flags import (
     is_time_evidence,
 )
 from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast.confirm_total import count_expected
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
@@ -63,9 +64,9 @@ class Display:
 
     def __enter__(self) -> Self:
         known = len(self._records)
-        num_confirm = self._planned() - self._spec.trials
+        confirm = self._spec.confirm
         start = f"study {self._spec.name}: {format_count(self._spec.trials, 'search trial')} planned"
-        start += f", and about {num_confirm} to confirm" if num_confirm else ""
+        start += f", then {confirm.describe_limits()}" if confirm.most_trials else ""
         self._line(start + (f", {known} on record" if known else ""))
         if self._live:
             self._live.start()
@@ -115,7 +116,8 @@ class Display:
             self._line(reason)
         if num := answer["confirmed"]["configurations"]:
             most = f"at most {answer['confirmed']['seeds_at_most']} each"
-            self._line(f"confirmed {num} configurations with {answer['confirmed']['seeds']} fresh seeds ({most})")
+            seeds = format_count(answer["confirmed"]["seeds"], "fresh seed")
+            self._line(f"confirmed {format_count(num, 'configuration')} with {seeds} ({most})")
         for name, count in answer["missing_objectives"].items():
             self._line(f"objective {name} is missing in {format_count(count, 'complete trial')}; no front has these")
         if shortfall := answer["confirmation_shortfall"]:
@@ -206,8 +208,7 @@ class Display:
         return ", ".join(f"{count} {name}" for name, count in counts.items())
 
     def _planned(self) -> int:
-        confirm = self._spec.confirm
-        return self._spec.trials + confirm.max_configurations * confirm.seeds
+        return self._spec.trials + count_expected(self._spec, self._spec.trials)
 
     def _seconds_left(self) -> float | None:
         trained = [

@@ -122,7 +122,7 @@ def _forecast_lines(forecast: Forecast) -> list[str]:
     if forecast.num_reused:
         trials += f", {forecast.num_reused} of them reused from records"
     if forecast.num_confirm:
-        trials += f", and about {forecast.num_confirm} to confirm"
+        trials += f", and up to about {forecast.num_confirm} to confirm"
     return [f"forecast: {trials}: {_time_text(forecast)}", f"forecast: {_memory_text(forecast)}"]
 
 

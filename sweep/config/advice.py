@@ -8,10 +8,11 @@ from typing import NamedTuple
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection
 from sweep.config.scaling import resolve_lr_rule
-from sweep.config.study import StudySpec
+from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.trial_config import TrialConfig
+from sweep.config.units import format_count
 
 _MAX_ACCUMULATION = 16
 _WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
@@ -228,14 +229,23 @@ def _only_fixed_epochs(spec: StudySpec, corners: Sequence[TrialConfig]) -> Itera
 
 
 def _one_seed(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advice]:
-    if spec.confirm.seeds == 0 or spec.confirm.max_configurations == 0:
+    if not spec.confirm.most_trials:
         yield Advice(
             "one_seed",
             "confirm",
             "Nothing is trained again with fresh seeds.",
             "The best of many single seeds looks better than it is, and without repeats the spread between seeds is "
             "unknown, so that no confidence interval can be given.",
-            "set confirm = { max_configurations = 4, seeds = 3 }",
+            "remove the key confirm, whose default confirms as much as the answer requires",
+        )
+    elif spec.confirm.seeds < FEWEST_SEEDS:
+        yield Advice(
+            "one_seed",
+            "confirm.seeds",
+            f"With {format_count(spec.confirm.seeds, 'fresh seed')} nothing can be recommended.",
+            f"What is recommended was trained with at least {FEWEST_SEEDS} fresh seeds; from fewer, neither its mean "
+            "nor the spread between seeds is known well enough.",
+            f"set confirm.seeds to {FEWEST_SEEDS} or more; seeds that settle nothing are not trained",
         )
 
 

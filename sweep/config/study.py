@@ -62,6 +62,15 @@ class Confirm(Section):
         0.5, description="seconds for all confirming trials, as a share of those of the search trials"
     )
 
+    @property
+    def most_trials(self) -> int:
+        """The most confirming trials that there may be; the time for them may be less."""
+        return self.max_configurations * self.seeds
+
+    def describe_limits(self) -> str:
+        """How many confirming trials there may be, and for how long, in words that follow those of the search."""
+        return f"at most {self.most_trials:,} to confirm for about {self.share:.0%} of their time"
+
 
 class Tolerance(Section):
     """Differences that do not matter to the user."""

@@ -46,7 +46,6 @@ def _describe_study(spec: StudySpec) -> Iterator[str]:
 
 def describe_cost(spec: StudySpec) -> str:
     """How much training a study requires; how long that takes depends on the device."""
-    confirm = spec.confirm.max_configurations * spec.confirm.seeds
     budgets = [spec.config(point).budget for point in islice(spec.corners(), _MAX_CORNERS)]
     budget = budgets[0]
     if budget.target_accuracy is not None:
@@ -54,7 +53,8 @@ def describe_cost(spec: StudySpec) -> str:
     else:
         amounts = {name: getattr(budget, name) for name in ("epochs", "steps", "samples", "seconds")}
         each = next(f"{value:g} {name}" for name, value in amounts.items() if value is not None)
-    return f"{spec.trials} + at most {confirm} trainings of {each}"
+    search = f"{spec.trials} trainings of {each}"
+    return f"{search}, then {spec.confirm.describe_limits()}" if spec.confirm.most_trials else search
 
 
 def new(

@@ -1,6 +1,8 @@
 """The seconds of the confirming trials in many random cases: the one place of the forecast that follows the rule of
 :mod:`sweep.search.seed_allocation`."""
 
+import math
+
 import numpy as np
 
 from sweep.config.study import FEWEST_SEEDS, StudySpec
@@ -13,8 +15,15 @@ _USED, _DEVIATION = 0.8, 0.25
 def count_planned(spec: StudySpec) -> tuple[int, int]:
     """The fewest confirming trials that the rule takes, those with which one configuration can be named, and the most
     by the numbers of configurations and seeds; the time for them may be less."""
-    most = spec.confirm.max_configurations * spec.confirm.seeds
+    most = spec.confirm.most_trials
     return min(FEWEST_SEEDS, spec.confirm.seeds, most), most
+
+
+def count_expected(spec: StudySpec, num_search: int) -> int:
+    """How many confirming trials the time for them suffices for after ``num_search`` search trials, if a confirming
+    trial takes as long as a search trial; within the limits of :func:`count_planned`."""
+    least, most = count_planned(spec)
+    return min(most, max(math.ceil(spec.confirm.share * num_search), least))
 
 
 def draw_confirm_seconds(costs: StudyCosts, search_seconds: Floats, rng: np.random.Generator) -> Floats:

@@ -10,7 +10,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import NOT_COUNTED
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.confirm_total import count_planned
+from sweep.search.forecast.confirm_total import count_expected, count_planned
 from sweep.search.samplers.table import make_sampler
 from sweep.search.seed_allocation.confirmation import measure_seconds_left
 
@@ -83,9 +83,8 @@ def _count_confirm(spec: StudySpec, records: Sequence[TrialRecord], num_trials: 
     """The confirming trials still to be done, the fewest and the most: by their numbers, and by the time for them where
     a search trial takes as long as a confirming one."""
     num_done = sum(record.phase == "confirm" and record.outcome is not None for record in records)
-    least, most = count_planned(spec)
-    by_time = spec.confirm.share * (num_trials + sum(record.phase == "search" for record in records))
-    most = min(most, max(math.ceil(by_time), least))
+    least, _ = count_planned(spec)
+    most = count_expected(spec, num_trials + sum(record.phase == "search" for record in records))
     if num_trials == 0 and measure_seconds_left(records, spec) <= 0:
         most = max(num_done, least)  # one configuration gets the fewest seeds however short the time is
     return max(least - num_done, 0), max(most - num_done, 0)

@@ -26,6 +26,7 @@ from sweep.records.trial_record import ReusableTrial
 from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
 from sweep.search.earlier.reuse_index import ReuseIndex, open_reuse_index
 from sweep.search.earlier.warm_start import read_earlier
+from sweep.search.forecast.confirm_total import count_expected
 from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.prober import open_shared_book
 from sweep.search.forecast.remaining_work import PlannedTrials
@@ -202,7 +203,7 @@ class Session:
         return self.options.timeout_seconds or self.spec.timeout or math.inf
 
     def _disk_space(self, num_recorded: int) -> DiskSpace:
-        num_trials = self.spec.trials + self.spec.confirm.max_configurations * self.spec.confirm.seeds
+        num_trials = self.spec.trials + count_expected(self.spec, self.spec.trials)
         num_left = 0 if self.options.store else max(num_trials - num_recorded, 0)
         checkpoint_bytes = partial(estimate_checkpoint_bytes, self.spec, self.forecaster.prober)
         return DiskSpace(self.folder, num_left, self.executor.slots, checkpoint_bytes)

@@ -50,7 +50,7 @@ def run(
 
 @pytest.fixture
 def spec() -> StudySpec:
-    return make_spec(trials=12, confirm={"max_configurations": 2, "seeds": 3})
+    return make_spec(trials=12, confirm={"max_configurations": 2, "seeds": 3, "share": 3.0})
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_more_trials_later_go_on_and_do_not_confirm_twice(store: Store, spec: St
     run(store, spec)
     run(store, spec)
     assert len(store.trial_records("s")) == 18
-    run(store, make_spec(trials=14, confirm={"max_configurations": 2, "seeds": 3}))
+    run(store, make_spec(trials=14, confirm={"max_configurations": 2, "seeds": 3, "share": 3.0}))
     records = store.trial_records("s")
     assert len(by_phase(records, "search")) == 14
     keys = [record.trial_key for record in records]

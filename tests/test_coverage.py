@@ -184,14 +184,4 @@ def test_what_is_named_is_right_with_the_stated_probability_in_many_studies(
     found = _judge(make(seed) for seed in range(1000, 1040))
     assert len(found) >= 0.95 * 4 * 40
     assert sum(each.item.is_settled for each in found) >= least_settled * len(found)
-    print(
-        np.mean(
-            [
-                (each.is_right, each.item.probability, each.item.is_settled, each.is_on_front, each.item.on_front)
-                for each in found
-            ],
-            axis=0,
-        ),
-        np.mean([each.is_right for each in found if each.item.is_settled]),
-    )
     _check(found, 0.08)

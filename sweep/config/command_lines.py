@@ -9,7 +9,7 @@ from pathlib import Path
 
 from studies import shipped_studies
 from sweep.config.study import StudySpec
-from sweep.config.study_file import load_study
+from sweep.config.study_file import flatten_section, load_study
 from sweep.config.trial_config import default_settings
 
 _USUAL_ROOT = Path("runs")
@@ -101,6 +101,10 @@ def _find_changes(shipped: StudySpec, spec: StudySpec) -> dict[str, object] | No
     for key in ("seed", "objectives", "sampler", "pruner"):
         if getattr(spec, key) != getattr(shipped, key):
             found[key] = getattr(spec, key)
+    for section in ("confirm", "answer"):
+        usual = flatten_section(getattr(shipped, section))
+        given = flatten_section(getattr(spec, section))
+        found |= {f"{section}.{key}": value for key, value in given.items() if usual[key] != value}
     return found | {key: value for key, value in spec.base.items() if shipped.base.get(key) != value}
 
 

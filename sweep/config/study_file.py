@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from sweep.config.errors import InputError, explain_refusal
+from sweep.config.fields import Section
 from sweep.config.space import flatten_space
-from sweep.config.study import Confirm, StudySpec
+from sweep.config.study import AnswerRules, Confirm, StudySpec
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import config_keys, find_rivals, flatten_table, replace_keys
@@ -17,7 +18,8 @@ from sweep.config.trial_config import config_keys, find_rivals, flatten_table, r
 _MAX_FILE_BYTES = 100_000
 _MAX_DOTS = 100  # in one key, or in a line of prose
 _MAX_NAME = 200  # characters of a recorded name
-_PLAIN_KEYS = StudySpec.model_fields.keys() - {"base", "space", "confirm"}
+_SECTIONS: dict[str, type[Section]] = {"confirm": Confirm, "answer": AnswerRules}
+_PLAIN_KEYS = StudySpec.model_fields.keys() - {"base", "space", *_SECTIONS}
 
 
 def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> StudySpec:
@@ -65,8 +67,8 @@ def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | Non
     try:
         return StudySpec.model_validate(table)
     except ValidationError as error:
-        confirm = (f"confirm.{key}" for key in Confirm.model_fields)
-        known = {*StudySpec.model_fields, *confirm, *config_keys()}
+        nested = (f"{head}.{key}" for head, section in _SECTIONS.items() for key in flatten_section(section()))
+        known = {*StudySpec.model_fields, *nested, *config_keys()}
         raise InputError(explain_refusal(error, where, known)) from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
@@ -88,12 +90,27 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
                 f"--set {path}: the space is changed in the study file; --set KEY=VALUE fixes a swept key."
             )
         if head in StudySpec.model_fields and head != "base":
-            table[head] = {**table.get(head, {}), rest: value} if rest else value
+            table[head] = _set_within(table.get(head, {}), rest, value) if rest else value
             continue
         base = replace_keys(base, {path: value})
         for fixed in (path, *find_rivals(path)):
             space.pop(fixed, None)
     return table | {"base": base, "space": space}
+
+
+def _set_within(table: Any, path: str, value: Any) -> dict[str, Any]:
+    # ``table`` with ``value`` at the dotted ``path``
+    head, _, rest = path.partition(".")
+    inside = dict(table) if isinstance(table, dict) else {}
+    return inside | {head: _set_within(inside.get(head), rest, value) if rest else value}
+
+
+def flatten_section(section: Section) -> dict[str, Any]:
+    """The values of a section by key, those of the sections within it by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in section.model_dump().items():
+        flat |= {f"{key}.{inner}": each for inner, each in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
 
 
 def admit_recorded(study: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ A crash of the trial is a crash of the supervisor here, and a step that hangs ca
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pkgutil import resolve_name
 from typing import Any, cast, final
 
@@ -12,6 +13,13 @@ from sweep.executors.base import PROGRAM, Executor, Runner, WorkerProgram, make_
 from sweep.executors.devices import list_devices
 from sweep.records.messages import Ending, Message, Task, decode_message, decode_task, encode_message, encode_task
 from sweep.training.supervisor_link import SUPERVISOR_LINK
+
+
+_RUNNERS = (PROGRAM.runner, PROGRAM.describer)
+
+
+def _module_of(function: str) -> str:
+    return function.partition(":")[0]
 
 
 @final
@@ -29,6 +37,8 @@ class InlineExecutor(Executor):
         return 1
 
     def describe(self) -> dict[str, Any]:
+        for module in (*self._program.modules, *map(_module_of, _RUNNERS)):
+            import_module(module)  # before the first trial, whose time would contain it
         description: dict[str, Any] = resolve_name(self._program.describer)(self._device, None)
         return description
 

@@ -9,8 +9,10 @@ Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
@@ -45,7 +47,8 @@ def draw_response(
     for name in dict.fromkeys(names.tolist()):
         near = (names == name) & (estimates >= np.nanmax(estimates) - _REACH)
         if near.sum() >= _FEWEST and records.posterior(ACCURACY).spread.sd > 0:
-            found = _fit(records, rows[near], len(draws), generator)
+            with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
+                found = _fit(records, rows[near], len(draws), generator)
             draws[:, near], estimates[near] = found.draws, found.estimates
     return Response(draws, estimates)
 
@@ -69,6 +72,11 @@ def _fit(records: ComparableTrials, rows: Numbers, num_draws: int, generator: np
     away = draw_normal(prior - gain @ prior, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
     return Response(scale.backward(middle + factor * away + shift), scale.backward(middle))
+
+
+@cache
+def _find_threads() -> ThreadpoolController:
+    return ThreadpoolController()  # it searches all loaded libraries
 
 
 def _average_trials(records: ComparableTrials, rows: Numbers) -> tuple[Values, Values]:

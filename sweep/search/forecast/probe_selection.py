@@ -15,7 +15,7 @@ from sweep.search.forecast.trial_cost import CostModel
 _MAX_PROBES = 16
 _PROBING_SHARE = 0.08  # of the forecast time of the study
 _MAX_PROBING_SECONDS = 60.0  # before a study starts
-_USUAL_PROBING_SECONDS = 3.0  # that a short study may take for it too
+_USUAL_PROBING_SECONDS = 4.0  # that a short study may take for it too
 _TIMED_SECONDS = 0.3
 
 Find = Callable[[TrialConfig], ProbeRecord | None]

@@ -168,7 +168,7 @@ def test_list_shows_question_and_cost(capsys: pytest.CaptureFixture[str]) -> Non
     assert set(studies) >= {"quickstart", "cifar10_resnet", "cifar10_vit", "imagefolder"}
     assert (
         studies["quickstart"]["cost"]
-        == "20 trainings of 10 epochs, then at most 320 to confirm for about 50% of their time"
+        == "20 trainings of 10 epochs, then at most 320 to confirm for about 150% of their time"
     )
 
 

@@ -14,7 +14,6 @@ from sweep.executors.devices import list_devices
 from sweep.records.messages import Ending, Message, Task, decode_message, decode_task, encode_message, encode_task
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
-
 _RUNNERS = (PROGRAM.runner, PROGRAM.describer)
 
 

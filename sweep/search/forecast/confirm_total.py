@@ -8,8 +8,9 @@ import numpy as np
 from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.search.forecast.study_costs import Floats, StudyCosts
 
-# Mean and deviation of the share of its time that the confirming uses; the rest is left when the answer is settled.
-_USED, _DEVIATION = 0.8, 0.25
+# Mean and deviation of the share of its time that the confirming uses; the rest is left when the answer is settled, or
+# is shorter than a training. From 24 replays (see ``study_total``).
+_USED, _DEVIATION = 0.71, 0.24
 
 
 def count_planned(spec: StudySpec) -> tuple[int, int]:

@@ -18,7 +18,6 @@ from sweep.analysis.answer.use_cases import BATCH_SIZE, Use, find_right
 from sweep.analysis.comparable_trials import ACCURACY
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.config.study import FEWEST_SEEDS
 
 _NUM_RESULTS = 32
 _MOST_ACTIONS = 16  # of one decision, the most probable ones
@@ -68,12 +67,12 @@ def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[Decisio
 
 
 def measure_worth(candidates: Candidates, decisions: Sequence[Decision], place: int, num_seeds: int) -> float:
-    """By how much ``num_seeds`` further seeds of the candidate at ``place`` are expected to raise the probabilities of
-    the ``decisions``, summed with their weights; at least 0."""
+    """By how much ``num_seeds`` further seeds of the candidate at ``place``, with which it may be named, are expected to
+    raise the probabilities of the ``decisions``, summed with their weights; at least 0."""
     weights = _weight_draws(candidates, place, num_seeds)
     is_nameable = candidates.nameable
     is_nameable_then = is_nameable.copy()
-    is_nameable_then[place] |= candidates.num_seeds[place] + num_seeds >= FEWEST_SEEDS
+    is_nameable_then[place] = True
     worth = 0.0
     for decision in decisions:
         then = weights @ decision.right

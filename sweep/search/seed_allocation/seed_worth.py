@@ -67,7 +67,7 @@ def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[Decisio
 
 
 def measure_worth(candidates: Candidates, decisions: Sequence[Decision], place: int, num_seeds: int) -> float:
-    """By how much ``num_seeds`` further seeds of the candidate at ``place``, with which it may be named, are expected to
+    """By how much ``num_seeds`` more seeds of the candidate at ``place``, with which it may be named, are expected to
     raise the probabilities of the ``decisions``, summed with their weights; at least 0."""
     weights = _weight_draws(candidates, place, num_seeds)
     is_nameable = candidates.nameable

@@ -468,3 +468,12 @@ def test_commands_carry_what_was_changed() -> None:
 )
 def test_commands_lead_to_where_the_records_are(place: str, command: str) -> None:
     assert find_study_commands("s", None, place).run_more(9) == command
+
+
+def test_recommended_commands_keep_what_was_set_of_a_shipped_study() -> None:
+    shipped = load_study(shipped_studies()["quickstart"])
+    changes = {"answer.tolerance.accuracy": 0.02, "confirm.seeds": 7}
+    spec = load_study(shipped_studies()["quickstart"], changes)
+    command = find_study_commands("quickstart", spec).run_again()
+    assert command == "sweep run quickstart --set confirm.seeds=7 --set answer.tolerance.accuracy=0.02 --fresh"
+    assert find_study_commands("quickstart", shipped).run_again() == "sweep run quickstart --fresh"

@@ -1,5 +1,6 @@
 """Study files: the documented example loads as it stands, and mistakes are refused with their place."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,16 @@ def test_set_changes_the_study_the_base_and_fixes_what_was_swept(tmp_path: Path)
     assert (config.batch.micro, config.budget.steps, config.budget.epochs) == (64, 9, None)
 
 
+def test_sections_are_set_key_by_key() -> None:
+    table = {"name": "s", "confirm": {"seeds": 5}, "answer": {"tolerance": {"time": 0.1}}}
+    changes = {"answer.tolerance.accuracy": 0.02, "answer.confidence": 0.9, "confirm.share": 2.0}
+    spec = build_study(table, "test", changes)
+    assert (spec.answer.tolerance.accuracy, spec.answer.tolerance.time, spec.answer.confidence) == (0.02, 0.1, 0.9)
+    assert (spec.confirm.seeds, spec.confirm.share) == (5, 2.0)
+    with pytest.raises(InputError, match=r"answer\.tolerance\.acuracy"):
+        build_study(table, "test", {"answer.tolerance.acuracy": 0.02})
+
+
 def test_setting_the_global_batch_fixes_accumulation_too() -> None:
     table = {"name": "a", "space": {"batch.accumulation": {"choice": [1, 2]}}}
     assert apply_changes(table, {"batch.global": 96})["space"] == {}
@@ -163,3 +174,16 @@ def test_a_swept_value_is_recorded_as_it_is_written() -> None:
         "here",
     )
     assert swept.config({"schedule.warmup": 200}).schedule.warmup == 200.0
+
+
+@pytest.mark.parametrize(
+    ("key", "choices"),
+    [
+        ("data.name", ["digits", "synthetic"]),
+        ("data.on_bad_image", ["refuse", "skip"]),
+        ("data.validation_share", [0.1, 0.3]),
+    ],
+)
+def test_what_chooses_the_images_cannot_be_swept(key: str, choices: list[object]) -> None:
+    with pytest.raises(InputError, match=rf"{re.escape(key)} cannot be swept, because results on different images"):
+        build_study({"name": "s", "space": {key: {"choice": choices}}}, "test")

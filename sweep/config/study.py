@@ -40,7 +40,7 @@ Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 
 
 _FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
-_NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image")  # they choose the images
+_NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image", "data.validation_share")  # they choose the images
 
 
 # Nothing is named that was trained with fewer fresh seeds.

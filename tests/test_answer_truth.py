@@ -96,3 +96,19 @@ def test_shares_have_exact_intervals(figures: StudyFigures) -> None:
 
 def _with(figures: StudyFigures, **changes: bool) -> StudyFigures:
     return StudyFigures(**{**vars(figures), **changes})
+
+
+def test_image_errors_that_differ_much_between_configurations_are_no_crash() -> None:
+    """Where some configurations have nearly no error in common, what they share is more than the error of one."""
+    rng = np.random.default_rng(2)
+    truth = FAMILIES["cliff"](rng, 0.0)
+    study = MadeStudy(truth, make_spec(truth, 12, 5, confirm={"max_configurations": 0}), 200, seed=4)
+    frames = study.run()
+    wrong = np.zeros(200, dtype=np.bool_)
+    wrong[:20] = True
+    for number in frames.correct:  # all but two fail on the same images, those two on nearly none
+        frames.correct[number] = ~wrong if number > 1 else ~np.isin(np.arange(200), [150 + number])
+    frames.trials["val_accuracy"] = [float(frames.correct[number].mean()) for number in frames.trials["number"]]
+    candidates = select_candidates(select_comparable(frames), Limits())  # type: ignore[arg-type]
+    assert candidates is not None
+    assert np.isfinite(candidates.values(ACCURACY, candidates.draws)).all()

@@ -18,7 +18,7 @@ from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.gaussian_process import GaussianProcess
 from sweep.analysis.statistics.grouping import Numbers
-from sweep.analysis.statistics.image_sampling import draw_normal
+from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.scales import scale_of
 
@@ -60,7 +60,7 @@ def _fit(records: ComparableTrials, rows: Numbers, num_draws: int, generator: np
     of_seeds = posterior.spread.sd**2 / counts
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
     common = _find_common(of_images)
-    noise = np.diag(of_seeds) + of_images - common
+    noise = np.diag(of_seeds) + drop_negative(of_images - common)
     process = GaussianProcess(features, means, errors=np.sqrt(noise.diagonal()))
     deviation = max(process.noise, _LEAST_DEVIATION * posterior.spread.sd) ** 2
     prior = process.covariance(features) + deviation * np.eye(len(rows))

@@ -1,6 +1,9 @@
 """The benchmark that judges the answer on made-up truths, and the smooth response behind the answer."""
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.answer_truth import StudyFigures, run_study, summarize
@@ -8,8 +11,9 @@ from benchmarks.made_study import MadeStudy, make_spec
 from benchmarks.truths import BATCHES, FAMILIES
 from sweep.analysis.answer.answer import Limits
 from sweep.analysis.answer.candidates import select_candidates
-from sweep.analysis.answer.response import encode_settings
+from sweep.analysis.answer.response import draw_response, encode_settings
 from sweep.analysis.comparable_trials import ACCURACY, select_comparable
+from sweep.analysis.statistics.intervals import Spread
 
 SPEC_SEED = 3
 
@@ -98,17 +102,20 @@ def _with(figures: StudyFigures, **changes: bool) -> StudyFigures:
     return StudyFigures(**{**vars(figures), **changes})
 
 
-def test_image_errors_that_differ_much_between_configurations_are_no_crash() -> None:
-    """Where some configurations have nearly no error in common, what they share is more than the error of one."""
-    rng = np.random.default_rng(2)
-    truth = FAMILIES["cliff"](rng, 0.0)
+def test_configurations_that_get_the_same_images_right_are_no_crash() -> None:
+    """What they share is all of the error, or more by rounding, as is the spread of equal repeats."""
+    truth = FAMILIES["cliff"](np.random.default_rng(2), 0.0)
     study = MadeStudy(truth, make_spec(truth, 12, 5, confirm={"max_configurations": 0}), 200, seed=4)
     frames = study.run()
-    wrong = np.zeros(200, dtype=np.bool_)
-    wrong[:20] = True
-    for number in frames.correct:  # all but two fail on the same images, those two on nearly none
-        frames.correct[number] = ~wrong if number > 1 else ~np.isin(np.arange(200), [150 + number])
-    frames.trials["val_accuracy"] = [float(frames.correct[number].mean()) for number in frames.trials["number"]]
-    candidates = select_candidates(select_comparable(frames), Limits())  # type: ignore[arg-type]
-    assert candidates is not None
-    assert np.isfinite(candidates.values(ACCURACY, candidates.draws)).all()
+    for number in frames.correct:
+        frames.correct[number] = np.arange(200) >= 13
+    frames.trials["val_accuracy"] = pd.array([187 / 200] * len(frames.trials), dtype="Float64")
+    records = select_comparable(frames)  # type: ignore[arg-type]
+    fitted = records.posterior(ACCURACY)
+    records._posteriors[ACCURACY] = replace(fitted, spread=Spread(1e-17, 3), is_assumed=False)
+    rows = np.arange(records.grouping.size)
+    response = draw_response(
+        records, rows, np.full((100, len(rows)), 0.9), np.full(len(rows), 0.9), np.random.default_rng(0)
+    )
+    assert np.isfinite(response.draws).all()
+    assert response.estimates == pytest.approx(187 / 200)

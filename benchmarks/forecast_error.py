@@ -195,7 +195,7 @@ def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:
 
 
 def _collect(session: Session) -> StudyCosts:
-    work = estimate_remaining_work(session.spec, PlannedTrials(), session.executor.slots)
+    work = estimate_remaining_work(session.spec, PlannedTrials(), session.forecaster.slots)
     costs = collect_costs(work, session.forecaster.cost_model, np.ones(len(work.sample), dtype=np.bool_))
     assert costs is not None
     return costs

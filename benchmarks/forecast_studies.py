@@ -3,7 +3,8 @@
 Both lists are drawn from the same shapes. The constants of :mod:`sweep.search.forecast.study_total` are set on the
 development studies; the validation studies are for :mod:`benchmarks.forecast_error` alone. An earlier validation with
 seed 2 was stopped after 13 studies, because their totals contained many probes after trials that were not forecast; the
-rule of these probes was changed, and the present list is a new one.
+rule of these probes was changed, and the present list is a new one. Development studies were looked at twice: after the
+first time more shapes were probed before a short study, and the first training of a process no longer counted as usual.
 """
 
 from collections.abc import Sequence

@@ -39,7 +39,7 @@ class Forecaster:
         plugin: str | None = None,
     ) -> None:
         self._spec = spec
-        self._slots = executor.slots
+        self.slots = executor.slots
         self.machine = machine = executor.describe()
         self.device_class = str(machine["device"])
         limit_bytes = compute_memory_limit(int(machine.get("device_memory_bytes", 0)))
@@ -52,7 +52,7 @@ class Forecaster:
 
     def forecast(self, planned: PlannedTrials) -> Forecast:
         """The forecast of the rest of the study; probes a few shapes where that is worth its time."""
-        work = estimate_remaining_work(self._spec, planned, self._slots)
+        work = estimate_remaining_work(self._spec, planned, self.slots)
         return make_forecast(work, self.cost_model, self.prober.find, self.prober.probe, self.memory_gate)
 
     def save_probes(self, store: Store) -> None:

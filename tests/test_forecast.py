@@ -354,8 +354,9 @@ def test_the_time_for_confirming_grows_with_that_of_the_search() -> None:
         between(forecast(sample * 20, **most, confirm_share=share)[0])[1] for share in (1e-9, 0.5, 1.0)
     )
     assert none == pytest.approx(FACTOR * (sum(seconds_of(sample * 20)) + 3 * seconds_of(sample)[0]), rel=0.02)
-    assert 1.3 < half / sum(seconds_of(sample * 20)) < 1.5
-    assert 1.6 < whole / sum(seconds_of(sample * 20)) < 2.0
+    search = FACTOR * sum(seconds_of(sample * 20))
+    assert 1.25 < half / search < 1.5
+    assert 1.5 < whole / search < 2.0
 
 
 def test_a_target_that_may_be_reached_early_makes_the_low_end_low() -> None:

@@ -69,20 +69,29 @@ def test_a_thread_that_shares_its_processor_waits_for_it() -> None:
     assert 0.2 * SECONDS < waited < SECONDS
 
 
-@needs_statistics
-def test_sleeping_and_other_python_threads_are_no_waiting() -> None:
-    meter = WaitMeter()
-    with one_processor():
-        # beside this thread, which sleeps, two threads that compete for the interpreter and the processor
-        threads = [threading.Thread(target=compute) for _ in range(2)]
+def test_other_python_threads_are_no_waiting_and_threads_of_libraries_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own, is_done = threading.get_native_id(), threading.Event()
+    other = threading.Thread(target=is_done.wait)
+    other.start()
+    try:
+        of_library = max(own, other.native_id or 0) + 1  # Python knows no such thread
+        monkeypatch.setattr(processor_wait, "_TASKS", tmp_path)
+
+        def write(*waits: int) -> None:
+            for number, waited in zip((own, other.native_id, of_library), waits, strict=True):
+                (tmp_path / str(number)).mkdir(exist_ok=True)
+                (tmp_path / str(number) / "schedstat").write_text(f"1000 {waited} 3\n")
+
+        meter = WaitMeter()
+        write(0, 0, 500_000_000)
         meter.begin()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        waited = meter.end()
-    assert waited is not None
-    assert waited < 0.2 * SECONDS
+        write(100_000_000, 9_000_000_000, 800_000_000)
+        assert meter.end() == pytest.approx(0.3)  # of the one that waited most, the other Python thread left out
+    finally:
+        is_done.set()
+        other.join()
 
 
 def test_without_statistics_the_waiting_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "export": CommandEntry("records", "export", "Export the records of a study as Parquet or CSV."),
     "import": CommandEntry("records", "import_folder", "Import exported records as a study."),
     "dashboard": CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
-    "recommend": CommandEntry("recommend", "recommend", "Recommend a configuration for each use."),
+    "recommend": CommandEntry("recommend", "recommend", "Recommend a batch size and a configuration for each use."),
     "compare": CommandEntry("compare", "compare", "Compare two studies."),
     "replay": CommandEntry("replay", "replay", "Replay a search on recorded trainings."),
     "list": CommandEntry("look", "list_studies", "List the shipped studies with their questions and costs."),

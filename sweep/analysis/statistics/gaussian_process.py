@@ -8,7 +8,6 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.optimize import minimize
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,6 +62,8 @@ class GaussianProcess:
 
 def _fit(x: Floats, y: Floats, known: Floats) -> Floats:
     # ``known`` are the known variances of ``y``
+    from scipy.optimize import minimize  # 0.4 s, which a page without a fit does not need
+
     width = x.shape[1]
     if len(x) > _MAX_FITTED:
         rows = np.linspace(0, len(x) - 1, _MAX_FITTED).astype(np.int64)

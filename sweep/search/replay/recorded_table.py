@@ -141,6 +141,8 @@ def make_replay_study(table: RecordedTable, name: str, **changes: Any) -> StudyS
     Raises:
         InputError: a value that a study refuses.
     """
-    plain = table.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"space"})
+    # another sampler has a usual pruner of its own
+    left_out = {"space", "pruner"} if "sampler" in changes else {"space"}
+    plain = table.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
     space = {path: item.model_dump(mode="json", by_alias=True, exclude_none=True) for path, item in table.space.items()}
     return build_study({**plain, "space": space, "name": name, "timeout": None, "trial_timeout": None, **changes}, name)

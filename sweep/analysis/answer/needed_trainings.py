@@ -8,6 +8,7 @@ from scipy.special import ndtri
 
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY
+from sweep.config.units import format_count
 
 _MOST = 1000
 
@@ -24,7 +25,7 @@ class Needed:
     def describe(self) -> str:
         """As a clause."""
         if self.trainings is not None:
-            return f"about {self.trainings} more trainings would settle it"
+            return f"about {format_count(self.trainings, 'more training')} would settle it"
         if self.by_images:
             return "no number of seeds would settle it on these validation images; more images would"
         return f"more than {_MOST:,} trainings would be required"

@@ -30,8 +30,8 @@ from sweep.config.trial_config import keys_of_cost
 # What changes no cost; and data.root, because the same data may be elsewhere on another machine.
 _FREE_KEYS = keys_of_cost("none") | {"data.root"}
 _SWITCHES = keys_of_cost("switch")
-# With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled. On an idle machine
-# with other tenants it was 0.105 over 20 equal trainings.
+# With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled. On an idle
+# machine with other tenants it was 0.105 over 20 equal trainings.
 _MAX_POOLED_SD = 0.15
 _UNKNOWN_ERROR = 0.2  # of a time that is no evidence, where its uncertainty is not on record
 _FOLLOWING_TIMES = (

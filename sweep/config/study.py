@@ -59,7 +59,9 @@ class Confirm(Section):
         "is named, more are used only where the answer is not settled",
     )
     share: Annotated[float, Field(gt=0, le=1000)] = Field(
-        0.5, description="seconds for all confirming trials, as a share of those of the search trials"
+        0.5,
+        description="seconds for all confirming trials, as a share of those of the search trials; one configuration "
+        f"gets {FEWEST_SEEDS} seeds however short that is",
     )
 
     @property

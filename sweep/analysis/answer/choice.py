@@ -114,7 +114,7 @@ def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
             continue
         posterior = candidates.records.posterior(name) if name in candidates.names else None
         pooled = posterior.pooled_interval(int(candidates.rows[place])) if posterior else None
-        found[name] = pooled or _interval(candidates, name, values, _image_variance(candidates, name, place))
+        found[name] = pooled or _interval(candidates, name, values, _image_variance(candidates, name))
     return found
 
 
@@ -125,11 +125,9 @@ def _describe_accuracy(candidates: Candidates, place: int, num_seeds: int) -> In
     return Interval(middle, low, high, num_seeds)
 
 
-def _image_variance(candidates: Candidates, name: str, place: int) -> float:
-    # of the error that the images leave in the accuracy on new ones; 0 where their number is not known
+def _image_variance(candidates: Candidates, name: str) -> float:
+    # of the error that the images leave in the test accuracy on new ones; 0 where their number is not known
     images = candidates.records.images
-    if name == ACCURACY:
-        return float(images.covariance(candidates.rows)[place, place])
     return 1.0 / (4.0 * images.num_test) if name == "test_accuracy" and images.num_test else 0.0
 
 

@@ -27,17 +27,19 @@ from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
 
 _METHOD = (
-    "Intervals are 95 % intervals of the median by Student's t distribution, with the spread between seeds pooled over "
-    "all confirmed configurations; a bootstrap of three seeds would cover the truth in three of four cases only. "
-    "Those of accuracies contain the sampling error of the images too, by crossed random effects of seeds and images. "
+    "Validation accuracies are not those of single trainings: where a model has six or more configurations within 15 "
+    "points of its best, a Gaussian process over batch size, learning rate and whatever else was swept is conditioned "
+    "on all its trainings, and a value and its 95 % interval are the median and quantiles of joint draws from it. They "
+    "contain the spread between seeds, pooled over all confirmed configurations, and the sampling error of the images, "
+    "by crossed random effects of seeds and images. Other intervals are of Student's t distribution. "
     "Two configurations are compared on the same images, where most of that error is common to both: the interval of "
     "their difference is narrower than their own intervals suggest. "
-    "Probabilities are shares of 1,000 joint draws of plausible true values on new images in which the statement is "
-    "right within the study's tolerance; a configuration with one seed is drawn with the same spread, shrunk towards "
-    "the others. A rival must lose less than the tolerance by half of it to make a statement wrong. "
+    "Probabilities are shares of 1,000 of these draws in which the statement is right within the study's tolerance; a "
+    "configuration with one seed is drawn with the same spread, shrunk towards the others. "
+    "A rival must lose less than the tolerance by half of it to make a statement wrong. "
     "All are about the configurations that were tried. Search trials share one seed; what it does to all of them "
     "counts as each one's own. "
-    "Times and memory are pooled over trials of equal cost."
+    "Times and memory are pooled over trials of equal cost where those do not scatter too much to be of one cost."
 )
 
 

@@ -11,6 +11,7 @@ from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig
+from sweep.records.correct_images import Correct, encode_correct
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation
@@ -18,6 +19,7 @@ from sweep.records.store.store import open_store
 
 EPOCHS = 6
 SETUP_SECONDS = 2.0
+NUM_IMAGES = 400  # of the validation split
 EVALUATION_SECONDS = 0.5
 RESTS = EVALUATION_SECONDS * (EPOCHS + 1)
 
@@ -73,7 +75,15 @@ def ending(config: TrialConfig) -> Ending:
         "num_epochs": told.epoch,
         "step_seconds_median": step_seconds(config),
     }
-    return Ending(outcome="complete", measurements=measured, device="test device")
+    correct = encode_correct(correct_images(config))
+    return Ending(outcome="complete", measurements=measured, device="test device", correct_images=correct)
+
+
+def correct_images(config: TrialConfig) -> Correct:
+    """The same images are hard for every configuration; each seed has one more of its own that is wrong."""
+    correct = np.arange(NUM_IMAGES) < round(accuracy(config) * NUM_IMAGES)
+    correct[config.seed] = False
+    return correct
 
 
 def write_table(folder: Path, spec: StudySpec | None = None, num_seeds: int = 3, num_rows: int | None = None) -> Path:

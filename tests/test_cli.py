@@ -6,12 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reports import write_report
 from sweep import load_frames
+from sweep.cli import study_run
 from sweep.cli.app import COMMANDS, load_command, run_app
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import MODELS
@@ -44,6 +48,23 @@ def sweep(*arguments: str, cwd: Path, timeout: float = 240) -> subprocess.Comple
     return subprocess.run([*SWEEP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """As :func:`sweep`, but in this process, which has torch already, and without pictures beside the report."""
+    monkeypatch.setattr(study_run, "write_report", partial(write_report, formats=()))
+
+    def call_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(cwd)
+        capsys.readouterr()
+        code = run_app(list(arguments))
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return call_here
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """A finished study, shared by the tests that only read it."""
@@ -69,11 +90,11 @@ def test_a_study_runs_from_its_file_to_its_report(ran: tuple[Path, subprocess.Co
 
 
 def test_the_same_command_again_trains_nothing_and_counts_the_same(
-    ran: tuple[Path, subprocess.CompletedProcess[str]],
+    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
 ) -> None:
     folder, _ = ran
     before = load_frames(folder / "runs/tiny").trials
-    result = sweep("run", "tiny.toml", "--json", cwd=folder)
+    result = call("run", "tiny.toml", "--json", "--executor", "inline", cwd=folder)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["num_trials"] == 4
@@ -83,41 +104,47 @@ def test_the_same_command_again_trains_nothing_and_counts_the_same(
 
 
 def test_a_second_study_takes_equal_trials_from_the_first(
-    ran: tuple[Path, subprocess.CompletedProcess[str]],
+    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
 ) -> None:
     folder, _ = ran
+    inline = ("--executor", "inline")
     # of few steps on a busy machine a time may be too uncertain to be taken, so that nothing here depends on times
     timeless = TINY.replace("trials = 3", 'trials = 3\nobjectives = ["val_accuracy", "peak_memory_bytes"]')
     for name in ("first", "copy"):
         (folder / f"{name}.toml").write_text(timeless.replace('"tiny"', f'"{name}"'))
-        result = sweep("run", f"{name}.toml", cwd=folder)
+        result = call("run", f"{name}.toml", *inline, cwd=folder)
         assert result.returncode == 0, result.stderr
     copied, first = (load_frames(folder / f"runs/{name}").trials for name in ("copy", "first"))
     assert f"reused {len(copied)} trials from earlier records, which saved" in result.stderr
     assert copied["reused_from"].str.fullmatch("(tiny|first)/[0-9]+").all()
     assert copied["val_accuracy"].tolist() == first["val_accuracy"].tolist()
-    result = sweep("run", "copy.toml", "--fresh", "--no-reuse", "--trials", "1", "--set", "confirm.seeds=0", cwd=folder)
+    fresh = ("--fresh", "--no-reuse", "--trials", "1", "--set", "confirm.seeds=0")
+    result = call("run", "copy.toml", *fresh, *inline, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert load_frames(folder / "runs/copy").trials["reused_from"].tolist() == [""]
     assert len(list((folder / "runs").glob("copy.aside-*/study.sqlite"))) == 1
 
 
-def test_a_changed_study_is_refused_with_what_changed(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_a_changed_study_is_refused_with_what_changed(
+    ran: tuple[Path, subprocess.CompletedProcess[str]], call: Call
+) -> None:
     folder, _ = ran
-    result = sweep("run", "tiny.toml", "--set", "budget.epochs=2", cwd=folder)
+    result = call("run", "tiny.toml", "--set", "budget.epochs=2", cwd=folder)
     assert result.returncode == 2
     assert "base.budget.epochs: 1 -> 2" in result.stderr
     assert "--fresh" in result.stderr
 
 
-def test_export_and_import_lose_nothing(ran: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_export_and_import_lose_nothing(
+    ran: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path, call: Call
+) -> None:
     folder, _ = ran
-    refused = sweep("export", "tiny", str(tmp_path / "xlsx"), "--to", "xlsx", cwd=folder)
+    refused = call("export", "tiny", str(tmp_path / "xlsx"), "--to", "xlsx", cwd=folder)
     assert refused.returncode == 2
     assert "unknown format 'xlsx'" in refused.stderr
     for kind in ("parquet", "csv"):
-        assert sweep("export", "tiny", str(tmp_path / kind), "--to", kind, cwd=folder).returncode == 0
-        result = sweep("import", str(tmp_path / kind), "--root", str(tmp_path / f"runs-{kind}"), cwd=folder)
+        assert call("export", "tiny", str(tmp_path / kind), "--to", kind, cwd=folder).returncode == 0
+        result = call("import", str(tmp_path / kind), "--root", str(tmp_path / f"runs-{kind}"), cwd=folder)
         assert result.returncode == 0, result.stderr
         old = load_frames(folder / "runs/tiny", evaluations=True)
         new = load_frames(tmp_path / f"runs-{kind}/tiny", evaluations=True)
@@ -126,7 +153,7 @@ def test_export_and_import_lose_nothing(ran: tuple[Path, subprocess.CompletedPro
         assert new.attempts.equals(old.attempts)
 
 
-def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path) -> None:
+def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path, call: Call) -> None:
     arguments = [
         "--set",
         "data.subset=256",
@@ -137,7 +164,7 @@ def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path) -> None:
         "--set",
         "batch.micro=32",
     ]
-    result = sweep("train", *arguments, "--save", "weights.safetensors", "--json", cwd=tmp_path)
+    result = call("train", *arguments, "--save", "weights.safetensors", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     assert (record["outcome"], record["num_steps"], record["global_batch_size"]) == ("complete", 3, 48)
@@ -153,8 +180,8 @@ def test_train_prints_the_record_and_saves_the_weights(tmp_path: Path) -> None:
     assert sum(array.size for array in weights.values()) >= record["num_parameters"]
 
 
-def test_a_failed_training_ends_with_1_and_its_reason(tmp_path: Path) -> None:
-    result = sweep(
+def test_a_failed_training_ends_with_1_and_its_reason(tmp_path: Path, call: Call) -> None:
+    result = call(
         "train", "--set", "optimizer.lr=1e4", "--set", "optimizer.name=sgd", "--set", "data.subset=256",
         "--set", "budget.epochs=2", "--set", "schedule.warmup=0.0", "--json", cwd=tmp_path,
     )  # fmt: skip
@@ -241,7 +268,7 @@ def test_mistakes_are_refused_before_anything_runs(
 
 
 HEAVY = {
-    "torch", "torchvision", "optuna", "numpy", "pandas", "scipy", "matplotlib", "plotly", "sqlalchemy", "alembic",
+    "torch", "torchvision", "optuna", "numpy", "pandas", "scipy", "matplotlib", "sqlalchemy", "alembic",
     "pyarrow", "jinja2", "psutil", "rich",
 }  # fmt: skip
 
@@ -306,7 +333,7 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
                 evaluations = None  # opened while the tables are being made
             if evaluations is not None and (evaluations["number"] == number).sum() >= count:
                 return evaluations
-        time.sleep(0.05)
+        time.sleep(0.1)
     raise AssertionError("no evaluation arrived")
 
 
@@ -320,7 +347,7 @@ def wait_for_evaluations(folder: Path, count: int, number: int = 0) -> Any:
     ],
 )
 def test_an_interrupted_study_leaves_no_process_and_goes_on(
-    tmp_path: Path, sent: signal.Signals, code: int, cause: str
+    tmp_path: Path, sent: signal.Signals, code: int, cause: str, call: Call
 ) -> None:
     marker = f"{tmp_path.name}-{sent.name}"
     study = start_study(tmp_path, marker)
@@ -339,7 +366,7 @@ def test_an_interrupted_study_leaves_no_process_and_goes_on(
     assert processes_with(marker) == []
     before = load_frames(tmp_path / "runs/tiny").trials
     assert before["outcome"].isna().tolist() == [True]
-    result = sweep(*LONGER, cwd=tmp_path)
+    result = call(*LONGER, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     frames = load_frames(tmp_path / "runs/tiny")
     assert frames.trials["outcome"].tolist() == ["complete", "complete"]
@@ -382,7 +409,7 @@ def test_a_signal_before_the_first_trial_ends_the_command_at_once(tmp_path: Path
 
 
 def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
-    sets = ["data.name=digits", "budget.epochs=1000"]
+    sets = ["data.name=digits", "data.subset=256", "budget.epochs=1000"]
     command = [*SWEEP, "train", *(word for value in sets for word in ("--set", value)), "--json"]
     training = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert training.stderr is not None
@@ -415,14 +442,14 @@ MODELS["perceptron"] = perceptron
 """
 
 
-def test_a_users_own_model_is_studied_and_its_records_are_read_without_it(tmp_path: Path) -> None:
+def test_a_users_own_model_is_studied_and_its_records_are_read_without_it(tmp_path: Path, call: Call) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     (tmp_path / "tiny.toml").write_text(TINY)
     options = ["--set", "model.name=perceptron", "--trials", "1", "--set", "confirm.seeds=0"]
-    assert sweep("run", "tiny.toml", *options, cwd=tmp_path).returncode == 2
+    assert call("run", "tiny.toml", *options, cwd=tmp_path).returncode == 2
     result = sweep("run", "tiny.toml", *options, "--plugin", "mine.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     trials = load_frames(tmp_path / "runs/tiny").trials
     assert trials["outcome"].tolist() == ["complete"]
     assert trials["num_parameters"].tolist() == [64 * 32 + 32 + 32 * 10 + 10]
-    assert sweep("report", "tiny", cwd=tmp_path).returncode == 0
+    assert call("report", "tiny", cwd=tmp_path).returncode == 0

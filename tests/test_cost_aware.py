@@ -9,7 +9,7 @@ from curve_table import MICRO, RATES, CurveTable, table_spec
 from records_factory import make_spec
 from scipy.stats import norm
 
-from sweep.analysis.statistics.gaussian_process import GaussianProcess
+from sweep.analysis.statistics.gaussian_process import Deviation, GaussianProcess
 from sweep.analysis.statistics.pareto import hypervolume, reference_point
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
@@ -59,21 +59,37 @@ def test_a_gaussian_process_finds_what_matters_and_how_noisy_it_is() -> None:
     error = mean - (3.0 + np.sin(5.0 * at[:, 0]) + 0.5 * at[:, 1])
     assert np.sqrt(np.mean(error**2)) < 0.06
     assert 0.8 < np.mean(np.abs(error) < 1.96 * deviation) <= 1.0
-    assert 0.02 < model.noise < 0.1
+    assert 0.02 < model.deviations[0] < 0.1
     assert model.parameters[2] > model.parameters[0] + 1.0  # the third feature says nothing: its scale is long
 
 
 def test_the_gradient_of_the_fit_is_that_of_its_loss() -> None:
     from scipy.optimize import approx_fprime
 
-    from sweep.analysis.statistics.gaussian_process import _loss
+    from sweep.analysis.statistics.gaussian_process import _Data, _loss
 
     rng = np.random.default_rng(1)
     x, y = rng.random((12, 2)), rng.normal(size=12)
-    centre, spread, known = np.zeros(4), np.ones(4), 0.3 * rng.random(12)
-    at = np.array([-0.3, 0.4, 0.2, -1.0])
-    numeric = approx_fprime(at, lambda parameters: _loss(parameters, x, y, known, centre, spread)[0], 1e-6)
-    assert _loss(at, x, y, known, centre, spread)[1] == pytest.approx(numeric, rel=1e-3, abs=1e-4)
+    neighbors = np.exp(-10.0 * np.abs(np.subtract.outer(x[:, 0], x[:, 0])))
+    parts = [Deviation(neighbors, 0.2, 1.0), Deviation(np.diag(rng.random(12)), 0.3, 0.5)]
+    data = _Data(x=x, y=y, known=0.3 * rng.random(12), parts=parts, usual_signal=1.0)
+    center, spread = np.zeros(5), np.ones(5)
+    at = np.array([-0.3, 0.4, 0.2, -1.0, -0.7])
+    numeric = approx_fprime(at, lambda parameters: _loss(parameters, data, center, spread)[0], 1e-6)
+    assert _loss(at, data, center, spread)[1] == pytest.approx(numeric, rel=1e-3, abs=1e-4)
+
+
+def test_a_gaussian_process_tells_deviations_apart() -> None:
+    # the mean of 1 or of 25 measurements of a rough function, with the noise of each
+    rng = np.random.default_rng(2)
+    x = rng.random((100, 1))
+    neighbors = np.exp(-np.abs(x - x.T) / 0.1)
+    counts = np.where(np.arange(100) % 2, 25.0, 1.0)
+    rough = np.linalg.cholesky(neighbors + 1e-9 * np.eye(100)) @ rng.normal(size=100)
+    y = np.sin(3.0 * x[:, 0]) + 0.1 * rough + 0.3 * rng.normal(size=100) / np.sqrt(counts)
+    parts = [Deviation(neighbors, 0.2, 1.0), Deviation(np.diag(1.0 / counts), 0.2, 1.0)]
+    found = GaussianProcess(x, y, deviations=parts).deviations
+    assert found == [pytest.approx(0.1, abs=0.05), pytest.approx(0.3, abs=0.06)]
 
 
 @pytest.mark.parametrize("y", [[1.0], [2.0, 2.0, 2.0]])

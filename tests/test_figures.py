@@ -52,20 +52,22 @@ def test_search_trials_and_their_front():
     assert "Trial 2, seed 0" in points["search"].texts[0]
 
 
-def test_confirmed_medians_with_intervals():
+def test_confirmed_estimates_with_intervals():
     again = [trial(1 + s, 0.90 + 0.01 * s, 10.0 + s, seed=s, phase="confirm") for s in (1, 2, 3)]
     for row in again:
         row["config.optimizer.weight_decay"] = 0.0
     evidence = evidence_of(trial(0, 0.99, 9.0), *again)
     panel = make_fronts(evidence)[0].panels[0]
     layer = layers(panel, Intervals)["confirmed"]
-    assert (layer.x, layer.y) == ((12.0,), (pytest.approx(0.92),))
+    assert (layer.x, layer.y) == ((pytest.approx(12.0, rel=0.01),), (pytest.approx(0.92, abs=0.001),))
+    found = evidence.answer.configurations[0].values
+    assert (layer.x, layer.y) == ((found["train_seconds"].median,), (found["val_accuracy"].median,))
     row = evidence.configurations.iloc[0]
     assert (layer.x_low, layer.x_high) == ((row["train_seconds_low"],), (row["train_seconds_high"],))
     assert layer.x_low[0] < 12.0 < layer.x_high[0]
     assert (layer.y_low[0], layer.y_high[0]) == (row["val_accuracy_low"], row["val_accuracy_high"])
     assert layer.trials == (2,)  # the first of its seeds
-    assert "Median of 3 seeds, configuration of trial 0" in layer.texts[0]
+    assert "3 fresh seeds, configuration of trial 0" in layer.texts[0]
 
 
 def test_outcomes_stand_beyond_the_worst_or_at_what_they_used():
@@ -138,8 +140,8 @@ def test_slices_place_every_parameter():
 def test_one_objective_has_slices():
     names = [figure.name for figure in make_figures(gather_evidence(make_frames(20, objectives=["val_loss"]))).figures]
     assert names == [
-        "batch_and_rate", "importances", "slices_val_loss", "throughput", "memory", "curves", "outcomes",
-        "where_outcomes", "time_ledger",
+        "batch_and_rate", "importances", "slices_val_loss", "curves", "throughput", "memory", "time_ledger",
+        "outcomes", "where_outcomes",
     ]  # fmt: skip
 
 

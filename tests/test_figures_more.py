@@ -13,19 +13,21 @@ from frames_factory import frames_of, make_frames, make_spec
 
 import reports.figures
 from reports.evidence import gather_evidence
-from reports.figure import Absent, Bars, Cloud, Figure, Heat, Lines, Points, Rule
-from reports.figures.all_figures import FIGURES, make_figures
+from reports.figure import Absent, Bars, Figure, Heat, Lines, Points, Rule
+from reports.figures.all_figures import GROUPS, make_figures
 from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
 from reports.figures.curves import make_curves, make_noise
-from reports.figures.fronts import make_cloud
+from reports.figures.fronts import make_fronts
 from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import explained_variance, make_importance
 from reports.figures.ledger import make_outcome_map
+from reports.labels import metric_label
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.statistics.throughput import group_medians
 
 TWO = ["val_accuracy", "train_seconds"]
+LISTED = {make for makers in GROUPS.values() for make in makers}
 
 
 def row(number, accuracy=0.9, seconds=1.0, **rest):
@@ -221,15 +223,29 @@ def test_curves_have_three_views_of_each_metric():
         assert len(layer.trials) == len(layer.segments)
 
 
-def test_the_cloud_stands_where_the_pairs_stand():
+def test_the_pairs_together_have_all_three_objectives_of_every_trial():
     evidence = gather_evidence(make_frames(30, confirm=2))
-    layers = {layer.role: layer for layer in make_cloud(evidence)[0].panels[0].layers}
-    assert all(isinstance(layer, Cloud) for layer in layers.values())
-    trials = evidence.trials.set_index("number")
-    for x, y, z, number in zip(*(getattr(layers["search"], name) for name in ("x", "y", "z", "trials")), strict=True):
-        assert (x, y, z) == tuple(trials.loc[number, ["train_seconds", "val_accuracy", "peak_memory_bytes"]])
-    assert len(layers["confirmed"].x) == 2
-    assert isinstance(make_cloud(gather_evidence(make_frames(30, objectives=TWO))), Absent)
+    panels = make_fronts(evidence)[0].panels
+    pairs = [(panel.y.label, panel.x.label) for panel in panels]
+    names = [
+        ("val_accuracy", "train_seconds"),
+        ("val_accuracy", "peak_memory_bytes"),
+        ("train_seconds", "peak_memory_bytes"),
+    ]
+    assert pairs == [(metric_label(y), metric_label(x)) for y, x in names]
+    trials = evidence.search.set_index("number")
+    for panel, (y_name, x_name) in zip(panels, names, strict=True):
+        layers = {layer.role: layer for layer in panel.layers if hasattr(layer, "x")}
+        marks = [
+            (number, role, x, y)
+            for role in ("search", "search_front")
+            for number, x, y in zip(layers[role].trials, layers[role].x, layers[role].y, strict=True)
+        ]
+        assert sorted(number for number, *_ in marks) == sorted(trials.index)
+        for number, role, x, y in marks:
+            row = trials.loc[number]
+            assert (x, y, role == "search_front") == (row[x_name], row[y_name], row["on_search_front"])
+        assert len(layers["confirmed"].x) == 2
 
 
 def test_where_trials_failed_by_parameter():
@@ -246,7 +262,7 @@ def test_where_trials_failed_by_parameter():
 def test_what_is_missing_is_said_with_its_remedy():
     made = make_figures(gather_evidence(make_frames(0)))
     assert made.figures == []
-    assert len(made.absent) == len(FIGURES), "each entry of FIGURES in reports/figures/all_figures.py is Absent here"
+    assert len(made.absent) == len(LISTED), "each entry of GROUPS in reports/figures/all_figures.py is Absent here"
     wrong = [item for item in made.absent if not (item.title and item.remedy.startswith(("requires", "has")))]
     assert not wrong, (
         f"Absent of reports/figures/ gives a title, and a remedy that starts with 'requires' or 'has': {wrong}"
@@ -260,9 +276,9 @@ def test_every_function_that_makes_a_figure_is_listed():
         for name, function in vars(importlib.import_module(module.name)).items()
         if name.startswith("make_") and typing.get_type_hints(function).get("return") == list[Figure] | Absent
     }
-    forgotten = [f"{function.__module__}.{function.__name__}" for function in made - set(FIGURES)]
-    assert not forgotten, f"add {forgotten} to FIGURES in reports/figures/all_figures.py"
-    assert made == set(FIGURES)
+    forgotten = [f"{function.__module__}.{function.__name__}" for function in made - LISTED]
+    assert not forgotten, f"add {forgotten} to GROUPS in reports/figures/all_figures.py"
+    assert made == LISTED
 
 
 def test_a_cell_without_a_measured_accuracy_is_empty():

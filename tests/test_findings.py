@@ -11,7 +11,7 @@ from frames_factory import frames_of, make_frames, make_spec
 from scipy import stats
 
 from sweep.analysis.claims.findings import Finding, evaluate_claims, findings_document
-from sweep.analysis.claims.learning_rates import fit_rate_power
+from sweep.analysis.rate_powers import fit_rate_power
 from sweep.analysis.statistics.estimates import (
     Estimate,
     Region,

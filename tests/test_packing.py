@@ -19,7 +19,7 @@ from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig, build_config
-from sweep.executors.base import WorkerProgram
+from sweep.executors.base import PROGRAM, WorkerProgram
 from sweep.executors.packed.mps import share_gpu
 from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost, replace_by_probed
 from sweep.executors.process.process_executor import ProcessExecutor
@@ -57,25 +57,51 @@ def learned(said: list[Message]) -> list[tuple[float, float, float]]:
     return [(each.train_loss, each.val_loss, each.val_accuracy) for each in said if isinstance(each, Evaluation)]
 
 
+def dies(task: TrialTask) -> Iterator[Message]:
+    """A trial of seed 1 is killed, one of seed 2 runs out of memory; the others train."""
+    if task.config.seed == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task.config.seed == 2:
+        yield Ending(outcome="out_of_memory", error="no bytes left")
+    else:
+        yield from run_trial(task)
+
+
+@pytest.fixture(scope="module")
+def shared_process() -> Iterator[ProcessExecutor]:
+    """Its start imports torch and this file, therefore one for all tests."""
+    program = WorkerProgram("test_packing:dies", modules=(*PROGRAM.modules, "test_packing"))
+    with ProcessExecutor(["cpu"], program=program) as made:
+        yield made
+
+
+@pytest.fixture
+def process(shared_process: ProcessExecutor) -> ProcessExecutor:
+    shared_process.divide(1)
+    return shared_process
+
+
 @TWO_CORES
 @pytest.mark.parametrize("num_pairs", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_what_is_learned_is_the_same_to_the_last_bit_alone_and_beside_another(num_pairs: int) -> None:
+def test_what_is_learned_is_the_same_to_the_last_bit_alone_and_beside_another(
+    num_pairs: int, process: ProcessExecutor
+) -> None:
     # a sum over another number of threads is another sum, so both have as many
-    with ProcessExecutor(["cpu"]) as process:
-        threads = len(os.sched_getaffinity(0)) // 2
-        packed = PackedExecutor(process, process)
-        packed.pack(2, lambda _config: ProbedCost(epoch_seconds=1.0, device="alone"))
-        assert packed.slots == 2
-        together_said: dict[int, list[Message]] = {}
-        for first in range(0, num_pairs, 2):
-            for seed in (first, first + 1):
-                packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
-            together_said |= endings(packed, 2)
-        process.divide(1)
-        for seed in range(num_pairs):
-            process.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test"), threads=threads))
-            assert learned(endings(process, 1)[seed]) == learned(together_said[seed])
-        assert len({tuple(learned(said)) for said in together_said.values()}) == num_pairs
+    threads = len(os.sched_getaffinity(0)) // 2
+    packed = PackedExecutor(process, process)
+    packed.pack(2, lambda _config: ProbedCost(epoch_seconds=1.0, device="alone"))
+    assert packed.slots == 2
+    seeds = range(10, 10 + num_pairs)
+    together_said: dict[int, list[Message]] = {}
+    for first in seeds[::2]:
+        for seed in (first, first + 1):
+            packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
+        together_said |= endings(packed, 2)
+    process.divide(1)
+    for seed in seeds:
+        process.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test"), threads=threads))
+        assert learned(endings(process, 1)[seed]) == learned(together_said[seed])
+    assert len({tuple(learned(said)) for said in together_said.values()}) == num_pairs
 
 
 @TWO_CORES
@@ -103,24 +129,13 @@ def test_a_packed_study_has_its_times_from_probes(tmp_path: Path) -> None:
     assert np.allclose(curves["train_seconds"] / curves["train_seconds_in_all"], curves["epoch"] / 2)
 
 
-def dies(task: TrialTask) -> Iterator[Message]:
-    """A trial of seed 1 is killed, one of seed 2 runs out of memory; the others train."""
-    if task.config.seed == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if task.config.seed == 2:
-        yield Ending(outcome="out_of_memory", error="no bytes left")
-    else:
-        yield from run_trial(task)
-
-
-def test_a_trial_that_fails_leaves_its_neighbours_alone() -> None:
-    with ProcessExecutor(["cpu"], program=WorkerProgram("test_packing:dies")) as process:
-        packed = PackedExecutor(process, process)
-        packed.pack(4, lambda _config: ProbedCost(epoch_seconds=1.0, peak_memory_bytes=1000, device="alone"))
-        for seed in range(4):
-            packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
-        said = endings(packed, 4)
-        last = [said[seed][-1] for seed in range(4)]
+def test_a_trial_that_fails_leaves_its_neighbours_alone(process: ProcessExecutor) -> None:
+    packed = PackedExecutor(process, process)
+    packed.pack(4, lambda _config: ProbedCost(epoch_seconds=1.0, peak_memory_bytes=1000, device="alone"))
+    for seed in range(4):
+        packed.start(TrialTask(number=seed, config=build_config({**BASE, "seed": seed}, "test")))
+    said = endings(packed, 4)
+    last = [said[seed][-1] for seed in range(4)]
     assert [each.outcome for each in last if isinstance(each, Ending)] == ["complete", "crashed", "crashed", "complete"]
     assert [each.cause for each in last if isinstance(each, Ending)] == ["", "SIGKILL", CROWDED, ""]
     assert CROWDED in FAULTS_OF_THE_MACHINE  # so that the trial is tried again
@@ -210,13 +225,12 @@ def test_the_best_number_is_found_by_doubling(rates: dict[int, float], most: int
 
 
 @TWO_CORES
-def test_copies_of_a_short_trial_are_timed_together() -> None:
+def test_copies_of_a_short_trial_are_timed_together(process: ProcessExecutor) -> None:
     config = build_config({"data.name": "digits", "budget.seconds": 0.5}, "test")
     task = TrialTask(number=0, config=config, measure_sharpness=False)
-    with ProcessExecutor(["cpu"], program=WorkerProgram("test_packing:dies")) as process:
-        assert measure_throughput(process, task, 2, {}) > 0
-        assert process.slots == 2
-        assert measure_throughput(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0
+    assert measure_throughput(process, task, 2, {}) > 0
+    assert process.slots == 2
+    assert measure_throughput(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0
 
 
 def test_each_shape_is_probed_once() -> None:

@@ -6,6 +6,7 @@ import psutil
 from frames_factory import make_frames
 
 from reports.evidence import gather_evidence
+from reports.figure import Paper
 from reports.figures.all_figures import make_figures
 from reports.print.painter import MAX_PROCESSES, Painter, dump_task, load_task
 from reports.print.pictures import draw_picture
@@ -14,7 +15,7 @@ from reports.writing import write_frames_report
 
 def test_figures_survive_the_way_there():
     for figure in make_figures(gather_evidence(make_frames(30, confirm=2))).figures:
-        assert load_task(dump_task((figure, "png"))) == (figure, "png")
+        assert load_task(dump_task((figure, "png", Paper()))) == (figure, "png", Paper())
 
 
 def test_it_draws_what_would_be_drawn_here():
@@ -22,7 +23,7 @@ def test_it_draws_what_would_be_drawn_here():
     figures = [figure for figure in every if figure.name in {"memory", "outcomes"}]
     with Painter() as painter:
         for figure in figures:
-            painter.send_task((figure, "png"))
+            painter.send_task((figure, "png", Paper()))
         assert painter.collect_pictures() == [draw_picture(figure) for figure in figures]
 
 
@@ -55,7 +56,7 @@ def test_a_worker_that_is_killed_spoils_no_picture():
     with Painter() as painter:
         _workers_of(painter)[0].kill()
         for figure in make_figures(gather_evidence(make_frames(3))).figures:
-            painter.send_task((figure, "png"))
+            painter.send_task((figure, "png", Paper()))
         assert painter.collect_pictures() is None
 
 

@@ -166,6 +166,9 @@ def test_undisturbed_steps_whose_mean_is_not_known_replace_nothing() -> None:
     assert take_undisturbed_time(config(), replace(slow, outcome="diverged")).quality_flags == slow.quality_flags
     calm = disturbed(0.01, "spread")
     assert take_undisturbed_time(config(), calm) == calm
+    known = {name: value for name, value in slow.measurements.items() if name != "slowdown_by_others"}
+    of_before = replace(slow, measurements=known)  # a flag without its figure
+    assert take_undisturbed_time(config(), of_before) == of_before
     probed = (
         Machine()
         .solo_times()

@@ -34,17 +34,21 @@ def test_the_python_example_runs_on_a_small_study(tmp_path: Path) -> None:
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
     from studies import template
 
-    study = (
-        template()
-        .replace("trials = 12", "trials = 2")
-        .replace("budget.epochs = 5", "budget.epochs = 1\ndata.subset = 200")
-    )
-    study = study.replace("log2 = [4, 8]", "log2 = [4, 5]")
-    (tmp_path / "my_study.toml").write_text(study.replace("seeds = 2 }", "seeds = 1 }"))
-    fast = example.replace("TrialConfig()", "TrialConfig.model_validate({'budget': {'steps': 3}})")
-    assert fast != example
+    study = template()
+    for usual, fast in (
+        ("trials = 12", "trials = 2"),
+        ("budget.epochs = 5", "budget.epochs = 1\ndata.subset = 200"),
+        ("log2 = [4, 8]", "log2 = [4, 5]"),
+        ("max_configurations = 16", "max_configurations = 1"),
+        ("confirm.seeds = 20", "confirm.seeds = 1"),
+    ):
+        assert usual in study
+        study = study.replace(usual, fast)
+    (tmp_path / "my_study.toml").write_text(study)
+    short = example.replace("TrialConfig()", "TrialConfig.model_validate({'budget': {'steps': 3}})")
+    assert short != example
     result = subprocess.run(
-        [sys.executable, "-c", fast], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, "-c", short], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
     )
     assert result.returncode == 0, result.stderr
     assert "runs/my_study/report.html" in result.stdout

@@ -11,8 +11,9 @@ import pytest
 from frames_factory import MadeFrames, frames_of, make_spec
 from test_findings import row
 
+from sweep.analysis.batch_curve import cross_target
 from sweep.analysis.claims.findings import Finding, evaluate_claims
-from sweep.analysis.claims.regimes import TunedSteps, cross_target, expect_fewest, find_tuned_steps, fit_regimes
+from sweep.analysis.claims.regimes import TunedSteps, expect_fewest, find_tuned_steps, fit_regimes
 from sweep.analysis.comparable_trials import select_comparable
 
 BATCHES = (32, 64, 128, 256, 512, 1024)

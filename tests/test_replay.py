@@ -1,15 +1,33 @@
+import contextlib
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from table_factory import EPOCHS, EVALUATION_SECONDS, RESTS, SETUP_SECONDS, accuracy, ending, table_spec, write_table
+from table_factory import (
+    EPOCHS,
+    EVALUATION_SECONDS,
+    NUM_IMAGES,
+    RESTS,
+    SETUP_SECONDS,
+    accuracy,
+    correct_images,
+    ending,
+    table_spec,
+    write_table,
+)
 
+from sweep.analysis import recommend
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.config.space import pick_grid_point
+from sweep.config.study import Confirm, StudySpec
+from sweep.records.frames.frames import load_frames, records_of_frame
 from sweep.records.messages import Ending, Progress, TrialTask
+from sweep.records.store.store import Store, open_store
+from sweep.search.replay import replay
 from sweep.search.replay.recorded_table import RecordedTable, make_replay_study, read_table
 from sweep.search.replay.replay import find_median_interval, replay_search, replay_seeds, summarize_searches
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
@@ -150,7 +168,61 @@ def test_command_answers_in_json(place: Path, capsys: pytest.CaptureFixture[str]
     assert answer["num_configurations"] == 18
     assert answer["num_missed"] == 0
     assert answer["seconds_to_target"]["median"] < answer["simulated_seconds"] / 2
-    assert all(0 < row["num_confirmed"] <= 8 for row in answer["searches"])  # 4 configurations, the 2 other seeds
+    for row in answer["searches"]:  # the 2 other seeds, for half the time of the search
+        assert 0 < row["num_confirmed"] <= 2 * 16
+        assert row["confirm_seconds"] <= 0.5 * row["search_seconds"]
+
+
+def test_a_search_and_its_confirming_trials_are_different_trainings_whatever_the_seed(tmp_path: Path) -> None:
+    five = read_table(write_table(tmp_path, num_seeds=5))
+    for seed in range(5):
+        spec = make_replay_study(five, "r", seed=seed, confirm={"seeds": 20})
+        assert (spec.confirm.seeds, spec.confirm.max_configurations) == (4, 16)
+        configs = [spec.config(pick_grid_point(five.space, 7), seed + offset) for offset in range(5)]
+        assert len({five.training(config).origin for config in configs}) == 5
+    assert make_replay_study(five, "r", confirm={"seeds": 2}).confirm.seeds == 2
+
+
+def test_the_seeds_that_every_point_has_are_the_limit(tmp_path: Path) -> None:
+    part = read_table(write_table(tmp_path, num_seeds=5, num_rows=3 * 18 + 5))  # a fourth training of five points
+    assert part.num_fresh_seeds == 2
+    assert make_replay_study(part, "r").confirm.seeds == 2
+
+
+def test_the_limits_of_confirming_are_those_of_the_study_and_the_usual_ones_of_a_mere_recording(
+    tmp_path: Path,
+) -> None:
+    own, none = {"max_configurations": 3, "seeds": 4, "share": 0.2}, {"max_configurations": 0, "seeds": 0}
+    confirming, recording = (
+        read_table(write_table(tmp_path / name, table_spec(name, confirm=confirm), num_seeds=5))
+        for name, confirm in (("own", own), ("none", none))
+    )
+    assert confirming.confirm == own
+    assert recording.confirm == Confirm().model_dump()
+
+
+def test_the_records_of_a_replay_hold_which_images_were_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    five = read_table(write_table(tmp_path, num_seeds=5))
+
+    @contextlib.contextmanager
+    def kept(spec: StudySpec) -> Iterator[Store]:
+        with contextlib.closing(open_store(tmp_path / "kept" / "study.sqlite", create=True)) as store:
+            store.create_study(spec)
+            yield store
+
+    monkeypatch.setattr(replay, "_opened", kept)
+    replay_search(five, make_replay_study(five, "r", sampler="random", seed=2, trials=18))
+    frames = load_frames(tmp_path / "kept")
+    assert frames.find_correct is not None
+    records = records_of_frame(frames.trials)
+    found = frames.find_correct("r", [record.number for record in records])
+    assert {record.phase for record in records} == {"search", "confirm"}
+    for record in records:
+        recorded = record.config.model_copy(update={"seed": record.config.seed % 5})
+        np.testing.assert_array_equal(found[record.number], correct_images(recorded))
+    answer = recommend(frames)
+    assert answer.validation.num_images == NUM_IMAGES
+    assert "not on record" not in answer.validation.statement
 
 
 def test_command_speaks_plainly(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

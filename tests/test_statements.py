@@ -24,11 +24,12 @@ def make_study(
     noise: float = 0.001,
     seed: int = 0,
     rates: tuple[float, ...] = RATES,
+    sizes: tuple[int, ...] = (),
     **changes: Any,
 ) -> MadeFrames:
     """Each batch size at each rate once, and the best rate of each with so many fresh seeds."""
     space = {
-        "batch.micro": {"choice": sorted(curve)},
+        "batch.micro": {"choice": sorted({*curve, *sizes})},
         "optimizer.lr": {"choice": [0.001, 0.003, 0.01, 0.03, 0.1]},
     }
     spec = make_spec(space=space, base={"model.name": "resnet8"}, trials=len(curve) * len(rates), **changes)
@@ -106,14 +107,38 @@ def test_nothing_is_named_with_fewer_than_three_fresh_seeds() -> None:
 
 def test_what_is_not_settled_tells_how_many_trainings_would_settle_it() -> None:
     close = {16: (0.950, 100.0), 64: (0.949, 30.0)}
-    found = answer_of(make_study(close, 3, noise=0.004))
+    found = answer_of(make_study(close, 3, noise=0.006))
     use = statement(found, "use")
     assert not use.is_settled
     assert use.missing == "sweep run made.toml --set confirm.share=1.0"
     assert use.needed != ""
-    later = answer_of(make_study(close, 60, noise=0.004))
+    later = answer_of(make_study(close, 60, noise=0.006))
     assert statement(later, "use").is_settled
     assert statement(later, "use").batches == (64,)
+
+
+def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_not_known_yet() -> None:
+    study = make_study({16: (0.950, 100.0), 64: (0.949, 30.0), 256: (0.949, 10.0)})
+    is_fresh = (study.trials["phase"] == "confirm") & (study.trials["global_batch_size"] == 256)
+    found = answer_of(replace(study, trials=study.trials[~is_fresh].reset_index(drop=True)))
+    good, largest = statement(found, "equally_good"), statement(found, "largest_without_loss")
+    assert (good.is_settled, largest.is_settled) == (False, False)
+    assert (good.batches, largest.batches) == ((16, 64), (64,))
+    assert "16, 64 are equally good; 256 is not known yet" in good.text
+    certain = dict(describe_batch_answer(found).statements)
+    named = "probability for the batch sizes that are named as good or worse; the others are not known yet"
+    assert certain[good.text].endswith(f"% {named}")
+    assert certain[largest.text].endswith("% probability for 64; larger ones are not known yet")
+
+
+def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named() -> None:
+    study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, rates=(0.01,), sizes=(256, 1024))
+    found = answer_of(study)
+    lack = "Tried too little to tell: 16, 64 with only 1 configuration; 256, 1024 with no complete training."
+    assert statement(found, "equally_good").text.endswith(lack)
+    assert statement(found, "largest_without_loss").text.endswith(lack)
+    tuned = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
+    assert "Tried too little" not in statement(tuned, "equally_good").text
 
 
 def test_the_largest_batch_that_was_tried_is_called_so() -> None:
@@ -125,12 +150,13 @@ def test_the_largest_batch_that_was_tried_is_called_so() -> None:
 def test_the_curve_names_what_was_tuned_too_little() -> None:
     at_edge = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
     assert [point.batch for point in at_edge.curve] == [16, 64, 256]
-    remarks = [remark for point in at_edge.curve for remark in point.remarks]
+    remarks = [remark for point in at_edge.curve for remark in point.remarks if "learning rate" in remark]
     assert remarks == ["its learning rate is at the upper edge of the range: widen optimizer.lr upward"] * 3
     few = answer_of(make_study(CURVE, rates=(0.01,)))
-    assert few.curve[0].remarks == ("tuned too little to tell: one configuration was tried",)
+    assert few.curve[0].remarks[0] == "tuned too little to tell: one configuration was tried"
     middle = answer_of(make_study(CURVE))
-    assert not any(point.remarks for point in middle.curve)
+    of_tuning = [remark for point in middle.curve for remark in point.remarks if "did not reach" not in remark]
+    assert not of_tuning
     assert [point.num_seeds for point in middle.curve] == [5, 5, 5]
     assert middle.curve[1].accuracy.low < 0.949 < middle.curve[1].accuracy.high
     assert middle.curve[2].seconds.median == pytest.approx(10.0, rel=0.03)

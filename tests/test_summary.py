@@ -31,7 +31,6 @@ def test_search_only():
     assert frame["on_front"].tolist() == [True, True, False]
     assert frame["confirmed"].tolist() == [False] * 3
     assert frame["val_accuracy_low"].isna().all()
-    assert frame["p_front_confirmed"].isna().all()
     assert frame["numbers"].tolist() == [(0,), (1,), (2,)]
 
 
@@ -52,8 +51,6 @@ def test_confirmed_median_leaves_out_the_seed_that_was_picked():
     assert first["seeds"] == (1, 2, 3)
     assert frame["on_front"].tolist() == [True, False]  # only confirmed rows compete once there are any
     assert frame["on_search_front"].tolist() == [True, True]
-    assert first["p_front_confirmed"] == 1.0
-    assert math.isnan(frame["p_front_confirmed"][1])
 
 
 def test_one_confirming_seed_has_no_interval_and_failed_seeds_are_counted():
@@ -73,15 +70,8 @@ def test_missing_values_and_no_rows():
     assert frame["on_front"].tolist() == [False, True]
     nothing = table()
     assert len(nothing) == 0
-    assert {"on_front", "p_front_confirmed", "val_accuracy_low", "num_failed_seeds"} <= set(nothing.columns)
+    assert {"on_front", "val_accuracy_low", "num_failed_seeds"} <= set(nothing.columns)
     assert len(table(trial(0, None, None, outcome="crashed"))) == 0
-
-
-def test_a_hopeless_confirmed_configuration_has_no_certainty():
-    rows = [trial(0, 0.9, 10.0, 0.1), trial(1, 0.91, 9.0, 0.2)]
-    rows += [confirm(2 + seed, 0.9, 10.0, seed, 0.1) for seed in range(3)]
-    rows += [confirm(5 + seed, 0.91, 9.0, seed, 0.2) for seed in range(3)]
-    assert table(*rows)["p_front_confirmed"].tolist() == [0.0, 1.0]
 
 
 def test_groups_ignore_the_seed_and_join_missing_values():

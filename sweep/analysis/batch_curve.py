@@ -47,3 +47,14 @@ def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) 
         errors=np.sqrt(posterior.covariance(best).diagonal()),
         num_configurations=int(counts[kept].sum()),
     )
+
+
+def cross_target(steps: Values, accuracies: Values, target: float) -> float:
+    """The step at which accuracy reached ``target``, linear between the evaluation before and the one after; NaN where
+    the first evaluation had reached it or none did. Both of shape ``[evaluations]``, in the order of steps."""
+    reached = np.flatnonzero(accuracies >= target)
+    if not len(reached) or reached[0] == 0:
+        return np.nan
+    before, after = reached[0] - 1, reached[0]
+    share = (target - accuracies[before]) / (accuracies[after] - accuracies[before])
+    return float(steps[before] + share * (steps[after] - steps[before]))

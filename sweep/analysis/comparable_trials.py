@@ -15,7 +15,7 @@ from sweep.analysis.statistics.grouping import (
     group_configurations,
     varying_keys,
 )
-from sweep.analysis.statistics.pareto import Mask
+from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior, pool_doubtful_times
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.analysis.validation_images import ValidationImages
@@ -67,12 +67,13 @@ class ComparableTrials:
     @property
     def command_for_more_seeds(self) -> str:
         """The command that trains more fresh seeds: twice the share of time; the other limits are named only where they
-        are in its way, and then no less than the defaults."""
+        are in its way, and then no less than the defaults. All that began count, those on another device too."""
         usual, given = Confirm(), self.spec.confirm if self.spec else Confirm()
+        num_begun = np.bincount(configuration_groups(_of_confirming(self.frames.trials)))
         changes: dict[str, object] = {"confirm.share": 2 * given.share}
         reached = {
-            "max_configurations": int(np.sum(self.num_seeds > 0)),
-            "seeds": max(int(self.num_seeds.max(initial=0)), FEWEST_SEEDS - 1),
+            "max_configurations": len(num_begun),
+            "seeds": max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1),
         }
         changes |= {
             f"confirm.{key}": max(getattr(usual, key), 2 * getattr(given, key))
@@ -157,6 +158,11 @@ def select_comparable(frames: Frames) -> ComparableTrials:
     )
 
 
+def _of_confirming(trials: pd.DataFrame) -> pd.DataFrame:
+    chosen: pd.DataFrame = trials[read_text(trials, "phase") == "confirm"]
+    return chosen
+
+
 def find_study_name(frames: Frames) -> str:
     """The name of the study by its specification, otherwise by its first trial; "study" where neither is on record."""
     names = read_text(frames.trials, "study")
@@ -192,6 +198,12 @@ def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str)
     left_out = format_count(num_others, "complete trial")
     note = f"Only trials of the {what} {chosen!r} are compared; {left_out} of others left out."
     return np.asarray(values == chosen, dtype=np.bool_), [note] if num_others else []
+
+
+def read_accuracies(trials: pd.DataFrame) -> Values:
+    """The accuracies of trainings of a fixed length, NaN for those until a target; shape ``[trials]``."""
+    has_target = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
+    return np.where(has_target, np.nan, read_numbers(trials, ACCURACY))
 
 
 def find_main_recipe(frame: pd.DataFrame, chosen: Mask) -> tuple[Mask, str]:

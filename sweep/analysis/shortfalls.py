@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
@@ -81,6 +82,38 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
     return f"{format_count(num_complete, 'confirming trial')} completed: {'; '.join(reasons)}."
 
 
+def explain_left_out_seeds(records: ComparableTrials) -> str:
+    """How many complete confirming trials are left out because they ran on another device than the trials that are
+    compared, and what to do; empty where none is."""
+    device = most_common(read_text(records.done, "device"))[0]
+    confirming = _of_outcome(_of_phase(records.frames.trials, "confirm"), "complete")
+    others = Counter(str(each) for each in read_text(confirming, "device") if each != device)
+    if not others or not device:
+        return ""
+    names = ", ".join(repr(name) for name in sorted(others))
+    return (
+        f"{format_count(others.total(), 'confirming trial')} left out: run on the device {names}, while the trials "
+        f"that are compared ran on {device!r}. The limits of confirm count such trials. For fresh seeds in their place "
+        f"continue on {device!r}: {records.command_for_more_seeds}"
+    )
+
+
+def explain_search(frames: Frames) -> str:
+    """Why the search has fewer trials than were planned, although its best were confirmed; empty where it has all."""
+    spec, num_counted = frames.spec, _count_searched(frames.trials)
+    if spec is None or not len(_of_phase(frames.trials, "confirm")) or num_counted >= spec.trials:
+        return ""
+    return (
+        f"The search had {num_counted} of {format_count(spec.trials, 'planned trial')}: it ends when everything is "
+        "settled and another trial is not expected to matter, or when no point is left."
+    )
+
+
+def _count_searched(trials: pd.DataFrame) -> int:
+    outcomes = read_text(_of_phase(trials, "search"), "outcome").tolist()
+    return sum(outcome not in {"", *NOT_COUNTED} for outcome in outcomes)
+
+
 def _find_zero(confirm: Confirm) -> str:
     return "seeds" if not confirm.seeds else "max_configurations"
 
@@ -98,8 +131,7 @@ def _explain_no_candidates(frames: Frames) -> str:
 
 
 def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) -> Iterator[str]:
-    search = _of_phase(trials, "search")
-    num_counted = sum(outcome not in {"", *NOT_COUNTED} for outcome in read_text(search, "outcome").tolist())
+    num_counted = _count_searched(trials)
     if num_open := len(_of_outcome(trials, "")):
         yield f"{format_count(num_open, 'trial')} had not ended when the records were read"
         return

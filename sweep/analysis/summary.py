@@ -9,14 +9,13 @@ import pandas as pd
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import half_width, median_errors
-from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
-from sweep.analysis.statistics.posterior import draw_all, fit_posterior, pool_doubtful_times
+from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
+from sweep.analysis.statistics.posterior import pool_doubtful_times
 from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
 
 # Shown beside the objectives wherever they were measured.
 USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_accuracy", "generalization_gap")
-_NUM_DRAWS = 1000
 
 
 def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
@@ -30,10 +29,9 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     for every metric ``<metric>`` (median of the confirming trials, otherwise the value of the search trial),
     ``<metric>_low``, ``<metric>_high`` (95 % confidence interval of that median by the spread between seeds, pooled
     over all confirmed configurations; NaN for what is not confirmed and where no configuration has two seeds) and
-    ``<metric>_search``; ``on_search_front`` (among the search values of all), ``on_front`` (among the confirmed
-    medians, or among the search values while nothing is confirmed) and ``p_front_confirmed`` (probability of being on
-    the Pareto front among the confirmed ones, by draws of plausible true values; NaN for what is not confirmed). The
-    search seed takes no part in a confirmed median: it was picked for being good.
+    ``<metric>_search``; ``on_search_front`` (among the search values of all) and ``on_front`` (among the confirmed
+    medians, or among the search values while nothing is confirmed). The search seed takes no part in a confirmed
+    median: it was picked for being good.
     """
     every_group = configuration_groups(trials)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
@@ -54,7 +52,7 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     for name in dict.fromkeys((*objectives, *USUAL_METRICS)):
         new |= _measured(name, read_numbers(done, name), grouping)
     frame = pd.concat([pd.DataFrame(new, index=frame.index), frame], axis=1)
-    return _with_fronts(frame, objectives, done, grouping)
+    return _with_fronts(frame, objectives, grouping.confirmed)
 
 
 def objective_table(frame: pd.DataFrame, objectives: Sequence[str], suffix: str = "") -> Values:
@@ -105,18 +103,9 @@ def _measured(name: str, values: Values, grouping: Grouping) -> dict[str, Values
     }
 
 
-def _with_fronts(
-    frame: pd.DataFrame, objectives: Sequence[str], done: pd.DataFrame, grouping: Grouping
-) -> pd.DataFrame:
+def _with_fronts(frame: pd.DataFrame, objectives: Sequence[str], confirmed: Mask) -> pd.DataFrame:
     direction = objective_signs(objectives)
-    on_search_front = non_dominated(objective_table(frame, objectives, "_search"), direction)
-    on_front, p_front_confirmed = on_search_front, np.full(len(frame), np.nan)
-    table = objective_table(frame, objectives)
-    known: Mask = grouping.confirmed & np.isfinite(table).all(axis=1)
-    if grouping.confirmed.any():
-        on_front = non_dominated(np.where(known[:, None], table, np.nan), direction)
-    if known.any():
-        rows = np.flatnonzero(known)
-        draws = draw_all([fit_posterior(name, done, grouping) for name in objectives], rows, _NUM_DRAWS)
-        p_front_confirmed[rows] = front_probabilities(draws, direction)
-    return frame.assign(on_search_front=on_search_front, on_front=on_front, p_front_confirmed=p_front_confirmed)
+    on_front = on_search_front = non_dominated(objective_table(frame, objectives, "_search"), direction)
+    if confirmed.any():
+        on_front = non_dominated(np.where(confirmed[:, None], objective_table(frame, objectives), np.nan), direction)
+    return frame.assign(on_search_front=on_search_front, on_front=on_front)

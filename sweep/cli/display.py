@@ -191,7 +191,9 @@ class Display:
         rows = find_front(list(self._records.values()), self._spec.objectives)
         first = METRICS[self._spec.objectives[0]]
         rows.sort(key=lambda record: first.sign * record.measurements[first.name])
-        table = Table(title=f"front so far: {len(rows)} configurations", title_justify="left", box=None)
+        table = Table(
+            title=f"front so far: {len(rows)} configurations, as measured with one seed", title_justify="left", box=None
+        )
         for column in ("trial", *self._spec.objectives, "configuration"):
             table.add_column(column, justify="left" if column == "configuration" else "right")
         for record in rows[:_FRONT_ROWS]:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-_PACKAGES = ("torch", "torchvision", "optuna", "pandas", "plotly", "matplotlib", "sqlalchemy", "nvidia-ml-py")
+_PACKAGES = ("torch", "torchvision", "optuna", "pandas", "matplotlib", "sqlalchemy", "nvidia-ml-py")
 _MIN_FREE_BYTES = 1 << 30
 
 

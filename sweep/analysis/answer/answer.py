@@ -28,6 +28,19 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConfigurationEstimate:
+    """What is known of one configuration, whose first trial is ``number``. ``values`` are estimates by metric, in its
+    unit: accuracies by all trainings of the model, on new images; times and memory by all trials of equal cost.
+    ``measured`` are medians over its own trials. ``front_probability`` is that of being truly on the Pareto front."""
+
+    number: int
+    num_seeds: int  # fresh ones
+    values: dict[str, Interval]
+    measured: dict[str, Interval]
+    front_probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class NextBest:
     """The second choice, and what taking the first gains or gives up against it. ``differences`` by metric: for
     accuracies first - second in the metric's unit, for seconds and bytes the ratio first / second (see ``units``)."""
@@ -46,7 +59,8 @@ class Recommendation:
     ``probability`` is that of being right: of the configurations that were tried none is truly better for this use by
     more than the study's tolerance. From the study's confidence on it ``is_settled``. ``on_front`` is the probability
     of being truly on the front; ``regret`` what is expected to be lost against the truly best, in the unit of
-    ``regret_metric``. Only configurations with enough fresh seeds are named.
+    ``regret_metric``. Only configurations with enough fresh seeds are named. ``values`` are estimates, the same as in
+    :class:`ConfigurationEstimate`; ``measured`` are medians over the fresh seeds as they were measured.
     """
 
     use: str
@@ -55,6 +69,7 @@ class Recommendation:
     settings: tuple[str, ...] = ()  # the keys of ``config`` to show
     global_batch_size: int | None = None
     values: dict[str, Interval] = field(default_factory=dict)
+    measured: dict[str, Interval] = field(default_factory=dict)
     probability: float = 0.0
     is_settled: bool = False
     on_front: float = 0.0
@@ -73,7 +88,9 @@ class TunedBatch:
     the tolerance of the batch's best, ``seconds`` and ``memory_bytes`` are its own. ``accuracy`` is that of the best
     configuration at the batch, whichever it is, so that its interval contains that the best was picked.
     ``p_without_loss`` is the probability that tuned training at this batch loses no more than the tolerance against
-    the model's best batch. ``remarks`` name what was tuned too little.
+    the model's best batch. ``num_steps``, ``num_samples`` and those to the model's common target (:class:`TunedModel`)
+    are of the trainings of the representative, ``images_per_second`` and ``seconds_to_target`` with its ``seconds``;
+    NaN where the target was not reached. ``remarks`` name what was tuned too little and what is not known.
     """
 
     model: str
@@ -85,8 +102,27 @@ class TunedBatch:
     accuracy: Interval
     seconds: Interval
     memory_bytes: Interval
+    images_per_second: Interval
+    num_steps: Interval
+    num_samples: Interval
+    steps_to_target: Interval
+    samples_to_target: Interval
+    seconds_to_target: Interval
     p_without_loss: float
     remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedModel:
+    """What the batches of one model have in common. ``target_accuracy``: within the tolerance, three quarters of the
+    batches reach it by their tuned accuracy. ``rate_power``: p of best learning rate ~ batch^p, ``n`` configurations,
+    for what ``rate_detail`` names; NaN for the reason ``rate_lack``."""
+
+    model: str
+    target_accuracy: float
+    rate_power: Interval
+    rate_detail: str
+    rate_lack: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +145,12 @@ class Statement:
 @dataclass(frozen=True, kw_only=True)
 class BatchAnswer:
     """Which batch size to use: the configuration that is ``named``, the ``curve`` of the tuned batches of every model,
-    and the ``statements`` about the one ``model``."""
+    what holds for each of the ``models``, and the ``statements`` about the one ``model``."""
 
     named: Recommendation
     model: str
     curve: tuple[TunedBatch, ...]
+    models: tuple[TunedModel, ...]
     statements: tuple[Statement, ...]
 
 
@@ -145,7 +182,8 @@ class ValidationSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer of one study's records. ``batch_size`` is None without a complete trial. ``notes`` hold what was left
+    """The answer of one study's records. ``batch_size`` is None without a complete trial. ``configurations`` are those
+    that could win a use, at most a few hundred. ``notes`` hold what was left
     out, what is missing and what was assumed; ``missing_objectives`` the number of complete trials that lack an
     objective, by its name; ``method`` how the intervals were computed."""
 
@@ -156,6 +194,7 @@ class Answer:
     confidence: float
     batch_size: BatchAnswer | None
     uses: dict[str, Recommendation]
+    configurations: tuple[ConfigurationEstimate, ...]
     facts: dict[str, Fact]
     notes: tuple[str, ...]
     missing_objectives: dict[str, int]

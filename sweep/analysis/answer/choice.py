@@ -5,10 +5,11 @@ import pandas as pd
 
 from sweep.analysis.answer.answer import NextBest, Recommendation
 from sweep.analysis.answer.candidates import Candidates
+from sweep.analysis.answer.estimated_values import estimate_value, measure_values
 from sweep.analysis.answer.use_cases import USE_TABLE, Use, find_regrets, find_right, score_candidates, widen_best
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers
-from sweep.analysis.statistics.intervals import Interval, seed_interval
+from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, difference_unit, scale_of
 from sweep.config.study import FEWEST_SEEDS
@@ -46,7 +47,8 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         config=config,
         settings=_select_shown(candidates, config),
         global_batch_size=int(frame["global_batch_size"].iloc[row]),
-        values=_values(candidates, pick),
+        values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
+        measured=measure_values(candidates, pick),
         probability=probability,
         is_settled=probability >= candidates.rules.confidence,
         on_front=0.0 if is_alone else float(candidates.p_front[pick]),
@@ -99,47 +101,6 @@ def _regret(candidates: Candidates, use: Use, pick: int) -> float:
     regrets = find_regrets(candidates, use, candidates.draws)[:, pick]
     known = regrets[np.isfinite(regrets)]
     return float(known.mean()) if len(known) else 0.0
-
-
-def _values(candidates: Candidates, place: int) -> dict[str, Interval]:
-    # of the configuration's own trials; times and memory of all trials of equal cost
-    rows = candidates.basis_of(place)
-    found = {}
-    for name in dict.fromkeys((*candidates.names, "test_accuracy")):
-        values = read_numbers(candidates.records.done, name)[rows]
-        if not np.isfinite(values).any():
-            continue
-        if name == ACCURACY:
-            found[name] = _describe_accuracy(candidates, place, int(np.isfinite(values).sum()))
-            continue
-        posterior = candidates.records.posterior(name) if name in candidates.names else None
-        pooled = posterior.pooled_interval(int(candidates.rows[place])) if posterior else None
-        found[name] = pooled or _interval(candidates, name, values, _image_variance(candidates, name))
-    return found
-
-
-def _describe_accuracy(candidates: Candidates, place: int, num_seeds: int) -> Interval:
-    # from the same draws as the probabilities, so that it holds after the configuration was picked
-    drawn = candidates.values(ACCURACY, candidates.draws)[:, place]
-    low, middle, high = np.quantile(drawn, [0.025, 0.5, 0.975]).tolist()
-    return Interval(middle, low, high, num_seeds)
-
-
-def _image_variance(candidates: Candidates, name: str) -> float:
-    # of the error that the images leave in the test accuracy on new ones; 0 where their number is not known
-    images = candidates.records.images
-    return 1.0 / (4.0 * images.num_test) if name == "test_accuracy" and images.num_test else 0.0
-
-
-def _interval(candidates: Candidates, name: str, values: Values, known_variance: float) -> Interval:
-    scale, records = scale_of(name), candidates.records
-    if name in candidates.names and not candidates.records.posterior(name).is_assumed:
-        spread = candidates.records.posterior(name).spread
-    else:
-        spread = records.grouping.seed_spread(scale.forward(read_numbers(records.done, name)))
-    _, low, high, n = seed_interval(scale.forward(values), spread, known_variance=known_variance)
-    low, high = scale.backward(np.array([low, high])).tolist()
-    return Interval(float(np.nanmedian(values)), low, high, n)
 
 
 def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:

@@ -10,6 +10,7 @@ import numpy as np
 from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation, ValidationSize
 from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
+from sweep.analysis.answer.estimated_values import list_estimates
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
 from sweep.analysis.answer.statements import answer_batch_size
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, select_comparable
@@ -18,6 +19,8 @@ from sweep.analysis.shortfalls import (
     count_missing_objectives,
     describe_missing_objectives,
     explain_confirmation,
+    explain_left_out_seeds,
+    explain_search,
 )
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
@@ -28,10 +31,11 @@ from sweep.records.frames.study_frames import Frames
 
 _METHOD = (
     "Validation accuracies are not those of single trainings: where a model has six or more configurations within 15 "
-    "points of its best, a Gaussian process over batch size, learning rate and whatever else was swept is conditioned "
-    "on all its trainings, and a value and its 95 % interval are the median and quantiles of joint draws from it. They "
-    "contain the spread between seeds, pooled over all confirmed configurations, and the sampling error of the images, "
-    "by crossed random effects of seeds and images. Other intervals are of Student's t distribution. "
+    "points of its best, a response to batch size, learning rate and whatever else was swept is conditioned on all its "
+    "trainings: a polynomial of the second degree, a Gaussian process and deviations that close neighbors share. A "
+    "value and its 95 % interval are the median and quantiles of joint draws from it. They contain the spread between "
+    "seeds (that of the region, at least the one pooled over all confirmed configurations) and the sampling error of "
+    "the images, by crossed random effects of seeds and images. Other intervals are of Student's t distribution. "
     "Two configurations are compared on the same images, where most of that error is common to both: the interval of "
     "their difference is narrower than their own intervals suggest. "
     "Probabilities are shares of 1,000 of these draws in which the statement is right within the study's tolerance; a "
@@ -60,12 +64,11 @@ def recommend(
         uses: which uses to answer for.
 
     Raises:
-        InputError: an unknown use, a limit that no configuration can keep, studies on different data, or there are no
-            records at the path.
+        InputError: an unknown use, an impossible limit, studies on different data, or no records at the path.
     """
     limits = Limits(max_memory_bytes, max_seconds, min_accuracy)
     _check(limits, uses)
-    loaded: Frames = load_frames(records) if isinstance(records, str | Path) else records
+    loaded: Frames = load_frames(records, evaluations=True) if isinstance(records, str | Path) else records
     comparable = select_comparable(loaded)
     candidates = select_candidates(comparable, limits)
     if candidates is None:
@@ -78,7 +81,8 @@ def recommend(
         batch_size = answer_batch_size(candidates)
         facts = measure_facts(candidates, _model(candidates))
         notes = (*comparable.notes, *_list_assumptions(candidates))
-    shortfall, rules = explain_confirmation(loaded), comparable.spec.answer if comparable.spec else AnswerRules()
+    rules = comparable.spec.answer if comparable.spec else AnswerRules()
+    shortfalls = (explain_left_out_seeds(comparable), explain_search(loaded), explain_confirmation(loaded))
     return Answer(
         study=comparable.study,
         limits=limits,
@@ -87,8 +91,9 @@ def recommend(
         confidence=rules.confidence,
         batch_size=batch_size,
         uses=chosen,
+        configurations=list_estimates(candidates) if candidates else (),
         facts=facts,
-        notes=(*notes, *describe_missing_objectives(loaded), *([shortfall] if shortfall else [])),
+        notes=(*notes, *describe_missing_objectives(loaded), *filter(None, shortfalls)),
         missing_objectives=count_missing_objectives(loaded),
         method=_METHOD,
     )
@@ -150,10 +155,19 @@ def _list_assumed(candidates: Candidates) -> list[str]:
 def as_document(answer: Answer) -> dict[str, Any]:
     """The answer as the JSON document of ``sweep recommend --json``; what is not known is null."""
     document: dict[str, Any] = to_document(answer)
+    for item in document["configurations"]:
+        item["as_measured"] = list(item["measured"])
+        item.update(item.pop("values"), **item.pop("measured"))
     for fact in document["facts"].values():
         del fact["name"]
     named = [document["batch_size"]["named"]] if document["batch_size"] else []
     for use in (*document["uses"].values(), *named):
         del use["use"], use["settings"]
-        use.update(use.pop("values"), settled=use.pop("is_settled"), front_probability=use.pop("on_front"))
+        use["as_measured"] = list(use["measured"])
+        use.update(
+            use.pop("values"),
+            **use.pop("measured"),
+            settled=use.pop("is_settled"),
+            front_probability=use.pop("on_front"),
+        )
     return document

@@ -1,9 +1,10 @@
 """The accuracy of every configuration of a model as a smooth response to its settings.
 
-A Gaussian process over the effective batch size, the learning rate and whatever else was swept, with a deviation of
-each configuration from it, is conditioned on all trainings. So a neighbor's seeds inform about a configuration that has
-one, and the best of many is not taken for better than it is: all that was looked at is in the joint distribution. The
-errors are those of seeds, each training's own, and of the validation images, largely common to all.
+A polynomial of the second degree and a Gaussian process over the effective batch size, the learning rate and whatever
+else was swept, with deviations that only close neighbors share, are conditioned on all trainings. So a neighbor's seeds
+inform about a configuration that has one, and the best of many is not taken for better than it is: all that was looked
+at is in the joint distribution. The errors are those of seeds, each training's own, and of the validation images,
+largely common to all.
 
 Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2 and 5.4.
 """
@@ -16,16 +17,23 @@ from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.gaussian_process import GaussianProcess
+from sweep.analysis.statistics.gaussian_process import Deviation, GaussianProcess
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative
+from sweep.analysis.statistics.intervals import Spread
 from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics.posterior import Posterior
 from sweep.analysis.statistics.scales import scale_of
 
 _FEWEST = 6  # configurations of a model from which on its response is fitted
 _REACH = 0.15  # accuracies so far below the best are no part of the response: what diverged tells nothing about the top
 _WIDE = 8.0  # ratio of the largest to the smallest value from which on a setting counts by its logarithm
-_LEAST_DEVIATION = 0.4  # of the seeds' spread: a configuration's own deviation from the smooth response, at least
+_NEIGHBORHOOD = 0.1  # of a setting's range: what deviates from the smooth response is shared by so close neighbors
+_REGION, _PRIOR_DEGREES = 0.2, 6.0  # of a setting's range: where the spread between seeds is about the same
+# The coefficients of the square part and the deviation from the smooth response, in units of the seeds' spread, before
+# anything is known, and the doubt of the latter.
+_USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
+_FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
 
 
 @dataclass(frozen=True)
@@ -55,23 +63,53 @@ def draw_response(
 
 def _fit(records: ComparableTrials, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Response:
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
-    means, counts = _average_trials(records, rows)
-    features = encode_settings(records, rows)
-    of_seeds = posterior.spread.sd**2 / counts
+    trainings = _summarize_trainings(records, rows)
+    means, features = trainings.means, encode_settings(records, rows)
+    variances = _estimate_variances(trainings, features, posterior.spread)  # of a mean, over the pooled spread's
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
     common = _find_common(of_images)
-    noise = np.diag(of_seeds) + drop_negative(of_images - common)
-    process = GaussianProcess(features, means, errors=np.sqrt(noise.diagonal()))
-    deviation = max(process.noise, _LEAST_DEVIATION * posterior.spread.sd) ** 2
-    prior = process.covariance(features) + deviation * np.eye(len(rows))
+    apart = drop_negative(of_images - common)
+    parts = _expect_deviations(posterior, features, variances)
+    process = GaussianProcess(
+        features, means, errors=np.sqrt(apart.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
+    )
+    square, rough, seeds = (size**2 * part.shape for size, part in zip(process.deviations, parts, strict=True))
+    noise = seeds + apart
+    prior = process.covariance(features) + square + rough
     gain = np.linalg.solve(prior + noise, prior).T
     middle = process.mean + gain @ (means - process.mean)
-    factor = np.ones((num_draws, 1))
-    if (degrees := posterior.spread.degrees) > 0:  # the spread itself is known from few repeats
-        factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
+    # the seeds' spread is known from few repeats, and so are the sizes of the parts, which are taken for known
+    degrees = max(posterior.spread.degrees, _FEWEST_DEGREES)
+    factor = np.sqrt(degrees / generator.chisquare(degrees, (num_draws, 1)))
     away = draw_normal(prior - gain @ prior, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
     return Response(scale.backward(middle + factor * away + shift), scale.backward(middle))
+
+
+def _expect_deviations(posterior: Posterior, features: Values, variances: Values) -> list[Deviation]:
+    # of the response from a constant: its square part, what only neighbors share, and the seeds' errors of the means
+    sd, degrees = posterior.spread.sd, posterior.spread.degrees
+    doubt = np.sqrt(0.5 / max(degrees, _FEWEST_DEGREES))  # of the logarithm of a standard deviation
+    return [
+        Deviation(_expand_squares(features), _USUAL_SQUARE * sd, 1.0),
+        Deviation(_correlate_neighbors(features), _USUAL_ROUGH * sd, _DOUBT),
+        Deviation(np.diag(variances), sd, float(doubt)),
+    ]
+
+
+def _expand_squares(features: Values) -> Values:
+    # the covariance of a polynomial of the second degree with random coefficients: near its top a response is one
+    centered = 2.0 * features - 1.0
+    width = centered.shape[1]
+    squares = [centered[:, i] * centered[:, j] for i in range(width) for j in range(i, width)]
+    terms = np.stack([np.ones(len(centered)), *centered.T, *squares], axis=1)
+    return np.asarray(terms @ terms.T)
+
+
+def _correlate_neighbors(features: Values) -> Values:
+    # Ornstein-Uhlenbeck: rough, so that nothing but the closest is told by a neighbor
+    distances = np.linalg.norm(features[:, None] - features[None, :], axis=-1)
+    return np.asarray(np.exp(-distances / _NEIGHBORHOOD))
 
 
 @cache
@@ -79,13 +117,37 @@ def _find_threads() -> ThreadpoolController:
     return ThreadpoolController()  # it searches all loaded libraries
 
 
-def _average_trials(records: ComparableTrials, rows: Numbers) -> tuple[Values, Values]:
-    # over all trainings, those of the search too: that they were looked at is part of the joint distribution
+@dataclass(frozen=True)
+class _Trainings:
+    """Of k configurations the mean accuracy on its scale, the number of trainings, and the sum of their squared
+    deviations from the mean; each of shape ``[k]``."""
+
+    means: Values
+    counts: Values
+    squares: Values
+
+
+def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> _Trainings:
+    # all trainings, those of the search too: that they were looked at is part of the joint distribution
     values = scale_of(ACCURACY).forward(read_numbers(records.done, ACCURACY))
     known, size = np.isfinite(values), records.grouping.size
-    counts = np.bincount(records.grouping.members[known], minlength=size).astype(np.float64)
-    sums = np.bincount(records.grouping.members[known], values[known], minlength=size)
-    return sums[rows] / counts[rows], counts[rows]
+    members, values = records.grouping.members[known], values[known]
+    counts = np.bincount(members, minlength=size).astype(np.float64)
+    means = np.bincount(members, values, minlength=size) / np.maximum(counts, 1.0)
+    squares = np.asarray(np.bincount(members, (values - means[members]) ** 2, minlength=size), dtype=np.float64)
+    return _Trainings(means[rows], counts[rows], squares[rows])
+
+
+def _estimate_variances(trainings: _Trainings, features: Values, spread: Spread) -> Values:
+    """The variance of each mean over the square of the pooled ``spread``, shape ``[k]``: the spread of a region is that
+    of the repeats there, drawn toward the pooled one as if by ``_PRIOR_DEGREES`` repeats of it, and at least the pooled
+    one, because a few repeats of a region are too few to tell that it is smaller."""
+    distances = np.linalg.norm(features[:, None] - features[None, :], axis=-1)
+    weights = np.exp(-0.5 * (distances / _REGION) ** 2)
+    degrees = weights @ np.maximum(trainings.counts - 1.0, 0.0)
+    squares = weights @ trainings.squares / spread.sd**2
+    ratios = np.maximum((_PRIOR_DEGREES + squares) / (_PRIOR_DEGREES + degrees), 1.0)
+    return np.asarray(ratios / trainings.counts)
 
 
 def _find_common(covariance: Values) -> float:

@@ -10,7 +10,8 @@ from sweep.analysis.answer.answer import BatchAnswer, Recommendation, Statement
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.choice import choose_for
 from sweep.analysis.answer.needed_trainings import estimate_needed
-from sweep.analysis.answer.tuned_batches import BatchDraws, describe_tuned, draw_batches, list_models
+from sweep.analysis.answer.thin_batches import describe_thin_batches
+from sweep.analysis.answer.tuned_batches import BatchDraws, describe_model, describe_tuned, draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics.intervals import Interval
@@ -32,7 +33,13 @@ def answer_batch_size(candidates: Candidates) -> BatchAnswer:
     if len(batches.batches) > 1:
         found += [_state_equally_good(candidates, batches), _state_largest(candidates, batches)]
         found += _state_neighbors(candidates, batches, named)
-    return BatchAnswer(named=named, model=chosen, curve=tuple(curve), statements=tuple(found))
+    return BatchAnswer(
+        named=named,
+        model=chosen,
+        curve=tuple(curve),
+        models=tuple(describe_model(candidates, draws[model]) for model in models),
+        statements=tuple(found),
+    )
 
 
 @dataclass(frozen=True)
@@ -109,8 +116,8 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
     is_settled = not split.unknown.any()
     return Statement(
         name="equally_good",
-        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes "
-        f"{'; '.join(parts)}.",
+        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes that were tried "
+        f"{'; '.join(parts)}.{_add(describe_thin_batches(candidates, draws))}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()),
         is_settled=is_settled,
@@ -136,12 +143,12 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
     if largest == len(draws.batches) - 1:
         text = f"The largest effective batch size that was tried, {batch}, loses no more than {points}."
     elif is_settled:
-        text = f"The largest effective batch size that loses no more than {points} is {batch}."
+        text = f"Of the effective batch sizes that were tried the largest that loses no more than {points} is {batch}."
     else:
         text = f"An effective batch size of {batch} loses no more than {points}; of larger ones it is not known yet."
     return Statement(
         name="largest_without_loss",
-        text=text,
+        text=text + _add(describe_thin_batches(candidates, draws)),
         batches=(batch,),
         probability=float(draws.find_within(rules.tolerance.accuracy)[:, largest].mean()),
         is_settled=is_settled,
@@ -177,9 +184,9 @@ def _compare(candidates: Candidates, name: str, place: int, other: int, batch: i
     low, middle, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in (gap.low, gap.median, gap.high))
     parts.append(f"{middle} points of accuracy{_range(low, high)}")
     kind = "larger" if name == "next_larger" else "smaller"
-    seeds = "" if n else ", from a single seed that was not confirmed"
+    state = "" if n else " (not confirmed)"
     return Statement(
-        name=name, text=f"The next {kind} one, {batch}: {', '.join(parts)}{seeds}.", batches=(batch,), is_estimate=True
+        name=name, text=f"The next {kind} one, {batch}{state}: {', '.join(parts)}.", batches=(batch,), is_estimate=True
     )
 
 
@@ -193,6 +200,10 @@ def _interval(pair: Values, n: int, *, is_ratio: bool) -> Interval:
 
 def _range(low: str, high: str) -> str:
     return f" ({low} to {high})" if low != high else ""
+
+
+def _add(sentence: str) -> str:
+    return f" {sentence}" if sentence else ""
 
 
 def _points(accuracy: float) -> str:

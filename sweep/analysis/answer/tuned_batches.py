@@ -6,18 +6,27 @@ from typing import cast
 
 import numpy as np
 
-from sweep.analysis.answer.answer import TunedBatch
+from sweep.analysis.answer.answer import TunedBatch, TunedModel
+from sweep.analysis.answer.batch_costs import (
+    UNKNOWN,
+    BatchCosts,
+    combine_ratio,
+    find_common_target,
+    measure_batch_costs,
+)
 from sweep.analysis.answer.candidates import Candidates
+from sweep.analysis.answer.estimated_values import describe_draws, estimate_value
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.rate_powers import measure_rate_power
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.estimates import confidence_interval
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
 
 RATE = "optimizer.lr"
-_FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
+FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
 _EDGE = 0.05  # share of a range that is its edge
-_QUANTILES = (0.025, 0.5, 0.975)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +71,25 @@ def list_models(candidates: Candidates) -> list[str]:
 
 def describe_tuned(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch]:
     """The curve of one model, a point for each of its batches."""
-    within = draws.find_within(candidates.rules.tolerance.accuracy).mean(axis=0)
-    return [_describe_batch(candidates, draws, index, float(within[index])) for index in range(len(draws.batches))]
+    costs = measure_batch_costs(candidates, draws.places, _find_target(candidates, draws))
+    return [_describe_batch(candidates, draws, index, costs[index]) for index in range(len(draws.batches))]
+
+
+def describe_model(candidates: Candidates, draws: BatchDraws) -> TunedModel:
+    """What the batches of one model have in common."""
+    is_of_model = np.asarray(read_text(candidates.records.frame, "config.model.name") == draws.model)
+    found = measure_rate_power(candidates.records, is_of_model)
+    return TunedModel(
+        model=draws.model,
+        target_accuracy=_find_target(candidates, draws),
+        rate_power=Interval(*confidence_interval(found.estimate), found.estimate.n),
+        rate_detail=found.detail,
+        rate_lack=found.reason,
+    )
+
+
+def _find_target(candidates: Candidates, draws: BatchDraws) -> float:
+    return find_common_target(np.median(draws.tuned, axis=0), candidates.rules.tolerance.accuracy)
 
 
 def _choose_representative(candidates: Candidates, chosen: Mask) -> int:
@@ -76,14 +102,15 @@ def _choose_representative(candidates: Candidates, chosen: Mask) -> int:
     return int(close[order[0]])
 
 
-def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, p_without_loss: float) -> TunedBatch:
+def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs: BatchCosts) -> TunedBatch:
     place, batch = int(draws.places[index]), int(draws.batches[index])
     frame = candidates.records.frame
-    is_here = (read_numbers(frame, "global_batch_size") == batch) & (
-        read_text(frame, "config.model.name") == draws.model
-    )
-    num_seeds, num_configurations = int(candidates.num_seeds[place]), int(is_here.sum())
+    num_seeds = int(candidates.num_seeds[place])
+    num_configurations = count_configurations(candidates, draws.model, batch)
     rate = float(read_numbers(frame, f"config.{RATE}")[candidates.rows[place]])
+    seconds = estimate_value(candidates, place, SECONDS)
+    within = draws.find_within(candidates.rules.tolerance.accuracy)[:, index]
+    remarks = [*_list_remarks(candidates, rate, num_configurations), *filter(None, [costs.remark])]
     return TunedBatch(
         model=draws.model,
         batch=batch,
@@ -91,24 +118,35 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, p_wit
         learning_rate=rate,
         num_configurations=num_configurations,
         num_seeds=num_seeds,
-        accuracy=_interval(draws.tuned[:, index], num_seeds),
-        seconds=_interval(candidates.values(SECONDS, candidates.draws)[:, place], num_seeds),
-        memory_bytes=_interval(candidates.values(MEMORY, candidates.draws)[:, place], num_seeds),
-        p_without_loss=p_without_loss,
-        remarks=tuple(_list_remarks(candidates, rate, num_configurations)),
+        accuracy=describe_draws(draws.tuned[:, index], num_seeds),
+        seconds=seconds,
+        memory_bytes=estimate_value(candidates, place, MEMORY),
+        images_per_second=_find_pace(costs.num_samples, seconds),
+        num_steps=costs.num_steps,
+        num_samples=costs.num_samples,
+        steps_to_target=costs.steps_to_target,
+        samples_to_target=costs.samples_to_target,
+        seconds_to_target=combine_ratio(seconds, costs.share_to_target),
+        p_without_loss=float(within.mean()),
+        remarks=tuple(remarks),
     )
 
 
-def _interval(drawn: Values, num_seeds: int) -> Interval:
-    if not np.isfinite(drawn).all():
-        return Interval(np.nan, np.nan, np.nan, 0)
-    low, middle, high = np.quantile(drawn, _QUANTILES).tolist()
-    return Interval(middle, low, high, num_seeds)
+def count_configurations(candidates: Candidates, model: str, batch: int) -> int:
+    """The configurations of ``model`` with that effective batch size that have a complete training."""
+    frame = candidates.records.frame
+    is_of_model = read_text(frame, "config.model.name") == model
+    return int((is_of_model & (read_numbers(frame, "global_batch_size") == batch)).sum())
+
+
+def _find_pace(samples: Interval, seconds: Interval) -> Interval:
+    values = (samples.median / seconds.median, samples.median / seconds.high, samples.median / seconds.low)
+    return Interval(*values, seconds.n) if np.isfinite(values[0]) else UNKNOWN
 
 
 def _list_remarks(candidates: Candidates, rate: float, num_configurations: int) -> list[str]:
     remarks = []
-    if num_configurations < _FEWEST_CONFIGURATIONS:
+    if num_configurations < FEWEST_CONFIGURATIONS:
         few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
         remarks.append(f"tuned too little to tell: {few} tried")
     spec = candidates.records.spec

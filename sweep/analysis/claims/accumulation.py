@@ -7,7 +7,6 @@ import pandas as pd
 
 from sweep.analysis.claims.claim import Claim, Measurement
 from sweep.analysis.claims.pairs import (
-    MICRO_KEYS,
     average_by_cell,
     compare_accuracies,
     estimate_main_recipe,
@@ -16,6 +15,7 @@ from sweep.analysis.claims.pairs import (
     read_comparable_costs,
 )
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Region, log_ratio
 from sweep.analysis.statistics.grouping import Numbers

@@ -8,8 +8,8 @@ import pandas as pd
 
 from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested
-from sweep.analysis.claims.learning_rates import scaled_learning_rates
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model
+from sweep.analysis.rate_powers import scaled_learning_rates
 from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, Region, slope_estimate
 from sweep.analysis.statistics.pareto import Mask

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.claims.claim import Claim, Measurement, not_tested, run_variant
-from sweep.analysis.claims.covariates import code_settings, standardize
-from sweep.analysis.claims.learning_rates import MAX_SHARED, scaled_learning_rates
 from sweep.analysis.claims.regimes import has_one_batch, measure_critical_batch, suggest_target
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.covariates import code_settings, standardize
 from sweep.analysis.noise_scales import read_noise_scales
+from sweep.analysis.rate_powers import MAX_SHARED, scaled_learning_rates
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import Estimate, Region, fit_linear, share_explained
 from sweep.analysis.statistics.pareto import Values

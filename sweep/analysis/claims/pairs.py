@@ -6,17 +6,13 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.claims.claim import Measurement, not_tested
-from sweep.analysis.comparable_trials import ACCURACY, find_main_recipe
+from sweep.analysis.comparable_trials import find_main_recipe, read_accuracies
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import log_ratio, mean_estimate
 from sweep.analysis.statistics.grouping import Numbers, configuration_groups
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.posterior import equal_cost_groups
 from sweep.config.units import format_count
-
-# The keys that divide the samples of a step into micro batches.
-MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
-
 
 Pairs = tuple[Numbers, Numbers]  # rows of the trials, each of shape [pairs]
 
@@ -65,12 +61,6 @@ def compare_accuracies(
     if np.isfinite(averages).sum() >= 2:
         return estimate_main_recipe(trials.iloc[first[rows]], averages, "of equal settings, means over equal seeds")
     return estimate_main_recipe(trials.iloc[first], differences, "of equal settings and seed")
-
-
-def read_accuracies(trials: pd.DataFrame) -> Values:
-    """The accuracies of trainings of a fixed length, NaN for those until a target; shape ``[trials]``."""
-    has_target = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
-    return np.where(has_target, np.nan, read_numbers(trials, ACCURACY))
 
 
 def estimate_main_recipe(firsts: pd.DataFrame, effects: Values, kind: str, is_ratio: bool = False) -> Measurement:

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from sweep.analysis.batch_curve import cross_target
 from sweep.analysis.claims.claim import Measurement, not_tested
-from sweep.analysis.claims.learning_rates import scaled_learning_rates
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.rate_powers import scaled_learning_rates
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, Region, fit_curve
 from sweep.analysis.statistics.grouping import configuration_groups, group_configurations
@@ -203,17 +204,6 @@ def _measure_paces(trials: pd.DataFrame, evaluations: pd.DataFrame, targets: Val
         own = slice(*np.searchsorted(owners, [row, row + 1]))
         paces[row] = 1 / cross_target(steps[own], accuracies[own], targets[row])
     return paces
-
-
-def cross_target(steps: Values, accuracies: Values, target: float) -> float:
-    """The step at which accuracy reached ``target``, linear between the evaluation before and the one after; NaN where
-    the first evaluation had reached it or none did. Both of shape ``[evaluations]``, in the order of steps."""
-    reached = np.flatnonzero(accuracies >= target)
-    if not len(reached) or reached[0] == 0:
-        return np.nan
-    before, after = reached[0] - 1, reached[0]
-    share = (target - accuracies[before]) / (accuracies[after] - accuracies[before])
-    return float(steps[before] + share * (steps[after] - steps[before]))
 
 
 def suggest_target(records: ComparableTrials) -> str:

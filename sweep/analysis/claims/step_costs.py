@@ -6,8 +6,9 @@ from functools import partial
 import numpy as np
 
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested
-from sweep.analysis.claims.pairs import MICRO_KEYS, compare_costs
+from sweep.analysis.claims.pairs import compare_costs
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import (
     NOTHING,

@@ -7,7 +7,8 @@ import typer
 
 from sweep.cli.arguments import find_records, parse_bytes, parse_duration
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
-from sweep.cli.output import print_answer
+from sweep.cli.output import print_answer, print_lines
+from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
     from sweep.analysis.answer.answer import Answer, BatchAnswer, Recommendation
@@ -25,6 +26,9 @@ def recommend(
         list[str] | None,
         typer.Option("--use", help="accuracy, speed, memory, balanced, fine_tune or distributed; repeatable."),
     ] = None,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print the tuned batch sizes as a LaTeX table (package booktabs).")
+    ] = False,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
@@ -36,6 +40,8 @@ def recommend(
     from sweep.analysis.claims.findings import evaluate_claims, findings_document
     from sweep.records.frames.frames import load_frames
 
+    if latex and as_json:
+        raise InputError("sweep recommend: --latex and --json are two formats of one output; choose one of them.")
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
     frames = load_frames(find_records(study, root), evaluations=True)
@@ -46,6 +52,9 @@ def recommend(
         min_accuracy=min_accuracy,
         uses=tuple(use or USES),
     )
+    if latex:
+        print_lines(_latex_lines(answer, ", ".join(map(str, frames.studies["study"]))))
+        return 0
     claims = evaluate_claims(frames)
     document = as_document(answer) | {"findings": findings_document(claims)}
     print_answer(document, describe_recommendations(answer, claims), as_json=as_json)
@@ -85,6 +94,14 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 
 
+def _latex_lines(answer: "Answer", study: str) -> Iterator[str]:
+    from reports.latex_table import write_latex_table
+
+    if answer.batch_size is None:
+        raise InputError("sweep recommend: no trial has completed with an accuracy, so that there is no table.")
+    return write_latex_table(answer.batch_size, study, answer.validation.statement)
+
+
 def _batch_lines(found: "BatchAnswer") -> Iterator[str]:
     from reports.batch_texts import CURVE_HEADS, describe_batch_answer
 
@@ -98,14 +115,19 @@ def _batch_lines(found: "BatchAnswer") -> Iterator[str]:
     for row in texts.rows:
         cells = zip(CURVE_HEADS, row, strict=True)
         yield "  " + ", ".join(f"{head.lower()} {value}{f' ({note})' if note else ''}" for head, (value, note) in cells)
-    yield from (f"  {remark}" for remark in texts.remarks)
+    yield from (f"  {line}" for line in (*texts.models, *texts.remarks))
 
 
 def _use_lines(item: "Recommendation") -> Iterator[str]:
-    from reports.batch_texts import format_probability
-    from reports.labels import format_difference, format_effect, format_setting, key_label, metric_label
+    from reports.labels import (
+        format_difference,
+        format_estimate,
+        format_probability,
+        format_setting,
+        key_label,
+        metric_label,
+    )
     from sweep.analysis.answer.answer import USE_MEANINGS
-    from sweep.config.metrics import METRICS
 
     yield f"{item.use}: {USE_MEANINGS[item.use]}"
     if item.number is None:
@@ -113,9 +135,10 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
         return
     settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"
-    for name, value in item.values.items():
-        shown = format_effect(METRICS[name].unit, *value)
-        yield f"    {metric_label(name)}: {shown}, n = {value.n}"
+    for kind, values in (("", item.values), (", as measured", item.measured)):
+        for name, value in values.items():
+            shown, interval = format_estimate(name, *value)
+            yield f"    {metric_label(name)}: {shown}{f' ({interval})' if interval else ''}, n = {value.n}{kind}"
     state = "settled" if item.is_settled else "not settled"
     yield (
         f"  {format_probability(item.probability)} probability that nothing tried is better by more than the tolerance "

@@ -19,16 +19,23 @@ def report(
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="Image format: png (default), svg or pdf; repeatable.")
     ] = None,
+    width: Annotated[
+        str, typer.Option(help="Width of the images: screen, or column (3.25 in) or page (6.75 in) of a journal.")
+    ] = "screen",
+    has_title: Annotated[
+        bool, typer.Option("--title/--no-title", help="Title and caption in the images, or neither.")
+    ] = True,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a study: HTML page and figures. Works while the study runs."""
     from reports import write_report
+    from reports.figure import Paper, check_width
 
     place = find_records(study, root)
     if "://" in place and out is None:
         raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
-    path = write_report(place, out=out, formats=tuple(formats or ("png",)))
+    path = write_report(place, out=out, formats=tuple(formats or ("png",)), paper=Paper(check_width(width), has_title))
     print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
 
 

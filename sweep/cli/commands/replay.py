@@ -31,11 +31,9 @@ def replay(
 
     began = time.monotonic()
     recorded = read_table(find_records(table, root))
-    num_seeds = max(map(len, recorded.curves.values()))
     changes: dict[str, Any] = {
         "trials": len(recorded.points) if trials is None else trials,
-        # the search uses one seed of the table; the others are for confirmation
-        "confirm": {"max_configurations": 4, "seeds": num_seeds - 1},
+        "confirm": recorded.confirm,
         **parse_sets(sets or []),
         "sampler": sampler,
         "pruner": pruner,

@@ -48,7 +48,8 @@ def _preload(modules: tuple[str, ...]) -> None:
             import_module(name)
         except Exception:
             traceback.print_exc()
-    digest_code()  # kept by this process, so that no child reads the source files again
+    if modules:  # else nothing is trained
+        digest_code()  # kept by this process, so that no child reads the source files again
     gc.collect()
     gc.freeze()  # children share these pages: their collector must not touch every object
 

@@ -13,9 +13,12 @@ def take_undisturbed_time(config: TrialConfig, ending: Ending) -> Ending:
     """``ending`` with the training time by the steps that did not wait for processors, where the waiting of the others
     makes the measured time no evidence and that of the undisturbed steps is certain."""
     measured, flags = ending.measurements, ending.quality_flags
-    if TIME_DOUBTS.intersection(flags) != {SLOWED_BY_OTHERS} or not is_replaceable(config, ending):
+    # not on record where it was not finite, or where the flag is that of an earlier attempt
+    slowdown = measured.get("slowdown_by_others")
+    is_only_doubt = TIME_DOUBTS.intersection(flags) == {SLOWED_BY_OTHERS}
+    if slowdown is None or not is_only_doubt or not is_replaceable(config, ending):
         return ending
-    seconds = measured["train_seconds"] / (1.0 + measured["slowdown_by_others"])
+    seconds = measured["train_seconds"] / (1.0 + slowdown)
     # the times of single steps and their uncertainty are those of the undisturbed steps already
     return replace_time(ending, seconds, {}, UNDISTURBED_TIME)
 

@@ -37,6 +37,7 @@ from sweep.search.loop.trial_index import TrialIndex
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.pruners.front_pruner import make_pruner
 from sweep.search.seed_allocation.confirmation import list_confirmations
+from sweep.search.seed_allocation.search_end import SearchEnd
 
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 
@@ -55,6 +56,7 @@ class Tuner:
         # search trials that crashed alike; those of the confirmation are missing there and so are listed again
         self._to_repeat = [each.config for each in crashes.to_repeat if each.phase == "search"]
         self._circuit_breaker = CircuitBreaker(spec, has_complete=any(each.outcome == "complete" for each in recorded))
+        self._search_end = SearchEnd(spec)
         self._confirmations: list[TrialConfig] = []
         self._confirmations_of = -1  # number of changes of the trial index that the list was made from
         # trials to be attempted again, each with the memory limit of its attempt
@@ -103,6 +105,10 @@ class Tuner:
             yield Stopped(f"{shutdown_cause}; run the same command again to resume.")
         elif self._plan.stop_cause:
             yield Stopped("the study's timeout has passed; run the same command again to resume.")
+        elif self._search_end.reason:
+            yield Stopped(
+                f"the search ended after {num_counted} of {self._spec.trials} trials: {self._search_end.reason}."
+            )
         elif num_counted < self._spec.trials:
             yield Stopped(f"every point of the space has been tried: {num_counted} instead of {self._spec.trials}.")
 
@@ -124,9 +130,18 @@ class Tuner:
             return None
         if self._to_repeat:
             return self._to_repeat.pop(0)
+        if self._has_settled():
+            return None
         index = self._trials.num_proposed
         values = self._sampler.propose(index)
         return None if values is None else self._make_distinct(values, index)
+
+    def _has_settled(self) -> bool:
+        if self._search_end.is_due(self._trials.counted_records()):
+            gain = self._sampler.estimate_gain()
+            if gain is not None:
+                self._search_end.decide(read_frames(self._store.database, self._spec.name), gain)
+        return bool(self._search_end.reason)
 
     def _make_distinct(self, values: dict[str, Any], index: int) -> TrialConfig | None:
         """The configuration at ``values``, or a random one where this study has that one already."""

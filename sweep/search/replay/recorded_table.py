@@ -1,11 +1,11 @@
 """A table of recorded trainings of a whole grid, with learning curves, on which searches are replayed.
 
 It is any set of records of one study, as ``sweep export`` writes it: a row for each training, several seeds for each
-configuration, and the evaluations.
+configuration, the evaluations, and which validation images the trainings got right.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_domi
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
-from sweep.config.study import StudySpec
+from sweep.config.study import Confirm, StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.records.frames.frames import curves_of_frame, load_frames, records_of_frame
@@ -58,6 +58,18 @@ class RecordedTable:
         return np.array(rows, dtype=np.float64)
 
     @cached_property
+    def num_fresh_seeds(self) -> int:
+        """How many trainings every point has besides the one that a search sees."""
+        return min(len(seeds) for seeds in self.curves.values()) - 1
+
+    @cached_property
+    def confirm(self) -> dict[str, Any]:
+        """The limits of a replayed study's confirming trials: the recorded study's own, or the usual ones where it
+        confirmed nothing, as a study that only recorded a grid."""
+        own = self.spec.confirm
+        return (own if own.most_trials else Confirm()).model_dump()
+
+    @cached_property
     def on_front(self) -> Mask:
         """Which points are on the front of the means, shape ``[points]``."""
         return non_dominated(self.means, self.signs)
@@ -82,7 +94,8 @@ class RecordedTable:
         return tuple(flat[path] for path in self.spec.space)
 
     def training(self, config: TrialConfig) -> ReusableTrial:
-        """The recorded training at the configuration's point; its seed selects one of the recorded seeds.
+        """The recorded training at the configuration's point; its seed selects one of the recorded seeds, another one
+        for each of as many consecutive seeds as were recorded.
 
         Raises:
             KeyError: nothing was recorded there.
@@ -107,24 +120,27 @@ def read_table(place: str | Path) -> RecordedTable:
     Raises:
         InputError: no records, several studies, a study without a space, or no training that is complete.
     """
-    frames = load_frames(place, evaluations=True)
+    frames = load_frames(place, evaluations=True, correct_images=True)
     if len(frames.specs) != 1:
         raise InputError(
             f"{hide_credentials(place)}: a table is one study, and here are {len(frames.specs)}; export one alone."
         )
     assert frames.evaluations is not None
+    assert frames.correct_images is not None
     spec = next(iter(frames.specs.values()))
     if not spec.space:
         raise InputError(
             f"{hide_credentials(place)}: the study {spec.name!r} varies nothing, so there is nothing to search."
         )
     curves = curves_of_frame(frames.evaluations)
+    correct = dict(zip(frames.correct_images["number"], frames.correct_images["correct_images"], strict=True))
     table = RecordedTable(spec, {})
     for record in records_of_frame(frames.trials):
         if record.outcome in (None, "cancelled", "crashed", "pruned"):
             continue  # not the whole training
         curve = curves.get((spec.name, record.number), ())
-        trial = ReusableTrial(origin=f"{spec.name}/{record.number}", ending=record.ending, evaluations=curve)
+        ending = replace(record.ending, correct_images=correct.get(record.number, ""))
+        trial = ReusableTrial(origin=f"{spec.name}/{record.number}", ending=ending, evaluations=curve)
         point = tuple(record.values[path] for path in spec.space)
         table.curves.setdefault(point, {})[int(str(record.values["seed"]))] = trial
     if not np.isfinite(table.means).all(axis=1).any():
@@ -138,6 +154,9 @@ def read_table(place: str | Path) -> RecordedTable:
 def make_replay_study(table: RecordedTable, name: str, **changes: Any) -> StudySpec:
     """The table's study over the recorded grid, with other values of its plain keys.
 
+    ``confirm.seeds`` is at most :attr:`RecordedTable.num_fresh_seeds`, so that the search trial of a configuration and
+    its confirming trials, whose seeds follow the study's, are different recorded trainings whatever the study's seed.
+
     Raises:
         InputError: a value that a study refuses.
     """
@@ -145,4 +164,7 @@ def make_replay_study(table: RecordedTable, name: str, **changes: Any) -> StudyS
     left_out = {"space", "pruner"} if "sampler" in changes else {"space"}
     plain = table.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
     space = {path: item.model_dump(mode="json", by_alias=True, exclude_none=True) for path, item in table.space.items()}
-    return build_study({**plain, "space": space, "name": name, "timeout": None, "trial_timeout": None, **changes}, name)
+    values = {**plain, "space": space, "name": name, "timeout": None, "trial_timeout": None, **changes}
+    spec = build_study(values, name)
+    confirm = spec.confirm.model_copy(update={"seeds": min(spec.confirm.seeds, table.num_fresh_seeds)})
+    return spec.model_copy(update={"confirm": confirm})

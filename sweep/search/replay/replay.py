@@ -50,6 +50,7 @@ class ReplayedSearch:
     num_confirmed: int = 0
     pruned_front: list[Point] = field(default_factory=list)  # configurations of the true front that were pruned
     rows: list[int] = field(default_factory=list)  # of the table's points: those that were measured
+    ended_seconds: list[float] = field(default_factory=list)  # when each search trial ended
 
     @property
     def share(self) -> float:
@@ -67,6 +68,7 @@ class ReplayedSearch:
             self.confirm_seconds = seconds - self.search_seconds
             return
         self.search_seconds = seconds
+        self.ended_seconds.append(seconds)
         self.outcomes[record.outcome or "running"] += 1
         point = table.point_of(record.config)
         row = table.row_of[point]
@@ -79,7 +81,8 @@ class ReplayedSearch:
 
 @final
 class GridSampler(Sampler):
-    """Another sampler's proposals, each moved to the nearest recorded point that has not been tried."""
+    """Another sampler's proposals, each moved to the nearest recorded point that has not been tried. It estimates no
+    gain, so that a replayed search never ends early: its whole course is compared."""
 
     def __init__(self, inner: Sampler, table: RecordedTable) -> None:
         self._inner = inner

@@ -31,6 +31,11 @@ class Sampler(ABC):
     def learn(self, record: TrialRecord) -> None:
         """Takes an ended search trial into account."""
 
+    def estimate_gain(self) -> float | None:
+        """By how much (a fraction) one more trial is expected to raise the tuned accuracy of some batch size, at most;
+        None where the sampler does not estimate it."""
+        return None
+
 
 @final
 class PointSampler(Sampler):

@@ -1,4 +1,5 @@
-"""Proposes the point with the largest expected hypervolume improvement per second of its predicted cost.
+"""Proposes the point with the largest expected gain per second of its predicted cost: that of hypervolume, and that of
+the tuned accuracy at its batch size.
 
 Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
 the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
@@ -6,7 +7,7 @@ improvement is divided by the cost, cheap points come first, and expensive ones 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from statistics import median
 from typing import Any, final
 
@@ -15,6 +16,8 @@ import numpy.typing as npt
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.comparable_trials import ACCURACY
 from sweep.analysis.statistics.gaussian_process import Floats
 from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.study import StudySpec
@@ -22,6 +25,7 @@ from sweep.records.messages import INFEASIBLE
 from sweep.records.trial_record import TrialRecord
 from sweep.search.samplers.base import PREDICTED_METRICS, PredictCost, Sampler, select_window
 from sweep.search.samplers.candidate_points import CandidatePoints, Point, SobolPoints, make_point_key
+from sweep.search.samplers.curve_gain import find_curve_gains
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.hypervolume_gain import GaussianPrediction, UndominatedSpace
 from sweep.search.samplers.surrogates import Surrogate, is_of_shape
@@ -54,6 +58,7 @@ class CostAwareSampler(Sampler):
         names = dict.fromkeys((*spec.objectives, *_PRICES))
         self._learners = {name: Surrogate(name, self._encoding, is_of_shape(name, spec)) for name in names}
         self._feasible = Surrogate("", self._encoding, of_shape=False)
+        self._gain: float | None = None
         if predict:
             self._predict_shapes(predict)
         for record in records:
@@ -77,6 +82,11 @@ class CostAwareSampler(Sampler):
         self._records.append(record)
         if len(self._records) > WINDOW + _SLACK:
             self._records = select_window(self._records, self._spec, WINDOW)
+
+    def estimate_gain(self) -> float | None:
+        with self._threads.limit(limits=1):
+            self._best(len(self._records))
+        return self._gain
 
     def propose(self, index: int) -> dict[str, Any] | None:
         # the other cores are busy with trials; threads that wait for them take longer than a single one
@@ -133,7 +143,7 @@ class CostAwareSampler(Sampler):
         points = self._candidates.at(index, front, self._seen)
         if not points:
             return None
-        utilities = self._gains(points, costs, index) * self._chances(points) / self._prices(points)
+        utilities = self._gains(points, complete, costs, index) * self._chances(points) / self._prices(points)
         return points[int(np.argmax(utilities))]
 
     def _complete(self) -> tuple[list[TrialRecord], Floats]:
@@ -146,7 +156,7 @@ class CostAwareSampler(Sampler):
                 costs[:, column] = learner.axis.costs(learner.predict(points).mean)
         return complete, costs
 
-    def _gains(self, points: list[Point], costs: Floats, index: int) -> Floats:
+    def _gains(self, points: list[Point], complete: list[TrialRecord], costs: Floats, index: int) -> Floats:
         if not len(costs):
             return np.ones(len(points))
         predictions: list[GaussianPrediction] = []
@@ -154,9 +164,31 @@ class CostAwareSampler(Sampler):
             self._learners[name].fit(self._records)
             predictions.append(self._learners[name].predict(points))
         gains = UndominatedSpace(costs, predictions, self._spec.seed + index).gains()
+        if ACCURACY in self._spec.objectives:
+            place = self._spec.objectives.index(ACCURACY)
+            gains = gains + self._curve_gains(points, complete, costs[:, place], predictions[place])
         # where hardly any improvement is left, the most uncertain point comes first
         unknown = predictions[0].deviation
         return np.asarray(gains + _CURIOSITY * unknown / unknown.max())
+
+    def _curve_gains(
+        self, points: list[Point], complete: list[TrialRecord], costs: Floats, prediction: GaussianPrediction
+    ) -> Floats:
+        # as a share of the axis, like the gains of hypervolume; ``costs`` are those of the complete trials
+        axis = prediction.axis
+        tried = axis.of_costs(costs)
+        least_useful = float(axis.of_costs(costs.min(keepdims=True) + ACCURACY_MARGIN)[0])
+        known: dict[Hashable, float] = {}
+        for record, place in zip(complete, tried.tolist(), strict=True):
+            group = self._encoding.group(self._point(record))
+            known[group] = min(place, known.get(group, np.inf))
+        reach = axis.of_costs(prediction.reach)
+        span = max(float(tried.max()), float(reach.max())) - min(float(tried.min()), float(reach.min()))
+        groups = [self._encoding.group(point) for point in points]
+        improvements = find_curve_gains(groups, prediction, known, least_useful)
+        best = tried.min() - np.array([0.0, improvements.max()])
+        self._gain = float(-np.diff(axis.costs(best))[0])
+        return improvements / (len({*groups, *known}) * max(span, 1e-12))
 
     def _prices(self, points: Sequence[Point]) -> Floats:
         for name in _PRICES:

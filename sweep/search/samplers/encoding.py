@@ -53,6 +53,10 @@ class Encoding:
         """Features of time and memory, shape ``[n, e]``."""
         return _table(points, self._of_cost)
 
+    def group(self, values: Values) -> tuple[str, int]:
+        """The model of a point and the power of two next to its effective batch size: its place on the curves."""
+        return str(values.get("model.name", self._base["model.name"])), round(math.log2(self._batch(values)[1]))
+
     def _accuracy_batch(self, values: Values) -> list[float]:
         micro, whole = self._batch(values)
         return [self._scaled(whole), self._scaled(micro) if self._depends_on_micro(values) else 0.0]

@@ -1,10 +1,11 @@
 """Which configurations are trained again with fresh seeds, and in what order.
 
 One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer names
-only configurations with fresh seeds. First those that the answer would name get the fewest seeds with which it may, in
-turn. Then each further seed goes where it is expected to raise the probabilities of the answer's statements most per
-second (:mod:`sweep.search.seed_allocation.seed_worth`). It ends when every statement is settled, when the time for it
-is spent, or when no seed is worth anything.
+only configurations with fresh seeds. First those that the answer would name get the fewest seeds with which it may.
+Then each further seed goes where it is expected to make the answer's statements most certain per second
+(:mod:`sweep.search.seed_allocation.seed_worth`). The first half of the time belongs to the question of the batch size
+until that is settled. It ends when every statement is settled, when the time is spent, or when no seed is worth
+anything.
 
 The probabilities are those of the answer itself, so that what stops the confirming is what the user reads.
 """
@@ -17,9 +18,9 @@ import numpy as np
 from sweep.analysis.answer.answer import Limits
 from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import pick_surest
-from sweep.analysis.answer.tuned_batches import draw_batches, list_models
+from sweep.analysis.answer.tuned_batches import BatchDraws, draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE, USE_TABLE, find_right
-from sweep.analysis.comparable_trials import ACCURACY, select_comparable
+from sweep.analysis.comparable_trials import select_comparable
 from sweep.analysis.statistics.pareto import Values, non_dominated
 from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS, StudySpec
@@ -30,8 +31,11 @@ from sweep.search.seed_allocation.seed_worth import Decision, list_decisions, me
 
 _PRICES = ("total_seconds", "train_seconds")  # seconds of a trial: the first of them that was measured
 _USES = (BATCH_SIZE, *USE_TABLE.values())
+_HEADLINE_SHARE = 0.5  # of the time for confirming, which the batch size has alone until it is settled
+_LITTLE = 0.1  # of the time for confirming: the first seeds of another use that take no more do not wait
+_ALIKE = 0.02  # probabilities that differ by less are equal for the choice of the first seeds
 _FACTORS = (1, 3, 9)  # numbers of seeds that are considered at once, times the fewest
-_LEAST_WORTH = 0.005  # of a probability; less is within the error of the draws
+_LEAST_WORTH = 0.001  # of a squared probability
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -58,7 +62,8 @@ def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> lis
 @dataclass(frozen=True, kw_only=True)
 class _State:
     """What the confirming has done and may still do: by place among the candidates the search trial, the offsets of the
-    seeds that were begun, and the seconds of a training; and the seconds that are left."""
+    seeds that were begun, and the seconds of a training; the seconds that are left, and those that there are in all.
+    """
 
     candidates: Candidates
     spec: StudySpec
@@ -66,6 +71,7 @@ class _State:
     begun: list[set[int]]
     seconds: Values
     seconds_left: float
+    seconds_in_all: float
 
     def missing(self, place: int) -> int:
         """The seeds that a candidate still requires to be named."""
@@ -92,11 +98,21 @@ def list_confirmations(frames: Frames, records: Sequence[TrialRecord], spec: Stu
     if not spec.confirm.seeds or not spec.confirm.max_configurations:
         return []
     candidates = select_candidates(select_comparable(frames), Limits())
-    if candidates is None:
-        return []
+    return [] if candidates is None else rank_confirmations(candidates, records, spec)
+
+
+def rank_confirmations(candidates: Candidates, records: Sequence[TrialRecord], spec: StudySpec) -> list[TrialConfig]:
+    """The same as :func:`list_confirmations` where the ``candidates`` of these records are known."""
     state = _read_state(candidates, records, spec)
-    first = _list_first_round(state)
-    return [state.make_config(place) for place in first or _rank_by_worth(state)]
+    batches = draw_batches(candidates, list_models(candidates)[0])
+    headline = list_decisions(candidates, (BATCH_SIZE,), None)
+    is_alone = bool(headline) and state.seconds_left > (1.0 - _HEADLINE_SHARE) * state.seconds_in_all
+    first = _list_first_round(state, is_alone=is_alone)
+    if not first and is_alone:
+        first = _rank_by_worth(state, headline, batches)
+    if not first:
+        first = _rank_by_worth(state, list_decisions(candidates, _USES, batches), batches)
+    return [state.make_config(place) for place in first]
 
 
 def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: StudySpec) -> _State:
@@ -117,6 +133,7 @@ def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: St
         begun=begun,
         seconds=np.where(np.isfinite(seconds), seconds, usual),
         seconds_left=measure_seconds_left(records, spec),
+        seconds_in_all=measure_seconds_left([each for each in records if each.phase == "search"], spec),
     )
 
 
@@ -136,42 +153,43 @@ def _price(record: TrialRecord) -> float:
     return next((float(record.measurements[name]) for name in _PRICES if name in record.measurements), np.nan)
 
 
-def _list_first_round(state: _State) -> list[int]:
-    """The candidates that the answer would name and that lack seeds for it, those with the fewest seeds first; as many
-    as the time suffices for, and one where nothing can be named yet."""
+def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
+    """The candidates that the answer would name and that lack seeds for it, as far as the time suffices: that of the
+    batch size first, then those of the other uses, the cheapest first. While that of the batch size ``is_alone``, of
+    the others only those that take little of the time. Where nothing can be named yet, one in any case."""
     chosen: list[int] = []
-    left = state.seconds_left
-    for place in _list_named(state.candidates, state.spec):
+    left, named = state.seconds_left, _list_named(state)
+    for place in named:
         price = state.missing(place) * float(state.seconds[place])
         is_first = not chosen and not state.candidates.nameable.any()
-        if state.missing(place) and state.is_allowed(place) and (price <= left or is_first):
+        is_due = place == named[0] or not is_alone or price <= _LITTLE * state.seconds_in_all
+        if state.missing(place) and state.is_allowed(place) and ((price <= left and is_due) or is_first):
             chosen.append(place)
             left -= price
-    return sorted(chosen, key=lambda place: len(state.begun[place]))
+    return sorted(chosen, key=lambda place: len(state.begun[place]))  # in turn
 
 
-def _list_named(candidates: Candidates, spec: StudySpec) -> list[int]:
-    # what the uses would name if every candidate had enough seeds; of the front at a useful accuracy the extremes and
-    # the compromise
-    named: list[int | None] = []
+def _list_named(state: _State) -> list[int]:
+    # what the uses would name if every candidate had enough seeds
+    named: list[int] = []
     for use in _USES:
-        probabilities = find_right(candidates, use, candidates.draws).mean(axis=0)
-        named.append(pick_surest(candidates, use, probabilities, np.ones(len(probabilities), dtype=np.bool_)))
-    names = [name for name in spec.objectives if name in candidates.names]
-    costs = np.stack([METRICS[name].sign * candidates.values(name) for name in names], axis=1)
-    front = np.flatnonzero(non_dominated(costs) & (candidates.values(ACCURACY) >= candidates.floor))
-    named += [int(front[index]) for index in _spread_out(costs[front], len(names) + 1)]
-    return list(dict.fromkeys(place for place in named if place is not None))
+        probabilities = find_right(state.candidates, use, state.candidates.draws).mean(axis=0)
+        place = pick_surest(state.candidates, use, probabilities, np.ones(len(probabilities), dtype=np.bool_))
+        if place is not None:
+            # of those that are as probably right, one that has seeds already, so that each seed does not begin another
+            alike = np.flatnonzero(probabilities >= probabilities[place] - _ALIKE)
+            named.append(max((place, *alike.tolist()), key=lambda each: len(state.begun[each])))
+    others = sorted(named[1:], key=lambda place: float(state.seconds[place]))
+    return list(dict.fromkeys((*named[:1], *others)))
 
 
-def _rank_by_worth(state: _State) -> list[int]:
-    """The candidates whose next seeds are worth something and affordable, the most per second first."""
-    candidates = state.candidates
-    models = list_models(candidates)
-    decisions = list_decisions(candidates, _USES, draw_batches(candidates, models[0]))
+def _rank_by_worth(state: _State, decisions: Sequence[Decision], batches: BatchDraws) -> list[int]:
+    """The candidates whose next seeds are worth something for the ``decisions`` and affordable, the most per second
+    first: those that may be named, and those that stand for the batch sizes."""
     if not decisions:
         return []
     places = {int(place) for decision in decisions for place in decision.places if place >= 0}
+    places |= set(batches.places.tolist())
     rates = {place: _measure_rate(state, decisions, place) for place in sorted(places) if state.is_allowed(place)}
     return sorted((place for place, rate in rates.items() if rate > 0), key=lambda place: -rates[place])
 
@@ -184,22 +202,6 @@ def _measure_rate(state: _State, decisions: Sequence[Decision], place: int) -> f
     affordable = [count for count in counts if count * price <= state.seconds_left]
     worths = {count: measure_worth(state.candidates, decisions, place, count) for count in affordable}
     return max((worth / (count * price) for count, worth in worths.items() if worth >= _LEAST_WORTH), default=0.0)
-
-
-def _spread_out(costs: Values, limit: int) -> list[int]:
-    """At most ``limit`` rows of ``costs``, shape ``[n, m]``: the extremes, the compromise, then the farthest."""
-    limit = min(limit, len(costs))
-    if limit == 0:
-        return []
-    spread = np.ptp(costs, axis=0)
-    scaled = (costs - costs.min(axis=0)) / np.where(spread > 0, spread, 1.0)
-    order = [*(int(index) for index in costs.argmin(axis=0)), int(np.linalg.norm(scaled, axis=1).argmin())]
-    chosen = list(dict.fromkeys(order))[:limit]
-    while len(chosen) < limit:
-        distance = np.linalg.norm(scaled[:, None] - scaled[chosen][None], axis=2).min(axis=1)
-        distance[chosen] = -1.0
-        chosen.append(int(distance.argmax()))
-    return chosen
 
 
 def count_confirmations(records: Sequence[TrialRecord]) -> dict[str, int]:

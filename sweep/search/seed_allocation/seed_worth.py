@@ -1,9 +1,11 @@
 """What further fresh seeds of a configuration are worth: by how much they are expected to raise the probabilities that
 the answer's statements are right.
 
-This is the knowledge gradient (Frazier, Powell and Dayanik 2008) of the statements' probabilities. The possible results
-are drawn from the joint draws of plausible true values, and each result weights those draws by its likelihood, so that
-no statement requires a formula of its own.
+This is the knowledge gradient (Frazier, Powell and Dayanik 2008) of the squares of the statements' probabilities. A
+probability itself is worth nothing where no result of one candidate changes what is named, and the seeds would end
+before the statement is settled; its square is also worth the expected movement toward 0 or 1, which is its variance.
+The possible results are drawn from the joint draws of plausible true values, and each result weights those draws by its
+likelihood, so that no statement requires a formula of its own.
 """
 
 from collections.abc import Sequence
@@ -68,7 +70,7 @@ def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[Decisio
 
 def measure_worth(candidates: Candidates, decisions: Sequence[Decision], place: int, num_seeds: int) -> float:
     """By how much ``num_seeds`` more seeds of the candidate at ``place``, with which it may be named, are expected to
-    raise the probabilities of the ``decisions``, summed with their weights; at least 0."""
+    raise the squared probabilities of the ``decisions``, summed with their weights; at least 0."""
     weights = _weight_draws(candidates, place, num_seeds)
     is_nameable = candidates.nameable
     is_nameable_then = is_nameable.copy()
@@ -79,7 +81,7 @@ def measure_worth(candidates: Candidates, decisions: Sequence[Decision], place: 
         # of the same results, so that a seed which changes no choice is worth exactly nothing
         now = _best(then.mean(axis=0, keepdims=True), decision.places, is_nameable)
         then = _best(then, decision.places, is_nameable_then)
-        worth += decision.weight * max(float(then.mean() - now.mean()), 0.0)
+        worth += decision.weight * max(float((then**2).mean() - (now**2).mean()), 0.0)
     return worth
 
 

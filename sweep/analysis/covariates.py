@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.pairs import MICRO_KEYS
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import varying_keys
 from sweep.analysis.statistics.pareto import Values
 
+# The keys that divide the samples of a step into micro batches.
+MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 # The batch and the rate enter a regression on their own; the others change nothing of what is learned.
 _APART = frozenset({
     *MICRO_KEYS, "optimizer.lr", "optimizer.lr_rule", "optimizer.reference_batch", "batch.memory_low",

@@ -1,0 +1,92 @@
+"""What tuned training costs at each effective batch size, against curves that are known."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from frames_factory import frames_of, make_frames, make_spec
+
+from sweep.analysis import recommend
+from sweep.analysis.answer.batch_costs import combine_ratio, find_common_target
+from sweep.analysis.claims.findings import evaluate_claims
+from sweep.analysis.statistics.intervals import Interval
+
+
+def trial(number: int, batch: int, accuracy: float, seed: int = 0) -> dict[str, Any]:
+    keys = {"config.model.name": "resnet8", "config.batch.micro": batch, "config.optimizer.lr": 0.1}
+    keys |= {"config.seed": seed, "seed": seed, "phase": "confirm" if seed else "search"}
+    values = {"val_accuracy": accuracy, "train_seconds": 1600.0 / batch, "peak_memory_bytes": 2.0**20 * batch}
+    return keys | values | {"number": number, "global_batch_size": batch, "num_steps": 200}
+
+
+def make_study() -> Any:
+    accuracies = {16: 0.950, 32: 0.951, 64: 0.949, 128: 0.800}
+    rows = [trial(place, batch, accuracy) for place, (batch, accuracy) in enumerate(accuracies.items())]
+    for batch, accuracy in accuracies.items():
+        rows += [trial(len(rows) + seed - 1, batch, accuracy + (seed - 2) * 1e-3, seed) for seed in (1, 2, 3)]
+    frames = frames_of(make_spec(space={"batch.micro": {"choice": list(accuracies)}}), rows)
+    points = frames.evaluations
+    # straight lines from 0 at step 0 to the accuracy at step 200
+    ends = points["number"].map({row["number"]: row["val_accuracy"] for row in rows})
+    return dataclasses.replace(frames, evaluations=points.assign(val_accuracy=ends * points["step"] / 200))
+
+
+def test_steps_and_time_to_the_common_target() -> None:
+    answer = recommend(make_study()).batch_size
+    assert answer is not None
+    (model,) = answer.models
+    # of four batches three reach it
+    assert model.target_accuracy == pytest.approx(0.944, abs=0.003)
+    for point in answer.curve[:3]:
+        middle = {16: 0.950, 32: 0.951, 64: 0.949}[point.batch]
+        steps = 200 * model.target_accuracy / middle
+        assert point.steps_to_target.median == pytest.approx(steps)
+        assert point.steps_to_target.low < steps < point.steps_to_target.high
+        assert (point.steps_to_target.n, point.num_steps) == (
+            3,
+            Interval(pytest.approx(200), *[pytest.approx(200)] * 2, 3),
+        )
+        assert point.samples_to_target.median == pytest.approx(70 * steps)  # 1,400 samples every 20 steps
+        assert point.num_samples.median == pytest.approx(14_000)
+        assert point.seconds_to_target.median == pytest.approx(1600 / point.batch * steps / 200)
+        assert point.seconds_to_target.low <= point.seconds_to_target.median <= point.seconds_to_target.high
+        assert point.images_per_second.median == pytest.approx(14_000 * point.batch / 1600)
+        assert not [remark for remark in point.remarks if "reach" in remark]
+
+
+def test_a_batch_that_did_not_reach_the_target_has_no_steps_to_it() -> None:
+    answer = recommend(make_study()).batch_size
+    assert answer is not None
+    last = answer.curve[3]
+    for value in (last.steps_to_target, last.samples_to_target, last.seconds_to_target):
+        assert (math.isnan(value.median), value.n) == (True, 0)
+    shown = f"{100 * answer.models[0].target_accuracy:.1f} %"
+    assert f"3 of 3 trainings did not reach {shown}, so that steps and time to it are not known" in last.remarks
+    assert last.num_steps.median == pytest.approx(200)
+
+
+def test_the_common_target_is_what_three_quarters_of_the_batches_reach() -> None:
+    assert find_common_target(np.array([0.9, 0.95, 0.5, 0.93]), 0.005) == pytest.approx(0.895)
+    assert find_common_target(np.array([0.9, 0.95]), 0.005) == pytest.approx(0.895)
+    assert math.isnan(find_common_target(np.empty(0), 0.005))
+
+
+def test_errors_of_time_and_of_the_share_of_it_are_joined() -> None:
+    found = combine_ratio(Interval(10.0, 10.0 / 1.3, 13.0, 5), Interval(0.5, 0.5 / 1.4, 0.7, 3))
+    assert (found.median, found.n) == (5.0, 3)
+    assert found.high == pytest.approx(5 * math.exp(math.hypot(math.log(1.3), math.log(1.4))))
+
+
+def test_the_power_of_the_rate_is_the_findings() -> None:
+    frames = make_frames(160, confirm=3)
+    found = {item.name: item for item in evaluate_claims(frames)}["lr_rule_linear"]
+    answer = recommend(frames).batch_size
+    assert answer is not None
+    (model,) = (each for each in answer.models if found.detail.startswith(each.model))
+    assert found.effect == pytest.approx(1.0, abs=0.3)  # the best rate of the made study follows the batch
+    assert model.rate_power == (found.effect, found.low, found.high, found.n)
+    few = recommend(make_frames(12, confirm=1)).batch_size
+    assert few is not None
+    assert all(math.isnan(each.rate_power.median) and "required" in each.rate_lack for each in few.models)

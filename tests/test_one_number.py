@@ -1,0 +1,197 @@
+"""A configuration has one estimate: the same on the page, in the terminal, in the JSON document and in Python."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frames_factory import frames_of, make_frames, make_spec
+
+from reports.evidence import gather_evidence
+from reports.figure import Intervals
+from reports.figures.fronts import make_fronts
+from reports.labels import format_estimate, format_probability, format_value, metric_label
+from reports.page.report_texts import front_table
+from reports.writing import write_frames_report
+from sweep.analysis import recommend
+from sweep.analysis.answer.answer import Answer
+from sweep.analysis.statistics.intervals import Interval
+from sweep.cli.app import run_app
+from sweep.records.frames.frames import load_frames
+
+STUDY = """
+name = "small"
+question = "Which batch size is best?"
+trials = 6
+sampler = "grid"
+confirm = { max_configurations = 2, seeds = 3, share = 10.0 }
+[base]
+data.name = "digits"
+data.subset = 200
+model.name = "vit_micro"
+optimizer.name = "adamw"
+budget.epochs = 2
+[space]
+"batch.global" = { choice = [32, 64, 128] }
+"optimizer.lr" = { choice = [0.001, 0.003] }
+"""
+CURVE = {"accuracy": "val_accuracy", "seconds": "train_seconds", "memory_bytes": "peak_memory_bytes"}
+
+
+class Page(HTMLParser):
+    """The text of each row of the uses (by the number of its trial) and of each row of each table, in pieces."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.cards: dict[int, list[str]] = {}
+        self.rows: list[list[str]] = []
+        self._pieces: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._pieces = [] if tag == "tr" else self._pieces
+        trial = dict(attributes).get("data-trial")
+        if tag == "button" and trial and self.get_starttag_text() and self._pieces:
+            self.cards.setdefault(int(trial), []).extend(self._pieces)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "tr":
+            self.rows.append(self._pieces)
+
+    def handle_data(self, data: str) -> None:
+        self._pieces += [data.strip()] if data.strip() else []
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study that really ran."""
+    folder = tmp_path_factory.mktemp("one_number")
+    (folder / "small.toml").write_text(STUDY)
+    words = ["run", str(folder / "small.toml"), "--root", str(folder), "--device", "cpu", "--executor", "inline"]
+    assert run_app([*words, "--json"]) == 0
+    return folder / "small"
+
+
+@pytest.fixture(scope="module")
+def answer(place: Path) -> Answer:
+    return recommend(load_frames(place, evaluations=True))
+
+
+@pytest.fixture(scope="module")
+def shown(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    frames, path = load_frames(place, evaluations=True), tmp_path_factory.mktemp("page") / "report.html"
+    return Page(write_frames_report(frames, path, formats=()).read_text(encoding="utf-8"))
+
+
+def read_document(place: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert run_app(["recommend", str(place), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def format_both(name: str, value: Interval | dict[str, float]) -> list[str]:
+    """A value and its interval as they are printed."""
+    parts = value.values() if isinstance(value, dict) else value
+    return [text for text in format_estimate(name, *(float("nan") if part is None else part for part in parts)) if text]
+
+
+def test_every_use_has_one_number_everywhere(
+    place: Path, answer: Answer, shown: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = read_document(place, capsys)
+    assert run_app(["recommend", str(place)]) == 0
+    printed = capsys.readouterr().out
+    estimates = {item.number: item for item in answer.configurations}
+    listed = {item["number"]: item for item in document["configurations"]}
+    table = {int(row[1]): row for row in shown.rows if row[0] == "Show" and row[1].isdigit()}
+    named = {use: item for use, item in answer.uses.items() if item.number is not None}
+    assert len(named) >= 3
+    for use, item in named.items():
+        assert item.number is not None
+        assert item.values == estimates[item.number].values
+        assert {"val_accuracy", "train_seconds", "peak_memory_bytes"} <= set(item.values)
+        for name, value in item.values.items():
+            texts = format_both(name, value)
+            assert (
+                texts == format_both(name, document["uses"][use][name]) == format_both(name, listed[item.number][name])
+            )
+            card = shown.cards[item.number]
+            assert card[card.index(texts[0]) :][: len(texts) + 1] == [*texts, f"n = {value.n}"]
+            assert table[item.number][table[item.number].index(texts[0]) :][: len(texts)] == texts
+            interval = f" ({texts[1]})" if texts[1:] else ""
+            assert f"{metric_label(name)}: {texts[0]}{interval}, n = {value.n}" in printed
+        assert format_probability(item.on_front) + " probability" in table[item.number]
+
+
+def test_every_point_of_the_curve_has_one_number_everywhere(
+    place: Path, answer: Answer, shown: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = read_document(place, capsys)
+    assert answer.batch_size is not None
+    estimates = {item.number: item for item in answer.configurations}
+    both = [row for row in shown.rows if row[:1] == ["vit_micro"]]
+    rows, costs = both[:3], both[3:]
+    assert [point.batch for point in answer.batch_size.curve] == [32, 64, 128] == [int(row[1]) for row in rows]
+    for point, entry, cells in zip(answer.batch_size.curve, document["batch_size"]["curve"], costs, strict=True):
+        assert cells[:3] == ["vit_micro", str(point.batch), f"trial {point.number}"]
+        assert cells[3] == str(round(entry["num_steps"]["median"])) == str(2 * -(-200 // point.batch))
+        assert cells[5] == "400"
+        pace = [part for key, part in entry["images_per_second"].items() if key != "n"]
+        assert pace == list(point.images_per_second[:3])
+        assert format_value("images/second", pace[0]) in cells
+    for point, entry, row in zip(answer.batch_size.curve, document["batch_size"]["curve"], rows, strict=True):
+        for field, name in CURVE.items():
+            texts = format_both(name, getattr(point, field))
+            assert texts == format_both(name, entry[field])
+            assert row[row.index(texts[0]) :][: len(texts)] == texts
+            if field != "accuracy":  # that of the best configuration at the batch, whichever it is
+                assert getattr(point, field) == estimates[point.number].values[name]
+        assert format_probability(entry["p_without_loss"]) in row
+
+
+def test_the_figures_show_the_same_estimates(place: Path, answer: Answer) -> None:
+    evidence = gather_evidence(load_frames(place, evaluations=True))
+    estimates = {item.number: item.values for item in answer.configurations}
+    panel = make_fronts(evidence)[0].panels[0]  # type: ignore[index]
+    (marks,) = (layer for layer in panel.layers if isinstance(layer, Intervals))
+    confirmed = evidence.configurations[evidence.configurations["confirmed"]]
+    chosen = [estimates[number] for number in confirmed["number"]]
+    assert len(chosen) >= 2
+    assert list(marks.y) == [values["val_accuracy"].median for values in chosen]
+    assert list(marks.x_high) == [values["train_seconds"].high for values in chosen]
+
+
+def test_what_no_estimate_covers_is_marked_as_measured() -> None:
+    evidence = gather_evidence(make_frames(40, confirm=3))
+    table = front_table(evidence)
+    place = table.heads.index("Test accuracy")
+    notes = [row.cells[place].note for row in table.rows if row.cells[place].text != "–"]
+    assert notes
+    assert all(note.endswith("median of 3 fresh seeds, as measured") for note in notes)
+    assert not any("as measured" in row.cells[table.heads.index("Validation accuracy")].note for row in table.rows)
+    item = recommend(evidence.frames).uses["accuracy"]
+    assert ("test_accuracy" in item.measured, "test_accuracy" in item.values) == (True, False)
+
+
+def test_a_hopeless_confirmed_configuration_is_not_on_the_front() -> None:
+    def trial(number: int, accuracy: float, seconds: float, lr: float, seed: int = 0) -> dict[str, Any]:
+        keys = {"config.optimizer.lr": lr, "config.seed": seed, "seed": seed, "phase": "confirm" if seed else "search"}
+        return keys | {"number": number, "val_accuracy": accuracy, "train_seconds": seconds}
+
+    rows = [trial(0, 0.9, 10.0, 0.1), trial(1, 0.91, 9.0, 0.2)]
+    rows += [trial(1 + seed, 0.9 + seed / 1e5, 10.0, 0.1, seed) for seed in (1, 2, 3)]
+    rows += [trial(4 + seed, 0.91 + seed / 1e5, 9.0, 0.2, seed) for seed in (1, 2, 3)]
+    found = recommend(frames_of(make_spec(objectives=["val_accuracy", "train_seconds"]), rows)).configurations
+    assert [item.front_probability for item in found] == [pytest.approx(0.0, abs=0.02), pytest.approx(1.0, abs=0.02)]
+
+
+@pytest.mark.parametrize(
+    ("probability", "shown"),
+    [
+        (0.946, "94 %"), (0.9499, "94 %"), (0.95, "95 %"), (0.29, "29 %"), (0.989, "98 %"), (0.9999, "over 99 %"),
+        (1.0, "over 99 %"), (0.009, "under 1 %"), (0.0, "under 1 %"),
+    ],
+)  # fmt: skip
+def test_a_probability_below_the_confidence_reads_below_it(probability: float, shown: str) -> None:
+    assert format_probability(probability) == shown

@@ -21,16 +21,19 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import ndtri
-from scipy.stats import beta
 
 from benchmarks.made_study import MadeStudy, make_spec
-from benchmarks.truths import BATCHES, FAMILIES, Truth, seconds_of
+from benchmarks.results import share_of
+from benchmarks.truths import BATCHES, FAMILIES, HELD_BACK, Truth, seconds_of
 from sweep.analysis.answer.recommend import recommend
 from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.measurement.environment import describe_environment
 
+_ALL = FAMILIES | HELD_BACK
 ROOT, RESULTS = Path("runs/answer_truth"), Path(__file__).parent / "results"
 _NOISES, _IMAGES, _TRIALS = (0.002, 0.004, 0.007, 0.01), (200, 1000, 3000, 10_000), (30, 60)
+_REPOSITORY = Path(__file__).parent.parent
+_FIRST = 20_000  # number of the first study: those with lower numbers were looked at before
 _FRESH, _SUBSET = 1_000_000, 20
 _OWN_SHARE = (
     0.7  # of the variance of a misclassified image: what a configuration has in common with another is not in it
@@ -64,7 +67,7 @@ def run_study(family: str, number: int) -> StudyFigures:
     """Searches, confirms and answers one study, and judges the answer by the truth."""
     rng = np.random.default_rng([number, *family.encode()])
     noise, num_images = float(rng.choice(_NOISES)), int(rng.choice(_IMAGES))
-    truth = FAMILIES[family](rng, noise)
+    truth = _ALL[family](rng, noise)
     spec = make_spec(truth, int(rng.choice(_TRIALS)), number, answer={"tolerance": {"accuracy": 0.01}})
     study = MadeStudy(truth, spec, num_images, int(rng.integers(2**31)))
     frames = study.run()
@@ -177,29 +180,20 @@ def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
     named = [each for each in found if each.is_named]
     return {
         "num_studies": len(found),
-        "settled_right": _share([each.is_right for each in settled]),
-        "settled_near_optimum": _share([each.is_near for each in settled]),
-        "largest_right": _share([each.largest_right for each in largest]),
-        "named_covered": _share([each.is_covered for each in named]),
+        "settled_right": share_of([each.is_right for each in settled]),
+        "settled_near_optimum": share_of([each.is_near for each in settled]),
+        "largest_right": share_of([each.largest_right for each in largest]),
+        "named_covered": share_of([each.is_covered for each in named]),
         "median_width_points": 100 * float(np.median([each.width for each in named])) if named else None,
-        "named_with_enough_seeds": _share([each.num_seeds >= FEWEST_SEEDS for each in named]),
-        "settled_where_feasible": _share([each.is_settled for each in feasible]),
-        "settled": _share([each.is_settled for each in found]),
+        "named_with_enough_seeds": share_of([each.num_seeds >= FEWEST_SEEDS for each in named]),
+        "settled_where_feasible": share_of([each.is_settled for each in feasible]),
+        "settled": share_of([each.is_settled for each in found]),
     }
-
-
-def _share(values: Sequence[bool]) -> dict[str, float | int | None]:
-    n, hits = len(values), sum(values)
-    if not n:
-        return {"share": None, "low": None, "high": None, "n": 0}
-    low = float(beta.ppf(0.025, hits, n - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(0.975, hits + 1, n - hits)) if hits < n else 1.0
-    return {"share": hits / n, "low": low, "high": high, "n": n}
 
 
 def _digest_code() -> str:
     folders = ("sweep/analysis", "sweep/search/seed_allocation", "sweep/search/samplers")
-    paths = [*itertools.chain.from_iterable(sorted(Path(each).rglob("*.py")) for each in folders)]
+    paths = [*itertools.chain.from_iterable(sorted((_REPOSITORY / each).rglob("*.py")) for each in folders)]
     paths += [Path(__file__).parent / name for name in ("truths.py", "made_study.py", "answer_truth.py")]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
 
@@ -222,18 +216,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.answer_truth", description=__doc__)
     parser.add_argument("--studies", type=int, default=200, help="of each family (200)")
-    parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
+    parser.add_argument("--families", nargs="*", default=list(_ALL), choices=list(_ALL))
     parser.add_argument("--fresh-subset", action="store_true", help="other studies, without results on record")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
-    count, first = (_SUBSET, _FRESH) if options.fresh_subset else (options.studies, 0)
+    count, first = (_SUBSET, _FRESH) if options.fresh_subset else (options.studies, _FIRST)
     folder = "" if options.fresh_subset else str(ROOT / _digest_code())
     tasks = [(family, first + number, folder) for number in range(count) for family in options.families]
     with ProcessPoolExecutor(options.workers) as pool:
         found = list(pool.map(_measure, tasks))
     by_family = {name: summarize([each for each in found if each.family == name]) for name in options.families}
-    result = {"all": summarize(found), "families": by_family, "environment": describe_environment(torch.device("cpu"))}
+    held_back = [each for each in found if each.family in HELD_BACK]
+    result = {
+        "all": summarize(found),
+        "held_back": summarize(held_back),
+        "families": by_family,
+        "environment": describe_environment(torch.device("cpu")),
+    }
     print(json.dumps({"all": result["all"], "families": by_family}, indent=1))
     if options.save:
         path = RESULTS / f"answer_truth-{datetime.now(UTC).date()}.json"

@@ -19,18 +19,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from itertools import islice
 from pathlib import Path
 
-from benchmarks.table_data import offer_data
+from benchmarks.table_data import load_design, offer_data
 from benchmarks.table_design import Job, all_jobs, open_records, train
 from benchmarks.table_export import export
 from benchmarks.table_times import measure_times
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.study_file import load_study
 from sweep.records.messages import Ending, Evaluation, Message
 from sweep.records.store.store import Store
 
 FOLDER = Path(__file__).parent / "tables"
-DESIGNS = (FOLDER / "digits.toml", FOLDER / "cifar10.toml")
+DESIGNS = tuple(
+    FOLDER / f"{name}.toml" for name in ("gratings", "dots", "mixtures", "digits_blended", "cifar10_animals")
+)
 ROOT = Path("runs/tables")
 NUM_SEEDS = 3
 
@@ -98,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     deadline = time.monotonic() + 60 * options.minutes
     left = 0
     for path in options.designs or DESIGNS:
-        spec = load_study(path)
+        spec = load_design(path)
         if options.times:
             offer_data(spec)
             measure_times(spec, options.root)
@@ -112,7 +113,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.record_table", description=__doc__)
-    parser.add_argument("designs", nargs="*", type=Path, help="study files (the shipped designs)")
+    parser.add_argument(
+        "designs", nargs="*", type=Path, help="study files (those that no constant of a sampler was chosen on)"
+    )
     parser.add_argument("--minutes", type=float, default=180.0, help="begin no training after this long (180)")
     parser.add_argument("--processes", type=int, default=2, help="trainings at once, one thread each (2)")
     parser.add_argument("--seeds", type=int, default=NUM_SEEDS, help=f"trainings of each point ({NUM_SEEDS})")

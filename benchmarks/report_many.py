@@ -4,7 +4,7 @@ from benchmarks.harness import Benchmark
 from benchmarks.report_time import report_arms
 
 _ALLOWED_SECONDS = 15.0
-_MAX_BYTES = 12e6
+_MAX_BYTES = 10e6
 
 BENCHMARK = Benchmark(
     "report_many",

@@ -119,6 +119,6 @@ BENCHMARK = Benchmark(
     "seconds",
     "lower",
     1.0,
-    report_arms(1_000, _ALLOWED_SECONDS, 12e6),
+    report_arms(1_000, _ALLOWED_SECONDS, 3e6),
     num_pairs=5,
 )

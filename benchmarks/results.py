@@ -3,11 +3,13 @@
 import datetime as dt
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from scipy.stats import beta
 
 from benchmarks.harness import MIN_PAIRS, Result
 from sweep.config.errors import InputError
@@ -49,3 +51,13 @@ def _document(result: Result, environment: dict[str, Any], date: str) -> dict[st
 def slug(device: str) -> str:
     """A device's name as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_")
+
+
+def share_of(values: Sequence[bool]) -> dict[str, float | int | None]:
+    """The share of those that are true, with its exact 95 % interval (Clopper and Pearson 1934)."""
+    n, hits = len(values), sum(values)
+    if not n:
+        return {"share": None, "low": None, "high": None, "n": 0}
+    low = float(beta.ppf(0.025, hits, n - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(0.975, hits + 1, n - hits)) if hits < n else 1.0
+    return {"share": hits / n, "low": low, "high": high, "n": n}

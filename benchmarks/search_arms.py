@@ -5,7 +5,7 @@ how many times sooner the first one arrives. An arm that never arrives has taken
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from benchmarks.harness import Arms, Benchmark, Setting
+from benchmarks.table_design import LOOKED_AT
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
@@ -32,16 +33,24 @@ _MOST_ASKS = 20  # times the number of points
 Seconds = Callable[[RecordedTable, int], float]  # of one search with that seed
 
 
-def shipped_tables() -> list[RecordedTable]:
-    """Every table under ``benchmarks/tables``.
+def shipped_tables(looked_at: bool = False) -> list[RecordedTable]:
+    """The tables under ``benchmarks/tables`` that no constant of a sampler was chosen on; with ``looked_at`` the
+    others, which are no evidence for the samplers.
 
     Raises:
         InputError: there is none.
     """
-    folders = _folders()
+    folders = _folders(looked_at)
     if not folders:
         raise InputError(f"{TABLES}: no table is there; python -m benchmarks.record_table makes one.")
     return [_read(folder) for folder in folders]
+
+
+def describe_tables(tables: Sequence[RecordedTable]) -> dict[str, Any]:
+    """What a result holds about the tables that it was measured on."""
+    sizes = (f"{len(table.points)} configurations, {table.on_front.sum()} on the front" for table in tables)
+    described = [f"{table.spec.name}: {size}" for table, size in zip(tables, sizes, strict=True)]
+    return {"tables": described, "constants_chosen_on": LOOKED_AT}
 
 
 @cache
@@ -49,8 +58,8 @@ def _read(folder: Path) -> RecordedTable:
     return read_table(folder)
 
 
-def against(name: str, question: str, target: float, theirs: Seconds, ours: Seconds | None = None) -> Benchmark:
-    """The benchmark of two ways to search; ours is :func:`our_seconds` unless another one is given."""
+def against(name: str, question: str, target: float, theirs: Seconds) -> Benchmark:
+    """The benchmark of our way to search and of another."""
 
     @contextmanager
     def prepare(setting: Setting) -> Iterator[Arms]:
@@ -63,10 +72,10 @@ def against(name: str, question: str, target: float, theirs: Seconds, ours: Seco
             return 3600.0 / seconds(table, setting.pick(pair // len(tables), 0))
 
         yield Arms(
-            lambda pair: figure(ours or our_seconds, pair),
+            lambda pair: figure(our_seconds, pair),
             lambda pair: figure(theirs, pair),
             facts={
-                "tables": [f"{table.spec.name}: {len(table.points)} configurations" for table in tables],
+                **describe_tables(tables),
                 "share_of_hypervolume": TARGET,
                 "ours": OURS,
                 "seeds": NUM_SEEDS,
@@ -76,8 +85,9 @@ def against(name: str, question: str, target: float, theirs: Seconds, ours: Seco
     return Benchmark(name, question, "searches/hour", "higher", target, prepare, NUM_SEEDS * max(len(_folders()), 1))
 
 
-def _folders() -> list[Path]:
-    return sorted(path.parent for path in TABLES.glob("*/export.json"))
+def _folders(looked_at: bool = False) -> list[Path]:
+    folders = sorted(path.parent for path in TABLES.glob("*/export.json"))
+    return [folder for folder in folders if (folder.name in LOOKED_AT) == looked_at]
 
 
 def our_search(table: RecordedTable, seed: int, until: float | None = TARGET, **changes: Any) -> ReplayedSearch:
@@ -91,15 +101,6 @@ def our_seconds(table: RecordedTable, seed: int) -> float:
     return our_search(table, seed).seconds_to(TARGET)
 
 
-def our_seconds_with_confirm(table: RecordedTable, seed: int) -> float:
-    """The same with the confirm phase of a study that had planned just as many trials."""
-    search = our_search(table, seed)
-    fresh = max(len(seeds) for seeds in table.curves.values()) - 1
-    confirm = {"max_configurations": 4, "seeds": fresh}
-    planned = our_search(table, seed, None, trials=sum(search.outcomes.values()), confirm=confirm)
-    return search.seconds_to(TARGET) + planned.confirm_seconds
-
-
 def optuna_seconds(make: Callable[[int], BaseSampler]) -> Seconds:
     """An Optuna study without pruning, which Optuna does not have for several objectives.
 
@@ -111,18 +112,18 @@ def optuna_seconds(make: Callable[[int], BaseSampler]) -> Seconds:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         directions = [METRICS[name].direction or "minimize" for name in table.spec.objectives]
         study = optuna.create_study(directions=directions, sampler=make(seed))
-        ranks = {path: _distribution(parameter) for path, parameter in table.space.items()}
+        ranks = {path: make_distribution(parameter) for path, parameter in table.space.items()}
         rows = {point: row for row, point in enumerate(table.points)}
         known: dict[Point, Ending] = {}
         spent = 0.0
         for _ in range(_MOST_ASKS * len(rows)):
             trial = study.ask(ranks)
-            point = tuple(_value(parameter, trial.params[path]) for path, parameter in table.space.items())
+            point = tuple(value_of(parameter, trial.params[path]) for path, parameter in table.space.items())
             if point in rows and point not in known:
                 values = dict(zip(table.space, point, strict=True))
                 known[point] = table.training(table.spec.config(values, seed)).ending
                 spent += known[point].measurements["total_seconds"]
-            _tell(study, trial, known.get(point), table)
+            tell_ending(study, trial, known.get(point), table)
             if table.share([rows[point] for point in known]) >= TARGET or len(known) == len(rows):
                 break
         return spent
@@ -130,19 +131,22 @@ def optuna_seconds(make: Callable[[int], BaseSampler]) -> Seconds:
     return seconds
 
 
-def _tell(study: optuna.Study, trial: optuna.Trial, ending: Ending | None, table: RecordedTable) -> None:
+def tell_ending(study: optuna.Study, trial: optuna.Trial, ending: Ending | None, table: RecordedTable) -> None:
+    """Tells the objectives of a training; it has failed where it is not complete or was never recorded (None)."""
     if ending is None or ending.outcome != "complete":
         study.tell(trial, state=TrialState.FAIL)
         return
     study.tell(trial, [ending.measurements[name] for name in table.spec.objectives])
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
+def make_distribution(parameter: Parameter) -> BaseDistribution:
+    """The ranks of the values of an ordered parameter, otherwise its values as categories."""
     values = parameter.grid_values or ()
     return IntDistribution(0, len(values) - 1) if is_ordered(parameter) else CategoricalDistribution(tuple(values))
 
 
-def _value(parameter: Parameter, told: Any) -> Any:
+def value_of(parameter: Parameter, told: Any) -> Any:
+    """The value of what was drawn from :func:`make_distribution`."""
     return (parameter.grid_values or ())[told] if is_ordered(parameter) else told
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.harness import MIN_PAIRS, Arms, Benchmark, Setting
-from benchmarks.search_arms import NUM_SEEDS, our_search, shipped_tables
+from benchmarks.search_arms import NUM_SEEDS, describe_tables, our_search, shipped_tables
 
 _WANTED = 1.0  # of the searches, where nothing is ever stopped wrongly
 
@@ -28,7 +28,11 @@ def prepare(setting: Setting) -> Iterator[Arms]:
                 wrong.extend(f"{table.spec.name}, seed {seed}: {point}" for point in search.pruned_front)
         return clean / (num_seeds * len(tables))
 
-    yield Arms(ours, lambda _pair: _WANTED, facts={"stopped_wrongly": wrong, "searches_a_pair": num_seeds})
+    yield Arms(
+        ours,
+        lambda _pair: _WANTED,
+        facts={**describe_tables(tables), "stopped_wrongly": wrong, "searches_a_pair": num_seeds},
+    )
 
 
 BENCHMARK = Benchmark(

@@ -15,7 +15,6 @@ MODULES = {
     "accelerate": "benchmarks.accelerate_loop",
     "search_nsga2": "benchmarks.search_nsga2",
     "search_default": "benchmarks.search_default",
-    "search_confirm": "benchmarks.search_confirm",
     "search_front": "benchmarks.search_front",
     "ask": "benchmarks.ask_latency",
     "ask_growth": "benchmarks.ask_growth",

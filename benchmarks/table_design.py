@@ -12,6 +12,9 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Message, TrialTask
 from sweep.records.store.store import Store, open_store
 
+# Tables that were looked at while the search or the answer was changed: they are no evidence for either.
+LOOKED_AT = ("digits", "cifar10", "digits_crops", "digits_vit", "prototypes", "shapes", "cifar10_three")
+
 
 @dataclass(frozen=True)
 class Job:

@@ -9,18 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table_data import NUM_VALIDATION
-from benchmarks.table_design import all_jobs, open_records
+from benchmarks.table_design import LOOKED_AT, all_jobs, open_records
 from benchmarks.table_times import TIMES_FILE, num_rounds, read_times, shape_of, spreads
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
+from sweep.records.correct_images import decode_correct
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
+from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import Ending, Evaluation
+from sweep.records.store.reading import find_correct_texts
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 
 Costs = dict[str, float]
+
+_LOOKED_AT = "the search or the answer was changed while these were looked at"
+_NOT_LOOKED_AT = "not before its recording"
 
 
 def export(spec: StudySpec, design: Path, root: Path, num_seeds: int, folder: Path) -> str:
@@ -42,22 +47,25 @@ def export(spec: StudySpec, design: Path, root: Path, num_seeds: int, folder: Pa
         if target.exists():
             shutil.rmtree(target)
         export_frames(frames, target)
-    about = _about(spec, design, num_seeds, records, times)
+    about = _about(spec, design, num_seeds, frames, times)
     path = folder / f"{spec.name}.json"
     path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    return f"{target}: {len(records)} of {about['num_trainings_of_design']} trainings"
+    return f"{target}: {about['num_trainings']} of {about['num_trainings_of_design']} trainings"
 
 
 def _copy_timed(
     spec: StudySpec, records: Sequence[TrialRecord], recorded: Store, timed: Store, times: dict[str, Costs]
 ) -> None:
+    numbers = [record.number for record in records]
+    correct = recorded.database.read(lambda connection: find_correct_texts(connection, spec.name, numbers))
     for record in records:
         costs = times[shape_of(spec, record.config)]
         timed.add_trial(spec.name, record.number, "search", record.config, record.trial_key)
         curve = recorded.evaluations(spec.name, record.number)
         for evaluation in curve:
             timed.add_evaluation(spec.name, record.number, 1, _timed(evaluation, record, costs))
-        timed.finish_trial(spec.name, record.number, _ending(record, curve, costs))
+        ending = replace(_ending(record, curve, costs), correct_images=correct.get(record.number, ""))
+        timed.finish_trial(spec.name, record.number, ending)
 
 
 def _train_seconds(samples: float, record: TrialRecord, costs: Costs) -> float:
@@ -99,14 +107,13 @@ def _is_of_the_clock(name: str) -> bool:
     return name.endswith("_seconds") or "_seconds_" in name or name in {"cpu_load_by_others", "clock_hertz"}
 
 
-def _about(
-    spec: StudySpec, design: Path, num_seeds: int, records: Sequence[TrialRecord], times: Path
-) -> dict[str, Any]:
+def _about(spec: StudySpec, design: Path, num_seeds: int, frames: Frames, times: Path) -> dict[str, Any]:
     import torch
 
     from sweep.measurement.environment import describe_environment
 
-    jobs = list(all_jobs(spec, num_seeds))
+    jobs, num_trainings = list(all_jobs(spec, num_seeds)), len(frames.trials)
+    command = f"python -m benchmarks.record_table benchmarks/tables/{design.name}"
     return {
         "study": spec.name,
         "design": design.name,
@@ -115,14 +122,11 @@ def _about(
         "base": spec.base,
         "seeds": [spec.seed + turn for turn in range(num_seeds)],
         "num_configurations": len(jobs) // num_seeds,
-        "num_trainings": len(records),
+        "num_trainings": num_trainings,
         "num_trainings_of_design": len(jobs),
-        "is_whole": len(records) == len(jobs),
-        "made_by": [
-            "python -m benchmarks.record_table",
-            "python -m benchmarks.record_table --times",
-            "python -m benchmarks.record_table --export",
-        ],
+        "is_whole": num_trainings == len(jobs),
+        "looked_at": _LOOKED_AT if spec.name in LOOKED_AT else _NOT_LOOKED_AT,
+        "made_by": [f"{command} --seeds {num_seeds}", f"{command} --times", f"{command} --seeds {num_seeds} --export"],
         "accuracies": "every training was trained, one thread each, as a trial of a study is",
         "times": (
             f"measured apart and alone for each shape, one thread, medians of {num_rounds(times)} rounds: "
@@ -131,6 +135,11 @@ def _about(
             "+ time of an evaluation x (evaluations + 1) + rest; setup_seconds holds all that comes before"
         ),
         "spread_of_step_times": spreads(times),
-        "num_validation_images": NUM_VALIDATION if spec.base.get("data.name") == "cifar10" else None,
+        "num_validation_images": _count_images(frames),
         "environment": describe_environment(torch.device("cpu")),
     }
+
+
+def _count_images(frames: Frames) -> int | None:
+    assert frames.correct_images is not None
+    return next((len(decode_correct(text)) for text in frames.correct_images["correct_images"]), None)

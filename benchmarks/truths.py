@@ -1,8 +1,13 @@
-"""Made-up truths of studies: what every configuration is truly worth, in families of different shape."""
+"""Made-up truths of studies: what every configuration is truly worth, in families of different shape.
+
+The constants of the answer were chosen while studies of ``FAMILIES`` were looked at. Those of ``HELD_BACK`` were
+written after the constants were frozen.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,20 +19,26 @@ _SECONDS = 20.0  # of a training at the usual batch size
 _CURVATURE = 0.03  # accuracy lost at a learning rate ten times too large or too small
 
 
+def _square(_batch: int, miss: float) -> float:
+    return _CURVATURE * min(abs(miss), 3.0) ** 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class Truth:
     """``tuned`` gives the accuracy at the best learning rate of a model and batch size, ``best_rate`` that rate,
-    ``noise`` the standard deviation of the accuracy between seeds; all by model and effective batch size."""
+    ``noise`` the standard deviation of the accuracy between seeds; all by model and effective batch size. ``loss``
+    gives the accuracy that another rate costs, by batch size and log10 of the rate over the best."""
 
     models: tuple[str, ...]
     tuned: Callable[[str, int], float]
     best_rate: Callable[[str, int], float]
     noise: Callable[[str, int], float]
+    loss: Callable[[int, float], float] = _square
 
     def accuracy(self, model: str, batch: int, rate: float) -> float:
         """On new images, over seeds."""
         miss = math.log10(rate / self.best_rate(model, batch))
-        return max(self.tuned(model, batch) - _CURVATURE * min(abs(miss), 3.0) ** 2, 0.1)
+        return max(self.tuned(model, batch) - self.loss(batch, miss), 0.1)
 
 
 def seconds_of(model: str, batch: int) -> float:
@@ -112,4 +123,58 @@ FAMILIES: dict[str, Callable[[np.random.Generator, float], Truth]] = {
     "moving_rate": _moving_rate,
     "crossing_models": _crossing_models,
     "noisy_batches": _noisy_batches,
+}
+
+
+def _rate_cliff(rng: np.random.Generator, noise: float) -> Truth:
+    # from some factor above the best rate on training breaks down, below it the rate hardly matters
+    edge, fall, loss = float(rng.uniform(0.15, 0.5)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.0, 0.006))
+    return Truth(
+        models=MODELS[:1],
+        tuned=lambda _model, batch: _BEST - loss * max(_doublings(batch), 0.0),
+        best_rate=_rate(float(rng.uniform(0.3, 1.0))),
+        noise=lambda *_: noise,
+        loss=lambda _batch, miss: 0.01 * min(miss, 0.0) ** 2 + fall * max(miss - edge, 0.0),
+    )
+
+
+def _staircase(rng: np.random.Generator, noise: float) -> Truth:
+    # flat parts with steps down between them, and the smallest batch sizes lose too
+    steps = sorted(float(each) for each in rng.uniform(-1.0, 3.0, 2))
+    heights = rng.uniform(0.002, 0.02, 2).tolist()
+    below = float(rng.uniform(0.0, 0.01))
+    return Truth(
+        models=MODELS[:1],
+        tuned=lambda _model, batch: (
+            _BEST
+            - sum(height for step, height in zip(steps, heights, strict=True) if _doublings(batch) > step)
+            - below * max(-1.0 - _doublings(batch), 0.0)
+        ),
+        best_rate=_rate(0.5),
+        noise=lambda *_: noise,
+    )
+
+
+def _rough(rng: np.random.Generator, noise: float) -> Truth:
+    # every twentieth of a decade of the rate has a deviation of its own at each batch size
+    size, seed = float(rng.uniform(0.0005, 0.003)), int(rng.integers(2**31))
+    slope = float(rng.uniform(0.0, 0.005))
+
+    def loss(batch: int, miss: float) -> float:
+        own: Any = np.random.default_rng([seed, batch, round(20 * miss) + 1000]).standard_normal()
+        return _square(batch, miss) - size * float(np.clip(own, -2.0, 2.0))
+
+    return Truth(
+        models=MODELS[:1],
+        tuned=lambda _model, batch: _BEST - slope * max(_doublings(batch), 0.0),
+        best_rate=_rate(0.5),
+        noise=lambda *_: noise,
+        loss=loss,
+    )
+
+
+HELD_BACK: dict[str, Callable[[np.random.Generator, float], Truth]] = {
+    "rate_cliff": _rate_cliff,
+    "staircase": _staircase,
+    "rough": _rough,
 }

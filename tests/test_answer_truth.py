@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.answer_truth import StudyFigures, run_study, summarize
 from benchmarks.made_study import MadeStudy, make_spec
-from benchmarks.truths import BATCHES, FAMILIES
+from benchmarks.truths import BATCHES, FAMILIES, HELD_BACK
 from sweep.analysis.answer.answer import Limits
 from sweep.analysis.answer.candidates import select_candidates
 from sweep.analysis.answer.response import draw_response, encode_settings
@@ -119,3 +119,15 @@ def test_configurations_that_get_the_same_images_right_are_no_crash() -> None:
     )
     assert np.isfinite(response.draws).all()
     assert response.estimates == pytest.approx(187 / 200)
+
+
+def test_the_families_that_were_held_back_are_no_polynomials() -> None:
+    rng = np.random.default_rng(0)
+    cliff, stairs, rough = (HELD_BACK[name](rng, 0.004) for name in ("rate_cliff", "staircase", "rough"))
+    # ten times the best rate breaks down, a tenth of it hardly matters
+    assert cliff.accuracy("resnet8", 64, 0.001) > 0.93 > 0.9 > cliff.accuracy("resnet8", 64, 0.1)
+    heights = [stairs.tuned("resnet8", batch) for batch in BATCHES]
+    assert len(set(heights[1:])) < len(heights[1:])
+    assert heights[-1] < max(heights)
+    close = [rough.accuracy("resnet8", 64, 0.01 * factor) for factor in np.geomspace(0.8, 1.25, 12)]
+    assert np.abs(np.diff(close)).max() > 10 * (0.03 * 0.1**2 / 12)

@@ -9,7 +9,7 @@ __all__ = ["write_report"]
 
 
 def __getattr__(name: str) -> Any:
-    # plotly and matplotlib are slow to import, and most commands need neither
+    # matplotlib is slow to import, and most commands do not need it
     if name == "write_report":
         from reports.writing import write_report
 

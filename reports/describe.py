@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from reports.labels import OUTCOME_NAMES, explain_no_interval, format_metric, format_setting, key_label, metric_label
+from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
 from sweep.config.command_lines import train_command
-from sweep.config.metrics import METRICS
 from sweep.config.trial_config import default_settings
+from sweep.config.units import format_count
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.quality_flags import PROBED_TIME
 
@@ -95,14 +95,26 @@ def _ending(outcome: str, error: object) -> str:
 
 def describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str]) -> str:
     """The hover text of a confirmed configuration."""
-    values = []
-    for name in objectives:
-        value, low, high = (read_measurement(row, f"{name}{end}") for end in ("", "_low", "_high"))
-        words = explain_no_interval(METRICS[name].unit, low, high, row["num_seeds"])
-        interval = words or f"{format_metric(name, low)} to {format_metric(name, high)}"
-        values.append(f"{metric_label(name)}: {format_metric(name, value)} ({interval})")
-    head = f"Median of {row['num_seeds']} seeds, configuration of trial {row['number']}"
+    values = [
+        f"{metric_label(name)}: {value}{f' ({note})' if note else ''}"
+        for name in objectives
+        for value, note in [describe_value(row, name)]
+    ]
+    head = f"{format_count(row['num_seeds'], 'fresh seed')}, configuration of trial {row['number']}"
     return "\n".join([head, describe_settings(row, swept), *values])
+
+
+def describe_value(row: pd.Series, name: str) -> tuple[str, str]:
+    """A metric of a configuration, and its interval or that it is no estimate; ("–", "") where it is missing."""
+    value, low, high, n = (read_measurement(row, f"{name}{end}") for end in ("", "_low", "_high", "_n"))
+    if not math.isfinite(value):
+        return format_metric(name, value), ""
+    if math.isfinite(n):
+        return format_estimate(name, value, low, high, int(n))
+    num_seeds = int(row["num_seeds"])
+    shown, interval = format_estimate(name, value, low, high, num_seeds if row["confirmed"] else 0)
+    seeds = f"median of {format_count(num_seeds, 'fresh seed')}" if row["confirmed"] else "one seed"
+    return shown, ", ".join(filter(None, (interval, f"{seeds}, as measured")))
 
 
 def train_commands(frame: pd.DataFrame, plugin: str = "") -> list[str]:

@@ -8,6 +8,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.describe import describe_configuration, describe_trials
+from reports.estimated_configurations import add_estimates
+from sweep.analysis.answer.answer import Answer
+from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
@@ -26,9 +29,10 @@ MAX_CONFIRMING = 400
 class Evidence:
     """``frames`` prepared for the figures: ``trials`` has "" as the outcome of a trial that runs, and two columns
     more: ``family``, equal for trials of one configuration, and ``detailed``, true for those that the report shows one
-    by one. ``search`` are the complete search
-    trials with ``on_search_front`` and ``rank``; ``configurations`` as
-    :func:`sweep.analysis.summary.summarize_configurations` makes them; ``swept`` the keys that vary."""
+    by one. ``search`` are the complete search trials with ``on_search_front`` and ``rank``; ``configurations`` as
+    :func:`reports.estimated_configurations.add_estimates` makes them: with the estimates of ``answer``, so that all
+    figures and tables show the same; ``swept`` the keys that vary.
+    """
 
     frames: Frames
     name: str
@@ -38,6 +42,7 @@ class Evidence:
     search: pd.DataFrame
     configurations: pd.DataFrame
     evaluations: pd.DataFrame
+    answer: Answer
 
     @cached_property
     def detailed(self) -> pd.DataFrame:
@@ -92,6 +97,7 @@ def gather_evidence(frames: Frames) -> Evidence:
     objectives = spec.objectives if spec else _usual_objectives(trials)
     search = _search(trials, objectives)
     trials = trials.assign(family=configuration_groups(trials), detailed=_detailed(trials, search))
+    answer = recommend(frames)
     return Evidence(
         frames=frames,
         name=find_study_name(frames),
@@ -99,8 +105,9 @@ def gather_evidence(frames: Frames) -> Evidence:
         swept=tuple(spec.space) if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
-        configurations=summarize_configurations(trials, objectives),
+        configurations=add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),
         evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
+        answer=answer,
     )
 
 

@@ -7,11 +7,15 @@ highlights a trial in every figure.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+from sweep.config.errors import InputError, describe_unknown
 
 Floats = tuple[float, ...]
 Format = Literal["png", "svg", "pdf"]  # of a picture
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
+Width = Literal["screen", "column", "page"]
+INCHES: dict[Width, float] = {"column": 3.25, "page": 6.75}  # of a journal with two columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +66,6 @@ class Points(_Marks):
     """Marks at ``x``, ``y``."""
 
     x: Floats
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cloud(_Marks):
-    """Marks in space, for a panel with three axes."""
-
-    x: Floats
-    z: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,30 +151,31 @@ class Rule:
     role: str = "rule"
 
 
-Layer = Points | Cloud | Lines | Intervals | Bars | Density | Heat | Rule
+Layer = Points | Lines | Intervals | Bars | Density | Heat | Rule
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One pair of axes, or with ``z`` three. ``view`` groups panels that show the same in another way: the page shows
-    the panels of one view at a time, a picture those of all."""
+    """One pair of axes. ``view`` groups panels that show the same in another way: the page shows the panels of one view
+    at a time, a picture those of all."""
 
     x: Axis
     y: Axis
     layers: tuple[Layer, ...]
     title: str = ""
-    z: Axis | None = None
     view: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure of the report: ``name`` is its file name and anchor, ``caption`` explains it and gives n."""
+    """One figure of the report: ``name`` is its file name and anchor, ``caption`` explains it and gives n; ``group``
+    is the part of the page that holds it."""
 
     name: str
     title: str
     caption: str
     panels: tuple[Panel, ...]
+    group: str = ""
 
     def legend_layers(self) -> tuple[Layer, ...]:
         """A layer of every name, in the order of drawing."""
@@ -192,3 +189,24 @@ class Absent:
 
     title: str
     remedy: str
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What a picture is for: a ``width`` of the screen or of a journal, with title and caption in it or without."""
+
+    width: Width = "screen"
+    has_title: bool = True
+
+
+def check_width(name: str) -> Width:
+    """``name`` as a width of pictures.
+
+    Raises:
+        InputError: there is no such width.
+    """
+    for width in get_args(Width):
+        if width == name:
+            found: Width = width
+            return found
+    raise InputError(describe_unknown("width of images", name, get_args(Width)))

@@ -80,6 +80,14 @@ def format_interval(unit: str, low: float, high: float, value: float, num_seeds:
     return _in_unit(unit, [low, high], choose_unit(unit, [value]))
 
 
+def format_estimate(name: str, value: float, low: float, high: float, n: int) -> tuple[str, str]:
+    """A metric and its interval as texts, the same wherever they are shown; the interval is "" where there is none, or
+    nothing but the value itself."""
+    shown, unit = format_metric(name, value), METRICS[name].unit
+    is_exact = shown == format_metric(name, low) == format_metric(name, high)
+    return shown, "" if is_exact else format_interval(unit, low, high, value, n)
+
+
 def format_metric(name: str, value: float | None) -> str:
     """:func:`format_value` with the metric's own unit."""
     return format_value(METRICS[name].unit, value)
@@ -105,6 +113,12 @@ def format_difference(unit: str, value: float, low: float, high: float, num_seed
         return f"{middle} {suffix}".strip() + f" ({words})"
     interval = f" ({bounds[0]} to {bounds[1]})" if math.isfinite(low + high) else ""
     return f"{middle}{interval} {suffix}".strip()
+
+
+def format_probability(value: float) -> str:
+    """``value`` in whole percent, never as certain, and rounded down: 94.6 % is below a confidence of 95 %."""
+    shown = math.floor(100 * value + 1e-9)  # 100 * 0.29 is just below 29
+    return "over 99 %" if value > 0.99 else "under 1 %" if shown <= 0 else f"{shown} %"
 
 
 def format_setting(value: object) -> str:

@@ -5,14 +5,12 @@ import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figure import Axis, Bars, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
 from reports.palette import look_of
 from sweep.config.units import DisplayUnit
 
 Json = dict[str, Any]
-# Far enough away for the titles of the axes, also on a narrow screen; they lie below the middle.
-_CAMERA = {"eye": {"x": 1.9, "y": -1.9, "z": 1.1}, "center": {"x": 0.0, "y": 0.0, "z": -0.2}}
 
 
 def escape_text(text: str) -> str:
@@ -39,7 +37,7 @@ def read_extents(panel: Panel) -> tuple[list[float], list[float]]:
 
 
 def _extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
-    if isinstance(layer, Points | Intervals | Cloud):
+    if isinstance(layer, Points | Intervals):
         return layer.x, layer.y
     if isinstance(layer, Lines):
         return (value for x, _ in layer.segments for value in x), (value for _, y in layer.segments for value in y)
@@ -50,11 +48,6 @@ def _extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
     if isinstance(layer, Rule):
         return ((layer.value,), ()) if layer.axis == "x" else ((), (layer.value,))
     return (), ()
-
-
-def read_depths(panel: Panel) -> list[float]:
-    """All z that are drawn in a panel with three axes."""
-    return [value for layer in panel.layers if isinstance(layer, Cloud) for value in layer.z]
 
 
 def axis_ticks(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> list[tuple[float, str]]:
@@ -86,8 +79,6 @@ def axis_title(axis: Axis, shown: DisplayUnit) -> str:
 
 def make_layout(panel: Panel) -> Json:
     """Plotly's layout of ``panel``; colors are set by the page."""
-    if panel.z is not None:
-        return _scene(panel, panel.z)
     x_shown, y_shown = choose_units(panel)
     x, y = read_extents(panel)
     return {
@@ -103,8 +94,6 @@ def make_layout(panel: Panel) -> Json:
 
 def make_scales(panel: Panel) -> Json:
     """For each axis whose scale a reader may choose: the axis in either scale and which is shown first."""
-    if panel.z is not None:
-        return {}
     chosen: Json = {}
     for which, axis, shown, values in zip(
         ("x", "y"), (panel.x, panel.y), choose_units(panel), read_extents(panel), strict=True
@@ -149,19 +138,3 @@ def _rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     label = {"text": text, "textposition": "start", "font": {"size": 10, "color": look_of("rule").color}}
     line = {"color": look_of("rule").color, "width": 1, "dash": "dot"}
     return place | {"type": "line", "line": line, "label": label}
-
-
-def _scene(panel: Panel, z_axis: Axis) -> Json:
-    x, y = read_extents(panel)
-    z = read_depths(panel)
-    shown = (*choose_units(panel), choose_unit(z_axis.unit, z))
-    axes = zip(("xaxis", "yaxis", "zaxis"), (panel.x, panel.y, z_axis), shown, (x, y, z), strict=True)
-    scene = {name: _axis(axis, axis.scale, unit, values) for name, axis, unit, values in axes}
-    for axis in scene.values():
-        axis.pop("automargin")  # neither is a property of an axis in space
-        axis["title"].pop("standoff")
-    return {
-        "scene": scene | {"aspectmode": "cube", "camera": _CAMERA},
-        "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
-        "showlegend": False,
-    }

@@ -7,22 +7,29 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.figure import FORMATS, Figure, Format
-from reports.print.painter import Painter
+from reports.figure import FORMATS, Figure, Format, Paper
+from reports.print.painter import Painter, Task
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 
 if TYPE_CHECKING:
     from sweep.records.frames.study_frames import Frames
 
+_SCREEN = Paper()
+
 
 def write_report(
-    path: str | Path, out: str | Path | None = None, study: str | None = None, formats: Sequence[str] = ("png",)
+    path: str | Path,
+    out: str | Path | None = None,
+    study: str | None = None,
+    formats: Sequence[str] = ("png",),
+    paper: Paper = _SCREEN,
 ) -> Path:
     """Writes ``report.html`` and a picture of each figure beside it; returns the path of the page.
 
     ``path`` is what :func:`sweep.records.frames.frames.load_frames` takes. ``out`` is the folder to write into, by
     default the study's own; a path that ends in ``.html`` names the page itself. ``study`` picks one where the records
-    hold several. ``formats`` are those of the pictures: png, svg, pdf. Works while the study runs.
+    hold several. ``formats`` are those of the pictures: png, svg, pdf; ``paper`` is their width.
+    Works while the study runs.
 
     Raises:
         InputError: there are no records, there is no such format, or the folder cannot be written.
@@ -37,14 +44,16 @@ def write_report(
             raise InputError(
                 f"{hide_credentials(path)}: a report is about one study; name one of {', '.join(sorted(names))}."
             )
-        return _write_all(frames, _page_path(path, out), forms, painter)
+        return _write_all(frames, _page_path(path, out), forms, painter, paper)
 
 
-def write_frames_report(frames: "Frames", page_path: Path, formats: Sequence[str] = ("png",)) -> Path:
+def write_frames_report(
+    frames: "Frames", page_path: Path, formats: Sequence[str] = ("png",), paper: Paper = _SCREEN
+) -> Path:
     """:func:`write_report` for frames that are loaded already."""
     forms = _check(formats)
     with _painter(forms) as painter, _without_collector():
-        return _write_all(frames, page_path, forms, painter)
+        return _write_all(frames, page_path, forms, painter, paper)
 
 
 @contextmanager
@@ -68,17 +77,19 @@ def _painter(forms: Sequence[str]) -> AbstractContextManager[Painter | None]:
         return nullcontext()
 
 
-def _write_all(frames: "Frames", page_path: Path, forms: Sequence[Format], painter: Painter | None) -> Path:
+def _write_all(
+    frames: "Frames", page_path: Path, forms: Sequence[Format], painter: Painter | None, paper: Paper
+) -> Path:
     # imported late, so that the other process starts before pandas and scipy are here
     from reports.evidence import gather_evidence
     from reports.figures.all_figures import make_figures
     from reports.page.html import render_page
 
-    tasks: list[tuple[Figure, Format]] = []
+    tasks: list[Task] = []
 
     def ready(figure: Figure) -> None:
         for form in forms:
-            tasks.append((figure, form))
+            tasks.append((figure, form, paper))
             if painter is not None:
                 painter.send_task(tasks[-1])
 
@@ -88,14 +99,14 @@ def _write_all(frames: "Frames", page_path: Path, forms: Sequence[Format], paint
         page_path.parent.mkdir(parents=True, exist_ok=True)
         _write(page_path, render_page(evidence, made).encode())
         pictures = painter.collect_pictures() if painter is not None else []
-        for (figure, form), picture in zip(tasks, pictures or map(_drawn_here, tasks), strict=True):
+        for (figure, form, _), picture in zip(tasks, pictures or map(_drawn_here, tasks), strict=True):
             _write(page_path.with_name(f"{figure.name}.{form}"), picture)
     except OSError as error:
         raise InputError(f"{page_path}: cannot be written: {error.strerror}. Choose another folder by --out.") from None
     return page_path
 
 
-def _drawn_here(task: tuple[Figure, Format]) -> bytes:
+def _drawn_here(task: Task) -> bytes:
     from reports.print.pictures import draw_picture
 
     return draw_picture(*task)

@@ -1,6 +1,8 @@
 """The report as files: page, pictures, commands, warnings, texts."""
 
+import base64
 import dataclasses
+import gzip
 import io
 import json
 import math
@@ -19,23 +21,26 @@ from markupsafe import escape
 from matplotlib.image import imread
 from records_factory import add_trials, make_store
 
-from reports.batch_texts import format_probability
 from reports.evidence import MAX_DETAILED, gather_evidence
-from reports.figures.all_figures import FIGURES, make_figures
+from reports.figures.all_figures import GROUPS, make_figures
 from reports.figures.fronts import make_fronts
+from reports.first.provenance import describe_basis
 from reports.labels import (
     explain_no_interval,
     format_difference,
     format_effect,
     format_interval,
     format_metric,
+    format_probability,
     format_setting,
     format_value,
 )
 from reports.page.answer_texts import describe_answers
 from reports.page.html import render_page
 from reports.page.reading_checks import find_reservations
-from reports.page.report_texts import describe_basis, describe_reuse, front_table
+from reports.page.report_texts import describe_reuse, front_table
+from reports.page.run_texts import describe_run
+from reports.page.uses_table import make_uses_table
 from reports.print.pictures import draw_picture
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
@@ -44,6 +49,7 @@ from sweep.cli.arguments import parse_sets
 from sweep.cli.commands.recommend import describe_recommendations
 from sweep.config.command_lines import train_command
 from sweep.config.errors import InputError
+from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config, flatten_config
 
 SHADE = "all search trials, darker is more"
@@ -52,6 +58,12 @@ SHADE = "all search trials, darker is more"
 def page_of(frames):
     evidence = gather_evidence(frames)
     return render_page(evidence, make_figures(evidence))
+
+
+def data_of(html):
+    """What the page's script reads."""
+    packed = re.search(r'<script type="application/gzip" id="data">([A-Za-z0-9+/=]+)</script>', html)[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def test_page_and_a_picture_for_each_figure(tmp_path):
@@ -102,13 +114,50 @@ def test_a_card_for_each_use_that_the_records_answer():
     chosen, card = answer.uses["speed"], shown.cards[1]
     seconds = chosen.values["train_seconds"]
     assert card.trial == chosen.number
-    assert ("Training time", format_value("seconds", seconds.median)) in [value[:2] for value in card.values]
+    table = make_uses_table(answer, shown.cards)
+    assert table.heads[:3] == ("Validation accuracy", "Training time", "Peak memory")
+    (row,) = [row for row in table.rows if row.trial == chosen.number]
+    assert row.cells[1].text == format_value("seconds", seconds.median)
+    assert row.batch == str(chosen.global_batch_size)
     assert card.confidence.startswith(f"{format_probability(chosen.probability)} probability that nothing tried")
     assert ("(settled)" in card.confidence) == chosen.is_settled
-    assert dict(card.settings)["Effective batch size"] == str(chosen.global_batch_size)
     config = flatten_config(build_config(parse_sets(shlex.split(card.command)[3::2]), "test"))
     assert {key: config[key] for key in chosen.settings} == {key: chosen.config[key] for key in chosen.settings}
     assert "3 configurations trained again with 3 fresh seeds" in describe_basis(evidence)
+
+
+def test_uses_that_name_the_same_configuration_are_one_row_and_bars_share_a_scale():
+    evidence = gather_evidence(make_frames(60, confirm=4))
+    answer, shown = evidence.answer, describe_answers(evidence)
+    table = make_uses_table(answer, shown.cards)
+    numbers = [item.number for item in answer.uses.values() if item.number is not None]
+    assert [row.trial for row in table.rows] == list(dict.fromkeys(numbers))
+    assert sorted(card.title for row in table.rows for card in row.cards) == sorted(card.title for card in shown.cards)
+    for column in range(2):  # memory has no interval here
+        bars = [row.cells[column].bar for row in table.rows if row.cells[column].bar]
+        assert min(bar.left for bar in bars) == 0.0
+        assert max(bar.left + bar.width for bar in bars) == pytest.approx(100.0, abs=0.02)
+        assert all(bar.left <= bar.middle <= bar.left + bar.width + 0.02 for bar in bars)
+    named = {item.number: item.values["train_seconds"].median for item in answer.uses.values() if item.number}
+    times = [(named[row.trial], row.cells[1].bar.middle) for row in table.rows]
+    assert len(times) > 1
+    assert sorted(times) == sorted(times, key=lambda pair: pair[1])
+
+
+def test_what_was_run_is_shown_with_its_defaults(tmp_path):
+    evidence = gather_evidence(make_frames(12))
+    found = describe_run(evidence)
+    settings = {key: (value, source) for key, value, source in found.settings}
+    assert settings["schedule.name"] == ("cosine", "default")
+    assert all(settings[key] == ("searched", "by the space of the study") for key in evidence.swept)
+    given = [key for key, (_, source) in settings.items() if source == ""]
+    assert {key for key in evidence.frames.spec.base if key in settings} <= {*given, *evidence.swept}
+    (tmp_path / "made.toml").write_text(found.study)
+    assert load_study(tmp_path / "made.toml") == evidence.frames.spec
+    assert found.command.startswith("sweep run made.toml")
+    assert found.lacks == ()
+    unknown = describe_run(dataclasses.replace(evidence, frames=dataclasses.replace(evidence.frames, spec=None)))
+    assert (unknown.study, unknown.command, len(unknown.lacks)) == ("", "", 1)
 
 
 def test_findings_are_told_with_verdict_and_n():
@@ -170,7 +219,7 @@ def test_page_and_terminal_name_nothing_with_fewer_than_three_seeds(num_seeds):
     assert shown.batch.statements[0][1] == "not settled"
     assert shown.batch.command == command
     html = page_of(frames)
-    assert 'class="card"' not in html
+    assert 'class="wide uses"' not in html
     assert command in html
 
 
@@ -220,7 +269,7 @@ def test_command_names_only_what_differs():
 def test_hostile_texts_never_reach_the_page_raw():
     assert len(HOSTILE) == 30
     html = page_of(hostile_frames())
-    head, _, rest = html.partition("<script>")  # the page before Plotly's own source
+    head, _, rest = html.partition("<script>")  # the page before its own script
     for text in HOSTILE:
         assert str(escape(text.replace("\x00", ""))) in head.replace("\x00", "")
     for raw in (
@@ -235,7 +284,7 @@ def test_hostile_texts_never_reach_the_page_raw():
     ):
         assert raw not in head
     assert html.count("</script>") == 3
-    assert "NaN" not in re.search(r'id="data">(.*?)</script>', html, re.S)[1]
+    assert "NaN" not in json.dumps(data_of(html))
     assert rest
 
 
@@ -255,7 +304,7 @@ def test_pictures_survive_hostile_texts():
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_trials_are_a_page_of_at_most_12_mb():
+def test_a_hundred_thousand_trials_are_a_page_of_at_most_10_mb():
     some = make_frames(1000)
 
     def again(frame, turn):
@@ -271,8 +320,8 @@ def test_a_hundred_thousand_trials_are_a_page_of_at_most_12_mb():
     whole = {"trials": trials, "evaluations": many(some.evaluations), "attempts": many(some.attempts)}
     evidence = gather_evidence(dataclasses.replace(some, **whole))
     html = render_page(evidence, make_figures(evidence))
-    assert len(html.encode()) <= 12e6
-    data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])
+    assert len(html.encode()) <= 10e6
+    data = data_of(html)
     assert len(data["details"]["number"]) <= MAX_DETAILED
     shades = [trace for figure in data["figures"] for trace in figure["panels"][0]["traces"] if trace["meta"] == SHADE]
     assert sum(count or 0 for row in shades[0]["z"] for count in row) == len(evidence.search)
@@ -284,7 +333,6 @@ def test_policy_allows_the_two_scripts_and_nothing_else():
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert policy.count("sha256-") == 2
     assert "unsafe-eval" not in policy
-    assert "scattergl" not in html.partition("<script>")[0]
 
 
 def crash(number, **rest):
@@ -352,7 +400,7 @@ def test_an_unwritable_place_is_refused(tmp_path):
 
 
 def test_importing_reports_is_light():
-    code = "import sys, reports; print([m for m in ('plotly', 'matplotlib', 'pandas', 'torch') if m in sys.modules])"
+    code = "import sys, reports; print([m for m in ('matplotlib', 'pandas', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -360,7 +408,7 @@ def test_importing_reports_is_light():
 def test_a_report_from_a_store_while_its_study_runs(tmp_path, monkeypatch):
     from reports import write_report
 
-    monkeypatch.setattr("reports.figures.all_figures.FIGURES", FIGURES[:2])
+    monkeypatch.setattr("reports.figures.all_figures.GROUPS", {"Trade-offs": GROUPS["Trade-offs"]})
     store = make_store(tmp_path / "study.sqlite")
     add_trials(store, ["complete", "complete", "out_of_memory", "crashed", None])
     path = write_report(tmp_path)  # the writer still has the store open

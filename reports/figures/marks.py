@@ -1,5 +1,5 @@
-"""Axes and layers that several figures share: trials, confirmed medians, outcomes, front lines, densities, and the edge
-of a panel, where trials without a value are drawn."""
+"""Axes and layers that several figures share: trials, confirmed configurations, outcomes, front lines, densities, and
+the edge of a panel, where trials without a value are drawn."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -115,7 +115,7 @@ def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Densit
 
 
 def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals | None:
-    """Medians of two metrics with their confidence intervals for every confirmed configuration; None without one."""
+    """Two metrics with their intervals for every confirmed configuration; None without one."""
     frame = evidence.configurations
     x, y = read_numbers(frame, x_name), read_numbers(frame, y_name)
     rows = np.flatnonzero(frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(x) & np.isfinite(y))
@@ -124,7 +124,7 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     chosen = frame.iloc[rows]
     texts = tuple(evidence.confirmed_texts[number] for number in trial_numbers(chosen))
     return Intervals(
-        name="confirmed: median and 95 % confidence interval over seeds",
+        name="confirmed: estimate and 95 % interval",
         role="confirmed",
         x=to_floats(x[rows]),
         y=to_floats(y[rows]),

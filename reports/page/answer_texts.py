@@ -5,24 +5,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reports.batch_texts import BatchTexts, describe_batch_answer, format_probability
+from reports.batch_texts import BatchTexts, describe_batch_answer
 from reports.evidence import Evidence
 from reports.labels import (
     format_difference,
+    format_estimate,
     format_interval,
     format_metric,
+    format_probability,
     format_setting,
     format_value,
     key_label,
     metric_label,
 )
 from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommendation
-from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.config.command_lines import train_command
-from sweep.config.metrics import METRICS
 
 _TITLES = {
     "accuracy": "Best accuracy",
@@ -37,14 +37,15 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The recommendation for one use; ``trial`` is None without enough data. ``values`` are measured ones, each with
-    its label and a note; ``missing`` is the command that provides the missing data or increases confidence."""
+    """The recommendation for one use; ``trial`` is None without enough data. ``measured`` are values that are not
+    estimates, each with its label and a note; ``missing`` is the command that provides the missing data or increases
+    confidence."""
 
     title: str
     meaning: str
     trial: int | None
-    settings: tuple[tuple[str, str], ...]
-    values: tuple[tuple[str, str, str], ...]
+    measured: tuple[tuple[str, str, str], ...]
+    sure: str  # in short
     confidence: str
     comparison: str
     evidence: tuple[str, ...]
@@ -87,7 +88,7 @@ class AnswerTexts:
 
 def describe_answers(evidence: Evidence) -> AnswerTexts:
     """The recommendations and claims of :mod:`sweep.analysis` as texts."""
-    answer = recommend(evidence.frames)
+    answer = evidence.answer
     cards = [_card(evidence, item) for item in answer.uses.values()]
     claims = [
         replace(
@@ -109,15 +110,12 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
 
 
 def _card(evidence: Evidence, item: Recommendation) -> Card:
-    settings = [(key_label(key).capitalize(), format_setting(item.config.get(key))) for key in item.settings]
-    if item.global_batch_size is not None and "batch.global" not in item.settings:
-        settings.append(("Effective batch size", str(item.global_batch_size)))
     return Card(
         title=_TITLES[item.use],
         meaning=USE_MEANINGS[item.use],
         trial=item.number,
-        settings=tuple(settings),
-        values=tuple(_value(name, value) for name, value in item.values.items()),
+        measured=tuple(_value(name, value) for name, value in item.measured.items()),
+        sure=f"{format_probability(item.probability)}, {'settled' if item.is_settled else 'not settled'}",
         confidence=_describe_confidence(item) if item.number is not None else "",
         comparison=_compare_next(item.next_best) if item.next_best else "",
         evidence=item.evidence,
@@ -132,9 +130,8 @@ def _train_command(evidence: Evidence, config: Mapping[str, object], number: int
 
 
 def _value(name: str, value: Interval) -> tuple[str, str, str]:
-    interval = format_interval(METRICS[name].unit, value.low, value.high, value.median, value.n)
-    note = f"{interval}, n = {value.n}" if interval else f"n = {value.n}"
-    return metric_label(name), format_metric(name, value.median), note
+    shown, interval = format_estimate(name, *value)
+    return metric_label(name), shown, f"{interval}, n = {value.n}" if interval else f"n = {value.n}"
 
 
 def _describe_confidence(item: Recommendation) -> str:

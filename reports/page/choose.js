@@ -16,6 +16,7 @@ const choose = (number, button = null) => {
   showTrials();
   showFrontRows();
   redrawAll();
+  writeAddress();
   if (button) byId("chosen-title").focus();
 };
 

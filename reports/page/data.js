@@ -1,5 +1,5 @@
 // Data of the page, and helpers. Every text is set as text, never as markup.
-const { figures, texts, details } = JSON.parse(document.getElementById("data").textContent);
+const { figures, texts, details } = JSON.parse(await unpack("data"));
 const state = { chosen: null, shown: null, sort: { column: 0, ascending: true }, page: 0 };
 const plots = [...document.querySelectorAll(".plot[data-figure]")];
 const rowOf = new Map(details.number.map((number, row) => [number, row]));

@@ -45,6 +45,7 @@ const applyFilters = () => {
   showTrials();
   showFrontRows();
   redrawAll();
+  writeAddress();
 };
 const clearFilters = () => {
   byId("filter-form").reset();

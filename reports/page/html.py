@@ -1,36 +1,55 @@
 """The page: one file that opens offline under a policy that lets only its own two scripts run."""
 
 import base64
+import gzip
 import hashlib
 import json
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.batch_texts import CURVE_HEADS
+from reports.batch_texts import COST_HEADS, CURVE_HEADS
 from reports.data_texts import SPLIT_WORDS
 from reports.evidence import Evidence
-from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
-from reports.figures.all_figures import ReportFigures
-from reports.labels import OUTCOME_NAMES, choose_unit, metric_label
+from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
+from reports.figures.all_figures import GROUPS, ReportFigures
+from reports.first.first_texts import describe_first
+from reports.first.pictures_of_answer import draw_first_pictures
+from reports.labels import OUTCOME_NAMES, metric_label
 from reports.page import reading_checks, report_texts
 from reports.page.answer_texts import describe_answers
+from reports.page.run_texts import describe_run
 from reports.page.traces import figures_json
-from reports.page.trial_details import describe_details, fixed_settings
+from reports.page.trial_details import describe_details
+from reports.page.uses_table import make_uses_table
 from reports.palette import key_glyph, look_of
-from reports.plot_layout import choose_units, make_scales, read_depths, read_extents
+from reports.plot_layout import choose_units, make_scales, read_extents
 from sweep.config.units import DisplayUnit, format_count
 
 # One script, in this order; a later file uses what an earlier one declares.
-_SCRIPTS = ("data.js", "theme.js", "plots.js", "filters.js", "tables.js", "choose.js", "print.js", "start.js")
+_SCRIPTS = (
+    "load.js",
+    "data.js",
+    "theme.js",
+    "plots.js",
+    "filters.js",
+    "tables.js",
+    "choose.js",
+    "print.js",
+    "address.js",
+    "download.js",
+    "start.js",
+)
+_PLOTLY = "vendor/plotly-cartesian.min.js.gz"
 MAX_DESCRIBED_LAYERS = 12  # of a panel, in its alternative text
 
 
 def render_page(evidence: Evidence, made: ReportFigures) -> str:
     """The whole HTML text. The same evidence gives the same bytes: no time, no random name."""
-    plotly, script = _normal(_plotly_script()), _normal(_script())
+    packed, script = _read_bytes(_PLOTLY), _normal(_script())
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -40,13 +59,13 @@ def render_page(evidence: Evidence, made: ReportFigures) -> str:
     )
     known = describe_details(evidence)
     return environment.get_template("page.html.jinja").render(
-        policy=_policy(plotly, script),
-        # not escaped: three files of ours and Plotly's, and JSON without any <, > or &
+        policy=_policy(gzip.decompress(packed), script.encode()),
+        # not escaped: files of ours, and base64
         style=Markup(_resource("page.css")),  # nosec B704
-        plotly=Markup(plotly),  # nosec B704
+        plotly=Markup(_in_base64(packed)),  # nosec B704
         script=Markup(script),  # nosec B704
-        data=Markup(_inline_json(figures_json(made.figures) | {"details": known})),  # nosec B704
-        figures=[_figure(figure) for figure in made.figures],
+        data=Markup(_packed_json(figures_json(made.figures) | {"details": known})),  # nosec B704
+        groups=_group(made.figures),
         absent=made.absent,
         columns=[column["label"] for column in known["columns"]],
         num_detailed=len(known["number"]),
@@ -56,26 +75,43 @@ def render_page(evidence: Evidence, made: ReportFigures) -> str:
 
 
 def _texts(evidence: Evidence) -> dict[str, Any]:
-    counts, spec = evidence.count_outcomes(), evidence.frames.spec
+    counts, spec, first = evidence.count_outcomes(), evidence.frames.spec, describe_first(evidence)
+    answers = describe_answers(evidence)
     return {
         "name": evidence.name,
         "question": spec.question if spec else "",
         "objectives": [metric_label(name).lower() for name in evidence.objectives],
-        "basis": report_texts.describe_basis(evidence),
-        "answers": describe_answers(evidence),
+        "first": first,
+        "pictures": draw_first_pictures(evidence, first.finding),
+        "answers": answers,
+        "uses": make_uses_table(evidence.answer, answers.cards),
         "batch_heads": CURVE_HEADS,
+        "cost_heads": COST_HEADS,
+        "has_study": spec is not None,
         "warnings": reading_checks.find_reservations(evidence),
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),
         "planned": spec.trials if spec else None,
         "images": report_texts.describe_data(evidence),
         "split_words": SPLIT_WORDS,
-        "fixed": fixed_settings(evidence),
+        "run": describe_run(evidence),
         "table": report_texts.front_table(evidence),
         "reuse": report_texts.describe_reuse(evidence),
         "environments": report_texts.environment_rows(evidence),
         "devices": report_texts.describe_devices(evidence),
     }
+
+
+def _group(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    # the parts of the page that are folded, each with its figures
+    return [
+        {
+            "name": "group-" + title.lower().replace(" ", "-"),
+            "title": title,
+            "figures": [_figure(figure) for figure in figures if figure.group == title],
+        }
+        for title in GROUPS
+    ]
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
@@ -97,7 +133,6 @@ def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any
         "alt": describe_panel(figure, panel),
         "view": panel.view,
         "is_hidden": panel.view not in ("", *first_view),
-        "is_space": panel.z is not None,
         "scales": [(which, chosen["first"] == "log") for which, chosen in make_scales(panel).items()],
     }
 
@@ -109,9 +144,6 @@ def describe_panel(figure: Figure, panel: Panel) -> str:
     parts = [f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
     parts.append(_describe_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
     parts.append(_describe_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
-    if panel.z is not None:
-        z = read_depths(panel)
-        parts.append(_describe_axis("In depth", panel.z.label, z, choose_unit(panel.z.unit, z), []))
     counts = [words for layer in panel.layers[:MAX_DESCRIBED_LAYERS] if (words := _describe_layer(layer))]
     return " ".join([*filter(None, parts), f"It shows {'; '.join(counts)}." if counts else ""])
 
@@ -127,7 +159,7 @@ def _describe_axis(where: str, label: str, values: list[float], shown: DisplayUn
 
 def _describe_layer(layer: Layer) -> str:
     name = f" ({layer.name})" if layer.name else ""
-    if isinstance(layer, Points | Intervals | Cloud):
+    if isinstance(layer, Points | Intervals):
         return format_count(len(layer.x), "mark") + name
     if isinstance(layer, Lines):
         return format_count(len(layer.segments), "line") + name
@@ -140,8 +172,8 @@ def _describe_layer(layer: Layer) -> str:
     return f"a line at {layer.text}" if layer.text else ""
 
 
-def _policy(*scripts: str) -> str:
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+def _policy(*scripts: bytes) -> str:
+    digests = (_in_base64(hashlib.sha256(script).digest()) for script in scripts)
     sources = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -149,10 +181,13 @@ def _policy(*scripts: str) -> str:
     )
 
 
-def _inline_json(data: object) -> str:
-    """JSON that cannot end its script element, whatever text it contains."""
+def _packed_json(data: object) -> str:
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return _in_base64(gzip.compress(text.encode(), compresslevel=6, mtime=0))
+
+
+def _in_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def _normal(script: str) -> str:
@@ -163,12 +198,12 @@ def _normal(script: str) -> str:
 def _script() -> str:
     # in a function of its own, so that nothing of it is global
     parts = "\n".join(_resource(name) for name in _SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}}})();\n'
-
-
-def _plotly_script() -> str:
-    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    return f'"use strict";\n(async () => {{\n{parts}}})();\n'
 
 
 def _resource(name: str) -> str:
-    return (resources.files("reports") / "page" / name).read_text(encoding="utf-8")
+    return _read_bytes(name).decode()
+
+
+def _read_bytes(name: str) -> bytes:
+    return (resources.files("reports") / "page" / name).read_bytes()

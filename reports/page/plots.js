@@ -1,24 +1,19 @@
 // The figures: filtered trials, the chosen trial on top, the chosen scale and view.
 const touch = !matchMedia("(hover: hover)").matches;
 // Only these buttons, none of which sends anything: Plotly can offer to upload a figure.
-const flatButtons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
-const spaceButtons = ["toImage", "zoom3d", "pan3d", "orbitRotation", "tableRotation", "resetCameraDefault3d"];
-const configOf = (panel) => ({
+const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+const config = {
   responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
   displayModeBar: touch ? false : "hover", // without a pointer it would cover the data
-  modeBarButtons: [panel.layout.scene ? spaceButtons : flatButtons],
-});
-const hasSpace = (() => {
-  const canvas = document.createElement("canvas");
-  return Boolean(canvas.getContext("webgl2") || canvas.getContext("webgl"));
-})();
+  modeBarButtons: [buttons],
+};
 
 const masked = (values, kept) => (Array.isArray(values) ? values.filter((_, index) => kept[index]) : values);
 const filtered = (trace) => {
   if (state.shown === null || !trace.customdata || trace.type === "heatmap") return trace;
   const kept = trace.customdata.map(isShown);
   const own = { ...trace };
-  for (const name of ["x", "y", "z", "hovertext", "customdata"]) if (trace[name]) own[name] = masked(trace[name], kept);
+  for (const name of ["x", "y", "hovertext", "customdata"]) if (trace[name]) own[name] = masked(trace[name], kept);
   for (const name of ["error_x", "error_y"]) {
     if (!trace[name]) continue;
     own[name] = { ...trace[name], array: masked(trace[name].array, kept), arrayminus: masked(trace[name].arrayminus, kept) };
@@ -43,9 +38,6 @@ const overlay = (trace, panel, isChosen) => {
   }
   const kept = trace.customdata.map(isChosen);
   const places = { x: masked(trace.x, kept), y: masked(trace.y, kept) };
-  if (trace.type === "scatter3d") {
-    return { ...base, ...places, z: masked(trace.z, kept), type: "scatter3d", mode: "markers", marker: { ...ring, size: 12 } };
-  }
   if (trace.mode === "lines") {
     return { ...base, ...places, type: "scatter", mode: "lines", line: { color: color("--ink"), width: 3.5 } };
   }
@@ -63,28 +55,47 @@ const layoutOf = (plot) => {
 };
 const draw = (plot) => {
   const panel = panelOf(plot);
-  if (plot.closest("[hidden]")) return Promise.resolve();
-  if (panel.layout.scene && !hasSpace) {
-    plot.textContent = "3-D figures require WebGL, which is off in this browser. The pairs of objectives show the same trials.";
+  if (isFolded(plot)) {
+    plot.dataset.stale = "yes";
     return Promise.resolve();
   }
   const off = new Set((plot.dataset.off || "").split("\n"));
   const traces = panel.traces.map((trace) => ({ ...filtered(trace), visible: !off.has(trace.meta) }));
-  return Plotly.react(plot, [...traces, ...highlights({ ...panel, traces })], layoutOf(plot), configOf(panel));
+  return Plotly.react(plot, [...traces, ...highlights({ ...panel, traces })], layoutOf(plot), config);
 };
 
+// Only what is in view is drawn; the rest is stale until it comes into view.
+const NEAR = 300; // pixels around the window that count as in view
+const isFolded = (plot) => Boolean(plot.closest("[hidden], details:not([open])"));
+const isInView = (plot) => {
+  const { top, bottom } = plot.getBoundingClientRect();
+  return !isFolded(plot) && bottom > -NEAR && top < innerHeight + NEAR;
+};
 let round = 0;
-const redrawAll = async () => {
+const drawStale = async () => {
   const own = ++round; // a later call takes over
   document.documentElement.dataset.drawn = "no";
-  const seen = (plot) => Math.abs(plot.getBoundingClientRect().top);
-  for (const plot of [...plots].sort((a, b) => seen(a) - seen(b))) {
+  for (const plot of plots.filter((each) => each.dataset.stale && isInView(each))) {
     if (own !== round) return;
-    await draw(plot);
-    if (!plot.dataset.ready) ready(plot);
+    await freshen(plot);
     await pause();
   }
   document.documentElement.dataset.drawn = "yes";
+};
+const freshen = async (plot) => {
+  delete plot.dataset.stale;
+  await draw(plot);
+  if (!plot.dataset.ready) ready(plot);
+};
+const redrawAll = () => {
+  for (const plot of plots) plot.dataset.stale = "yes";
+  return drawStale();
+};
+const watchView = () => {
+  const seen = new IntersectionObserver((entries) => {
+    if (entries.some(({ isIntersecting, target }) => isIntersecting && target.dataset.stale)) drawStale();
+  }, { rootMargin: `${NEAR}px` });
+  for (const plot of plots) seen.observe(plot);
 };
 const ready = (plot) => {
   if (!plot.on) return; // nothing is drawn there
@@ -118,7 +129,6 @@ const setView = async (input) => {
     panel.hidden = panel.dataset.view !== input.value;
     const plot = panel.querySelector(".plot");
     if (panel.hidden) continue;
-    await draw(plot);
-    if (!plot.dataset.ready) ready(plot);
+    await freshen(plot);
   }
 };

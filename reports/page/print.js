@@ -7,7 +7,9 @@ const toPaper = () => {
   before = { theme: document.documentElement.dataset.theme };
   document.documentElement.dataset.theme = "light";
   for (const plot of plots) {
-    if (!plot.layout || plot.closest("[hidden]")) continue;
+    if (isFolded(plot)) continue; // a folded part is not printed
+    if (plot.dataset.stale) freshen(plot);
+    if (!plot.layout) continue;
     const width = plot.closest(".panels").classList.contains("single") ? PAPER.one : PAPER.two;
     Plotly.relayout(plot, { ...themed(layoutOf(plot)), width, height: plot.clientHeight, autosize: false });
   }

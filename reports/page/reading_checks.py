@@ -57,7 +57,7 @@ def _failed_seeds(evidence: Evidence) -> str:
     numbers = ", ".join(str(number) for number in failed["number"].head(5))
     return (
         f"Confirming seeds did not complete for {format_count(len(failed), 'configuration')} (of trial {numbers}): "
-        "its median is over the others only."
+        "its estimate is by the others only."
     )
 
 

@@ -8,14 +8,12 @@ import numpy as np
 import pandas as pd
 
 from reports import data_texts
-from reports.describe import read_measurement, train_commands
+from reports.describe import describe_value, read_measurement, train_commands
 from reports.evidence import Evidence
-from reports.labels import format_interval, format_metric, format_setting, key_label, metric_label
+from reports.labels import format_metric, format_probability, format_setting, key_label, metric_label
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.summary import USUAL_METRICS
 from sweep.config.errors import show_name
-from sweep.config.metrics import METRICS
-from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count
 
 MAX_ROWS = 200
@@ -60,21 +58,6 @@ class DataTexts:
     classes: data_texts.ClassTable | None = None
 
 
-def describe_basis(evidence: Evidence) -> str:
-    """What the answer rests on, in one sentence."""
-    done, frame = len(evidence.search), evidence.configurations
-    if not len(frame):
-        return "There is no recommendation yet: no trial has completed."
-    begin = f"{format_count(done, 'search trial')} completed with one seed each"
-    if not evidence.num_confirmed:
-        return f"{begin}; none is confirmed with a fresh seed, and none is named with fewer than {FEWEST_SEEDS}."
-    chosen = frame[frame["confirmed"].to_numpy(dtype=bool)]
-    counts = sorted(set(chosen["num_seeds"].tolist()))
-    seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
-    how_many = format_count(len(chosen), "configuration")
-    return f"{begin}; {how_many} trained again with {seeds}."
-
-
 def front_table(evidence: Evidence) -> Table:
     """Confirmed configurations and the search front; those of the answer's front first."""
     frame = evidence.configurations
@@ -115,10 +98,9 @@ def _row(
 
 
 def _measured_cell(row: pd.Series, name: str) -> Cell:
-    value, low, high = (read_measurement(row, f"{name}{end}") for end in ("", "_low", "_high"))
-    num_seeds = row["num_seeds"] if row["confirmed"] and math.isfinite(value) else 0
-    interval = format_interval(METRICS[name].unit, low, high, value, num_seeds)
-    return Cell(format_metric(name, value), value if math.isfinite(value) else "", interval)
+    value = read_measurement(row, name)
+    shown, note = describe_value(row, name)
+    return Cell(shown, value if math.isfinite(value) else "", note)
 
 
 def _setting(value: object) -> Cell:
@@ -127,10 +109,11 @@ def _setting(value: object) -> Cell:
 
 
 def _certainty(row: pd.Series) -> Cell:
-    share = read_measurement(row, "p_front_confirmed")
+    share = read_measurement(row, "p_front")
+    words = "yes" if row["on_front"] else "search only" if row["on_search_front"] else "no"
     if math.isnan(share):
-        return Cell("search only" if row["on_search_front"] else "no", -1.0)
-    return Cell("yes" if row["on_front"] else "no", share, f"{share:.0%} probability among the confirmed")
+        return Cell(words, -1.0)
+    return Cell(words, share, f"{format_probability(share)} probability")
 
 
 def describe_reuse(evidence: Evidence) -> str:

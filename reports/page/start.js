@@ -13,6 +13,7 @@ document.addEventListener("click", (event) => {
   else if (button.id === "filter-clear") clearFilters();
   else if (button.id === "chosen-close") choose(null);
   else if (button.id === "print") print();
+  else if (button.dataset.download) download(button.dataset.download);
 });
 document.addEventListener("change", ({ target }) => {
   if (target.id === "theme") setTheme(target.value);
@@ -24,5 +25,11 @@ document.addEventListener("keydown", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { redrawAll(); drawCurves(); });
 startFilters();
+watchView();
+for (const group of document.querySelectorAll(".group")) {
+  group.addEventListener("toggle", () => { drawStale(); writeAddress(); });
+}
+addEventListener("hashchange", applyAddress);
 showTrials();
 redrawAll();
+if (location.hash) applyAddress();

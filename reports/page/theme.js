@@ -10,13 +10,6 @@ const themed = (layout) => {
     font: { color: color("--ink"), family: "system-ui, sans-serif", size: 12 },
     hoverlabel: { align: "left", bgcolor: color("--soft"), bordercolor: color("--line"), font: { color: color("--ink") } },
   };
-  if (layout.scene) {
-    own.scene = { ...layout.scene };
-    for (const name of ["xaxis", "yaxis", "zaxis"]) {
-      own.scene[name] = { ...layout.scene[name], ...axisColors(), backgroundcolor: color("--page"), color: color("--ink") };
-    }
-    return own;
-  }
   for (const name of ["xaxis", "yaxis", "yaxis2"]) if (layout[name]) own[name] = { ...layout[name], ...axisColors() };
   return own;
 };
@@ -26,4 +19,5 @@ const setTheme = (name) => {
   else document.documentElement.dataset.theme = name;
   redrawAll();
   drawCurves();
+  writeAddress();
 };

@@ -3,14 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-from reports.figure import Bars, Cloud, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
+from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
 from reports.labels import choose_unit
 from reports.palette import HEAT_COLORS, look_of
-from reports.plot_layout import Json, choose_units, escape_text, make_layout, make_scales, read_depths
+from reports.plot_layout import Json, choose_units, escape_text, make_layout, make_scales
 from sweep.config.units import DisplayUnit
-
-# Of Plotly's symbols these are known in space.
-_IN_SPACE = {"circle", "circle-open", "cross", "diamond", "diamond-open", "square", "square-open", "x"}
 
 
 def figures_json(figures: Iterable[Figure]) -> Json:
@@ -37,9 +34,6 @@ def _pooled(texts: list[Any], pool: dict[str, int]) -> list[Any]:
 def _panel(panel: Panel) -> Json:
     x_shown, y_shown = choose_units(panel)
     traces = [trace for layer in panel.layers for trace in _traces(layer, x_shown, y_shown)]
-    if panel.z is not None:
-        z_shown = choose_unit(panel.z.unit, read_depths(panel))
-        traces = [_cloud(layer, x_shown, y_shown, z_shown) for layer in panel.layers if isinstance(layer, Cloud)]
     members = [place for layer in panel.layers if isinstance(layer, Heat) for place in layer.members]
     return {"traces": traces, "layout": make_layout(panel), "scales": make_scales(panel), "members": members}
 
@@ -85,14 +79,6 @@ def _marks(layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit
         made["error_x"] = _error(layer.x, layer.x_low, layer.x_high, x_shown, color)
         made["error_y"] = _error(layer.y, layer.y_low, layer.y_high, y_shown, color)
     return made
-
-
-def _cloud(layer: Cloud, x_shown: DisplayUnit, y_shown: DisplayUnit, z_shown: DisplayUnit) -> Json:
-    marker = _marker(layer.role)
-    marker |= {"symbol": marker["symbol"] if marker["symbol"] in _IN_SPACE else "circle", "size": marker["size"] * 0.7}
-    made = _base(layer.name, layer.texts, layer.trials) | {"type": "scatter3d", "mode": "markers", "marker": marker}
-    places = zip("xyz", (layer.x, layer.y, layer.z), (x_shown, y_shown, z_shown), strict=True)
-    return made | {name: _scaled(values, shown) for name, values, shown in places}
 
 
 def _error(

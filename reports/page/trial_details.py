@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from reports.describe import format_column, train_commands
 from reports.evidence import Evidence, keep_finite
 from reports.figures.curves import select_evenly
 from reports.figures.ledger import PARTS, parts_of
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
+from reports.page.study_text import write_study
 from reports.palette import look_of
 from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
@@ -33,9 +35,11 @@ _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
 
 
 def describe_details(evidence: Evidence) -> Json:
-    """``{"number", "family", "columns", "filters", "notes", "parts", "ledger", "clocks", "curves", "commands"}``.
+    """``{"number", "family", "columns", "filters", "notes", "parts", "ledger", "clocks", "curves", "commands",
+    "study"}``.
 
-    Lists are in the order of ``number``; a column has ``label``, ``group``, ``texts`` and, where it is sorted by other
+    Lists are in the order of ``number``; a column has ``label``, ``name`` (that of the
+    frame), ``group``, ``texts`` and, where it is sorted by other
     values than the texts, ``keys`` with null where nothing is known. Curves have the columns seconds, steps, epochs,
     accuracy in %, loss.
     """
@@ -53,6 +57,7 @@ def describe_details(evidence: Evidence) -> Json:
         "clocks": _clocks(evidence),
         "curves": _curves(evidence),
         "commands": train_commands(frame, evidence.frames.plugin),
+        "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
     }
 
 
@@ -60,11 +65,17 @@ def _identity(evidence: Evidence) -> list[Json]:
     frame = evidence.detailed
     outcomes = [OUTCOME_NAMES.get(name, name) for name in frame["outcome"]]
     return [
-        _numbers("Trial", "trial", [str(int(number)) for number in frame["number"]], read_numbers(frame, "number")),
-        {"label": "Outcome", "group": "trial", "texts": outcomes},
-        {"label": "Phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
-        _numbers("Seed", "trial", [str(int(seed)) for seed in frame["seed"]], read_numbers(frame, "seed")),
+        _numbers(
+            "Trial", "number", "trial", [str(int(number)) for number in frame["number"]], read_numbers(frame, "number")
+        ),
+        {"label": "Outcome", "name": "outcome", "group": "trial", "texts": outcomes},
+        {"label": "Phase", "name": "phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
+        _whole("Seed", "seed", frame),
     ]
+
+
+def _whole(label: str, name: str, frame: pd.DataFrame) -> Json:
+    return _numbers(label, name, "trial", [str(int(number)) for number in frame[name]], read_numbers(frame, name))
 
 
 def _settings(evidence: Evidence) -> list[Json]:
@@ -73,7 +84,13 @@ def _settings(evidence: Evidence) -> list[Json]:
     if any(key.startswith("batch.") for key in evidence.swept) and "batch.global" not in evidence.swept:
         sizes = read_numbers(frame, "global_batch_size")
         made.append(
-            _numbers("Effective batch size", "setting", [format_setting(size) for size in sizes.tolist()], sizes)
+            _numbers(
+                "Effective batch size",
+                "global_batch_size",
+                "setting",
+                [format_setting(size) for size in sizes.tolist()],
+                sizes,
+            )
         )
     return made
 
@@ -82,8 +99,8 @@ def _setting(evidence: Evidence, key: str) -> Json:
     frame, label = evidence.detailed, key_label(key).capitalize()
     texts, numbers = format_column(frame, key), read_numbers(frame, f"config.{key}")
     if not len(keep_finite(numbers)) or frame[f"config.{key}"].dtype == bool:
-        return {"label": label, "group": "setting", "texts": texts}
-    return _numbers(label, "setting", texts, numbers)
+        return {"label": label, "name": f"config.{key}", "group": "setting", "texts": texts}
+    return _numbers(label, f"config.{key}", "setting", texts, numbers)
 
 
 def _measurements(evidence: Evidence) -> list[Json]:
@@ -94,9 +111,13 @@ def _measurements(evidence: Evidence) -> list[Json]:
         values = read_numbers(frame, name)
         if len(keep_finite(values)):
             texts = [format_metric(name, value) for value in values]
-            made.append(_numbers(metric_label(name), "measured", texts, values))
+            made.append(_numbers(metric_label(name), name, "measured", texts, values))
     bottlenecks = [str(cause) for cause in read_text(frame, "bottleneck")]
-    return [*made, {"label": "Bottleneck", "group": "measured", "texts": bottlenecks}] if any(bottlenecks) else made
+    return (
+        [*made, {"label": "Bottleneck", "name": "bottleneck", "group": "measured", "texts": bottlenecks}]
+        if any(bottlenecks)
+        else made
+    )
 
 
 def _clocks(evidence: Evidence) -> list[list[str]]:
@@ -111,8 +132,8 @@ def _by_clocks(spent: dict[str, float]) -> list[str]:
     return [f"{_CLOCKS[clock]} {format_metric('total_seconds', value)}" for clock, value in seconds.items()]
 
 
-def _numbers(label: str, group: str, texts: list[str], values: Values) -> Json:
-    return {"label": label, "group": group, "texts": texts, "keys": _rounded(values)}
+def _numbers(label: str, name: str, group: str, texts: list[str], values: Values) -> Json:
+    return {"label": label, "name": name, "group": group, "texts": texts, "keys": _rounded(values)}
 
 
 def _rounded(values: Values, digits: int = 7) -> list[float | None]:
@@ -164,20 +185,3 @@ def _curves(evidence: Evidence) -> Json:
         rows = part[select_evenly(len(part), MAX_MOMENTS)]
         made[str(int(owner))] = [_rounded(values, 5) for values in rows.T]
     return made
-
-
-def fixed_settings(evidence: Evidence) -> list[tuple[str, str]]:
-    """What every trial has in common and a default does not: key and value."""
-    from sweep.config.trial_config import TrialConfig, flatten_config
-
-    frame = evidence.trials
-    one = frame.head(1)
-    found = []
-    for key, default in flatten_config(TrialConfig()).items():
-        name = f"config.{key}"
-        if key == "seed" or key in evidence.swept or name not in frame.columns or not len(frame):
-            continue
-        first = format_column(one, key)[0]
-        if frame[name].nunique(dropna=False) == 1 and first != format_setting(default):
-            found.append((key, first))
-    return found

@@ -1,6 +1,5 @@
 """Layers and axes drawn by matplotlib."""
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +12,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from reports.figure import Axis, Bars, Cloud, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figure import Axis, Bars, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
 from reports.palette import HEAT_COLORS, Look, look_of
-from reports.plot_layout import axis_ticks, axis_title, choose_units, read_depths, read_extents
+from reports.plot_layout import axis_ticks, axis_title, choose_units, read_extents
 from sweep.config.units import DisplayUnit
 
 MAX_TICK = 32  # characters of a tick's text
@@ -29,11 +28,8 @@ def make_printable(text: str) -> str:
 
 
 def draw_panel(area: Axes, panel: Panel) -> None:
-    """Draws ``panel`` into ``area``, which has three axes where the panel has."""
+    """Draws ``panel`` into ``area``."""
     area.set_title(make_printable(panel.title))
-    if panel.z is not None:
-        _space(area, panel, panel.z)
-        return
     # bars begin at the axis; a shade has a margin like the marks upon it
     area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
     x_shown, y_shown = choose_units(panel)
@@ -164,27 +160,6 @@ def _rule(area: Axes, layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -
     area.text(
         0.99, at, make_printable(layer.text), va="bottom", ha="right", transform=area.get_yaxis_transform(), **text
     )
-
-
-def _space(area: Any, panel: Panel, z_axis: Axis) -> None:
-    x, y = read_extents(panel)
-    axes = {"x": (panel.x, x), "y": (panel.y, y), "z": (z_axis, read_depths(panel))}
-    shown = {which: choose_unit(axis.unit, values) for which, (axis, values) in axes.items()}
-
-    def place(which: str, values: tuple[float, ...]) -> Floats:
-        # matplotlib draws no logarithmic axis in space
-        scaled = _scaled(values, shown[which])
-        return np.log10(scaled) if axes[which][0].scale == "log" else scaled
-
-    for layer in panel.layers:
-        if isinstance(layer, Cloud):
-            area.scatter(place("x", layer.x), place("y", layer.y), place("z", layer.z), **_mark(look_of(layer.role)))
-    for which, (axis, values) in axes.items():
-        area.set(**{f"{which}label": make_printable(axis_title(axis, shown[which]))})
-        ticks = axis_ticks(axis, shown[which], values)
-        if ticks:
-            places = [math.log10(at) if axis.scale == "log" else at for at, _ in ticks]
-            area.set(**{f"{which}ticks": places, f"{which}ticklabels": [_short(text) for _, text in ticks]})
 
 
 def _short(text: str) -> str:

@@ -18,9 +18,9 @@ from threading import Thread
 from typing import Any, Self, final
 
 from reports import figure as figures
-from reports.figure import Figure, Format
+from reports.figure import Figure, Format, Paper
 
-Task = tuple[Figure, Format]  # a figure, and the format of its picture
+Task = tuple[Figure, Format, Paper]  # a figure, the format of its picture, and what that is for
 MAX_PROCESSES = 4
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from reports.print.painter import main; main()"
 
@@ -72,8 +72,8 @@ def dump_task(task: Task) -> str:
 
 def load_task(text: str | bytes) -> Task:
     """The inverse of :func:`dump_task`."""
-    figure, form = json.loads(text, object_hook=_build)
-    return figure, form
+    figure, form, paper = json.loads(text, object_hook=_build)
+    return figure, form, paper
 
 
 def _fields(value: object) -> dict[str, Any]:

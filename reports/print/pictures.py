@@ -12,11 +12,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from reports.figure import Bars, Figure, Format, Layer, Lines
+from reports.figure import INCHES, Bars, Figure, Format, Layer, Lines, Paper
 from reports.palette import look_of
 from reports.print.drawing import draw_panel, make_printable
 
 MAX_COLUMNS = 3
+_NARROW = 8.0  # inches, less than any picture for the screen
+_SCREEN = Paper()
 # No time and no version, so that equal figures give equal bytes.
 _METADATA: dict[Format, dict[str, Any]] = {
     "png": {"Software": None},
@@ -35,17 +37,12 @@ _STYLE: Any = {
 }  # fmt: skip
 
 
-def draw_picture(figure: Figure, form: Format = "png", dpi: int = 130) -> bytes:
-    """The bytes of a picture on white ground; the same figure gives the same bytes. ``dpi`` counts for a PNG."""
-    columns = min(MAX_COLUMNS, len(figure.panels))
-    rows = math.ceil(len(figure.panels) / columns)
-    width = max(8.0, 4.1 * columns)
+def draw_picture(figure: Figure, form: Format = "png", paper: Paper = _SCREEN, dpi: int = 0) -> bytes:
+    """The bytes of a picture on white ground; the same figure gives the same bytes. ``dpi`` counts for a PNG; 0 is what
+    the width of ``paper`` requires."""
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # of a name; a box is drawn in its place
-        canvas = Canvas(figsize=(width, rows * _row_height(figure) + 0.9), dpi=dpi, layout="constrained")
-        canvas.suptitle(make_printable(figure.title), x=0.01, ha="left", fontsize=13, fontweight="bold")
-        _add_panels(canvas, figure, rows, columns)
-        _add_legend(canvas, figure, width)
+        canvas = make_canvas(figure, paper, dpi or (130 if paper.width == "screen" else 300))
         buffer = io.BytesIO()
         if form == "png":  # canvas.savefig draws everything twice for the layout
             agg: Any = FigureCanvasAgg(canvas)
@@ -55,6 +52,27 @@ def draw_picture(figure: Figure, form: Format = "png", dpi: int = 130) -> bytes:
     return buffer.getvalue()
 
 
+def make_canvas(figure: Figure, paper: Paper = _SCREEN, dpi: int = 130) -> Canvas:
+    """The drawn figure in matplotlib, as wide as ``paper`` in inches."""
+    most = {"screen": MAX_COLUMNS, "column": 1, "page": 2}[paper.width]
+    columns = min(most, len(figure.panels))
+    rows = math.ceil(len(figure.panels) / columns)
+    width = INCHES.get(paper.width, max(8.0, 4.1 * columns))
+    is_narrow = width < _NARROW
+    height = rows * _row_height(figure) * (0.75 if is_narrow else 1.0) + (0.9 if not is_narrow else 0.2)
+    if is_narrow:  # the caption and the keys take more lines there
+        lines = len(_wrap_caption(figure, width)) * paper.has_title + len(figure.legend_layers())
+        height += 0.14 * lines
+    canvas = Canvas(figsize=(width, height), dpi=dpi, layout="constrained")
+    if paper.has_title:
+        size = 9 if is_narrow else 13
+        title = "\n".join(textwrap.wrap(make_printable(figure.title), int(width * 80 / size)))
+        canvas.suptitle(title, x=0.01, ha="left", fontsize=size, fontweight="bold")
+    _add_panels(canvas, figure, rows, columns)
+    _add_legend(canvas, figure, width, paper)
+    return canvas
+
+
 def _add_panels(canvas: Canvas, figure: Figure, rows: int, columns: int) -> None:
     grid = canvas.add_gridspec(rows, columns)
     for index, panel in enumerate(figure.panels):
@@ -62,8 +80,7 @@ def _add_panels(canvas: Canvas, figure: Figure, rows: int, columns: int) -> None
         if column == 0:
             first: Axes | None = None
         is_shared = first is not None and panel.y == figure.panels[row * columns].y
-        kind: dict[str, Any] = {"projection": "3d"} if panel.z is not None else {}
-        area = canvas.add_subplot(grid[row, column], sharey=first if is_shared else None, **kind)
+        area = canvas.add_subplot(grid[row, column], sharey=first if is_shared else None)
         draw_panel(area, panel)
         for spine in area.spines.values():
             spine.set_in_layout(False)  # inside the box of the ticks and texts, and slow to measure
@@ -76,19 +93,23 @@ def _add_panels(canvas: Canvas, figure: Figure, rows: int, columns: int) -> None
 def _row_height(figure: Figure) -> float:
     """Inches of a row of panels."""
     bars = [len(layer.y) for panel in figure.panels for layer in panel.layers if isinstance(layer, Bars)]
-    if bars:
-        return 1.0 + 0.32 * max(bars)
-    return 5.0 if any(panel.z is not None for panel in figure.panels) else 3.1
+    return 1.0 + 0.32 * max(bars) if bars else 3.1
 
 
-def _add_legend(canvas: Canvas, figure: Figure, width: float) -> None:
+def _wrap_caption(figure: Figure, width: float) -> list[str]:
+    return textwrap.wrap(make_printable(figure.caption), int(width * 14))
+
+
+def _add_legend(canvas: Canvas, figure: Figure, width: float, paper: Paper) -> None:
     """The caption, and below it the keys of the layers in as many columns as their names leave room for."""
     handles = [_handle(layer) for layer in figure.legend_layers()]
+    for handle in handles:
+        handle.set_label("\n".join(textwrap.wrap(str(handle.get_label()), int(width * 13))))
     longest = max((len(str(handle.get_label())) for handle in handles), default=1)
     legend = canvas.legend(
         handles=handles if len(handles) > 1 else [], loc="outside lower left", alignment="left",
         ncols=max(1, min(5, int(width * 13 / (longest + 5)))),
-        title="\n".join(textwrap.wrap(make_printable(figure.caption), int(width * 14))),
+        title="\n".join(_wrap_caption(figure, width)) if paper.has_title else None,
     )  # fmt: skip
     legend.get_title().set_color(_MUTED)
 

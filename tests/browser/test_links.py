@@ -2,9 +2,15 @@
 the keyboard, on a phone."""
 
 import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
+import numpy as np
+import pandas as pd
 import pytest
 from visiting import Visit
+
+from sweep.config.study_file import load_study
 
 pytestmark = pytest.mark.browser
 
@@ -271,5 +277,88 @@ def test_prints_on_paper_in_light(chromium, report):
     visit.page.emulate_media(media="screen")
     visit.settle()
     assert brightness(visit.page, "getComputedStyle(document.body).backgroundColor") < 200
+    assert visit.is_quiet()
+    visit.context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_answer_and_its_pictures_need_no_script(chromium, report, width):
+    context = chromium.new_context(java_script_enabled=False, viewport={"width": width, "height": 900})
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert "batch size" in page.locator("#first-title").inner_text()
+    shown = page.locator("#first svg:visible")
+    assert shown.count() == 3  # of the two sizes of the main picture one
+    assert all(shown.nth(index).bounding_box()["height"] > 150 for index in range(3))
+    assert shown.first.locator(".mark").count() >= 5
+    scale = shown.first.bounding_box()["width"] / float(shown.first.get_attribute("viewBox").split()[2])
+    assert 12 * scale >= 11
+    context.close()
+
+
+def test_the_address_opens_the_page_as_it_was(chromium, report):
+    visit = Visit(chromium, report)
+    tick(visit, "Model", "resnet8")
+    visit.page.locator("#theme").select_option("dark")
+    first = visit.page.locator("#trials-body .choose").first
+    number = first.get_attribute("data-trial")
+    first.click()
+    visit.settle()
+    address, kept = visit.page.evaluate("location.hash"), shown(visit)
+    assert kept[0] != kept[1]
+    again = Visit(chromium, report, fragment=address, is_whole=False)
+    assert shown(again) == kept
+    assert again.page.locator("#chosen-title").inner_text() == f"Trial {number}"
+    assert again.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert again.page.locator("details.group[open]").count() == 4
+    again.page.keyboard.press("Escape")
+    again.page.evaluate("location.hash = '#trial=1'")
+    again.page.wait_for_selector("#chosen-title:text-is('Trial 1')")
+    assert shown(again)[0] == shown(again)[1]  # filters are those of the address
+    assert again.is_quiet()
+    for each in (visit, again):
+        each.context.close()
+
+
+def take(visit, kind):
+    """The text of the file that a button makes."""
+    with visit.page.expect_download() as started:
+        visit.page.locator(f'[data-download="{kind}"]').click()
+    return started.value.suggested_filename, Path(started.value.path()).read_text(encoding="utf-8")
+
+
+def test_trials_study_and_figure_are_downloaded_without_a_request(chromium, report, study, tmp_path):
+    visit = Visit(chromium, report, accept_downloads=True)
+    tick(visit, "Model", "resnet8")
+    name, text = take(visit, "trials")
+    assert name == "made-trials.csv"
+    (tmp_path / "trials.csv").write_text(text)
+    read = pd.read_csv(tmp_path / "trials.csv").set_index("number")
+    kept = study.trials[study.trials["config.model.name"] == "resnet8"].set_index("number")
+    assert set(read.index) == set(kept.index)
+    for column in ("val_accuracy", "train_seconds", "config.optimizer.lr"):
+        np.testing.assert_allclose(read[column], kept.loc[read.index, column].astype(float), rtol=1e-6)
+    name, text = take(visit, "study")
+    (tmp_path / name).write_text(text)
+    assert load_study(tmp_path / name) == study.spec
+    name, text = take(visit, "figure")
+    assert name == "made-answer.svg"
+    drawn = ET.fromstring(text)
+    marks = [each for each in drawn.iter() if each.get("class", "").startswith("mark")]
+    assert marks
+    assert all("fill" in part.get("style", "") for mark in marks for part in mark.iter())
+    assert visit.is_quiet()
+    visit.context.close()
+
+
+def test_a_link_to_a_part_opens_it_and_keeps_what_is_chosen(chromium, report):
+    visit = Visit(chromium, report, is_whole=False)
+    assert visit.page.locator("details.group[open]").count() == 0
+    assert visit.page.locator(".plot:has(svg)").count() == 0  # nothing is drawn that is folded
+    visit.page.locator(".uses .choose").first.click()
+    visit.page.locator('nav a[href="#group-memory-and-throughput"]').click()
+    visit.page.wait_for_selector("#throughput .plot svg")
+    assert visit.page.locator("#chosen").is_visible()
+    assert visit.page.evaluate("document.querySelector('.plot[data-figure=fronts] svg') === null")
     assert visit.is_quiet()
     visit.context.close()

@@ -5,35 +5,56 @@ from pathlib import Path
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-# What a browser without a graphics card remarks about its own drawing in space.
-_OWN = ("GL Driver Message", "willReadFrequently", "software WebGL")
+
+
+OPEN_ALL = """() => {
+  document.documentElement.style.scrollBehavior = "auto";
+  for (const group of document.querySelectorAll("details.group")) group.open = true;
+}"""
+# scrolls to the first figure that is to be drawn; whether there is one
+SHOW_STALE = """() => {
+  const stale = [...document.querySelectorAll(".plot[data-stale]")].find((plot) => plot.offsetParent);
+  if (stale) stale.scrollIntoView();
+  return Boolean(stale);
+}"""
 
 
 class Visit:
-    """Opens ``path`` and waits until every figure is drawn."""
+    """Opens ``path``, with the ``fragment`` of an address, and waits until every figure is drawn, or, unless
+    ``is_whole``, what is in view."""
 
-    def __init__(self, chromium, path: Path, **context) -> None:
+    def __init__(self, chromium, path: Path, fragment: str = "", is_whole: bool = True, **context) -> None:
         self.context = chromium.new_context(**({"viewport": {"width": 1280, "height": 900}} | context))
         self.page = self.context.new_page()
         self.said, self.asked, self.dialogs = [], [], []
-        self.page.on("console", self._hear)
+        self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
-        self.page.goto(path.as_uri())
+        self.page.goto(path.as_uri() + fragment)
         self.path = path
-        self.settle()
-
-    def _hear(self, message) -> None:
-        if not any(part in message.text for part in _OWN):
-            self.said.append(message.text)
+        self.settle() if is_whole else self.wait()
 
     def settle(self) -> None:
-        """Waits until everything is drawn again."""
+        """Opens every part and scrolls through it, so that everything is drawn again, and back to the top."""
+        self.page.evaluate(OPEN_ALL)
+        for _ in range(200):
+            self.page.wait_for_selector("html[data-drawn=yes]", timeout=60_000)
+            if not self.page.evaluate(SHOW_STALE):
+                break
+            self.page.wait_for_timeout(20)
+        self.page.evaluate("document.documentElement.style.scrollBehavior = ''")
+
+    def wait(self) -> None:
+        """Waits until what is in view is drawn."""
         self.page.wait_for_selector("html[data-drawn=yes]", timeout=60_000)
 
     def is_quiet(self) -> bool:
-        outside = [url for url in self.asked if url != self.path.as_uri() and not url.startswith(("data:", "blob:"))]
+        outside = [
+            url
+            for url in self.asked
+            if url.partition("#")[0] != self.path.as_uri() and not url.startswith(("data:", "blob:"))
+        ]
         assert (self.said, outside, self.dialogs) == ([], [], [])
         return True
 

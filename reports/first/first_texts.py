@@ -1,0 +1,172 @@
+"""The answer as one sentence, how sure it is, and what is known of its accuracy, time and memory."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from reports.batch_texts import describe_certainty
+from reports.evidence import Evidence
+from reports.first.provenance import describe_provenance
+from reports.labels import format_estimate, format_probability, format_setting, metric_label
+from sweep.analysis.answer.answer import BatchAnswer, Recommendation, TunedBatch
+from sweep.analysis.statistics.column_reading import read_text
+from sweep.config.study import FEWEST_SEEDS
+from sweep.config.units import format_count
+from sweep.records.quality_flags import (
+    MAX_SLOWDOWN,
+    MAX_TIME_ERROR,
+    MAX_WAIT_SLOWDOWN,
+    SLOWED_BY_OTHERS,
+    SLOWER_THAN_ALONE,
+    UNCERTAIN_TIME,
+    is_time_evidence,
+)
+
+_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+_REASONS = {
+    UNCERTAIN_TIME: f"the mean step time is known to no better than ±{MAX_TIME_ERROR:.0%}",
+    SLOWED_BY_OTHERS: f"other programs slowed the training by over {MAX_WAIT_SLOWDOWN:.0%}",
+    SLOWER_THAN_ALONE: f"training took over {MAX_SLOWDOWN:.0%} longer than alone on the device",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """One metric of the recommended configuration: ``value`` with its ``interval``, how ``sure`` it is, and the
+    ``doubt`` in words, "" without one."""
+
+    label: str
+    value: str
+    interval: str
+    sure: str
+    doubt: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstTexts:
+    """``headline`` is the answer, ``comparison`` what a neighboring batch size costs, ``certainty`` how sure the answer
+    is; ``command`` is what would settle it or make it possible, "" where it is settled."""
+
+    provenance: tuple[str, ...]
+    headline: str
+    comparison: str
+    certainty: str
+    command: str
+    chips: tuple[Chip, ...]
+
+    @property
+    def finding(self) -> str:
+        """The headline with the comparison."""
+        return " ".join(filter(None, (self.headline, self.comparison)))
+
+
+def describe_first(evidence: Evidence) -> FirstTexts:
+    """The texts of the first screen; numbers are those of ``evidence.answer``, printed as everywhere else."""
+    provenance, found = describe_provenance(evidence), evidence.answer.batch_size
+    if found is None or found.named.number is None:
+        return _describe_open(evidence, provenance)
+    use = found.statements[0]
+    return FirstTexts(
+        provenance=provenance,
+        headline=_describe_use(found.named),
+        comparison=_compare_neighbor(found),
+        certainty=_describe_certainty(evidence, found),
+        command=use.missing or "",
+        chips=tuple(_make_chip(evidence, found, name) for name in _METRICS if name in found.named.values),
+    )
+
+
+def _describe_open(evidence: Evidence, provenance: tuple[str, ...]) -> FirstTexts:
+    answer = evidence.answer
+    reason = f"no configuration that could be it has {FEWEST_SEEDS} fresh seeds yet"
+    if answer.batch_size is None:
+        reason = "no trial has completed with an accuracy"
+    commands = [answer.batch_size.named.missing] if answer.batch_size else [use.missing for use in answer.uses.values()]
+    return FirstTexts(
+        provenance=provenance,
+        headline=f"A batch size cannot be recommended yet: {reason}.",
+        comparison="",
+        certainty="",
+        command=next(filter(None, commands), ""),
+        chips=(),
+    )
+
+
+def format_points(share: float) -> str:
+    """0.005 as "0.5 points"."""
+    shown = f"{100 * share:.2g}"
+    return f"{shown} {'point' if shown == '1' else 'points'}"
+
+
+def _describe_use(named: Recommendation) -> str:
+    config = named.config
+    settings = [
+        f"micro batch {format_setting(config['batch.micro'])}",
+        f"learning rate {format_setting(config['optimizer.lr'])}",
+        format_setting(config["model.name"]),
+    ]
+    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(settings)})."
+
+
+def _compare_neighbor(found: BatchAnswer) -> str:
+    # the smaller one, because the question is what a larger batch gives; the larger one where there is none
+    texts = {each.name: each.text for each in found.statements}
+    return texts.get("next_smaller") or texts.get("next_larger") or "No other batch size was tried."
+
+
+def _describe_certainty(evidence: Evidence, found: BatchAnswer) -> str:
+    tolerance = evidence.answer.tolerance
+    text = (
+        f"No tried configuration that loses at most {format_points(tolerance.accuracy)} of accuracy against the best "
+        f"is faster by more than {tolerance.time:.0%}"
+    )
+    return f"{text}: {describe_certainty(found.statements[0])}."
+
+
+def _make_chip(evidence: Evidence, found: BatchAnswer, name: str) -> Chip:
+    value = found.named.values[name]
+    shown, interval = format_estimate(name, *value)
+    return Chip(
+        label=metric_label(name),
+        value=shown,
+        interval=interval,
+        sure="; ".join(
+            [f"{'95 % interval, ' if interval else ''}n = {value.n}", *_list_grounds(evidence, found, name)]
+        ),
+        doubt=_describe_doubt(evidence, found.named) if name == "train_seconds" else "",
+    )
+
+
+def _list_grounds(evidence: Evidence, found: BatchAnswer, name: str) -> Iterator[str]:
+    if name == "val_accuracy":
+        point = next((each for each in found.curve if _is_named(each, found)), None)
+        if point is not None:
+            yield (
+                f"{format_probability(point.p_without_loss)} probability that tuned training at this batch size loses "
+                f"at most {format_points(evidence.answer.tolerance.accuracy)}"
+            )
+        per_image = evidence.answer.validation.accuracy_per_image
+        if per_image:
+            yield f"one validation image is {format_points(per_image)}"
+
+
+def _is_named(point: TunedBatch, found: BatchAnswer) -> bool:
+    return (point.model, point.batch) == (found.model, found.named.global_batch_size)
+
+
+def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
+    """Why the times of the recommended configuration's trials are doubtful; "" where all are evidence."""
+    trials = evidence.trials
+    family = trials.loc[trials["number"] == named.number, "family"].to_numpy()[0]
+    own = trials[(trials["family"] == family) & (trials["outcome"] == "complete")]
+    flags = [set(str(text).split(",")) - {""} for text in read_text(own, "quality_flags")]
+    doubtful = [each for each in flags if not is_time_evidence(each)]
+    if not doubtful:
+        return ""
+    reasons = ", ".join(_list_reasons(doubtful))
+    return f"Doubtful: {len(doubtful)} of {format_count(len(flags), 'training')} give no evidence of time ({reasons})."
+
+
+def _list_reasons(doubtful: list[set[str]]) -> Collection[str]:
+    return dict.fromkeys(
+        _REASONS.get(flag, flag) for each in doubtful for flag in sorted(each) if not is_time_evidence([flag])
+    )

@@ -1,0 +1,63 @@
+"""Where labels go beside their marks, so that none covers another."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_DISTANCES = (9.0, 15.0, 24.0, 36.0, 50.0)
+# toward where a label lies from its mark: right and left, above and below, and between
+_DIRECTIONS = ((1, -1), (1, 1), (-1, -1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1))
+_LETTER = 0.62  # width of a bold digit or letter, of the font's size
+
+
+class Box(NamedTuple):
+    """A rectangle by its corners, in pixels; y grows downward."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlap(self, other: "Box") -> float:
+        """The area that both cover."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return max(width, 0.0) * max(height, 0.0)
+
+
+class Label(NamedTuple):
+    """``text`` for the mark at ``x``, ``y``."""
+
+    text: str
+    x: float
+    y: float
+
+
+def place_labels(labels: Sequence[Label], bounds: Box, obstacles: Sequence[Box], size: float) -> list[Box]:
+    """A box for each label within ``bounds``, in letters of ``size`` pixels: in this order each takes the place with
+    the least overlap with earlier labels, then with ``obstacles``, then the nearest one."""
+    placed: list[Box] = []
+    for label in labels:
+        choices = [_shift(label, direction, distance, size) for distance in _DISTANCES for direction in _DIRECTIONS]
+        inside = [box for box in choices if box.overlap(bounds) >= 0.999 * _area(box)] or choices
+        costs = [_cost(box, placed, obstacles) for box in inside]
+        placed.append(inside[costs.index(min(costs))])
+    return placed
+
+
+def _cost(box: Box, placed: list[Box], obstacles: Sequence[Box]) -> tuple[float, float]:
+    return sum(box.overlap(each) for each in placed), sum(box.overlap(each) for each in obstacles)
+
+
+def _shift(label: Label, direction: tuple[int, int], distance: float, size: float) -> Box:
+    width, height = _LETTER * size * len(label.text), 1.1 * size
+    across, down = direction
+    x = label.x + across * (distance + width / 2) * (1 if down == 0 else 0.75)
+    y = label.y + down * (distance + height / 2) * (1 if across == 0 else 0.75)
+    if across and down:
+        x = label.x + across * (0.6 * distance + width / 2)
+        y = label.y + down * (0.6 * distance + height / 2)
+    return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _area(box: Box) -> float:
+    return (box.right - box.left) * (box.bottom - box.top)

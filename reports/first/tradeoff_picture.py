@@ -1,0 +1,181 @@
+"""The main picture: validation accuracy against training time, with the effective batch size at each mark."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from reports.first.answer_marks import AnswerMarks, Mark, known_bounds
+from reports.first.label_places import Box, Label, place_labels
+from reports.first.log_axis import LogAxis, make_axis
+from reports.first.picture_frame import (
+    PictureSize,
+    draw_accuracy_axis,
+    draw_time_ticks,
+    draw_titles,
+    find_time_unit,
+    make_error_axis,
+    place_accuracy,
+    wrap_picture,
+)
+from reports.first.svg_elements import FONT, draw_mark, element, hue_of, join, line, polyline, write
+from reports.labels import format_estimate, format_value
+from sweep.config.units import DisplayUnit, format_count
+
+WIDE, NARROW = PictureSize(780.0, 430.0), PictureSize(350.0, 400.0)
+_REACH = 7.0  # of a mark, in pixels
+_LABEL = FONT + 1.0
+
+
+class TradeOff:
+    """One size of the picture: its axes, and where each mark lies on them."""
+
+    def __init__(self, found: AnswerMarks, size: PictureSize) -> None:
+        self.found, self.size, self.area = found, size, size.area
+        seconds = [bound for mark in found.shown for bound in _time_bounds(mark)]
+        self.unit: DisplayUnit = find_time_unit(seconds)
+        self.x: LogAxis = make_axis([each * self.unit.factor for each in seconds], self.area.left, self.area.right)
+        self.y: LogAxis = make_error_axis(found.errors, self.area)
+
+    def place(self, mark: Mark) -> tuple[float, float]:
+        """The pixels of a mark."""
+        return self.across(mark.seconds.median), self.up(mark.accuracy.median)
+
+    def across(self, seconds: float) -> float:
+        """The pixel of a time."""
+        return self.x.place(seconds * self.unit.factor)
+
+    def up(self, accuracy: float) -> float:
+        """The pixel of an accuracy."""
+        return place_accuracy(self.y, accuracy)
+
+
+def draw_tradeoff(found: AnswerMarks, size: PictureSize, finding: str) -> Markup:
+    """The picture in one size; its name begins with ``finding``."""
+    picture = TradeOff(found, size)
+    marks = sorted(found.shown, key=lambda mark: (mark.is_named, mark.num_seeds > 0, mark.is_front))
+    parts = [
+        draw_accuracy_axis(picture.y, picture.area),
+        draw_time_ticks(picture.x, picture.area, is_down=False),
+        draw_titles(
+            picture.area, "Validation accuracy (%), on an error scale", f"Training time ({picture.unit.suffix}), log"
+        ),
+        _draw_floor(picture),
+        _draw_below(picture),
+        *(_draw_intervals(picture, mark) for mark in marks if mark.num_seeds),
+        _draw_front(picture),
+        *(_draw_mark(picture, mark) for mark in marks),
+        *_draw_labels(picture),
+    ]
+    return wrap_picture(size, f"tradeoff {'full' if size is WIDE else 'narrow'}", finding, parts)
+
+
+def describe_mark(mark: Mark) -> str:
+    """A mark in words."""
+    pairs = [
+        format_estimate(name, *value)
+        for name, value in (("val_accuracy", mark.accuracy), ("train_seconds", mark.seconds))
+    ]
+    values = ", ".join(f"{value} ({interval})" if interval else value for value, interval in pairs)
+    seeds = format_count(mark.num_seeds, "fresh seed") if mark.num_seeds else "one seed of the search"
+    return f"Effective batch size {mark.batch}, {mark.model}, trial {mark.number}: {values}, {seeds}"
+
+
+def _time_bounds(mark: Mark) -> tuple[float, ...]:
+    return known_bounds(mark.seconds) if mark.num_seeds else (mark.seconds.median,)
+
+
+def _draw_floor(picture: TradeOff) -> Markup:
+    area, y = picture.area, picture.up(picture.found.floor)
+    text = f"useful: {format_value('fraction', picture.found.floor)} and above"
+    return join([line(area.left, y, area.right, y, "floor"), write(text, area.right - 4, y - 5, "remark", "end")])
+
+
+def _draw_below(picture: TradeOff) -> Markup:
+    below, area = picture.found.below, picture.area
+    if not below:
+        return Markup("")
+    parts = [
+        element(
+            "path",
+            element("title", describe_mark(mark)),
+            d=f"M{picture.across(mark.seconds.median):.1f},{area.bottom:g}v-9",
+            class_="below hue",
+            style=hue_of(mark.batch, picture.found.batches),
+        )
+        for mark in below
+    ]
+    ends = dict.fromkeys(format_value("fraction", mark.accuracy.median) for mark in (below[-1], below[0]))
+    text = f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}"
+    return join([*parts, write(text, area.left + 6, area.bottom - 14, "remark count-below")])
+
+
+def _draw_intervals(picture: TradeOff, mark: Mark) -> Markup:
+    x, y = picture.place(mark)
+    left, right = (picture.across(bound) for bound in known_bounds(mark.seconds))
+    lower, upper = (picture.up(bound) for bound in known_bounds(mark.accuracy))
+    return element(
+        "path",
+        d=f"M{left:.1f},{y:.1f}H{right:.1f}M{x:.1f},{lower:.1f}V{upper:.1f}",
+        class_="interval hue",
+        style=hue_of(mark.batch, picture.found.batches),
+    )
+
+
+def _front(picture: TradeOff) -> list[Mark]:
+    return sorted((mark for mark in picture.found.shown if mark.is_front), key=lambda mark: mark.seconds.median)
+
+
+def _front_corners(picture: TradeOff) -> list[tuple[float, float]]:
+    # the most accurate within a time: level until the next, slower one
+    places = [picture.place(mark) for mark in _front(picture)]
+    corners = [(after[0], before[1]) for before, after in pairwise(places)]
+    return [*(point for pair in zip(places, corners, strict=False) for point in pair), *places[-1:]]
+
+
+def _draw_front(picture: TradeOff) -> Markup:
+    corners = _front_corners(picture)
+    return polyline(corners, "front") if len(corners) > 1 else Markup("")
+
+
+def _draw_mark(picture: TradeOff, mark: Mark) -> Markup:
+    x, y = picture.place(mark)
+    shape = picture.found.models.index(mark.model)
+    ring = element("circle", cx=x, cy=y, r=11.0, class_="ring") if mark.is_named else Markup("")
+    kind = f"mark hue{'' if mark.num_seeds else ' hollow'}"
+    drawn = draw_mark(x, y, shape, kind, describe_mark(mark), mark.number)
+    return join([ring, element("g", drawn, style=hue_of(mark.batch, picture.found.batches))])
+
+
+def _draw_labels(picture: TradeOff) -> list[Markup]:
+    chosen = [mark for mark in picture.found.shown if mark.is_front or mark.is_tuned or mark.is_named]
+    chosen.sort(key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front))
+    labels = [
+        Label(f"batch {mark.batch}" if mark.is_named else str(mark.batch), *picture.place(mark)) for mark in chosen
+    ]
+    boxes = place_labels(labels, picture.area, _list_obstacles(picture), _LABEL)
+    return [
+        write(label.text, (box.left + box.right) / 2, box.bottom - 0.2 * _LABEL, _label_kind(mark), "middle")
+        for mark, label, box in zip(chosen, labels, boxes, strict=True)
+    ]
+
+
+def _label_kind(mark: Mark) -> str:
+    return "label named" if mark.is_named else "label"
+
+
+def _list_obstacles(picture: TradeOff) -> Sequence[Box]:
+    area, y = picture.area, picture.up(picture.found.floor)
+    boxes = [Box(area.right - 190, y - 16, area.right, y + 2)]
+    if picture.found.below:
+        boxes.append(Box(area.left, area.bottom - 28, area.left + 260, area.bottom))
+    for mark in picture.found.shown:
+        x, y = picture.place(mark)
+        boxes.append(Box(x - _REACH, y - _REACH, x + _REACH, y + _REACH))
+        if mark.num_seeds:
+            left, right = (picture.across(bound) for bound in known_bounds(mark.seconds))
+            lower, upper = (picture.up(bound) for bound in known_bounds(mark.accuracy))
+            boxes += [Box(left, y - 1, right, y + 1), Box(x - 1, upper, x + 1, lower)]
+    for (left, lower), (right, upper) in pairwise(_front_corners(picture)):
+        boxes.append(Box(left - 2, min(upper, lower) - 2, right + 2, max(upper, lower) + 2))
+    return boxes

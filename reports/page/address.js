@@ -1,0 +1,50 @@
+// The state of the page in the fragment of its address: a link opens the page as it was. A fragment without "=" is the
+// name of a part, which is opened.
+const readAddress = () => new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+const writeAddress = () => {
+  const parts = new URLSearchParams();
+  if (state.chosen !== null) parts.set("trial", state.chosen);
+  if (byId("theme").value !== "system") parts.set("theme", byId("theme").value);
+  for (const set of document.querySelectorAll("[data-filter]")) {
+    for (const value of readField(set)) parts.append(`filter${set.dataset.filter}`, value);
+  }
+  const open = [...document.querySelectorAll(".group[open]")].map((group) => group.id).join(",");
+  if (open) parts.set("open", open);
+  const fragment = parts.toString();
+  const isPart = location.hash !== "" && !location.hash.includes("=");
+  const isBare = [...parts.keys()].every((key) => key === "open");
+  if (fragment === location.hash.slice(1) || (isPart && isBare)) return;
+  history.replaceState(null, "", fragment ? `#${fragment}` : location.pathname + location.search);
+};
+// ticked values, or "from:1" and "to:2", or the text that is sought
+const readField = (set) => [...set.querySelectorAll("input")].flatMap((input) => {
+  if (input.type === "checkbox") return input.checked ? [input.value] : [];
+  if (input.value === "") return [];
+  return [input.dataset.end ? `${input.dataset.end}:${input.value}` : input.value];
+});
+const fillField = (set, values) => {
+  for (const input of set.querySelectorAll("input")) {
+    const end = input.dataset.end ? `${input.dataset.end}:` : "";
+    if (input.type === "checkbox") input.checked = values.includes(input.value);
+    else input.value = (values.find((value) => value.startsWith(end)) || "").slice(end.length);
+  }
+};
+const openPart = (part) => {
+  for (let each = part; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+  if (part) part.scrollIntoView();
+};
+const applyAddress = () => {
+  if (location.hash && !location.hash.includes("=")) {
+    openPart(byId(decodeURIComponent(location.hash.slice(1))));
+    return;
+  }
+  const parts = readAddress();
+  for (const id of (parts.get("open") || "").split(",").filter(Boolean)) if (byId(id)) byId(id).open = true;
+  if (["light", "dark"].includes(parts.get("theme"))) {
+    byId("theme").value = parts.get("theme");
+    setTheme(parts.get("theme"));
+  }
+  for (const set of document.querySelectorAll("[data-filter]")) fillField(set, parts.getAll(`filter${set.dataset.filter}`));
+  applyFilters();
+  choose(parts.has("trial") ? Number(parts.get("trial")) : null);
+};

@@ -1,0 +1,116 @@
+"""The table of the uses: a row for each configuration that a use names, equal ones merged, with the same columns and a
+bar of each interval on the scale of its column."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.labels import format_estimate, format_setting, key_label, metric_label
+from reports.page.answer_texts import Card
+from sweep.analysis.answer.answer import Answer, Recommendation
+from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics.scales import scale_of
+
+_FIRST = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+_BATCH = "batch.global"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """Where an interval begins, how wide it is and where its value lies, in percent of the column's scale."""
+
+    left: float
+    width: float
+    middle: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseCell:
+    """A value, its interval, its number of trainings, and its bar where it has an interval."""
+
+    text: str
+    interval: str = ""
+    note: str = ""
+    bar: Bar | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseRow:
+    """A configuration: the uses that name it, its effective batch size, a cell for each head, and the settings that
+    differ between the rows."""
+
+    cards: tuple[Card, ...]
+    trial: int
+    batch: str
+    cells: tuple[UseCell, ...]
+    settings: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsesTable:
+    """``common`` names the settings that are the same in all rows."""
+
+    heads: tuple[str, ...]
+    rows: tuple[UseRow, ...]
+    common: str
+
+
+def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
+    """The table of what ``answer`` names; ``cards`` are its texts in the order of the uses."""
+    named = {item.number: item for item in answer.uses.values() if item.number is not None}
+    items = list(named.values())
+    metrics = _list_metrics(items)
+    keys = list(dict.fromkeys(key for item in items for key in item.settings if key != _BATCH))
+    varied = [key for key in keys if len({str(item.config.get(key)) for item in items}) > 1]
+    scales = {name: _span(name, [item.values[name] for item in items if name in item.values]) for name in metrics}
+    rows = [
+        UseRow(
+            cards=tuple(card for card in cards if card.trial == number),
+            trial=number,
+            batch=str(item.global_batch_size),
+            cells=tuple(_estimate_cell(item.values.get(name), name, scales[name]) for name in metrics),
+            settings=_list_settings(item, varied or keys),
+        )
+        for number, item in named.items()
+    ]
+    common = [key for key in keys if key not in varied] if varied else []
+    return UsesTable(
+        heads=tuple(map(metric_label, metrics)),
+        rows=tuple(rows),
+        common=f"The same in all rows: {_list_settings(items[0], common)}." if common else "",
+    )
+
+
+def _list_settings(item: Recommendation, keys: Sequence[str]) -> str:
+    return ", ".join(f"{key_label(key)} {format_setting(item.config.get(key))}" for key in keys)
+
+
+def _list_metrics(items: Sequence[Recommendation]) -> list[str]:
+    found = dict.fromkeys(name for item in items for name in item.values)
+    return [*(name for name in _FIRST if name in found), *(name for name in found if name not in _FIRST)]
+
+
+def _span(name: str, values: Sequence[Interval]) -> tuple[float, float]:
+    # of a column, on the metric's scale
+    bounds = [_place(name, bound) for value in values for bound in value[:3]]
+    known = [bound for bound in bounds if math.isfinite(bound)]
+    return (min(known), max(known)) if known else (math.nan, math.nan)
+
+
+def _place(name: str, value: float) -> float:
+    if not scale_of(name).is_ratio:
+        return value
+    return math.log(value) if value > 0 else math.nan
+
+
+def _estimate_cell(value: Interval | None, name: str, span: tuple[float, float]) -> UseCell:
+    if value is None:
+        return UseCell(text="–")
+    text, interval = format_estimate(name, *value)
+    low, middle, high = (_place(name, part) for part in (value.low, value.median, value.high))
+    width = span[1] - span[0]
+    bar = None
+    if math.isfinite(low + middle + high) and high > low and width > 0:
+        left, at, right = (round(100 * (part - span[0]) / width, 2) for part in (low, middle, high))
+        bar = Bar(left=left, width=round(right - left, 2), middle=at)
+    return UseCell(text=text, interval=interval, note=f"n = {value.n}", bar=bar)

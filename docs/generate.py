@@ -250,7 +250,7 @@ def performance() -> str:
             newest[key] = result
     rows = [
         (
-            MEASURED[name] + _coverage(result),
+            MEASURED[name] + _details(result),
             _ratio(result),
             _target(result),
             str(result["interval"]["n"]),
@@ -267,10 +267,11 @@ def _ratio(result: Json) -> str:
     return f"{interval['median']:.3g} [{interval['low']:.3g}, {interval['high']:.3g}]"
 
 
-def _coverage(result: Json) -> str:
-    # of a forecast's interval, where that was measured
+def _details(result: Json) -> str:
+    # the coverage of a forecast's interval, and the recorded tables that searches were replayed on
     coverage = result["facts"].get("coverage", "")
-    return f"; {coverage}" if coverage else ""
+    tables = ", ".join(text.partition(":")[0] for text in result["facts"].get("tables", ()))
+    return (f"; {coverage}" if coverage else "") + (f"; tables: {tables}" if tables else "")
 
 
 def _target(result: Json) -> str:

@@ -24,10 +24,6 @@ MEASURED: dict[str, str] = {
     "report_many": "seconds of the report of 100,000 trials, from the start of a process, over the 15 it may take",
     "search_nsga2": "searches an hour to 99 % of the hypervolume over Optuna's NSGA-II: 20 seeds a table",
     "search_default": "searches an hour to 99 % of the hypervolume over Optuna's default sampler: 20 seeds a table",
-    "search_confirm": (
-        "searches an hour to 99 % of the hypervolume over Optuna's default sampler, our confirming trials counted and "
-        "none of its"
-    ),
     "search_front": "share of searches in which no configuration of the true front was stopped",
     "search_moasha": "searches an hour to 99 % of the hypervolume over Syne Tune's MO-ASHA: 20 seeds a table",
 }

@@ -9,9 +9,10 @@ import pandas as pd
 
 from reports.describe import describe_configuration, describe_trials
 from reports.estimated_configurations import add_estimates
-from sweep.analysis.answer.answer import Answer
-from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name
+from sweep.analysis.answer.answer import Answer, Limits
+from sweep.analysis.answer.candidates import Candidates, select_candidates
+from sweep.analysis.answer.recommend import make_answer
+from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name, select_comparable
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
 from sweep.analysis.statistics.pareto import front_rank
@@ -31,7 +32,8 @@ class Evidence:
     more: ``family``, equal for trials of one configuration, and ``detailed``, true for those that the report shows one
     by one. ``search`` are the complete search trials with ``on_search_front`` and ``rank``; ``configurations`` as
     :func:`reports.estimated_configurations.add_estimates` makes them: with the estimates of ``answer``, so that all
-    figures and tables show the same; ``swept`` the keys that vary.
+    figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the answer rests on, None
+    without a complete trial.
     """
 
     frames: Frames
@@ -42,6 +44,7 @@ class Evidence:
     search: pd.DataFrame
     configurations: pd.DataFrame
     evaluations: pd.DataFrame
+    candidates: Candidates | None
     answer: Answer
 
     @cached_property
@@ -97,7 +100,9 @@ def gather_evidence(frames: Frames) -> Evidence:
     objectives = spec.objectives if spec else _usual_objectives(trials)
     search = _search(trials, objectives)
     trials = trials.assign(family=configuration_groups(trials), detailed=_detailed(trials, search))
-    answer = recommend(frames)
+    comparable = select_comparable(frames)
+    candidates = select_candidates(comparable, Limits())
+    answer = make_answer(frames, comparable, candidates, Limits())
     return Evidence(
         frames=frames,
         name=find_study_name(frames),
@@ -107,6 +112,7 @@ def gather_evidence(frames: Frames) -> Evidence:
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
         configurations=add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),
         evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
+        candidates=candidates,
         answer=answer,
     )
 

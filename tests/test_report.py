@@ -283,7 +283,7 @@ def test_hostile_texts_never_reach_the_page_raw():
         "<extra",
     ):
         assert raw not in head
-    assert html.count("</script>") == 3
+    assert html.count("</script>") == 4
     assert "NaN" not in json.dumps(data_of(html))
     assert rest
 
@@ -291,7 +291,7 @@ def test_hostile_texts_never_reach_the_page_raw():
 def test_hostile_study_names_do_nothing():
     for text in (HOSTILE[0], HOSTILE[6], HOSTILE[8]):
         html = page_of(hostile_frames((text, "other")))
-        assert html.count("</script>") == 3
+        assert html.count("</script>") == 4
 
 
 def test_pictures_survive_hostile_texts():

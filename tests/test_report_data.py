@@ -145,7 +145,7 @@ def test_hostile_names_never_reach_the_page_or_the_terminal_raw() -> None:
         "<meta http-equiv=refresh",
     ):
         assert raw not in head
-    assert page.count("</script>") == 3
+    assert page.count("</script>") == 4
     lines = format_data(data)
     assert all("\n" not in line and line.encode() for line in lines)
     assert not any("\x1b" in line or "\u202e" in line for line in lines)

@@ -8,6 +8,7 @@ const writeAddress = () => {
   for (const set of document.querySelectorAll("[data-filter]")) {
     for (const value of readField(set)) parts.append(`filter${set.dataset.filter}`, value);
   }
+  for (const input of limitInputs) if (input.value !== input.defaultValue) parts.set(`limit-${input.dataset.limit}`, input.value);
   const open = [...document.querySelectorAll(".group[open]")].map((group) => group.id).join(",");
   if (open) parts.set("open", open);
   const fragment = parts.toString();
@@ -46,5 +47,7 @@ const applyAddress = () => {
   }
   for (const set of document.querySelectorAll("[data-filter]")) fillField(set, parts.getAll(`filter${set.dataset.filter}`));
   applyFilters();
+  for (const input of limitInputs) input.value = parts.get(`limit-${input.dataset.limit}`) ?? input.defaultValue;
+  if (limitInputs.some((input) => input.value !== input.defaultValue)) applyLimits();
   choose(parts.has("trial") ? Number(parts.get("trial")) : null);
 };

@@ -24,7 +24,7 @@ from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.config.command_lines import train_command
 
-_TITLES = {
+USE_TITLES = {
     "accuracy": "Best accuracy",
     "speed": "Fastest",
     "memory": "Lowest memory",
@@ -111,7 +111,7 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
 
 def _card(evidence: Evidence, item: Recommendation) -> Card:
     return Card(
-        title=_TITLES[item.use],
+        title=USE_TITLES[item.use],
         meaning=USE_MEANINGS[item.use],
         trial=item.number,
         measured=tuple(_value(name, value) for name, value in item.measured.items()),

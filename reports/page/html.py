@@ -21,6 +21,7 @@ from reports.first.pictures_of_answer import draw_first_pictures
 from reports.labels import OUTCOME_NAMES, metric_label
 from reports.page import reading_checks, report_texts
 from reports.page.answer_texts import describe_answers
+from reports.page.limit_data import describe_limits, list_limit_names
 from reports.page.run_texts import describe_run
 from reports.page.traces import figures_json
 from reports.page.trial_details import describe_details
@@ -38,6 +39,8 @@ _SCRIPTS = (
     "filters.js",
     "tables.js",
     "choose.js",
+    "limits.js",
+    "limit_sliders.js",
     "print.js",
     "address.js",
     "download.js",
@@ -57,14 +60,17 @@ def render_page(evidence: Evidence, made: ReportFigures) -> str:
         lstrip_blocks=True,
         loader=FunctionLoader(_resource),
     )
-    known = describe_details(evidence)
+    known, limits = describe_details(evidence), describe_limits(evidence.candidates)
+    described, draws = limits or (None, b"")
     return environment.get_template("page.html.jinja").render(
         policy=_policy(gzip.decompress(packed), script.encode()),
         # not escaped: files of ours, and base64
         style=Markup(_resource("page.css")),  # nosec B704
         plotly=Markup(_in_base64(packed)),  # nosec B704
         script=Markup(script),  # nosec B704
-        data=Markup(_packed_json(figures_json(made.figures) | {"details": known})),  # nosec B704
+        data=Markup(_packed_json(figures_json(made.figures) | {"details": known | {"limits": described}})),  # nosec B704
+        draws=Markup(_in_base64(gzip.compress(draws, compresslevel=6, mtime=0))),  # nosec B704
+        limit_names=list_limit_names(evidence.candidates),
         groups=_group(made.figures),
         absent=made.absent,
         columns=[column["label"] for column in known["columns"]],

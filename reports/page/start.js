@@ -25,6 +25,7 @@ document.addEventListener("keydown", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { redrawAll(); drawCurves(); });
 startFilters();
+startLimits();
 watchView();
 for (const group of document.querySelectorAll(".group")) {
   group.addEventListener("toggle", () => { drawStale(); writeAddress(); });

@@ -55,6 +55,12 @@ class StudyCommands:
         words = [f"sweep probe {self.argument}", *_set_options(changes), *map(shlex.quote, options)]
         return " ".join([*words, *_plugin_option(self.plugin)])
 
+    def recommend(self) -> str:
+        """The recommendations from the study's records."""
+        if "--store" in self.options:
+            return f"sweep recommend {shlex.quote(f'{self.options[1]}#{self.name}')}"
+        return " ".join(["sweep recommend", *map(shlex.quote, (self.name, *self.options))])
+
     def extend_space(self, key: str, form: str) -> str:
         """What to add to the study's file, in words: no command line adds a key to a space."""
         return f'a copy of {self.argument} under a new name, with "{key}" = {{ {form} }} in [space]'

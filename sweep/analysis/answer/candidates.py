@@ -20,6 +20,9 @@ _NUM_DRAWS = 1000
 _RESPONSE_SEED = 1
 # More candidates than this cannot be told apart anyway; those left out are behind several fronts.
 _MAX_CANDIDATES = 300
+# Draws are rounded to what a page can contain exactly: accuracies to 16-bit multiples of 0.002 points, times and memory
+# to 32-bit floats.
+ACCURACY_STEPS = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         records, rows, draws[..., place], estimates[rows, place], np.random.default_rng(_RESPONSE_SEED)
     )
     draws[..., place], estimates[rows, place] = response.draws, response.estimates
+    _round_draws(draws, names)
     return Candidates(
         records=records,
         limits=limits,
@@ -116,6 +120,15 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         num_seeds=records.num_seeds[rows],
         p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
     )
+
+
+def _round_draws(draws: Values, names: tuple[str, ...]) -> None:
+    for place, name in enumerate(names):
+        if name == ACCURACY:
+            draws[..., place] = np.rint(draws[..., place] * ACCURACY_STEPS) / ACCURACY_STEPS
+        elif name in (SECONDS, MEMORY):
+            held = np.finfo(np.float32)
+            draws[..., place] = np.clip(draws[..., place], held.tiny, held.max).astype(np.float32)
 
 
 def _select_rows(costs: Values, misses: Values, confirmed: Mask) -> Numbers:

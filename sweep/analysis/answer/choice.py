@@ -45,7 +45,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         use=name,
         number=candidates.number(pick),
         config=config,
-        settings=_select_shown(candidates, config),
+        settings=select_shown(candidates, config),
         global_batch_size=int(frame["global_batch_size"].iloc[row]),
         values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
         measured=measure_values(candidates, pick),
@@ -66,8 +66,8 @@ def config_of(row: pd.Series) -> dict[str, Scalar]:
     return {key: plain_value(row.get(f"config.{key}")) for key in keys}
 
 
-def _select_shown(candidates: Candidates, config: dict[str, Scalar]) -> tuple[str, ...]:
-    # what is always shown, then whatever else is swept
+def select_shown(candidates: Candidates, config: dict[str, Scalar]) -> tuple[str, ...]:
+    """The keys of ``config`` that describe a configuration: the usual ones, then whatever else is swept."""
     usual = (key for key in _SHOWN if config.get(key) is not None)
     return tuple(dict.fromkeys((*usual, *(key for key in candidates.records.swept if key in config))))
 

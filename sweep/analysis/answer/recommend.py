@@ -70,7 +70,18 @@ def recommend(
     _check(limits, uses)
     loaded: Frames = load_frames(records, evaluations=True) if isinstance(records, str | Path) else records
     comparable = select_comparable(loaded)
-    candidates = select_candidates(comparable, limits)
+    return make_answer(loaded, comparable, select_candidates(comparable, limits), limits, uses)
+
+
+def make_answer(
+    loaded: Frames,
+    comparable: ComparableTrials,
+    candidates: Candidates | None,
+    limits: Limits,
+    uses: Sequence[str] = USES,
+) -> Answer:
+    """The answer of :func:`recommend` from the ``comparable`` trials of ``loaded`` and their ``candidates`` within
+    ``limits``, which are None without a complete trial."""
     if candidates is None:
         planned, commands = comparable.planned_trials, comparable.commands
         missing = commands.run_more(planned + len(comparable.trials))

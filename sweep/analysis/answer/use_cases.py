@@ -15,7 +15,7 @@ from sweep.config.metrics import METRICS
 from sweep.config.study import Tolerance
 
 Score = Callable[[Candidates, Values], Values]
-_COMPROMISE_TOLERANCE = 0.2  # of the distance to the ideal point: which compromise is the best is a matter of taste
+COMPROMISE_TOLERANCE = 0.2  # of the distance to the ideal point: which compromise is the best is a matter of taste
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
     """The score that is no worse than ``best`` by more than the tolerance; of its shape."""
     tolerance = candidates.rules.tolerance
     if use.metric is None:
-        return best + _COMPROMISE_TOLERANCE
+        return best + COMPROMISE_TOLERANCE
     if use.metric == ACCURACY:
         return best + tolerance.accuracy
     return best * (1.0 + (tolerance.memory if METRICS[use.metric].is_memory else tolerance.time))

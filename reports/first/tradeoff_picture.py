@@ -1,6 +1,5 @@
 """The main picture: validation accuracy against training time, with the effective batch size at each mark."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from markupsafe import Markup
@@ -25,6 +24,8 @@ from sweep.config.units import DisplayUnit, format_count
 WIDE, NARROW = PictureSize(780.0, 430.0), PictureSize(350.0, 400.0)
 _REACH = 7.0  # of a mark, in pixels
 _LABEL = FONT + 1.0
+_STRIP = 34.0  # below the axis of accuracy, for the configurations that are below its cut
+_LETTER = 0.56  # width of a letter of a remark, of the font's size
 
 
 class TradeOff:
@@ -35,7 +36,8 @@ class TradeOff:
         seconds = [bound for mark in found.shown for bound in _time_bounds(mark)]
         self.unit: DisplayUnit = find_time_unit(seconds)
         self.x: LogAxis = make_axis([each * self.unit.factor for each in seconds], self.area.left, self.area.right)
-        self.y: LogAxis = make_error_axis(found.errors, self.area)
+        bottom = self.area.bottom - (_STRIP if found.below else 0.0)
+        self.y: LogAxis = make_error_axis(found.errors, self.area._replace(bottom=bottom))
 
     def place(self, mark: Mark) -> tuple[float, float]:
         """The pixels of a mark."""
@@ -86,9 +88,23 @@ def _time_bounds(mark: Mark) -> tuple[float, ...]:
 
 
 def _draw_floor(picture: TradeOff) -> Markup:
-    area, y = picture.area, picture.up(picture.found.floor)
-    text = f"useful: {format_value('fraction', picture.found.floor)} and above"
-    return join([line(area.left, y, area.right, y, "floor"), write(text, area.right - 4, y - 5, "remark", "end")])
+    area, y, box = picture.area, picture.up(picture.found.floor), _place_floor(picture)
+    text = write(_name_floor(picture), box.left, box.bottom - 4, "remark")
+    return join([line(area.left, y, area.right, y, "floor"), text])
+
+
+def _name_floor(picture: TradeOff) -> str:
+    return f"useful: {format_value('fraction', picture.found.floor)} and above"
+
+
+def _place_floor(picture: TradeOff) -> Box:
+    # at the end of the line, above or below, where it covers the least
+    area, y, width = picture.area, picture.up(picture.found.floor), _LETTER * FONT * len(_name_floor(picture))
+    heights = [top for top in (y - 17, y + 1) if top + 16 <= area.bottom]
+    lefts = (area.right - 4 - width, area.left + 6)
+    boxes = [Box(left, top, left + width, top + 16) for top in heights for left in lefts]
+    drawn = _list_drawn(picture)
+    return min(boxes, key=lambda box: sum(box.overlap(each) for each in drawn))
 
 
 def _draw_below(picture: TradeOff) -> Markup:
@@ -107,7 +123,7 @@ def _draw_below(picture: TradeOff) -> Markup:
     ]
     ends = dict.fromkeys(format_value("fraction", mark.accuracy.median) for mark in (below[-1], below[0]))
     text = f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}"
-    return join([*parts, write(text, area.left + 6, area.bottom - 14, "remark count-below")])
+    return join([*parts, write(text, area.left + 6, area.bottom - 15, "remark count-below")])
 
 
 def _draw_intervals(picture: TradeOff, mark: Mark) -> Markup:
@@ -164,11 +180,15 @@ def _label_kind(mark: Mark) -> str:
     return "label named" if mark.is_named else "label"
 
 
-def _list_obstacles(picture: TradeOff) -> Sequence[Box]:
-    area, y = picture.area, picture.up(picture.found.floor)
-    boxes = [Box(area.right - 190, y - 16, area.right, y + 2)]
-    if picture.found.below:
-        boxes.append(Box(area.left, area.bottom - 28, area.left + 260, area.bottom))
+def _list_obstacles(picture: TradeOff) -> list[Box]:
+    area = picture.area
+    below = [Box(area.left, area.bottom - _STRIP, area.right, area.bottom)] if picture.found.below else []
+    return [_place_floor(picture), *below, *_list_drawn(picture)]
+
+
+def _list_drawn(picture: TradeOff) -> list[Box]:
+    # marks, intervals, and the line of the front
+    boxes = []
     for mark in picture.found.shown:
         x, y = picture.place(mark)
         boxes.append(Box(x - _REACH, y - _REACH, x + _REACH, y + _REACH))

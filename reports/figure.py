@@ -89,12 +89,16 @@ class Bars(_Marks):
 
 @dataclass(frozen=True, kw_only=True)
 class Lines(_Named):
-    """One or more polylines, each a pair of x and y; ``texts`` has a hover text for each."""
+    """One or more polylines, each a pair of x and y; ``texts`` has a hover text for each. A line that is the Pareto
+    front of marks has the names of their layers in ``front_of``, and in ``signs`` -1 for an axis on which larger is
+    better, else 1."""
 
     segments: tuple[tuple[Floats, Floats], ...]
     texts: tuple[str, ...] = ()
     dashed: bool = False
     trials: tuple[int, ...] = ()
+    front_of: tuple[str, ...] = ()
+    signs: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
         for x, y in self.segments:

@@ -34,19 +34,18 @@ def _panel(evidence: Evidence, y_name: str, x_name: str) -> Panel | None:
     if not len(keep_finite(all_x + all_y)):
         return None
     x_axis, y_axis = marks.metric_axis(x_name, all_x), marks.metric_axis(y_name, all_y)
-    x_sign, y_sign = METRICS[x_name].sign, METRICS[y_name].sign
+    signs = (METRICS[x_name].sign, METRICS[y_name].sign)
     layers: list[Layer] = []
     detailed = frame["detailed"].to_numpy(dtype=bool)
     if not detailed.all():
         layers.append(marks.make_density(x, y, x_axis.scale, y_axis.scale))
     layers += marks.search_points(evidence, frame[detailed], x[detailed], y[detailed])
-    layers += marks.front_line(
-        "search front of the pair", "search_front", marks.make_staircase(x, y, x_sign, y_sign), dashed=True
-    )
+    layers += marks.front_line("search front of the pair", "search_front", x, y, signs, marks.SEARCH_NAMES)
     layers += _unfinished(evidence, x_name, y_name, (all_x, all_y), (x_axis.scale, y_axis.scale))
     if confirmed is not None:
-        stairs = marks.make_staircase(np.array(confirmed.x), np.array(confirmed.y), x_sign, y_sign)
-        layers += [*marks.front_line("confirmed front of the pair", "confirmed", stairs), confirmed]
+        places = np.array(confirmed.x), np.array(confirmed.y)
+        layers += marks.front_line("confirmed front of the pair", "confirmed", *places, signs, (confirmed.name,))
+        layers.append(confirmed)
     title = f"{metric_label(y_name)} against {metric_label(x_name).lower()}"
     return Panel(x=x_axis, y=y_axis, layers=tuple(layers), title=title)
 

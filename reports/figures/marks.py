@@ -20,6 +20,8 @@ Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 Scale = Literal["linear", "log"]
 NUM_CELLS = 60
+SEARCH_NAMES = ("search trial (one seed)", "on the search front (one seed)")
+CONFIRMED_NAME = "confirmed: estimate and 95 % interval"
 
 
 def to_floats(values: npt.ArrayLike) -> Floats:
@@ -89,10 +91,7 @@ def search_points(evidence: Evidence, frame: pd.DataFrame, x: Values, y: Values)
     ``[len(frame)]``."""
     front, owners = frame["on_search_front"].to_numpy(dtype=bool), trial_numbers(frame)
     layers = []
-    for name, role, chosen in (
-        ("search trial (one seed)", "search", ~front),
-        ("on the search front (one seed)", "search_front", front),
-    ):
+    for name, role, chosen in zip(SEARCH_NAMES, ("search", "search_front"), (~front, front), strict=True):
         layers += trial_points(name, role, evidence, owners, np.where(chosen, x, np.nan), y)
     return layers
 
@@ -124,7 +123,7 @@ def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals |
     chosen = frame.iloc[rows]
     texts = tuple(evidence.confirmed_texts[number] for number in trial_numbers(chosen))
     return Intervals(
-        name="confirmed: estimate and 95 % interval",
+        name=CONFIRMED_NAME,
         role="confirmed",
         x=to_floats(x[rows]),
         y=to_floats(y[rows]),
@@ -175,9 +174,17 @@ def device_limits(axis: Literal["x", "y"], limits: Values) -> list[Rule]:
     return [Rule(axis=axis, value=limit, text=text) for limit, text in zip(to_floats(limits), labels, strict=True)]
 
 
-def front_line(name: str, role: str, stairs: tuple[Floats, Floats] | None, dashed: bool = False) -> list[Lines]:
-    """The front line with the corners ``stairs`` as a layer; none where it has a single corner."""
-    return [Lines(name=name, role=role, segments=(stairs,), dashed=dashed)] if stairs and len(stairs[0]) > 1 else []
+def front_line(
+    name: str, role: str, x: Values, y: Values, signs: tuple[float, float], of: Sequence[str]
+) -> list[Lines]:
+    """The Pareto front of ``x`` and ``y``, of shape ``[n]`` each, as a layer; none where it has a single corner. It is
+    that of the marks of the layers ``of``, and dashed where those are no confirmed ones."""
+    stairs = make_staircase(x, y, *signs)
+    if stairs is None or len(stairs[0]) < 2:
+        return []
+    return [
+        Lines(name=name, role=role, segments=(stairs,), dashed=role != "confirmed", front_of=tuple(of), signs=signs)
+    ]
 
 
 class Edge(NamedTuple):

@@ -9,6 +9,8 @@ const writeAddress = () => {
     for (const value of readField(set)) parts.append(`filter${set.dataset.filter}`, value);
   }
   for (const input of limitInputs) if (input.value !== input.defaultValue) parts.set(`limit-${input.dataset.limit}`, input.value);
+  for (const [index, range] of Object.entries(state.brushes)) parts.set(`range${index}`, range.map((end) => end.toFixed(3)).join(":"));
+  if (state.color !== null) parts.set("color", details.columns[state.color].name);
   const open = [...document.querySelectorAll(".group[open]")].map((group) => group.id).join(",");
   if (open) parts.set("open", open);
   const fragment = parts.toString();
@@ -46,6 +48,10 @@ const applyAddress = () => {
     setTheme(parts.get("theme"));
   }
   for (const set of document.querySelectorAll("[data-filter]")) fillField(set, parts.getAll(`filter${set.dataset.filter}`));
+  state.brushes = Object.fromEntries(axes.filter(({ index }) => parts.has(`range${index}`)).map(({ index }) => [index, parts.get(`range${index}`).split(":").map(Number)]));
+  const tinted = axes.find(({ column }) => column.name === parts.get("color"));
+  state.color = tinted ? tinted.index : null;
+  if (byId("color-by")) byId("color-by").value = tinted ? tinted.index : "";
   applyFilters();
   for (const input of limitInputs) input.value = parts.get(`limit-${input.dataset.limit}`) ?? input.defaultValue;
   if (limitInputs.some((input) => input.value !== input.defaultValue)) applyLimits();

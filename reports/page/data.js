@@ -1,6 +1,6 @@
 // Data of the page, and helpers. Every text is set as text, never as markup.
 const { figures, texts, details } = JSON.parse(await unpack("data"));
-const state = { chosen: null, shown: null, sort: { column: 0, ascending: true }, page: 0 };
+const state = { chosen: null, shown: null, color: null, brushes: {}, sort: { column: 0, ascending: true }, page: 0 };
 const plots = [...document.querySelectorAll(".plot[data-figure]")];
 const rowOf = new Map(details.number.map((number, row) => [number, row]));
 const familyOf = (number) => details.family[rowOf.get(number)];

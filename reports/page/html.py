@@ -36,6 +36,7 @@ _SCRIPTS = (
     "data.js",
     "theme.js",
     "plots.js",
+    "parallel.js",
     "filters.js",
     "tables.js",
     "choose.js",

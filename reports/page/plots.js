@@ -21,6 +21,23 @@ const filtered = (trace) => {
   return own;
 };
 
+// The Pareto front of the marks that are shown: level from each mark until the next better one.
+const frontOf = (trace, panel) => {
+  const [xSign, ySign] = trace.front.signs;
+  const shown = panel.traces.filter(({ meta }) => trace.front.of.includes(meta)).map(filtered);
+  const places = shown.flatMap(({ x, y }) => x.map((value, index) => [value, y[index]]));
+  places.sort((a, b) => xSign * (a[0] - b[0]) || ySign * (a[1] - b[1]));
+  let best = Infinity;
+  const front = places.filter(([, y]) => {
+    const isBetter = ySign * y < best;
+    if (isBetter) best = ySign * y;
+    return isBetter;
+  });
+  const corners = front.flatMap((place, index) => (index ? [[place[0], front[index - 1][1]], place] : [place]));
+  return { ...trace, x: corners.map(([x]) => x), y: corners.map(([, y]) => y) };
+};
+const refined = (trace, panel) => (trace.front && state.shown !== null ? frontOf(trace, panel) : filtered(trace));
+
 // marks of the chosen trial and of the other seeds of its configuration
 const highlights = (panel) => {
   if (state.chosen === null) return [];
@@ -60,7 +77,7 @@ const draw = (plot) => {
     return Promise.resolve();
   }
   const off = new Set((plot.dataset.off || "").split("\n"));
-  const traces = panel.traces.map((trace) => ({ ...filtered(trace), visible: !off.has(trace.meta) }));
+  const traces = panel.traces.map((trace) => ({ ...colored(refined(trace, panel)), visible: !off.has(trace.meta) }));
   return Plotly.react(plot, [...traces, ...highlights({ ...panel, traces })], layoutOf(plot), config);
 };
 
@@ -88,6 +105,7 @@ const freshen = async (plot) => {
   if (!plot.dataset.ready) ready(plot);
 };
 const redrawAll = () => {
+  drawParallel();
   for (const plot of plots) plot.dataset.stale = "yes";
   return drawStale();
 };

@@ -26,9 +26,10 @@ document.addEventListener("keydown", (event) => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { redrawAll(); drawCurves(); });
 startFilters();
 startLimits();
+startParallel();
 watchView();
 for (const group of document.querySelectorAll(".group")) {
-  group.addEventListener("toggle", () => { drawStale(); writeAddress(); });
+  group.addEventListener("toggle", () => { drawParallel(); drawStale(); writeAddress(); });
 }
 addEventListener("hashchange", applyAddress);
 showTrials();

@@ -14,9 +14,10 @@ from reports.describe import format_column, train_commands
 from reports.evidence import Evidence, keep_finite
 from reports.figures.curves import select_evenly
 from reports.figures.ledger import PARTS, parts_of
+from reports.figures.marks import SEARCH_NAMES
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
 from reports.page.study_text import write_study
-from reports.palette import look_of
+from reports.palette import HEAT_COLORS, look_of
 from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Values
@@ -50,6 +51,9 @@ def describe_details(evidence: Evidence) -> Json:
         "number": [int(number) for number in frame["number"]],
         "family": [int(family) for family in frame["family"]],
         "columns": columns,
+        "complete": OUTCOME_NAMES.get("complete", "complete"),
+        "scale": HEAT_COLORS,
+        "colored": SEARCH_NAMES,
         "filters": [item for index, each in enumerate(columns) if (item := _filter(index, each))],
         "notes": _notes(evidence),
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],

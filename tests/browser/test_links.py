@@ -130,6 +130,34 @@ def test_filters_leave_what_was_asked_for(visit, study):
     assert shown(visit) == (str(len(trials)), str(len(trials)))
 
 
+def test_fronts_are_those_of_the_marks_that_are_shown(visit, study):
+    def read_front():
+        line = "plot.data.find((trace) => trace.meta === 'search front of the pair')"
+        return visit.plot("fronts").evaluate(
+            f"(plot) => {{ const {{ x, y }} = {line}; return x.map((v, i) => [v, y[i]]); }}"
+        )
+
+    def expect_front(rows):
+        whole = rows[(rows["phase"] == "search") & (rows["outcome"] == "complete")]
+        table = whole[["train_seconds", "val_accuracy"]].astype(float).sort_values("train_seconds").to_numpy()
+        best, corners = -1.0, []
+        for seconds, accuracy in table:
+            if accuracy > best:
+                corners += [(seconds, 100 * best)] if corners else []
+                corners.append((seconds, 100 * accuracy))
+                best = accuracy
+        return corners
+
+    np.testing.assert_allclose(read_front(), expect_front(study.trials), rtol=1e-6)
+    tick(visit, "Model", "vit_micro")
+    few = study.trials[study.trials["config.model.name"] == "vit_micro"]
+    np.testing.assert_allclose(read_front(), expect_front(few), rtol=1e-6)
+    assert expect_front(few) != expect_front(study.trials)
+    visit.page.locator("#filter-clear").click()
+    visit.settle()
+    np.testing.assert_allclose(read_front(), expect_front(study.trials), rtol=1e-6)
+
+
 def test_bounds_filter_numbers(visit, study):
     visit.page.evaluate("document.querySelector('#filters details').open = true")
     visit.page.locator("fieldset", has_text="Learning rate").locator('[data-end="from"]').fill("0.1")

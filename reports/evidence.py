@@ -11,6 +11,7 @@ from reports.describe import describe_configuration, describe_trials
 from reports.estimated_configurations import add_estimates
 from sweep.analysis.answer.answer import Answer
 from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
@@ -59,6 +60,11 @@ class Evidence:
         """The evaluations of the detailed trials, in the order of trials and steps."""
         rows = np.isin(read_numbers(self.evaluations, "number"), read_numbers(self.detailed, "number"))
         return self.evaluations[rows].sort_values(["number", "step"], kind="stable")
+
+    @cached_property
+    def claims(self) -> list[Finding]:
+        """Common claims, tested on the records."""
+        return evaluate_claims(self.frames)
 
     @cached_property
     def texts(self) -> dict[int, str]:

@@ -12,6 +12,7 @@ from reports.estimated_configurations import add_estimates
 from sweep.analysis.answer.answer import Answer, Limits
 from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.recommend import make_answer
+from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name, select_comparable
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
@@ -62,6 +63,11 @@ class Evidence:
         """The evaluations of the detailed trials, in the order of trials and steps."""
         rows = np.isin(read_numbers(self.evaluations, "number"), read_numbers(self.detailed, "number"))
         return self.evaluations[rows].sort_values(["number", "step"], kind="stable")
+
+    @cached_property
+    def claims(self) -> list[Finding]:
+        """Common claims, tested on the records."""
+        return evaluate_claims(self.frames)
 
     @cached_property
     def texts(self) -> dict[int, str]:

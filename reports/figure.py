@@ -161,13 +161,14 @@ Layer = Points | Lines | Intervals | Bars | Density | Heat | Rule
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """One pair of axes. ``view`` groups panels that show the same in another way: the page shows the panels of one view
-    at a time, a picture those of all."""
+    at a time, a picture those of all. ``finding`` is what it shows as a sentence, "" where nothing is settled."""
 
     x: Axis
     y: Axis
     layers: tuple[Layer, ...]
     title: str = ""
     view: str = ""
+    finding: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +181,11 @@ class Figure:
     caption: str
     panels: tuple[Panel, ...]
     group: str = ""
+
+    @property
+    def finding(self) -> str:
+        """That of the first panel that has one."""
+        return next((panel.finding for panel in self.panels if panel.finding), "")
 
     def legend_layers(self) -> tuple[Layer, ...]:
         """A layer of every name, in the order of drawing."""

@@ -8,6 +8,10 @@ from sweep.config.units import DisplayUnit, find_unit, format_count
 
 _MINUTE = 60.0
 _MAX_FACTOR = 10.0  # between the bounds of an interval by one or two seeds
+TOO_UNCERTAIN = "too uncertain to state"
+# Between the bounds of an effect that is stated: their factor; the difference of powers, whose factor over a tenfold
+# batch is the same; and the difference of shares.
+_MAX_RATIO, _MAX_POWER, _MAX_SHARE = 100.0, 2.0, 1.0
 OUTCOME_NAMES = {
     "complete": "complete",
     "pruned": "pruned",
@@ -93,6 +97,32 @@ def format_metric(name: str, value: float | None) -> str:
     return format_value(METRICS[name].unit, value)
 
 
+def is_too_uncertain(unit: str, low: float, high: float) -> bool:
+    """Whether the interval of an effect leaves its size unknown: a bound is not finite, or the bounds differ by a
+    factor of more than 100, by a power of more than 2, or by more than 100 points."""
+    if not math.isfinite(low + high):
+        return True
+    if find_unit(unit).scale == "log":
+        return low <= 0 or high > _MAX_RATIO * low
+    return high - low > (_MAX_POWER if unit == "exponent" else _MAX_SHARE)
+
+
+def format_bound(unit: str, value: float) -> str:
+    """The end of a claimed range as it stands at an axis: "1.5", "0.5 %"."""
+    shown = choose_unit(unit, [value])
+    return f"{value * shown.factor:.4g}{' %' if find_unit(unit).is_share else ''}"
+
+
+def describe_range(unit: str, low: float, high: float) -> str:
+    """A claimed range in words: "1.5 to 2 times", "0.5 % or more"."""
+    shown = choose_unit(unit, [low, high])
+    ends = [f"{bound * shown.factor:.4g}" for bound in (low, high)]
+    is_open_below = low <= 0 if find_unit(unit).scale == "log" else math.isinf(low)
+    text = ends[1] if is_open_below else ends[0] if math.isinf(high) else f"{ends[0]} to {ends[1]}"
+    beyond = " or less" if is_open_below else " or more" if math.isinf(high) else ""
+    return f"{text} {shown.suffix}".strip() + beyond
+
+
 def format_effect(unit: str, value: float, low: float, high: float, num_seeds: int = 0) -> str:
     """A value with its confidence interval, where there is one: "1.50 times (1.25–1.75 times)"."""
     if not math.isfinite(value):
@@ -145,7 +175,8 @@ def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:
     declared = find_unit(unit)
     is_counted = declared.is_whole and shown.factor == 1.0 and all(map(float.is_integer, map(float, values)))
     digits = "{:.2f}".format if declared.is_share else "{:,.0f}".format if is_counted else _digits
-    return f"{'–'.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()
+    dash = " to " if min(values) < 0 else "–"  # beside a minus a dash reads like another
+    return f"{dash.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()
 
 
 def _digits(value: float) -> str:

@@ -1,5 +1,6 @@
 """One look for each role, the same on the page and in the PNG: the palette of Okabe and Ito, distinguishable with
-color blindness, each with its own symbol so that color is never the only difference."""
+color blindness, each with its own symbol so that color is never the only difference. The light ones are darker than
+there: every mark has a contrast of at least 3 to 1 with a light and with a dark ground, its opacity included."""
 
 from typing import NamedTuple
 
@@ -18,45 +19,45 @@ class Look(NamedTuple):
 
 
 _LOOKS = {
-    "search": Look("#8a94a0", "circle", "o", "●", 6.0, 0.6),
-    "faint": Look("#8a94a0", "circle", "o", "━", 6.0, 0.35),
-    "search_front": Look("#56a0d6", "circle-open", "o", "○", 8.0),
+    "search": Look("#707a86", "circle", "o", "●", 6.0, 0.85),
+    "faint": Look("#868f99", "circle", "o", "━"),
+    "search_front": Look("#4a97d0", "circle-open", "o", "○", 8.0),
     "confirmed": Look("#d55e00", "diamond", "D", "◆", 9.0),
     "complete": Look("#0072b2", "circle", "o", "■"),
     "out_of_memory": Look("#cc3d3d", "x", "x", "✖", 8.0),
-    "not_fitting": Look("#e69f00", "square-open", "s", "□", 8.0),
+    "not_fitting": Look("#c48600", "square-open", "s", "□", 8.0),
     "diverged": Look("#cc79a7", "triangle-up", "^", "▲", 8.0),
     "timed_out": Look("#009e73", "cross", "P", "✚", 8.0),
-    "target_missed": Look("#4b3f72", "triangle-left", "<", "◀", 8.0),
+    "target_missed": Look("#9c4f96", "triangle-left", "<", "◀", 8.0),
     "crashed": Look("#8c5a2b", "star", "*", "★", 9.0),
-    "cancelled": Look("#9a9a9a", "cross-thin-open", "+", "+", 8.0),
+    "cancelled": Look("#8f8f8f", "cross-thin-open", "+", "+", 8.0),
     "pruned": Look("#7d6bb5", "triangle-down", "v", "▼", 7.0),
     "confirm_phase": Look("#d55e00", "circle", "o", "■"),
-    "search_phase": Look("#56a0d6", "circle", "o", "■"),
-    "setup": Look("#999999", "circle", "o", "■"),
-    "warmup": Look("#e69f00", "circle", "o", "■"),
+    "search_phase": Look("#4a97d0", "circle", "o", "■"),
+    "setup": Look("#8f8f8f", "circle", "o", "■"),
+    "warmup": Look("#c48600", "circle", "o", "■"),
     "data_wait": Look("#cc79a7", "circle", "o", "■"),
     "step": Look("#0072b2", "circle", "o", "■"),
     "compile": Look("#cc3d3d", "circle", "o", "■"),
-    "diagnostics": Look("#56b4e9", "circle", "o", "■"),
+    "diagnostics": Look("#2f93cc", "circle", "o", "■"),
     "memory": Look("#7d6bb5", "circle", "o", "■"),
     "eval": Look("#009e73", "circle", "o", "■"),
     "checkpoint": Look("#8c5a2b", "circle", "o", "■"),
-    "other": Look("#c9b458", "circle", "o", "■"),
+    "other": Look("#8c9431", "circle", "o", "■"),
     "probe": Look("#7d6bb5", "hexagon-open", "h", "⬡", 9.0),
     "parameter": Look("#0072b2", "circle", "o", "■"),
-    "gradient": Look("#56b4e9", "circle", "o", "■"),
+    "gradient": Look("#2f93cc", "circle", "o", "■"),
     "optimizer": Look("#009e73", "circle", "o", "■"),
-    "activation": Look("#e69f00", "circle", "o", "■"),
+    "activation": Look("#c48600", "circle", "o", "■"),
     "temporary": Look("#cc79a7", "circle", "o", "■"),
-    "scratch": Look("#999999", "circle", "o", "■"),
+    "scratch": Look("#8f8f8f", "circle", "o", "■"),
     "measured": Look("#d55e00", "diamond", "D", "◆", 9.0),
     "knee": Look("#cc3d3d", "star-diamond-open", "*", "✧", 15.0),
-    "heat": Look("#31688e", "square", "s", "▦"),
+    "heat": Look("#3a78a3", "square", "s", "▦"),
     "density": Look("#0072b2", "square", "s", "▦"),
-    "rule": Look("#9a9a9a", "circle", "o", ""),
+    "rule": Look("#8f8f8f", "circle", "o", ""),
 }
-_SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c5a2b", "#7d6bb5")
+_SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#c48600", "#2f93cc", "#8c5a2b", "#7d6bb5")
 # Plotly's, matplotlib's and the legend's symbol of each series
 _SYMBOLS = (
     ("circle", "o", "●"), ("square", "s", "■"), ("diamond", "D", "◆"), ("triangle-up", "^", "▲"),
@@ -78,5 +79,5 @@ def look_of(role: str) -> Look:
     """The look of ``role``; ``series-0`` ... are as many kinds as a figure needs."""
     if role.startswith("series-"):
         index = int(role.removeprefix("series-")) % NUM_SERIES
-        return Look(_SERIES[index], *_SYMBOLS[index], size=6.0, opacity=0.9)
+        return Look(_SERIES[index], *_SYMBOLS[index])
     return _LOOKS[role]

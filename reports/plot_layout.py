@@ -135,6 +135,6 @@ def _rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     value = layer.value * (x_shown if layer.axis == "x" else y_shown).factor
     place = {f"{layer.axis}0": value, f"{layer.axis}1": value, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
     text = escape_text(layer.text) if layer.axis == "y" else ""  # beside an upright line there is no room
-    label = {"text": text, "textposition": "start", "font": {"size": 10, "color": look_of("rule").color}}
+    label = {"text": text, "textposition": "start", "font": {"size": 10}}
     line = {"color": look_of("rule").color, "width": 1, "dash": "dot"}
     return place | {"type": "line", "line": line, "label": label}

@@ -14,6 +14,7 @@ from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import make_importance
 from reports.figures.ledger import make_outcome_map, make_outcomes, make_time_ledger
 from reports.figures.memory_parts import make_memory_breakdown
+from reports.figures.panel_findings import add_findings
 from reports.figures.slices import make_slices
 
 # To add a figure: a function from the evidence to figures, or to what must be recorded for it, and a line in its part
@@ -42,7 +43,7 @@ def make_figures(evidence: Evidence, ready: Callable[[Figure], None] | None = No
         if isinstance(found, Absent):
             figures.absent.append(found)
             continue
-        placed = [replace(figure, group=group) for figure in found]
+        placed = [add_findings(replace(figure, group=group), evidence) for figure in found]
         figures.figures.extend(placed)
         if ready is not None:
             for figure in placed:

@@ -46,7 +46,7 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
     num_faint = len(_faint(evidence, frame))
     caption = (
         f"In color: {format_count(len(_colored(evidence)), 'configuration')} of the front, {basis} a line. "
-        f"Faint: {format_count(num_faint, 'other trial')}. Training time excludes evaluation."
+        f"Gray: {format_count(num_faint, 'other trial')}. Training time excludes evaluation."
     )
     return [Figure(name="curves", title=TITLE, caption=caption, panels=tuple(panels))]
 

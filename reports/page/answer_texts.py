@@ -1,7 +1,7 @@
-"""The recommendations, additional measurements and claims as texts, without any markup."""
+"""The recommendations and additional measurements as texts, without any markup, and the claims."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from reports.labels import (
     key_label,
     metric_label,
 )
+from reports.page.claims_table import ClaimRow, list_claims
 from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommendation
-from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.config.command_lines import train_command
@@ -54,9 +54,8 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimRow:
-    """A row of the measurements or of the claims; ``settle`` is the command or the data that would answer it,
-    ``reason`` why a claim is not tested."""
+class FactRow:
+    """A further measurement; ``settle`` is the command that would provide it."""
 
     statement: str
     effect: str
@@ -64,9 +63,6 @@ class ClaimRow:
     n: int
     detail: str
     settle: str
-    verdict: str = ""
-    published: str = ""
-    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +73,7 @@ class AnswerTexts:
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]
-    facts: tuple[ClaimRow, ...]
+    facts: tuple[FactRow, ...]
     tested: tuple[ClaimRow, ...]
     untested: tuple[ClaimRow, ...]
     notes: tuple[str, ...]
@@ -90,16 +86,11 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
     """The recommendations and claims of :mod:`sweep.analysis` as texts."""
     answer = evidence.answer
     cards = [_card(evidence, item) for item in answer.uses.values()]
-    claims = [
-        replace(
-            _row(item, item.effect, item.settle), verdict=item.verdict, published=item.published, reason=item.reason
-        )
-        for item in evaluate_claims(evidence.frames)
-    ]
+    claims = list_claims(evidence.claims)
     return AnswerTexts(
         cards=tuple(card for card in cards if card.trial is not None),
         open=tuple(card for card in cards if card.trial is None),
-        facts=tuple(_row(fact, fact.value, fact.missing or "") for fact in answer.facts.values()),
+        facts=tuple(map(_row, answer.facts.values())),
         tested=tuple(row for row in claims if not row.reason),
         untested=tuple(row for row in claims if row.reason),
         notes=answer.notes,
@@ -158,12 +149,12 @@ def _compare_next(following: NextBest) -> str:
     return f"Compared with the next best, trial {following.number}{others}: {'; '.join(parts)}."
 
 
-def _row(item: Fact | Finding, value: float, settle: str) -> ClaimRow:
-    return ClaimRow(
-        statement=item.statement,
-        effect=format_value(item.unit, value),
-        interval=format_interval(item.unit, item.low, item.high, value),
-        n=item.n,
-        detail=item.detail,
-        settle=settle,
+def _row(fact: Fact) -> FactRow:
+    return FactRow(
+        statement=fact.statement,
+        effect=format_value(fact.unit, fact.value),
+        interval=format_interval(fact.unit, fact.low, fact.high, fact.value),
+        n=fact.n,
+        detail=fact.detail,
+        settle=fact.missing or "",
     )

@@ -69,7 +69,7 @@ const drawCurves = () => {
   const family = details.number.filter((number) => familyOf(number) === familyOf(state.chosen) && details.curves[number]);
   const line = (number, values, more) => ({
     type: "scatter", mode: "lines+markers", x: details.curves[number][by], y: details.curves[number][values], hoverinfo: "x+y",
-    opacity: number === state.chosen ? 1 : 0.35, marker: { size: 4 }, ...more,
+    marker: { size: number === state.chosen ? 5 : 3 }, ...more,
   });
   const traces = [...family.filter((number) => number !== state.chosen), state.chosen].flatMap((number) => [
     line(number, 3, { line: { color: "#0072b2", width: number === state.chosen ? 2.5 : 1 } }),

@@ -126,6 +126,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
     return {
         "name": figure.name,
         "title": figure.title,
+        "finding": figure.finding,
         "caption": figure.caption,
         "legend": [(layer.name, look_of(layer.role).color, key_glyph(layer)) for layer in figure.legend_layers()],
         "views": views,
@@ -145,10 +146,10 @@ def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any
 
 
 def describe_panel(figure: Figure, panel: Panel) -> str:
-    """The alternative text of ``panel``: title, axes with their ranges, number of marks of each kind."""
+    """The alternative text of ``panel``: its finding, title, axes with their ranges, number of marks of each kind."""
     x, y = read_extents(panel)
     x_shown, y_shown = choose_units(panel)
-    parts = [f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
+    parts = [panel.finding, f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
     parts.append(_describe_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
     parts.append(_describe_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
     counts = [words for layer in panel.layers[:MAX_DESCRIBED_LAYERS] if (words := _describe_layer(layer))]
@@ -158,8 +159,10 @@ def describe_panel(figure: Figure, panel: Panel) -> str:
 def _describe_axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks: list[str]) -> str:
     if not values and not ticks:
         return ""
-    if not values or not label:
-        return f"{where}: {', '.join(ticks[:12])}." if ticks else ""
+    if ticks:  # positions beside each other, in which numbers mean nothing
+        return f"{where}: {f'{label}, ' if label else ''}{', '.join(ticks[:MAX_DESCRIBED_LAYERS])}."
+    if not label:
+        return ""
     low, high = (f"{bound * shown.factor:.4g}" for bound in (min(values), max(values)))
     return f"{where}: {label}, {low} to {high} {shown.suffix}".rstrip() + "."
 

@@ -97,7 +97,8 @@ def _row_height(figure: Figure) -> float:
 
 
 def _wrap_caption(figure: Figure, width: float) -> list[str]:
-    return textwrap.wrap(make_printable(figure.caption), int(width * 14))
+    text = f"{figure.finding} {figure.caption}".strip()
+    return textwrap.wrap(make_printable(text), int(width * 14))
 
 
 def _add_legend(canvas: Canvas, figure: Figure, width: float, paper: Paper) -> None:

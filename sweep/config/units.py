@@ -67,7 +67,7 @@ UNITS: dict[str, MetricUnit] = {
     "percent": MetricUnit(shown=_plain("%")),
     "nats/weight^2": MetricUnit(shown=_plain("nats/weight²")),
     # of effects
-    "ratio": MetricUnit(shown=_plain("times")),
+    "ratio": MetricUnit(shown=_plain("times"), scale="log"),
     "exponent": MetricUnit(),
     "fraction/doubling": MetricUnit(shown=_plain("points per doubling", 100.0)),
 }

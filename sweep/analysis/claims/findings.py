@@ -12,6 +12,7 @@ from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.estimates import (
     NOTHING,
     SIGNIFICANT,
+    Region,
     Verdict,
     assess_region,
     confidence_interval,
@@ -31,7 +32,8 @@ class Finding:
     """One claim and what the records show of it.
 
     ``effect`` with its 95 % interval is in ``unit`` (a metric's unit, "ratio", "exponent", "fraction/doubling"); NaN
-    where there is too little. ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
+    where there is too little; ``claimed`` is the range that the statement allows, open where a bound is infinite.
+    ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
     configurations. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the
     verdict is undecided unless it is at most 0.05, and "not tested" where the records cannot test the claim: there is
     no effect then, for the ``reason``. ``settle`` is what would settle the claim ("" where it is settled),
@@ -44,6 +46,7 @@ class Finding:
     low: float
     high: float
     unit: str
+    claimed: Region
     n: int
     verdict: Verdict
     settle: str
@@ -83,6 +86,7 @@ def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, 
         low=low,
         high=high,
         unit=claim.unit,
+        claimed=measurement.region or claim.region,
         n=measurement.estimate.n,
         verdict=verdict,
         settle=claim.settle(records) if verdict in UNSETTLED else "",

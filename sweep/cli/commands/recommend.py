@@ -63,7 +63,7 @@ def recommend(
 
 def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
     """The lines of text that the command prints."""
-    from reports.labels import format_effect
+    from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
     from sweep.analysis.claims.findings import UNSETTLED
 
     yield answer.validation.statement
@@ -90,6 +90,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     )
     for claim in settled:
         effect = format_effect(claim.unit, claim.effect, claim.low, claim.high)
+        effect = TOO_UNCERTAIN if is_too_uncertain(claim.unit, claim.low, claim.high) else effect
         yield f"  {claim.verdict}: {claim.statement} Measured: {effect}, n = {claim.n}."
     yield from (["", *(f"Note: {note}" for note in answer.notes)] if answer.notes else [])
 

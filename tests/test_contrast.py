@@ -1,0 +1,97 @@
+"""Contrast as WCAG 2.2 defines it: marks and the borders of buttons stand out from the grounds of both themes."""
+
+import re
+from importlib import resources
+
+import pytest
+
+from reports import palette
+from reports.figure import Axis, Figure, Panel, Points, Rule
+from reports.page.traces import figures_json
+from reports.palette import NUM_SERIES, look_of
+
+LEAST = 3.0  # success criterion 1.4.11, of graphical objects and of parts of the user interface
+TEXT = 4.5  # 1.4.3
+CSS = (resources.files("reports") / "page" / "page.css").read_text(encoding="utf-8")
+ROLES = (*palette._LOOKS, *(f"series-{index}" for index in range(NUM_SERIES)))
+
+
+def read_theme(name):
+    # the custom properties of a theme: the first block is the light one, the last the dark one
+    blocks = re.findall(r":root(?:\[data-theme=\"dark\"\])? \{([^}]*--page:[^}]*)\}", CSS)
+    block = {"light": blocks[0], "dark": blocks[-1]}[name]
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+
+
+THEMES = {name: read_theme(name) for name in ("light", "dark")}
+
+
+def channels_of(color):
+    return [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+
+
+def luminance_of(channels):
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(color, ground, opacity=1.0):
+    drawn = [
+        opacity * above + (1 - opacity) * below
+        for above, below in zip(channels_of(color), channels_of(ground), strict=True)
+    ]
+    dark, light = sorted([luminance_of(drawn), luminance_of(channels_of(ground))])
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_contrast_is_that_of_the_definition():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
+    assert contrast("#8a94a0", "#ffffff", 0.6) == pytest.approx(1.86, abs=0.005)
+    assert contrast("#000000", "#ffffff", 0.0) == 1.0
+
+
+def test_both_themes_are_read():
+    assert (THEMES["light"]["page"], luminance_of(channels_of(THEMES["dark"]["page"])) < 0.02) == ("#ffffff", True)
+    assert THEMES["light"].keys() == THEMES["dark"].keys()
+    of_system = re.search(r"prefers-color-scheme: dark\).*?(--page:[^}]*)\}", CSS, re.DOTALL)
+    assert dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", of_system[1])) == THEMES["dark"]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_mark_stands_out_from_the_ground(theme, role):
+    look = look_of(role)
+    assert contrast(look.color, THEMES[theme]["page"], look.opacity) >= LEAST
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_buttons_and_texts_stand_out_from_the_ground(theme):
+    colors = THEMES[theme]
+    for ground in (colors["page"], colors["soft"]):
+        assert contrast(colors["edge"], ground) >= LEAST
+        assert contrast(colors["accent"], ground) >= LEAST
+        assert min(contrast(colors[name], ground) for name in ("ink", "quiet", "good", "bad")) >= TEXT
+
+
+def test_what_can_be_pressed_has_the_border_that_stands_out():
+    bordered = re.findall(r"^([^{}\n]*(?:button|select|input|\.small|\.copy|\.choose)[^{}\n]*)\{([^}]*)\}", CSS, re.M)
+    found = {
+        (names.strip(), border[1])
+        for names, rules in bordered
+        if (border := re.search(r"border: 1px solid var\(--(\w+)\)", rules))
+    }
+    assert found == {(names, "edge") for names in ("select, input", ".small, .copy, .choose", ".legend button")}
+
+
+def test_the_page_draws_marks_with_the_opacity_that_was_measured():
+    axis = Axis(label="x")
+    layers = (
+        *(Points(name=role, role=role, x=(1.0,), y=(1.0,)) for role in ROLES),
+        Rule(axis="x", value=1.0, text="limit"),
+    )
+    made = figures_json([Figure(name="made", title="", caption="", panels=(Panel(x=axis, y=axis, layers=layers),))])
+    panel = made["figures"][0]["panels"][0]
+    drawn = {trace["meta"]: (trace["marker"]["color"], trace["marker"]["opacity"]) for trace in panel["traces"]}
+    assert drawn == {role: (look_of(role).color, look_of(role).opacity) for role in ROLES}
+    assert "color" not in panel["layout"]["shapes"][0]["label"]["font"]  # the text has that of the theme

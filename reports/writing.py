@@ -23,12 +23,14 @@ def write_report(
     study: str | None = None,
     formats: Sequence[str] = ("png",),
     paper: Paper = _SCREEN,
+    refresh_seconds: int = 0,
 ) -> Path:
     """Writes ``report.html`` and a picture of each figure beside it; returns the path of the page.
 
     ``path`` is what :func:`sweep.records.frames.frames.load_frames` takes. ``out`` is the folder to write into, by
     default the study's own; a path that ends in ``.html`` names the page itself. ``study`` picks one where the records
-    hold several. ``formats`` are those of the pictures: png, svg, pdf; ``paper`` is their width.
+    hold several. ``formats`` are those of the pictures: png, svg, pdf; ``paper`` is their width. With
+    ``refresh_seconds`` a browser reads the page again after that time.
     Works while the study runs.
 
     Raises:
@@ -44,7 +46,7 @@ def write_report(
             raise InputError(
                 f"{hide_credentials(path)}: a report is about one study; name one of {', '.join(sorted(names))}."
             )
-        return _write_all(frames, _page_path(path, out), forms, painter, paper)
+        return _write_all(frames, _page_path(path, out), forms, painter, paper, refresh_seconds)
 
 
 def write_frames_report(
@@ -78,7 +80,12 @@ def _painter(forms: Sequence[str]) -> AbstractContextManager[Painter | None]:
 
 
 def _write_all(
-    frames: "Frames", page_path: Path, forms: Sequence[Format], painter: Painter | None, paper: Paper
+    frames: "Frames",
+    page_path: Path,
+    forms: Sequence[Format],
+    painter: Painter | None,
+    paper: Paper,
+    refresh_seconds: int = 0,
 ) -> Path:
     # imported late, so that the other process starts before pandas and scipy are here
     from reports.evidence import gather_evidence
@@ -97,7 +104,7 @@ def _write_all(
     made = make_figures(evidence, ready)
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
-        _write(page_path, render_page(evidence, made).encode())
+        _write(page_path, render_page(evidence, made, refresh_seconds).encode())
         pictures = painter.collect_pictures() if painter is not None else []
         for (figure, form, _), picture in zip(tasks, pictures or map(_drawn_here, tasks), strict=True):
             _write(page_path.with_name(f"{figure.name}.{form}"), picture)

@@ -51,8 +51,9 @@ _PLOTLY = "vendor/plotly-cartesian.min.js.gz"
 MAX_DESCRIBED_LAYERS = 12  # of a panel, in its alternative text
 
 
-def render_page(evidence: Evidence, made: ReportFigures) -> str:
-    """The whole HTML text. The same evidence gives the same bytes: no time, no random name."""
+def render_page(evidence: Evidence, made: ReportFigures, refresh_seconds: int = 0) -> str:
+    """The whole HTML text, which a browser reads again after ``refresh_seconds`` where they are above 0. The same
+    evidence gives the same bytes: no time, no random name."""
     packed, script = _read_bytes(_PLOTLY), _normal(_script())
     environment = Environment(
         autoescape=True,
@@ -64,6 +65,7 @@ def render_page(evidence: Evidence, made: ReportFigures) -> str:
     known, limits = describe_details(evidence), describe_limits(evidence.candidates)
     described, draws = limits or (None, b"")
     return environment.get_template("page.html.jinja").render(
+        refresh_seconds=refresh_seconds,
         policy=_policy(gzip.decompress(packed), script.encode()),
         # not escaped: files of ours, and base64
         style=Markup(_resource("page.css")),  # nosec B704

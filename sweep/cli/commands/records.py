@@ -9,7 +9,7 @@ import typer
 
 from sweep.cli.arguments import find_records
 from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
-from sweep.cli.output import print_answer
+from sweep.cli.output import print_answer, print_lines
 from sweep.config.errors import InputError
 
 
@@ -25,16 +25,22 @@ def report(
     has_title: Annotated[
         bool, typer.Option("--title/--no-title", help="Title and caption in the images, or neither.")
     ] = True,
+    live: Annotated[
+        bool, typer.Option("--live", help="Write the page again every 30 s until the study has ended, then the images.")
+    ] = False,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a study: HTML page and figures. Works while the study runs."""
     from reports import write_report
     from reports.figure import Paper, check_width
+    from sweep.cli.live_report import write_live
 
     place = find_records(study, root)
     if "://" in place and out is None:
         raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
+    if live:
+        write_live(Path(place), out, lambda page: print_lines([f"report, while the study runs: {page}"], err=True))
     path = write_report(place, out=out, formats=tuple(formats or ("png",)), paper=Paper(check_width(width), has_title))
     print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
 

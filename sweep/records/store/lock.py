@@ -43,6 +43,19 @@ def study_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_held(folder: Path) -> bool:
+    """Whether the process that the lock file names may still run, without taking the lock: a study that starts at this
+    moment is not refused."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return _read_holder(descriptor)[1]
+    finally:
+        os.close(descriptor)
+
+
 def _write_holder(descriptor: int) -> None:
     since = datetime.now(UTC).isoformat(timespec="seconds")
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}

@@ -1,0 +1,40 @@
+"""``sweep report --live``: the page of a study is written again while the study runs."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from reports import write_report
+from sweep.config.errors import InputError
+from sweep.records.store.lock import is_held
+
+# A page takes about a second of one core, which the trainings on the same machine lack meanwhile.
+INTERVAL_SECONDS = 30
+
+
+def write_live(
+    folder: Path, out: Path | None, announce: Callable[[Path], None], interval_seconds: float = INTERVAL_SECONDS
+) -> None:
+    """Writes the page of the study in ``folder`` whenever its records have changed, at most once an interval, until the
+    process that runs the study has ended. ``announce`` receives the path of the first page.
+
+    Raises:
+        InputError: ``folder`` is no study's folder.
+    """
+    if not (folder / "study.sqlite").is_file():
+        raise InputError(f"sweep report --live: {folder} is not a study's folder; it follows a study that runs there.")
+    seen: object = None
+    while is_held(folder):
+        state = _read_state(folder)
+        if state != seen:
+            page = write_report(folder, out=out, formats=(), refresh_seconds=max(1, round(interval_seconds)))
+            if seen is None:
+                announce(page)
+            seen = state
+        time.sleep(interval_seconds)
+
+
+def _read_state(folder: Path) -> list[tuple[str, int, int]]:
+    # each commit changes the database or its log
+    found = [(path.name, path.stat()) for path in sorted(folder.glob("study.sqlite*")) if path.exists()]
+    return [(name, status.st_mtime_ns, status.st_size) for name, status in found]

@@ -12,7 +12,7 @@ from sweep.config.command_lines import train_command
 from sweep.config.trial_config import default_settings
 from sweep.config.units import format_count
 from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.quality_flags import PROBED_TIME
+from sweep.records.quality_flags import PROBED_TIME, name_flags
 
 MAX_ERROR = 200
 # The word beside a number ("auto"), which a frame holds as a missing cell.
@@ -46,7 +46,10 @@ def describe_trials(
 ) -> dict[int, str]:
     """The hover text of each trial, by its number; column by column, because rows of a frame are slow."""
     lines = [
-        [f"Trial {number:.0f}, seed {seed:.0f}" for number, seed in zip(frame["number"], frame["seed"], strict=True)]
+        [
+            f"C{family:.0f}, trial {number:.0f}, seed {seed:.0f}"
+            for family, number, seed in zip(frame["family"], frame["number"], frame["seed"], strict=True)
+        ]
     ]
     named = [[f"{key_label(key)} {value}" for value in format_column(frame, key)] for key in swept]
     if named:
@@ -76,7 +79,7 @@ def _quality_warnings(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
 def _quality_warning(flags: str, measured_seconds: float, step_seconds: float, probed_seconds: float) -> str:
     if not flags:
         return ""
-    warning = f"Quality warnings: {flags}"
+    warning = f"Quality warnings: {name_flags(flags)}"
     if math.isfinite(measured_seconds):
         measured = format_metric("measured_train_seconds", measured_seconds)
         source = "solo probes" if PROBED_TIME in flags.split(",") else "the undisturbed steps"
@@ -100,7 +103,7 @@ def describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Seq
         for name in objectives
         for value, note in [describe_value(row, name)]
     ]
-    head = f"{format_count(row['num_seeds'], 'fresh seed')}, configuration of trial {row['number']}"
+    head = f"C{row['number']}, {format_count(row['num_seeds'], 'fresh seed')}"
     return "\n".join([head, describe_settings(row, swept), *values])
 
 

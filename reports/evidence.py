@@ -30,11 +30,11 @@ MAX_CONFIRMING = 400
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """``frames`` prepared for the figures: ``trials`` has "" as the outcome of a trial that runs, and two columns
-    more: ``family``, equal for trials of one configuration, and ``detailed``, true for those that the report shows one
-    by one. ``search`` are the complete search trials with ``on_search_front`` and ``rank``; ``configurations`` as
-    :func:`reports.estimated_configurations.add_estimates` makes them: with the estimates of ``answer``, so that all
-    figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the answer rests on, None
-    without a complete trial.
+    more: ``family``, the number of the first trial of its configuration, and ``detailed``, true for those that the
+    report shows one by one. ``search`` are the complete search trials with ``on_search_front`` and ``rank``;
+    ``configurations`` as :func:`reports.estimated_configurations.add_estimates` makes them: with the estimates of
+    ``answer``, so that all figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the
+    answer rests on, None without a complete trial.
     """
 
     frames: Frames
@@ -105,7 +105,8 @@ def gather_evidence(frames: Frames) -> Evidence:
     spec = frames.spec
     objectives = spec.objectives if spec else _usual_objectives(trials)
     search = _search(trials, objectives)
-    trials = trials.assign(family=configuration_groups(trials), detailed=_detailed(trials, search))
+    first = trials["number"].groupby(configuration_groups(trials)).transform("min")
+    trials = trials.assign(family=first, detailed=_detailed(trials, search))
     comparable = select_comparable(frames)
     candidates = select_candidates(comparable, Limits())
     answer = make_answer(frames, comparable, candidates, Limits())

@@ -313,7 +313,10 @@ def test_fresh_seeds_of_another_device_are_named_with_what_to_do() -> None:
 
 def test_flags_are_counted() -> None:
     answer = recommend(study(trial(5, 0.93, 50.0, quality_flags="few_steps")))
-    assert "1 of 6 trials have quality flags: few_steps (1)." in answer.notes
+    expected = (
+        "1 of 6 trials have quality warnings: few steps timed (1). `sweep doctor` names the trials and what to do."
+    )
+    assert expected in answer.notes
 
 
 def test_times_of_one_cost_are_pooled_only_where_they_agree() -> None:

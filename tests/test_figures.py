@@ -49,7 +49,7 @@ def test_search_trials_and_their_front():
     # from the fastest along its accuracy to the next time, then up
     assert line.segments == (((5.0, 10.0, 10.0), (0.8, 0.8, 0.9)),)
     assert panel.x == Axis(label="Training time", unit="seconds")
-    assert "Trial 2, seed 0" in points["search"].texts[0]
+    assert "C2, trial 2, seed 0" in points["search"].texts[0]
 
 
 def test_confirmed_estimates_with_intervals():
@@ -67,7 +67,7 @@ def test_confirmed_estimates_with_intervals():
     assert layer.x_low[0] < 12.0 < layer.x_high[0]
     assert (layer.y_low[0], layer.y_high[0]) == (row["val_accuracy_low"], row["val_accuracy_high"])
     assert layer.trials == (2,)  # the first of its seeds
-    assert "3 fresh seeds, configuration of trial 0" in layer.texts[0]
+    assert "C0, 3 fresh seeds" in layer.texts[0]
 
 
 def test_outcomes_stand_beyond_the_worst_or_at_what_they_used():

@@ -11,7 +11,7 @@ from sweep.measurement.quality import (
     measure_slowdown,
     measure_time_error,
 )
-from sweep.records.quality_flags import MEANINGS, is_time_evidence
+from sweep.records.quality_flags import MEANINGS, SHORT_NAMES, is_time_evidence, name_flags
 
 Windows = tuple[list[float], list[int], list[float | None]]  # seconds, steps and seconds of waiting of each window
 
@@ -175,3 +175,11 @@ def test_only_a_doubt_about_the_figure_makes_a_time_no_evidence() -> None:
         assert is_time_evidence((flag, "undisturbed_time"))
     assert not is_time_evidence(("a doubt of another version",))
     assert is_time_evidence(("",))
+
+
+def test_every_flag_has_a_short_name_of_its_own() -> None:
+    assert SHORT_NAMES.keys() == MEANINGS.keys()
+    assert len(set(SHORT_NAMES.values())) == len(SHORT_NAMES)
+    assert name_flags("busy_host,spread,unheard_of") == (
+        "other programs used the cores, step times scatter, unheard_of"
+    )

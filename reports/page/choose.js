@@ -15,6 +15,9 @@ const choose = (number, button = null) => {
   }
   showTrials();
   showFrontRows();
+  for (const mark of document.querySelectorAll("#first [data-configuration]")) {
+    mark.classList.toggle("chosen", number !== null && Number(mark.dataset.configuration) === familyOf(number));
+  }
   redrawAll();
   writeAddress();
   if (button) byId("chosen-title").focus();
@@ -23,12 +26,13 @@ const choose = (number, button = null) => {
 const pairs = (entries) => entries.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);
 const showChosen = (row) => {
   const number = details.number[row];
-  byId("chosen-title").textContent = `Trial ${number}`;
+  byId("chosen-title").textContent = `C${details.family[row]} · trial ${number}`;
   byId("chosen-kind").textContent = [textOf(row, "Outcome"), `${textOf(row, "Phase")} phase`, `seed ${textOf(row, "Seed")}`].join(", ");
   for (const group of ["setting", "measured"]) {
     const columns = details.columns.filter((column) => column.group === group);
     byId(`chosen-${group}`).replaceChildren(...pairs(columns.map((column) => [column.label, column.texts[row]])));
   }
+  showEstimates(details.family[row]);
   byId("chosen-note").textContent = details.notes[row];
   byId("chosen-command").textContent = details.commands[row];
   const seeds = details.number.filter((other) => familyOf(other) === details.family[row] && other !== number);
@@ -42,6 +46,14 @@ const showChosen = (row) => {
   drawCurves();
 };
 
+// of the configuration, over all of its seeds
+const showEstimates = (first) => {
+  const found = limits ? limits.shown.find(({ number }) => number === first) : undefined;
+  byId("chosen-estimates-part").hidden = !found;
+  if (!found) return;
+  const labels = limits.metrics.map((name) => details.columns.find((column) => column.name === name).label);
+  byId("chosen-estimates").replaceChildren(...pairs(found.cells.map(([value, interval], index) => [labels[index], interval ? `${value} (${interval})` : value])));
+};
 const showLedger = (seconds) => {
   const total = seconds.reduce((sum, value) => sum + (value || 0), 0);
   byId("chosen-ledger").hidden = total === 0;

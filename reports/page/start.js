@@ -1,5 +1,7 @@
 // What a click, a key or a change does.
 document.addEventListener("click", (event) => {
+  const mark = event.target.closest("#first [data-configuration]");
+  if (mark) choose(Number(mark.dataset.configuration));
   const button = event.target.closest("button");
   if (!button) return;
   if (button.dataset.layer !== undefined) toggleLayer(button);

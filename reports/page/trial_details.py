@@ -22,6 +22,7 @@ from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_c
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.summary import USUAL_METRICS
+from sweep.records.quality_flags import name_flags
 
 Json = dict[str, Any]
 MAX_CHOICES = 12
@@ -174,7 +175,7 @@ def _notes(evidence: Evidence) -> list[str]:
 
 
 def _note(error: str, flags: str, origin: str) -> Sequence[str]:
-    remarks = [(error, error), (flags, f"Quality warnings: {flags}"), (origin, f"Reused from {origin}")]
+    remarks = [(error, error), (flags, f"Quality warnings: {name_flags(flags)}"), (origin, f"Reused from {origin}")]
     return [sentence for cause, sentence in remarks if cause]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from reports.labels import format_estimate, format_setting, key_label, metric_label
 from reports.page.answer_texts import Card
 from sweep.analysis.answer.answer import Answer, Recommendation
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.scales import scale_of
 
@@ -48,11 +49,12 @@ class UseRow:
 
 @dataclass(frozen=True, kw_only=True)
 class UsesTable:
-    """``common`` names the settings that are the same in all rows."""
+    """``common`` names the settings that are the same in all rows; ``useful`` defines a useful accuracy."""
 
     heads: tuple[str, ...]
     rows: tuple[UseRow, ...]
     common: str
+    useful: str
 
 
 def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
@@ -77,6 +79,7 @@ def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
     return UsesTable(
         heads=tuple(map(metric_label, metrics)),
         rows=tuple(rows),
+        useful=f"A useful accuracy is at most {100 * ACCURACY_MARGIN:g} points below the best.",
         common=f"The same in all rows: {_list_settings(items[0], common)}." if common else "",
     )
 

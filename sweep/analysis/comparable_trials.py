@@ -25,7 +25,7 @@ from sweep.config.study import FEWEST_SEEDS, Confirm, StudySpec
 from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
 from sweep.records.frames.study_frames import Frames
-from sweep.records.quality_flags import PROBED_TIME, UNDISTURBED_TIME
+from sweep.records.quality_flags import PROBED_TIME, UNDISTURBED_TIME, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 
@@ -174,8 +174,11 @@ def _note_flags(done: pd.DataFrame) -> list[str]:
     if not flags:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
-    parts = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-    notes = [f"{len(flags):,} of {format_count(len(done), 'trial')} have quality flags: {parts}."]
+    parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
+    notes = [
+        f"{len(flags):,} of {format_count(len(done), 'trial')} have quality warnings: {parts}. `sweep doctor` "
+        "names the trials and what to do."
+    ]
     for flag, source in ((UNDISTURBED_TIME, "their undisturbed steps"), (PROBED_TIME, "solo probes of the same shape")):
         if counts[flag]:
             notes.append(

@@ -46,6 +46,27 @@ MEANINGS = {
     "global_batch_larger_than_train_split": "a step holds the whole training split, which is smaller than configured",
     "micro_batch_larger_than_train_split": "a micro batch holds the whole training split, which is smaller",
 }
+# The same in a few words, for people; a flag that is not here is shown by its name.
+SHORT_NAMES = {
+    UNCERTAIN_TIME: "step time uncertain",
+    SLOWED_BY_OTHERS: "slowed by other programs",
+    SLOWER_THAN_ALONE: "slower than alone on the device",
+    UNDISTURBED_TIME: "time of the undisturbed steps",
+    PROBED_TIME: "time of solo probes",
+    PACKED: "shared its device",
+    FEW_STEPS: "few steps timed",
+    "spread": "step times scatter",
+    "drift": "step times drift",
+    "allocator_retries": "device memory nearly full",
+    "other_process": "another process on the device",
+    "throttled": "device throttled",
+    "clock_drift": "device clock changed",
+    "busy_host": "other programs used the cores",
+    "reference_drift": "machine faster or slower than before",
+    BATCH_CHANGED: "micro batch changed",
+    "global_batch_larger_than_train_split": "step larger than the training split",
+    "micro_batch_larger_than_train_split": "micro batch larger than the training split",
+}
 # A time with one of these is no evidence.
 TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, SLOWER_THAN_ALONE})
 # With one of these a time that was no evidence has been replaced.
@@ -62,3 +83,8 @@ def is_time_evidence(flags: Collection[str]) -> bool:
     """Whether the times of a record with these ``flags`` count. A flag of another version counts as a doubt."""
     doubts = TIME_DOUBTS.union(flag for flag in flags if flag and flag not in MEANINGS)
     return not REPLACEMENTS.isdisjoint(flags) or doubts.isdisjoint(flags)
+
+
+def name_flags(flags: str) -> str:
+    """The flags of a record, which commas separate, in words."""
+    return ", ".join(SHORT_NAMES.get(flag, flag) for flag in flags.split(","))

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from visiting import Visit
 
+from reports.labels import format_estimate
+from sweep.analysis.answer.recommend import recommend
 from sweep.config.study_file import load_study
 
 pytestmark = pytest.mark.browser
@@ -35,7 +37,7 @@ def click_mark(visit, figure, panel, index):
     visit.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     visit.page.wait_for_selector("#chosen:not([hidden])", timeout=5000)
     visit.settle()
-    return int(visit.page.locator("#chosen-title").inner_text().removeprefix("Trial "))
+    return int(visit.page.locator("#chosen-title").inner_text().split()[-1])
 
 
 def rings(visit, figure, panel=0):
@@ -68,7 +70,7 @@ def test_other_seeds_of_a_configuration_are_one_press_away(visit, study):
     assert seeds.count() == 3  # the search trial and two more seeds
     seeds.first.click()
     visit.settle()
-    assert int(visit.page.locator("#chosen-title").inner_text().split()[1]) < confirm
+    assert int(visit.page.locator("#chosen-title").inner_text().split()[-1]) < confirm
     visit.page.keyboard.press("Escape")
     visit.settle()
     assert visit.page.locator("#chosen").is_hidden()
@@ -82,7 +84,7 @@ def test_the_keyboard_chooses_too(visit):
     visit.page.keyboard.press("Enter")
     visit.settle()
     assert visit.page.evaluate("document.activeElement.id") == "chosen-title"
-    assert visit.page.locator("#chosen-title").inner_text() == f"Trial {number}"
+    assert visit.page.locator("#chosen-title").inner_text().endswith(f" trial {number}")
     assert visit.page.locator(f'#trials-body .choose[data-trial="{number}"]').get_attribute("aria-pressed") == "true"
     visit.page.keyboard.press("Escape")
     visit.settle()
@@ -128,6 +130,20 @@ def test_filters_leave_what_was_asked_for(visit, study):
     visit.page.locator("#filter-clear").click()
     visit.settle()
     assert shown(visit) == (str(len(trials)), str(len(trials)))
+
+
+def test_a_mark_of_the_main_picture_chooses_its_configuration(visit, study):
+    mark = visit.page.locator("#first .picture.full [data-configuration]").last
+    number = int(mark.get_attribute("data-configuration"))
+    mark.dispatch_event("click")
+    assert visit.page.locator("#chosen-title").inner_text() == f"C{number} · trial {number}"
+    marked = visit.page.locator("#first .chosen")
+    assert {int(each.get_attribute("data-configuration")) for each in marked.all()} == {number}
+    estimate = next(each for each in recommend(study).configurations if each.number == number)
+    shown = visit.page.locator("#chosen-estimates").inner_text()
+    assert all(format_estimate(name, *estimate.values[name])[0] in shown for name in ("val_accuracy", "train_seconds"))
+    visit.settle()
+    assert sum(trace["size"] for trace in rings(visit, "fronts")) >= 1
 
 
 def test_fronts_are_those_of_the_marks_that_are_shown(visit, study):
@@ -336,12 +352,12 @@ def test_the_address_opens_the_page_as_it_was(chromium, report):
     assert kept[0] != kept[1]
     again = Visit(chromium, report, fragment=address, is_whole=False)
     assert shown(again) == kept
-    assert again.page.locator("#chosen-title").inner_text() == f"Trial {number}"
+    assert again.page.locator("#chosen-title").inner_text().endswith(f" trial {number}")
     assert again.page.evaluate("document.documentElement.dataset.theme") == "dark"
     assert again.page.locator("details.group[open]").count() == 4
     again.page.keyboard.press("Escape")
     again.page.evaluate("location.hash = '#trial=1'")
-    again.page.wait_for_selector("#chosen-title:text-is('Trial 1')")
+    again.page.wait_for_selector("#chosen-title:text-matches('trial 1$')")
     assert shown(again)[0] == shown(again)[1]  # filters are those of the address
     assert again.is_quiet()
     for each in (visit, again):

@@ -69,7 +69,7 @@ def data_of(html):
 def test_page_and_a_picture_for_each_figure(tmp_path):
     frames = make_frames(20, confirm=1, objectives=["val_accuracy", "train_seconds"])
     path = write_frames_report(frames, tmp_path / "deep" / "report.html")
-    names = {figure.name for figure in make_figures(gather_evidence(frames)).figures}
+    names = {figure.name for figure in make_figures(gather_evidence(frames)).figures} | {"answer"}
     assert {each.name for each in path.parent.iterdir()} == {"report.html", *(f"{name}.png" for name in names)}
     for name in names:
         pixels = imread(path.with_name(f"{name}.png"))

@@ -79,10 +79,10 @@ def _cost_row(point: TunedBatch) -> tuple[tuple[str, str], ...]:
 def _cost(name: str, value: Interval) -> tuple[str, str]:
     unit = "count" if name == "num_samples" else METRICS[name].unit
     numbers = value if find_unit(unit).measures else [round(part) if math.isfinite(part) else part for part in value]
-    shown, low, high = (format_value(unit, number) for number in numbers[:3])
+    shown = format_value(unit, numbers[0])
     if not value.n or not math.isfinite(value.median):
         return shown, ""
-    interval = "" if shown == low == high else format_interval(unit, numbers[1], numbers[2], numbers[0], value.n)
+    interval = format_interval(unit, numbers[1], numbers[2], numbers[0], value.n)
     return shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
 
 

@@ -75,21 +75,20 @@ def explain_no_interval(unit: str, low: float, high: float, num_seeds: int) -> s
 
 def format_interval(unit: str, low: float, high: float, value: float, num_seeds: int = 0) -> str:
     """The bounds in the unit in which ``value`` between them is shown, or :func:`explain_no_interval`; "" where there
-    is no interval."""
+    is no interval, or nothing but the value itself."""
+    if format_value(unit, low) == format_value(unit, value) == format_value(unit, high):
+        return ""
     words = explain_no_interval(unit, low, high, num_seeds)
     if words or not math.isfinite(low + high):
         return words
     if find_unit(unit).measures == "time" and abs(value) >= _MINUTE:
-        return f"{format_value(unit, low)} – {format_value(unit, high)}"
+        return f"{format_value(unit, low)} to {format_value(unit, high)}"
     return _in_unit(unit, [low, high], choose_unit(unit, [value]))
 
 
 def format_estimate(name: str, value: float, low: float, high: float, n: int) -> tuple[str, str]:
-    """A metric and its interval as texts, the same wherever they are shown; the interval is "" where there is none, or
-    nothing but the value itself."""
-    shown, unit = format_metric(name, value), METRICS[name].unit
-    is_exact = shown == format_metric(name, low) == format_metric(name, high)
-    return shown, "" if is_exact else format_interval(unit, low, high, value, n)
+    """A metric and its :func:`format_interval` as texts, the same wherever they are shown."""
+    return format_metric(name, value), format_interval(METRICS[name].unit, low, high, value, n)
 
 
 def format_metric(name: str, value: float | None) -> str:
@@ -124,7 +123,7 @@ def describe_range(unit: str, low: float, high: float) -> str:
 
 
 def format_effect(unit: str, value: float, low: float, high: float, num_seeds: int = 0) -> str:
-    """A value with its confidence interval, where there is one: "1.50 times (1.25–1.75 times)"."""
+    """A value with its confidence interval, where there is one: "1.50 times (1.25 to 1.75 times)"."""
     if not math.isfinite(value):
         return "unknown"
     interval = format_interval(unit, low, high, value, num_seeds)
@@ -141,7 +140,8 @@ def format_difference(unit: str, value: float, low: float, high: float, num_seed
     words = explain_no_interval(unit, low, high, num_seeds)
     if words:
         return f"{middle} {suffix}".strip() + f" ({words})"
-    interval = f" ({bounds[0]} to {bounds[1]})" if math.isfinite(low + high) else ""
+    is_known = math.isfinite(low + high) and {*bounds} != {middle}
+    interval = f" ({bounds[0]} to {bounds[1]})" if is_known else ""
     return f"{middle}{interval} {suffix}".strip()
 
 
@@ -175,8 +175,7 @@ def _in_unit(unit: str, values: Sequence[float], shown: DisplayUnit) -> str:
     declared = find_unit(unit)
     is_counted = declared.is_whole and shown.factor == 1.0 and all(map(float.is_integer, map(float, values)))
     digits = "{:.2f}".format if declared.is_share else "{:,.0f}".format if is_counted else _digits
-    dash = " to " if min(values) < 0 else "–"  # beside a minus a dash reads like another
-    return f"{dash.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()
+    return f"{' to '.join(digits(value * shown.factor) for value in values)} {shown.suffix}".strip()
 
 
 def _digits(value: float) -> str:

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.figure import FORMATS, Figure, Format, Paper
+from reports.figure import FORMATS, Absent, Figure, Format, Paper
+from reports.first.answer_figure import ANSWER_NAME, AnswerFigure
 from reports.print.painter import Painter, Task
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 
@@ -90,27 +91,42 @@ def _write_all(
     # imported late, so that the other process starts before pandas and scipy are here
     from reports.evidence import gather_evidence
     from reports.figures.all_figures import make_figures
+    from reports.first.answer_panels import make_answer_figure
+    from reports.first.first_texts import describe_first
     from reports.page.html import render_page
 
     tasks: list[Task] = []
 
-    def ready(figure: Figure) -> None:
+    def ready(figure: Figure | AnswerFigure) -> None:
         for form in forms:
             tasks.append((figure, form, paper))
             if painter is not None:
                 painter.send_task(tasks[-1])
 
     evidence = gather_evidence(frames)
+    answer = make_answer_figure(evidence, describe_first(evidence))
+    if isinstance(answer, AnswerFigure):
+        ready(answer)
     made = make_figures(evidence, ready)
+    if isinstance(answer, Absent):
+        made.absent.append(answer)
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
         _write(page_path, render_page(evidence, made, refresh_seconds).encode())
         pictures = painter.collect_pictures() if painter is not None else []
         for (figure, form, _), picture in zip(tasks, pictures or map(_drawn_here, tasks), strict=True):
             _write(page_path.with_name(f"{figure.name}.{form}"), picture)
+        if isinstance(answer, Absent):
+            _remove_answers(page_path)
     except OSError as error:
         raise InputError(f"{page_path}: cannot be written: {error.strerror}. Choose another folder by --out.") from None
     return page_path
+
+
+def _remove_answers(page_path: Path) -> None:
+    # what an earlier report recommended does not hold any longer
+    for form in FORMATS:
+        page_path.with_name(f"{ANSWER_NAME}.{form}").unlink(missing_ok=True)
 
 
 def _drawn_here(task: Task) -> bytes:

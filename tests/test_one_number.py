@@ -12,7 +12,7 @@ from reports.evidence import gather_evidence
 from reports.figure import Intervals
 from reports.figures.fronts import make_fronts
 from reports.labels import format_estimate, format_probability, format_value, metric_label
-from reports.page.report_texts import front_table
+from reports.page.front_table import make_front_table
 from reports.writing import write_frames_report
 from sweep.analysis import recommend
 from sweep.analysis.answer.answer import Answer
@@ -104,7 +104,7 @@ def test_every_use_has_one_number_everywhere(
     printed = capsys.readouterr().out
     estimates = {item.number: item for item in answer.configurations}
     listed = {item["number"]: item for item in document["configurations"]}
-    table = {int(row[1]): row for row in shown.rows if row[0] == "Show" and row[1].isdigit()}
+    table = {int(row[0]): row for row in shown.rows if row[1:2] == ["Show"] and row[0].isdigit()}
     named = {use: item for use, item in answer.uses.items() if item.number is not None}
     assert len(named) >= 3
     for use, item in named.items():
@@ -164,7 +164,7 @@ def test_the_figures_show_the_same_estimates(place: Path, answer: Answer) -> Non
 
 def test_what_no_estimate_covers_is_marked_as_measured() -> None:
     evidence = gather_evidence(make_frames(40, confirm=3))
-    table = front_table(evidence)
+    table = make_front_table(evidence)
     place = table.heads.index("Test accuracy")
     notes = [row.cells[place].note for row in table.rows if row.cells[place].text != "–"]
     assert notes

@@ -36,9 +36,10 @@ from reports.labels import (
     format_value,
 )
 from reports.page.answer_texts import describe_answers
+from reports.page.front_table import make_front_table
 from reports.page.html import render_page
 from reports.page.reading_checks import find_reservations
-from reports.page.report_texts import describe_reuse, front_table
+from reports.page.report_texts import describe_reuse
 from reports.page.run_texts import describe_run
 from reports.page.uses_table import make_uses_table
 from reports.print.pictures import draw_picture
@@ -69,7 +70,7 @@ def data_of(html):
 def test_page_and_a_picture_for_each_figure(tmp_path):
     frames = make_frames(20, confirm=1, objectives=["val_accuracy", "train_seconds"])
     path = write_frames_report(frames, tmp_path / "deep" / "report.html")
-    names = {figure.name for figure in make_figures(gather_evidence(frames)).figures}
+    names = {figure.name for figure in make_figures(gather_evidence(frames)).figures} | {"answer"}
     assert {each.name for each in path.parent.iterdir()} == {"report.html", *(f"{name}.png" for name in names)}
     for name in names:
         pixels = imread(path.with_name(f"{name}.png"))
@@ -174,9 +175,9 @@ def test_findings_are_told_with_verdict_and_n():
 
 
 def test_effects_in_words():
-    assert format_effect("ratio", 1.5, 1.25, 1.75) == "1.50 times (1.25–1.75 times)"
+    assert format_effect("ratio", 1.5, 1.25, 1.75) == "1.50 times (1.25 to 1.75 times)"
     assert format_effect("fraction", 0.02, 0.01, math.nan) == "2.00 %"
-    assert format_effect("samples", 4096.0, 1024.0, 9000.0) == "4,096 samples (1,024–9,000 samples)"
+    assert format_effect("samples", 4096.0, 1024.0, 9000.0) == "4,096 samples (1,024 to 9,000 samples)"
     assert format_effect("exponent", math.nan, math.nan, math.nan) == "unknown"
 
 
@@ -231,7 +232,7 @@ def test_differences_in_words():
 
 def test_the_command_rebuilds_the_configuration():
     evidence = gather_evidence(make_frames(40, confirm=2))
-    table = front_table(evidence)
+    table = make_front_table(evidence)
     assert len(table.rows) >= 2
     assert table.rows[0].confirmed
     trials = evidence.trials.set_index("number")
@@ -385,10 +386,10 @@ def test_values_read_well(unit, value, shown):
 
 
 def test_intervals_and_settings():
-    assert format_interval("seconds", 1.0, 2.0, 1.5) == "1.00–2.00 s"
-    assert format_interval("seconds", 0.657, 1.22, 0.902) == "657–1,220 ms"
+    assert format_interval("seconds", 1.0, 2.0, 1.5) == "1.00 to 2.00 s"
+    assert format_interval("seconds", 0.657, 1.22, 0.902) == "657 to 1,220 ms"
     assert format_interval("seconds", 1.0, float("nan"), 1.0) == ""
-    assert format_interval("seconds", 59.0, 130.0, 90.0) == "59.0 s – 2 min 10 s"
+    assert format_interval("seconds", 59.0, 130.0, 90.0) == "59.0 s to 2 min 10 s"
     assert format_metric("peak_memory_bytes", None) == "–"
     assert [format_setting(v) for v in (True, None, 0.1, 1e-5, 64, 10.0)] == ["yes", "none", "0.1", "1e-05", "64", "10"]
 

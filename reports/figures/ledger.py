@@ -26,6 +26,8 @@ def make_outcomes(evidence: Evidence) -> list[Figure] | Absent:
     counts = evidence.count_outcomes()
     if not counts:
         return Absent("Trial outcomes", "requires a trial; none is recorded.")
+    if set(counts) == {"complete"}:
+        return Absent("Trial outcomes", f"has nothing to show: all {counts['complete']:,} are complete.")
     names = list(counts)[::-1]  # the most frequent on top
     axis = Axis(label="", ticks=tuple((float(row), OUTCOME_NAMES.get(name, name)) for row, name in enumerate(names)))
     parts = []

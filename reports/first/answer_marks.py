@@ -3,18 +3,18 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
 from reports.evidence import Evidence
+from reports.first.log_axis import error_of
 from sweep.analysis.answer.answer import TunedBatch
 from sweep.analysis.answer.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import non_dominated
-
-_LEAST_ERROR = 1e-5  # of an accuracy of 100 %, which has no place on an error scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,20 @@ class AnswerMarks:
         return [mark for mark in self.marks if mark.accuracy.median >= self.cut]
 
     @property
+    def labeled(self) -> list[Mark]:
+        """The marks that have their batch size beside them, the most important first."""
+        chosen = [mark for mark in self.shown if mark.is_front or mark.is_tuned or mark.is_named]
+        return sorted(chosen, key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front))
+
+    @property
+    def front_line(self) -> list[tuple[float, float]]:
+        """Corners of the front in seconds and accuracy: the most accurate within a time, level until the next mark."""
+        front = sorted((mark for mark in self.shown if mark.is_front), key=lambda mark: mark.seconds.median)
+        places = [(mark.seconds.median, mark.accuracy.median) for mark in front]
+        corners = [(after[0], before[1]) for before, after in pairwise(places)]
+        return [*(point for pair in zip(places, corners, strict=False) for point in pair), *places[-1:]]
+
+    @property
     def below(self) -> list[Mark]:
         """The others, the most accurate first."""
         return sorted(
@@ -109,14 +123,19 @@ def collect_marks(evidence: Evidence) -> AnswerMarks | None:
     )
 
 
-def error_of(accuracy: float) -> float:
-    """1 - ``accuracy``, above 0."""
-    return max(1.0 - accuracy, _LEAST_ERROR)
-
-
 def known_bounds(value: Interval) -> tuple[float, float]:
     """The bounds of an interval; the value itself where there are none."""
     return value[1:3] if math.isfinite(value.low + value.high) else (value.median, value.median)
+
+
+def label_of(mark: Mark) -> str:
+    """The batch size as it stands beside its mark."""
+    return f"batch {mark.batch}" if mark.is_named else str(mark.batch)
+
+
+def time_bounds(mark: Mark) -> tuple[float, ...]:
+    """What a time axis holds of a mark: an interval is drawn for fresh seeds only."""
+    return known_bounds(mark.seconds) if mark.num_seeds else (mark.seconds.median,)
 
 
 def _make_mark(row: pd.Series, is_front: bool, is_tuned: bool, is_named: bool) -> Mark:

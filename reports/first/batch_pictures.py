@@ -8,14 +8,13 @@ from markupsafe import Markup
 
 from reports.first.answer_marks import AnswerMarks, known_bounds
 from reports.first.label_places import Box
-from reports.first.log_axis import LogAxis, make_axis
+from reports.first.log_axis import LogAxis, make_axis, make_error_axis
 from reports.first.picture_frame import (
     PictureSize,
     draw_accuracy_axis,
     draw_time_ticks,
     draw_titles,
     find_time_unit,
-    make_error_axis,
     place_accuracy,
     wrap_picture,
 )
@@ -34,7 +33,7 @@ def draw_tuned_accuracies(found: AnswerMarks, finding: str) -> Markup:
     area, axis = SIZE.area, make_error_axis(found.errors, SIZE.area)
     x = _make_batch_axis(found, area)
     parts = [draw_accuracy_axis(axis, area), _draw_batch_ticks(found, x, area)]
-    parts.append(draw_titles(area, _name_accuracy(found), "Effective batch size"))
+    parts.append(draw_titles(area, name_accuracy(found), "Effective batch size"))
     parts.append(_draw_band(found, axis, area))
 
     def up(accuracy: float) -> float:
@@ -47,7 +46,7 @@ def draw_tuned_accuracies(found: AnswerMarks, finding: str) -> Markup:
 
 def draw_batch_times(found: AnswerMarks, models: Sequence[TunedModel], finding: str) -> Markup:
     """Training time, and time to the common accuracy where it is known, with the line of ideal scaling."""
-    area, seconds = SIZE.area, _list_seconds(found)
+    area, seconds = SIZE.area, list_seconds(found)
     unit = find_time_unit(seconds)
     axis = make_axis([each * unit.factor for each in seconds], area.bottom, area.top)
     x = _make_batch_axis(found, area)
@@ -56,7 +55,7 @@ def draw_batch_times(found: AnswerMarks, models: Sequence[TunedModel], finding: 
         return axis.place(value * unit.factor)
 
     parts = [draw_time_ticks(axis, area, is_down=True), _draw_batch_ticks(found, x, area)]
-    parts.append(draw_titles(area, _name_time(found, models, unit.suffix), "Effective batch size"))
+    parts.append(draw_titles(area, name_time(found, models, unit.suffix), "Effective batch size"))
     parts.append(_draw_ideal(found, x, up))
     for model in found.models:
         parts += _draw_series(found, model, "train_seconds", x, up)
@@ -64,12 +63,14 @@ def draw_batch_times(found: AnswerMarks, models: Sequence[TunedModel], finding: 
     return wrap_picture(SIZE, "times", finding, parts)
 
 
-def _name_accuracy(found: AnswerMarks) -> str:
+def name_accuracy(found: AnswerMarks) -> str:
+    """What the picture of tuned accuracies shows."""
     shown = f"{100 * found.tolerance:.3g}"
     return f"Tuned accuracy (%); band: {shown} {'point' if shown == '1' else 'points'} from the best"
 
 
-def _name_time(found: AnswerMarks, models: Sequence[TunedModel], suffix: str) -> str:
+def name_time(found: AnswerMarks, models: Sequence[TunedModel], suffix: str) -> str:
+    """What the picture of times shows, in the unit ``suffix``."""
     reached = {point.model for point in found.curve if math.isfinite(point.seconds_to_target.median)}
     targets = {format_value("fraction", each.target_accuracy) for each in models if each.model in reached}
     name = f"Training time ({suffix}); dashed: ideal 1/B"
@@ -91,7 +92,8 @@ def _draw_batch_ticks(found: AnswerMarks, axis: LogAxis, area: Box) -> Markup:
     return join(parts)
 
 
-def _points_of(found: AnswerMarks, model: str) -> list[TunedBatch]:
+def points_of(found: AnswerMarks, model: str) -> list[TunedBatch]:
+    """The tuned batch sizes of a model in ascending order."""
     return sorted((point for point in found.curve if point.model == model), key=lambda point: point.batch)
 
 
@@ -103,8 +105,8 @@ def _draw_band(found: AnswerMarks, axis: LogAxis, area: Box) -> Markup:
 
 def _draw_series(found: AnswerMarks, model: str, name: str, x: LogAxis, up: Place) -> list[Markup]:
     # a mark with its interval for each batch, joined by a line; below the cut of the axis a mark lies at its end
-    points, shape = _points_of(found, model), found.models.index(model)
-    values = [_value_of(point, name) for point in points]
+    points, shape = points_of(found, model), found.models.index(model)
+    values = [value_of(point, name) for point in points]
     places = [(x.place(point.batch), up(value.median)) for point, value in zip(points, values, strict=True)]
     parts = [polyline(places, "series")] if len(places) > 1 else []
     for point, value, (across, height) in zip(points, values, places, strict=True):
@@ -117,37 +119,40 @@ def _draw_series(found: AnswerMarks, model: str, name: str, x: LogAxis, up: Plac
     return parts
 
 
-def _value_of(point: TunedBatch, name: str) -> Interval:
+def value_of(point: TunedBatch, name: str) -> Interval:
+    """The estimate of accuracy or training time."""
     return point.accuracy if name == "val_accuracy" else point.seconds
 
 
 def _describe_point(point: TunedBatch, name: str) -> str:
-    value, interval = format_estimate(name, *_value_of(point, name))
+    value, interval = format_estimate(name, *value_of(point, name))
     shown = f"{value} ({interval})" if interval else value
     return f"Effective batch size {point.batch}, {point.model}: {metric_label(name).lower()} {shown}"
 
 
-def _list_seconds(found: AnswerMarks) -> list[float]:
+def list_seconds(found: AnswerMarks) -> list[float]:
+    """All times that the picture of times holds."""
     bounds = [bound for point in found.curve for bound in known_bounds(point.seconds)]
     targets = [point.seconds_to_target.median for point in found.curve]
     return [*bounds, *(value for value in targets if math.isfinite(value))]
 
 
 def _draw_ideal(found: AnswerMarks, x: LogAxis, up: Place) -> Markup:
-    first, end = _points_of(found, found.models[0])[0], _end_of_ideal(found)
-    corners = [(x.place(batch), up(first.seconds.median * first.batch / batch)) for batch in (first.batch, end)]
+    corners = [(x.place(batch), up(seconds)) for batch, seconds in list_ideal_times(found)]
     return line(*corners[0], *corners[1], "ideal")
 
 
-def _end_of_ideal(found: AnswerMarks) -> float:
-    # time ~ 1 / batch from the smallest batch of the first model on, until the edge of the picture
-    first = _points_of(found, found.models[0])[0]
-    last, least = max(point.batch for point in found.curve), min(_list_seconds(found))
-    return min(float(last), first.batch * first.seconds.median / least)
+def list_ideal_times(found: AnswerMarks) -> list[tuple[float, float]]:
+    """Two batch sizes with their times if time were proportional to 1 / batch, from the smallest batch of the first
+    model on until the edge of the picture."""
+    first = points_of(found, found.models[0])[0]
+    last, least = max(point.batch for point in found.curve), min(list_seconds(found))
+    end = min(float(last), first.batch * first.seconds.median / least)
+    return [(batch, first.seconds.median * first.batch / batch) for batch in (float(first.batch), end)]
 
 
 def _draw_times_to_target(found: AnswerMarks, model: str, x: LogAxis, up: Place) -> Markup:
-    known = [point for point in _points_of(found, model) if math.isfinite(point.seconds_to_target.median)]
+    known = [point for point in points_of(found, model) if math.isfinite(point.seconds_to_target.median)]
     places = [(x.place(point.batch), up(point.seconds_to_target.median)) for point in known]
     dots = [element("circle", cx=across, cy=height, r=2.5, class_="target") for across, height in places]
     return join([polyline(places, "series target-line"), *dots] if len(places) > 1 else dots)

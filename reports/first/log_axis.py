@@ -4,8 +4,11 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from reports.first.label_places import Box
+
 _MANTISSAS = ((1.0,), (1.0, 2.0, 5.0), (1.0, 2.0, 3.0, 5.0, 7.0), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0))
 _LINEAR_BELOW = 2.5  # ratio of the bounds, under which even steps read better
+_LEAST_ERROR = 1e-5  # of an accuracy of 100 %, which has no place on an error scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,17 @@ def make_axis(values: list[float], start: float, end: float) -> LogAxis:
     low, high = min(values), max(values)
     room = max((high / low) ** 0.05, 1.01)
     return LogAxis(low=low / room, high=high * room, start=start, end=end)
+
+
+def error_of(accuracy: float) -> float:
+    """1 - ``accuracy``, above 0."""
+    return max(1.0 - accuracy, _LEAST_ERROR)
+
+
+def make_error_axis(errors: list[float], area: Box) -> LogAxis:
+    """The axis of accuracy: the logarithm of 1 - accuracy, the least error at the top."""
+    least, most = min(errors), max(errors)
+    return LogAxis(low=least * 0.9, high=max(most * 1.12, least * 1.3), start=area.top, end=area.bottom)
 
 
 def _round_values(low: float, high: float, mantissas: tuple[float, ...]) -> list[float]:

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from reports.first.answer_marks import error_of
 from reports.first.label_places import Box
-from reports.first.log_axis import LogAxis
+from reports.first.log_axis import LogAxis, error_of
 from reports.first.svg_elements import FONT, element, join, line, write
 from reports.labels import choose_unit
 from sweep.config.units import DisplayUnit
@@ -26,12 +25,6 @@ class PictureSize:
     def area(self) -> Box:
         """Where marks lie."""
         return Box(_LEFT, _TOP, self.width - _RIGHT, self.height - _BOTTOM)
-
-
-def make_error_axis(errors: list[float], area: Box) -> LogAxis:
-    """The axis of accuracy: the logarithm of 1 - accuracy, the least error at the top."""
-    least, most = min(errors), max(errors)
-    return LogAxis(low=least * 0.9, high=max(most * 1.12, least * 1.3), start=area.top, end=area.bottom)
 
 
 def place_accuracy(axis: LogAxis, accuracy: float) -> float:

@@ -34,11 +34,12 @@ def draw_first_pictures(evidence: Evidence, finding: str) -> FirstPictures | Non
             draw_tuned_accuracies(found, f"{finding} Tuned validation accuracy by effective batch size."),
             draw_batch_times(found, answer.models, f"{finding} Training time by effective batch size."),
         ),
-        caption=_describe_legend(found),
+        caption=describe_legend(found),
     )
 
 
-def _describe_legend(found: AnswerMarks) -> str:
+def describe_legend(found: AnswerMarks) -> str:
+    """What number, color, shape, ring and line of a picture stand for."""
     shapes = [f"{SHAPE_NAMES[index % len(SHAPE_NAMES)]}: {model}" for index, model in enumerate(found.models)]
     confirmed = any(mark.num_seeds for mark in found.marks)
     parts = [

@@ -57,10 +57,16 @@ def draw_mark(x: float, y: float, shape: int, kind: str, title: str, number: int
 def hue_of(batch: float, batches: Sequence[float]) -> str:
     """The colors of an effective batch size among ``batches``, even over its logarithm: a style that the style sheet
     reads, ``--light`` for a light ground and ``--dark`` for a dark one."""
+    light, dark = colors_of(batch, batches)
+    return f"--light:{light};--dark:{dark}"
+
+
+def colors_of(batch: float, batches: Sequence[float]) -> tuple[str, str]:
+    """The color of an effective batch size on a light and on a dark ground."""
     low, high = math.log2(min(batches)), math.log2(max(batches))
     share = (math.log2(batch) - low) / (high - low) if high > low else 0.5
     light, dark = (_blend(first + share * (last - first)) for first, last in (_LIGHT_SHARES, _DARK_SHARES))
-    return f"--light:{light};--dark:{dark}"
+    return light, dark
 
 
 def _blend(share: float) -> str:

@@ -4,16 +4,15 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from reports.first.answer_marks import AnswerMarks, Mark, known_bounds
+from reports.first.answer_marks import AnswerMarks, Mark, known_bounds, label_of, time_bounds
 from reports.first.label_places import Box, Label, place_labels
-from reports.first.log_axis import LogAxis, make_axis
+from reports.first.log_axis import LogAxis, make_axis, make_error_axis
 from reports.first.picture_frame import (
     PictureSize,
     draw_accuracy_axis,
     draw_time_ticks,
     draw_titles,
     find_time_unit,
-    make_error_axis,
     place_accuracy,
     wrap_picture,
 )
@@ -33,7 +32,7 @@ class TradeOff:
 
     def __init__(self, found: AnswerMarks, size: PictureSize) -> None:
         self.found, self.size, self.area = found, size, size.area
-        seconds = [bound for mark in found.shown for bound in _time_bounds(mark)]
+        seconds = [bound for mark in found.shown for bound in time_bounds(mark)]
         self.unit: DisplayUnit = find_time_unit(seconds)
         self.x: LogAxis = make_axis([each * self.unit.factor for each in seconds], self.area.left, self.area.right)
         bottom = self.area.bottom - (_STRIP if found.below else 0.0)
@@ -72,6 +71,18 @@ def draw_tradeoff(found: AnswerMarks, size: PictureSize, finding: str) -> Markup
     return wrap_picture(size, f"tradeoff {'full' if size is WIDE else 'narrow'}", finding, parts)
 
 
+def describe_floor(found: AnswerMarks) -> str:
+    """The line of the least useful accuracy."""
+    return f"useful: {format_value('fraction', found.floor)} and above"
+
+
+def describe_below(found: AnswerMarks) -> str:
+    """How many configurations are too inaccurate for the axis, and from where to where they are; "" without one."""
+    below = found.below
+    ends = dict.fromkeys(format_value("fraction", mark.accuracy.median) for mark in (*below[-1:], *below[:1]))
+    return f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}" if below else ""
+
+
 def describe_mark(mark: Mark) -> str:
     """A mark in words."""
     pairs = [
@@ -83,23 +94,15 @@ def describe_mark(mark: Mark) -> str:
     return f"Effective batch size {mark.batch}, {mark.model}, trial {mark.number}: {values}, {seeds}"
 
 
-def _time_bounds(mark: Mark) -> tuple[float, ...]:
-    return known_bounds(mark.seconds) if mark.num_seeds else (mark.seconds.median,)
-
-
 def _draw_floor(picture: TradeOff) -> Markup:
     area, y, box = picture.area, picture.up(picture.found.floor), _place_floor(picture)
-    text = write(_name_floor(picture), box.left, box.bottom - 4, "remark")
+    text = write(describe_floor(picture.found), box.left, box.bottom - 4, "remark")
     return join([line(area.left, y, area.right, y, "floor"), text])
-
-
-def _name_floor(picture: TradeOff) -> str:
-    return f"useful: {format_value('fraction', picture.found.floor)} and above"
 
 
 def _place_floor(picture: TradeOff) -> Box:
     # at the end of the line, above or below, where it covers the least
-    area, y, width = picture.area, picture.up(picture.found.floor), _LETTER * FONT * len(_name_floor(picture))
+    area, y, width = picture.area, picture.up(picture.found.floor), _LETTER * FONT * len(describe_floor(picture.found))
     heights = [top for top in (y - 17, y + 1) if top + 16 <= area.bottom]
     lefts = (area.right - 4 - width, area.left + 6)
     boxes = [Box(left, top, left + width, top + 16) for top in heights for left in lefts]
@@ -121,9 +124,7 @@ def _draw_below(picture: TradeOff) -> Markup:
         )
         for mark in below
     ]
-    ends = dict.fromkeys(format_value("fraction", mark.accuracy.median) for mark in (below[-1], below[0]))
-    text = f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}"
-    return join([*parts, write(text, area.left + 6, area.bottom - 15, "remark count-below")])
+    return join([*parts, write(describe_below(picture.found), area.left + 6, area.bottom - 15, "remark count-below")])
 
 
 def _draw_intervals(picture: TradeOff, mark: Mark) -> Markup:
@@ -138,15 +139,8 @@ def _draw_intervals(picture: TradeOff, mark: Mark) -> Markup:
     )
 
 
-def _front(picture: TradeOff) -> list[Mark]:
-    return sorted((mark for mark in picture.found.shown if mark.is_front), key=lambda mark: mark.seconds.median)
-
-
 def _front_corners(picture: TradeOff) -> list[tuple[float, float]]:
-    # the most accurate within a time: level until the next, slower one
-    places = [picture.place(mark) for mark in _front(picture)]
-    corners = [(after[0], before[1]) for before, after in pairwise(places)]
-    return [*(point for pair in zip(places, corners, strict=False) for point in pair), *places[-1:]]
+    return [(picture.across(seconds), picture.up(accuracy)) for seconds, accuracy in picture.found.front_line]
 
 
 def _draw_front(picture: TradeOff) -> Markup:
@@ -164,11 +158,8 @@ def _draw_mark(picture: TradeOff, mark: Mark) -> Markup:
 
 
 def _draw_labels(picture: TradeOff) -> list[Markup]:
-    chosen = [mark for mark in picture.found.shown if mark.is_front or mark.is_tuned or mark.is_named]
-    chosen.sort(key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front))
-    labels = [
-        Label(f"batch {mark.batch}" if mark.is_named else str(mark.batch), *picture.place(mark)) for mark in chosen
-    ]
+    chosen = picture.found.labeled
+    labels = [Label(label_of(mark), *picture.place(mark)) for mark in chosen]
     boxes = place_labels(labels, picture.area, _list_obstacles(picture), _LABEL)
     return [
         write(label.text, (box.left + box.right) / 2, box.bottom - 0.2 * _LABEL, _label_kind(mark), "middle")

@@ -21,6 +21,7 @@ from reports.first.pictures_of_answer import draw_first_pictures
 from reports.labels import OUTCOME_NAMES, metric_label
 from reports.page import reading_checks, report_texts
 from reports.page.answer_texts import describe_answers
+from reports.page.front_table import make_front_table
 from reports.page.limit_data import describe_limits, list_limit_names
 from reports.page.run_texts import describe_run
 from reports.page.traces import figures_json
@@ -76,7 +77,8 @@ def render_page(evidence: Evidence, made: ReportFigures, refresh_seconds: int = 
         limit_names=list_limit_names(evidence.candidates),
         groups=_group(made.figures),
         absent=made.absent,
-        columns=[column["label"] for column in known["columns"]],
+        columns=[(place, known["columns"][place]) for place in known["shown"]],
+        constant=known["constant"],
         num_detailed=len(known["number"]),
         has_filters=bool(known["filters"]),
         **_texts(evidence),
@@ -104,7 +106,7 @@ def _texts(evidence: Evidence) -> dict[str, Any]:
         "images": report_texts.describe_data(evidence),
         "split_words": SPLIT_WORDS,
         "run": describe_run(evidence),
-        "table": report_texts.front_table(evidence),
+        "table": make_front_table(evidence),
         "reuse": report_texts.describe_reuse(evidence),
         "environments": report_texts.environment_rows(evidence),
         "devices": report_texts.describe_devices(evidence),

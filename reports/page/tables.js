@@ -45,8 +45,9 @@ const trialRow = (row) => {
   const number = details.number[row];
   const isChosen = number === state.chosen;
   const button = make("button", { type: "button", class: "choose", "data-trial": number, "aria-pressed": String(isChosen), "aria-label": `Show trial ${number}` }, "Show");
-  const cells = details.columns.map((column) => make("td", {}, column.texts[row]));
-  return make("tr", { class: isChosen ? "chosen" : null }, make("td", {}, button), ...cells);
+  const columns = details.shown.map((place) => details.columns[place]);
+  const cells = columns.slice(1).map((column) => make("td", { class: column.keys ? "number" : null }, column.texts[row]));
+  return make("tr", { class: isChosen ? "chosen" : null }, make("th", { scope: "row" }, `${number} `, button), ...cells);
 };
 const showTrials = () => {
   const body = byId("trials-body");

@@ -16,6 +16,7 @@ from reports.figures.curves import select_evenly
 from reports.figures.ledger import PARTS, parts_of
 from reports.figures.marks import SEARCH_NAMES
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
+from reports.page.constant_columns import LEADING, list_common_settings, split_columns
 from reports.page.study_text import write_study
 from reports.palette import HEAT_COLORS, look_of
 from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
@@ -32,21 +33,24 @@ _MORE_METRICS = (
     "images_per_second", "total_seconds", "num_steps", "seconds_to_target", "noise_scale", "sharpness_eigenvalue",
     "gpu_utilization", "energy_joules",
 )  # fmt: skip
+_FIRST = ("number", "global_batch_size", "config.batch.global", *LEADING)  # columns of the table
 _CLOCKS = {"algoperf": "AlgoPerf", "airbench": "airbench", "ffcv": "ffcv"}
 _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
 
 
 def describe_details(evidence: Evidence) -> Json:
-    """``{"number", "family", "columns", "filters", "notes", "parts", "ledger", "clocks", "curves", "commands",
-    "study"}``.
+    """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "clocks", "curves",
+    "commands", "study"}``.
 
-    Lists are in the order of ``number``; a column has ``label``, ``name`` (that of the
-    frame), ``group``, ``texts`` and, where it is sorted by other
-    values than the texts, ``keys`` with null where nothing is known. Curves have the columns seconds, steps, epochs,
-    accuracy in %, loss.
+    Lists are in the order of ``number``; a column has ``label``, ``name`` (that of the frame), ``group``, ``texts``
+    and, where it is sorted by other values than the texts, ``keys`` with null where nothing is known. ``shown`` are the
+    places of the columns that the table of trials has, ``constant`` names what is the same in all of them. Curves have
+    the columns seconds, steps, epochs, accuracy in %, loss.
     """
     frame = evidence.detailed
-    columns = [*_identity(evidence), *_settings(evidence), *_measurements(evidence)]
+    columns = _arrange([*_identity(evidence), *_settings(evidence), *_measurements(evidence)])
+    kept = sum(column["name"] in _FIRST for column in columns)
+    split = split_columns([each["label"] for each in columns], [each["texts"] for each in columns], kept)
     spent = parts_of(frame)
     return {
         "number": [int(number) for number in frame["number"]],
@@ -55,6 +59,8 @@ def describe_details(evidence: Evidence) -> Json:
         "complete": OUTCOME_NAMES.get("complete", "complete"),
         "scale": HEAT_COLORS,
         "colored": SEARCH_NAMES,
+        "shown": list(split.shown),
+        "constant": ", ".join((*list_common_settings(evidence), *split.constant)),
         "filters": [item for index, each in enumerate(columns) if (item := _filter(index, each))],
         "notes": _notes(evidence),
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
@@ -64,6 +70,10 @@ def describe_details(evidence: Evidence) -> Json:
         "commands": train_commands(frame, evidence.frames.plugin),
         "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
     }
+
+
+def _arrange(columns: list[Json]) -> list[Json]:
+    return sorted(columns, key=lambda each: _FIRST.index(each["name"]) if each["name"] in _FIRST else len(_FIRST))
 
 
 def _identity(evidence: Evidence) -> list[Json]:

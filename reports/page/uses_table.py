@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from reports.labels import format_estimate, format_setting, key_label, metric_label
 from reports.page.answer_texts import Card
+from reports.page.constant_columns import LEADING
 from sweep.analysis.answer.answer import Answer, Recommendation
 from sweep.analysis.answer.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.scales import scale_of
 
-_FIRST = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 _BATCH = "batch.global"
 
 
@@ -90,7 +90,7 @@ def _list_settings(item: Recommendation, keys: Sequence[str]) -> str:
 
 def _list_metrics(items: Sequence[Recommendation]) -> list[str]:
     found = dict.fromkeys(name for item in items for name in item.values)
-    return [*(name for name in _FIRST if name in found), *(name for name in found if name not in _FIRST)]
+    return [*(name for name in LEADING if name in found), *(name for name in found if name not in LEADING)]
 
 
 def _span(name: str, values: Sequence[Interval]) -> tuple[float, float]:

@@ -19,9 +19,12 @@ from typing import Any, Self, final
 
 from reports import figure as figures
 from reports.figure import Figure, Format, Paper
+from reports.first import answer_figure
+from reports.first.answer_figure import AnswerFigure
 
-Task = tuple[Figure, Format, Paper]  # a figure, the format of its picture, and what that is for
+Task = tuple[Figure | AnswerFigure, Format, Paper]  # a figure, the format of its picture, and what that is for
 MAX_PROCESSES = 4
+_KINDS = vars(figures) | vars(answer_figure)
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from reports.print.painter import main; main()"
 
 
@@ -83,7 +86,7 @@ def _fields(value: object) -> dict[str, Any]:
 
 
 def _build(fields: dict[str, Any]) -> Any:
-    return getattr(figures, fields.pop("kind"))(**{name: _tuples(value) for name, value in fields.items()})
+    return _KINDS[fields.pop("kind")](**{name: _tuples(value) for name, value in fields.items()})
 
 
 def _tuples(value: Any) -> Any:

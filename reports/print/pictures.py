@@ -13,7 +13,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from reports.figure import INCHES, Bars, Figure, Format, Layer, Lines, Paper
+from reports.first.answer_figure import AnswerFigure
 from reports.palette import look_of
+from reports.print.answer_layout import SCREEN_DPI
+from reports.print.answer_picture import make_answer_canvas
 from reports.print.drawing import draw_panel, make_printable
 
 MAX_COLUMNS = 3
@@ -37,12 +40,16 @@ _STYLE: Any = {
 }  # fmt: skip
 
 
-def draw_picture(figure: Figure, form: Format = "png", paper: Paper = _SCREEN, dpi: int = 0) -> bytes:
+def draw_picture(figure: Figure | AnswerFigure, form: Format = "png", paper: Paper = _SCREEN, dpi: int = 0) -> bytes:
     """The bytes of a picture on white ground; the same figure gives the same bytes. ``dpi`` counts for a PNG; 0 is what
     the width of ``paper`` requires."""
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # of a name; a box is drawn in its place
-        canvas = make_canvas(figure, paper, dpi or (130 if paper.width == "screen" else 300))
+        density = dpi or (SCREEN_DPI if paper.width == "screen" else 300)
+        if isinstance(figure, AnswerFigure):
+            canvas = make_answer_canvas(figure, paper, density)
+        else:
+            canvas = make_canvas(figure, paper, density)
         buffer = io.BytesIO()
         if form == "png":  # canvas.savefig draws everything twice for the layout
             agg: Any = FigureCanvasAgg(canvas)
@@ -52,7 +59,7 @@ def draw_picture(figure: Figure, form: Format = "png", paper: Paper = _SCREEN, d
     return buffer.getvalue()
 
 
-def make_canvas(figure: Figure, paper: Paper = _SCREEN, dpi: int = 130) -> Canvas:
+def make_canvas(figure: Figure, paper: Paper = _SCREEN, dpi: int = SCREEN_DPI) -> Canvas:
     """The drawn figure in matplotlib, as wide as ``paper`` in inches."""
     most = {"screen": MAX_COLUMNS, "column": 1, "page": 2}[paper.width]
     columns = min(most, len(figure.panels))

@@ -102,6 +102,7 @@ def _texts(evidence: Evidence) -> dict[str, Any]:
         "warnings": reading_checks.find_reservations(evidence),
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),
+        "num_search": len(evidence.search),
         "planned": spec.trials if spec else None,
         "images": report_texts.describe_data(evidence),
         "split_words": SPLIT_WORDS,

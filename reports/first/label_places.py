@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 _DISTANCES = (9.0, 15.0, 24.0, 36.0, 50.0)
 # toward where a label lies from its mark: right and left, above and below, and between
 _DIRECTIONS = ((1, -1), (1, 1), (-1, -1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1))
@@ -36,16 +39,21 @@ def place_labels(labels: Sequence[Label], bounds: Box, obstacles: Sequence[Box],
     """A box for each label within ``bounds``, in letters of ``size`` pixels: in this order each takes the place with
     the least overlap with earlier labels, then with ``obstacles``, then the nearest one."""
     placed: list[Box] = []
+    fixed = np.array(obstacles, dtype=np.float64).reshape(-1, 4)
     for label in labels:
         choices = [_shift(label, direction, distance, size) for distance in _DISTANCES for direction in _DIRECTIONS]
         inside = [box for box in choices if box.overlap(bounds) >= 0.999 * _area(box)] or choices
-        costs = [_cost(box, placed, obstacles) for box in inside]
+        costs = [_cost(box, placed, fixed) for box in inside]
         placed.append(inside[costs.index(min(costs))])
     return placed
 
 
-def _cost(box: Box, placed: list[Box], obstacles: Sequence[Box]) -> tuple[float, float]:
-    return sum(box.overlap(each) for each in placed), sum(box.overlap(each) for each in obstacles)
+def _cost(box: Box, placed: list[Box], fixed: npt.NDArray[np.float64]) -> tuple[float, float]:
+    # ``fixed`` has a row for each obstacle: left, top, right, bottom
+    width = np.minimum(box.right, fixed[:, 2]) - np.maximum(box.left, fixed[:, 0])
+    height = np.minimum(box.bottom, fixed[:, 3]) - np.maximum(box.top, fixed[:, 1])
+    covered = float((np.maximum(width, 0.0) * np.maximum(height, 0.0)).sum())
+    return sum(box.overlap(each) for each in placed), covered
 
 
 def _shift(label: Label, direction: tuple[int, int], distance: float, size: float) -> Box:

@@ -89,19 +89,21 @@ def _describe_rules(candidates: Candidates) -> Json:
 
 
 def _describe_candidates(candidates: Candidates, names: list[str]) -> list[Json]:
-    # a candidate's settings are those that differ between candidates
-    frame = candidates.records.frame.iloc[candidates.rows]
+    # of those that may be named; their settings are those that differ between them
+    places = np.flatnonzero(candidates.nameable).tolist()
+    frame = candidates.records.frame.iloc[candidates.rows[places]]
     configs = [config_of(row) for _, row in frame.iterrows()]
     keys = dict.fromkeys(key for config in configs for key in select_shown(candidates, config))
     varied = [key for key in keys if key != "batch.global" and len({str(config[key]) for config in configs}) > 1]
     return [
         {
+            "place": place,
             "number": candidates.number(place),
             "batch": int(batch),
             "settings": ", ".join(f"{key_label(key)} {format_setting(config[key])}" for key in varied),
             "cells": [format_estimate(name, *estimate_value(candidates, place, name)) for name in names],
         }
-        for place, (config, batch) in enumerate(zip(configs, frame["global_batch_size"], strict=True))
+        for place, config, batch in zip(places, configs, frame["global_batch_size"], strict=True)
     ]
 
 

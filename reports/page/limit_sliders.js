@@ -26,10 +26,11 @@ const formatProbability = (value) => {
   if (value > 0.99) return "over 99 %";
   return shown <= 0 ? "under 1 %" : `${shown} %`;
 };
+const shownAt = (place) => limits.shown.find((each) => each.place === place);
 const limitRow = (use, found) => {
   const head = make("th", { scope: "row" }, use.title);
   if (!found) return make("tr", {}, head, make("td", { colspan: limits.metrics.length + 4 }, "No configuration within these limits can be named with what is on record; the command below prints what to run."));
-  const { number, batch, settings, cells } = limits.shown[found.place];
+  const { number, batch, settings, cells } = shownAt(found.place);
   const button = make("button", { type: "button", class: "choose", "data-trial": number, "aria-pressed": "false", "aria-label": `Show configuration C${number}` }, `C${number}`);
   const state = found.probability >= limits.rules.confidence ? "settled" : "not settled";
   return make(
@@ -49,7 +50,7 @@ const applyLimits = async () => {
   if (own !== limitRound) return;
   byId("limit-rows").replaceChildren(...limits.uses.map((use, index) => limitRow(use, found[index])));
   byId("limit-rows").dataset.of = byId("limit-command").textContent;
-  const first = found[0] ? limits.shown[found[0].place] : null;
+  const first = found[0] ? shownAt(found[0].place) : null;
   byId("limit-status").textContent = first
     ? `Within these limits: an effective batch size of ${first.batch} (C${first.number}), ${formatProbability(found[0].probability)} probability.`
     : "Within these limits no batch size can be named.";

@@ -7,7 +7,7 @@ let drawn = null; // one table for each draw
 
 const readDraws = async () => {
   const bytes = await unpackBytes("draws");
-  const num = limits.shown.length;
+  const num = limits.nameable.length;
   const codes = new Uint16Array(bytes, 0, num * limits.draws);
   const places = {};
   let start = codes.byteLength;
@@ -25,7 +25,7 @@ const readDraws = async () => {
   });
 };
 
-const findWithin = (table, given) => limits.shown.map((_, place) => (
+const findWithin = (table, given) => limits.nameable.map((_, place) => (
   !(table[ACCURACY][place] < given[ACCURACY])
   && (given[SECONDS] === undefined || table[SECONDS][place] <= given[SECONDS])
   && (given[MEMORY] === undefined || table[MEMORY][place] <= given[MEMORY])
@@ -43,12 +43,12 @@ const dominates = (one, other) => one.every((cost, index) => cost <= other[index
 // the ideal and the worst costs of the useful front by the estimates, for the compromise
 const findCorners = (estimates, given) => {
   const useful = keepUseful(estimates, findWithin(estimates, given), limits.rules.margin, given);
-  const costs = limits.shown.map((_, place) => costsOf(estimates, place)).filter((each, place) => useful[place] && each.every(Number.isFinite));
+  const costs = limits.nameable.map((_, place) => costsOf(estimates, place)).filter((each, place) => useful[place] && each.every(Number.isFinite));
   const front = costs.filter((each) => !costs.some((other) => dominates(other, each)));
   if (!front.length) return null;
   return limits.metrics.map((_, index) => [Math.min(...front.map((each) => each[index])), Math.max(...front.map((each) => each[index]))]);
 };
-const scoreOf = (table, use, corners) => limits.shown.map((_, place) => {
+const scoreOf = (table, use, corners) => limits.nameable.map((_, place) => {
   if (use.metric === ACCURACY) return -table[ACCURACY][place];
   if (use.metric) return use.metric in table ? table[use.metric][place] : NaN;
   if (!corners) return NaN;
@@ -69,7 +69,7 @@ const widen = (best, use) => {
   return use.metric === ACCURACY ? best + limits.rules.accuracy : best * (1 + limits.rules[use.metric]);
 };
 const countRight = (use, given, withins, corners) => {
-  const counts = limits.shown.map(() => 0);
+  const counts = limits.nameable.map(() => 0);
   drawn.forEach((table, draw) => {
     const scores = scoreOf(table, use, corners);
     const own = keepFrom(scores, table, withins[draw], use, given, 0);

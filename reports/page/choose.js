@@ -18,7 +18,8 @@ const choose = (number, button = null) => {
   for (const mark of document.querySelectorAll("#first [data-configuration]")) {
     mark.classList.toggle("chosen", number !== null && Number(mark.dataset.configuration) === familyOf(number));
   }
-  redrawAll();
+  drawParallel();
+  ringAll();
   writeAddress();
   if (button) byId("chosen-title").focus();
 };

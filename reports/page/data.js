@@ -16,6 +16,13 @@ const make = (tag, attributes = {}, ...children) => {
   element.append(...children);
   return element;
 };
+const SVG = "http://www.w3.org/2000/svg";
+const makeShape = (name, attributes, ...children) => {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+};
 const pause = () => new Promise((resolve) => setTimeout(resolve)); // lets the page answer
 const isShown = (number) => state.shown === null || state.shown.has(number);
 const textOf = (row, label) => {

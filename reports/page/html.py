@@ -37,6 +37,7 @@ _SCRIPTS = (
     "data.js",
     "theme.js",
     "plots.js",
+    "rings.js",
     "parallel.js",
     "filters.js",
     "tables.js",

@@ -1,13 +1,6 @@
 // Parallel coordinates of the complete search trials, the color of trials by a column, and ranges along the axes.
-const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = { top: 44, bottom: 26, whole: 300 }; // pixels
 const MEASURED = ["val_accuracy", "train_seconds", "peak_memory_bytes"];
-const makeShape = (name, attributes, ...children) => {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
 const searchRows = details.number.map((_, row) => row).filter((row) => textOf(row, "Phase") === "search" && textOf(row, "Outcome") === details.complete);
 
 // The place of each row on the scale of a column, 0 to 1: of numbers linear, or logarithmic for batch sizes and over

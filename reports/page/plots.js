@@ -38,29 +38,6 @@ const frontOf = (trace, panel) => {
 };
 const refined = (trace, panel) => (trace.front && state.shown !== null ? frontOf(trace, panel) : filtered(trace));
 
-// marks of the chosen trial and of the other seeds of its configuration
-const highlights = (panel) => {
-  if (state.chosen === null) return [];
-  const family = familyOf(state.chosen);
-  const isChosen = (number) => familyOf(number) === family && family !== undefined;
-  const drawn = panel.traces.map(filtered).flatMap((trace) => (trace.customdata ? [overlay(trace, panel, isChosen)] : []));
-  return drawn.filter((trace) => trace.x.length);
-};
-const overlay = (trace, panel, isChosen) => {
-  const base = { hoverinfo: "skip", meta: "chosen", name: "chosen", showlegend: false, visible: trace.visible };
-  const ring = { symbol: "circle-open", size: 17, color: color("--ink"), line: { width: 2.5, color: color("--ink") } };
-  if (trace.type === "heatmap") {
-    const cells = panel.members.filter(([number]) => isChosen(number) && isShown(number));
-    return { ...base, type: "scatter", mode: "markers", marker: ring, x: cells.map((cell) => cell[2]), y: cells.map((cell) => cell[1]) };
-  }
-  const kept = trace.customdata.map(isChosen);
-  const places = { x: masked(trace.x, kept), y: masked(trace.y, kept) };
-  if (trace.mode === "lines") {
-    return { ...base, ...places, type: "scatter", mode: "lines", line: { color: color("--ink"), width: 3.5 } };
-  }
-  return { ...base, ...places, type: "scatter", mode: "markers", marker: ring };
-};
-
 const layoutOf = (plot) => {
   const panel = panelOf(plot);
   const layout = { ...panel.layout, uirevision: "same", ...(touch ? { dragmode: false } : {}) };
@@ -70,15 +47,16 @@ const layoutOf = (plot) => {
   }
   return themed(layout);
 };
+const hiddenLayers = (plot) => new Set((plot.dataset.off || "").split("\n").filter(Boolean));
 const draw = (plot) => {
   const panel = panelOf(plot);
   if (isFolded(plot)) {
     plot.dataset.stale = "yes";
     return Promise.resolve();
   }
-  const off = new Set((plot.dataset.off || "").split("\n"));
+  const off = hiddenLayers(plot);
   const traces = panel.traces.map((trace) => ({ ...colored(refined(trace, panel)), visible: !off.has(trace.meta) }));
-  return Plotly.react(plot, [...traces, ...highlights({ ...panel, traces })], layoutOf(plot), config);
+  return Plotly.react(plot, traces, layoutOf(plot), config);
 };
 
 // Only what is in view is drawn; the rest is stale until it comes into view.
@@ -118,6 +96,8 @@ const watchView = () => {
 const ready = (plot) => {
   if (!plot.on) return; // nothing is drawn there
   plot.dataset.ready = "yes";
+  plot.on("plotly_afterplot", () => drawRings(plot));
+  drawRings(plot);
   plot.on("plotly_click", ({ points }) => {
     const number = points[0] && points[0].customdata;
     if (Number.isInteger(number) && number >= 0) choose(number);
@@ -128,7 +108,7 @@ const toggleLayer = (button) => {
   const pressed = button.getAttribute("aria-pressed") !== "true";
   button.setAttribute("aria-pressed", String(pressed));
   for (const plot of plots.filter((each) => each.dataset.figure === button.dataset.figure)) {
-    const off = new Set((plot.dataset.off || "").split("\n").filter(Boolean));
+    const off = hiddenLayers(plot);
     if (pressed) off.delete(button.dataset.layer);
     else off.add(button.dataset.layer);
     plot.dataset.off = [...off].join("\n");

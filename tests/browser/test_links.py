@@ -41,7 +41,9 @@ def click_mark(visit, figure, panel, index):
 
 
 def rings(visit, figure, panel=0):
-    return [trace for trace in visit.traces(figure, panel) if trace["meta"] == "chosen"]
+    """How many marks of each layer have a ring."""
+    read = "(g) => ({ meta: g.dataset.of, size: Number(g.dataset.size) })"
+    return visit.plot(figure, panel).evaluate(f"plot => [...plot.querySelectorAll('.rings g')].map({read})")
 
 
 def test_a_clicked_mark_is_marked_in_every_figure(visit, study):

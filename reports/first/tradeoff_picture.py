@@ -1,5 +1,6 @@
 """The main picture: validation accuracy against training time, with the effective batch size at each mark."""
 
+import math
 from itertools import pairwise
 
 from markupsafe import Markup
@@ -23,6 +24,7 @@ from sweep.config.units import DisplayUnit, format_count
 WIDE, NARROW = PictureSize(780.0, 430.0), PictureSize(350.0, 400.0)
 _REACH = 7.0  # of a mark, in pixels
 _LABEL = FONT + 1.0
+_BESIDE = 13.0  # pixels between a mark and its label without a line to it
 _STRIP = 34.0  # below the axis of accuracy, for the configurations that are below its cut
 _LETTER = 0.56  # width of a letter of a remark, of the font's size
 
@@ -161,10 +163,21 @@ def _draw_labels(picture: TradeOff) -> list[Markup]:
     chosen = picture.found.labeled
     labels = [Label(label_of(mark), *picture.place(mark)) for mark in chosen]
     boxes = place_labels(labels, picture.area, _list_obstacles(picture), _LABEL)
+    leaders = [_draw_leader(label, box) for label, box in zip(labels, boxes, strict=True)]
     return [
-        write(label.text, (box.left + box.right) / 2, box.bottom - 0.2 * _LABEL, _label_kind(mark), "middle")
-        for mark, label, box in zip(chosen, labels, boxes, strict=True)
+        *leaders,
+        *(
+            write(label.text, (box.left + box.right) / 2, box.bottom - 0.2 * _LABEL, _label_kind(mark), "middle")
+            for mark, label, box in zip(chosen, labels, boxes, strict=True)
+        ),
     ]
+
+
+def _draw_leader(label: Label, box: Box) -> Markup:
+    # to a label that does not lie beside its mark
+    x, y = min(max(label.x, box.left), box.right), min(max(label.y, box.top), box.bottom)
+    is_beside = math.hypot(x - label.x, y - label.y) <= _BESIDE
+    return Markup("") if is_beside else line(label.x, label.y, x, y, "leader")
 
 
 def _label_kind(mark: Mark) -> str:

@@ -12,6 +12,7 @@ from sweep.analysis import recommend
 from sweep.analysis.answer.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.answer.recommend import as_document
 from sweep.config.trial_config import flatten_config
+from sweep.records.data_summary import DataSummary
 
 # effective batch size: accuracy at the best rate, seconds
 CURVE = {16: (0.950, 100.0), 64: (0.949, 30.0), 256: (0.920, 10.0)}
@@ -115,6 +116,15 @@ def test_what_is_not_settled_tells_how_many_trainings_would_settle_it() -> None:
     later = answer_of(make_study(close, 60, noise=0.006))
     assert statement(later, "use").is_settled
     assert statement(later, "use").batches == (64,)
+
+
+def test_no_command_adds_seeds_where_the_images_are_what_is_missing() -> None:
+    study = make_study({16: (0.950, 100.0), 64: (0.946, 30.0)}, 20)
+    use = statement(answer_of(replace(study, data=DataSummary(name="digits", num_val=300))), "use")
+    assert not use.is_settled
+    assert "no number of seeds would settle it on these validation images" in use.needed
+    assert use.missing is None
+    assert statement(answer_of(study), "use").is_settled  # on images that are not counted
 
 
 def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_not_known_yet() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from sweep.analysis.answer.answer import BatchAnswer, Recommendation, Statement
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.choice import choose_for
-from sweep.analysis.answer.needed_trainings import estimate_needed
+from sweep.analysis.answer.needed_trainings import Needed, estimate_needed
 from sweep.analysis.answer.thin_batches import describe_thin_batches
 from sweep.analysis.answer.tuned_batches import BatchDraws, describe_model, describe_tuned, draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE
@@ -81,23 +81,24 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         f"learning rate {rate:.3g}, {named.config['model.name']}): of the configurations that lose at most "
         f"{_points(tolerance.accuracy)} against the best none is faster by more than {tolerance.time:.0%}."
     )
+    needed = None if named.is_settled else _estimate_needed(candidates, named)
     return Statement(
         name="use",
         text=text + ("" if named.is_settled else " This is not settled yet."),
         batches=(int(named.global_batch_size or 0),),
         probability=named.probability,
         is_settled=named.is_settled,
-        needed="" if named.is_settled else _describe_needed(candidates, named),
-        missing=named.missing,
+        needed=needed.describe() if needed else "",
+        missing=None if needed and needed.by_images else named.missing,  # which adds seeds
     )
 
 
-def _describe_needed(candidates: Candidates, named: Recommendation) -> str:
+def _estimate_needed(candidates: Candidates, named: Recommendation) -> Needed | None:
     if named.number is None or named.next_best is None:
-        return ""
+        return None
     numbers = [candidates.number(place) for place in range(len(candidates.rows))]
     place, rival = numbers.index(named.number), numbers.index(named.next_best.number)
-    return estimate_needed(candidates, place, rival, named.probability).describe()
+    return estimate_needed(candidates, place, rival, named.probability)
 
 
 def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:

@@ -28,8 +28,8 @@ class Needed:
             return f"about {format_count(self.trainings, 'more training')} would settle it"
         if self.by_images:
             return (
-                "no number of seeds would settle it on these validation images; more images (data.validation_share) or a "
-                "wider answer.tolerance.accuracy would"
+                "no number of seeds would settle it on these validation images; more images (data.validation_share) or "
+                "a wider answer.tolerance.accuracy would"
             )
         return f"more than {_MOST:,} trainings would be required"
 

@@ -60,7 +60,8 @@ class AnswerPanel:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerFigure:
-    """The first of ``panels`` is the large one; ``title`` is the answer, ``subtitle`` what a neighbor costs."""
+    """The first of ``panels`` is the large one; ``title`` is the answer, ``subtitle`` what a neighbor costs and how
+    sure the answer is."""
 
     title: str
     subtitle: str

@@ -33,7 +33,7 @@ def make_answer_figure(evidence: Evidence, first: FirstTexts) -> AnswerFigure | 
         return Absent(_TITLE, f"requires a recommended batch size, of which there is none yet{remedy}")
     return AnswerFigure(
         title=first.headline,
-        subtitle=first.comparison,
+        subtitle="\n".join(filter(None, (first.comparison, first.certainty))),
         caption=f"{describe_legend(found)}\n{' · '.join(first.provenance)}.",
         panels=(_make_tradeoff(found), _make_accuracies(found), _make_times(found, answer.models)),
     )

@@ -162,7 +162,9 @@ def _draw_mark(picture: TradeOff, mark: Mark) -> Markup:
 def _draw_labels(picture: TradeOff) -> list[Markup]:
     chosen = picture.found.labeled
     labels = [Label(label_of(mark), *picture.place(mark)) for mark in chosen]
-    boxes = place_labels(labels, picture.area, _list_obstacles(picture), _LABEL)
+    boxes = place_labels(
+        labels, picture.area, _list_obstacles(picture), _LABEL, [picture.place(mark) for mark in picture.found.shown]
+    )
     leaders = [_draw_leader(label, box) for label, box in zip(labels, boxes, strict=True)]
     return [
         *leaders,

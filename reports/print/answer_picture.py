@@ -116,7 +116,8 @@ class PanelDrawing:
     def _write_labels(self) -> None:
         spots = [spot for spot in self.panel.spots if spot.label]
         labels = [Label(spot.label, self.x.place(spot.x), self.y.place(spot.y)) for spot in spots]
-        boxes = place_labels(labels, self.box, self._list_obstacles(), _WIDE * self.sizes.text)
+        marks = [(self.x.place(spot.x), self.y.place(spot.y)) for spot in self.panel.spots]
+        boxes = place_labels(labels, self.box, self._list_obstacles(), _WIDE * self.sizes.text, marks)
         written: list[Box] = []
         for label, box in zip(labels, boxes, strict=True):
             if any(box.overlap(other) for other in written):

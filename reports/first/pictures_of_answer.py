@@ -52,7 +52,7 @@ def describe_legend(found: AnswerMarks) -> str:
         else "hollow: one seed of the search",
         *(["ring: recommended"] if any(mark.is_named for mark in found.marks) else []),
         "line: Pareto front of accuracy and time" + (" of those with fresh seeds" if confirmed else ""),
-        f"dotted: useful accuracy, at most {format_points(ACCURACY_MARGIN)} below the best",
+        f"dotted: least useful accuracy, {format_points(ACCURACY_MARGIN)} below the best",
     ]
     hidden = (
         f" {format_count(found.num_hidden, 'configuration')} without an estimate not shown." if found.num_hidden else ""

@@ -29,7 +29,7 @@ COST_HEADS = (
 
 # Statements that name what is known and leave open the rest: what the probability is about, and the rest.
 _IN_PARTS = {
-    "equally_good": "for the batch sizes that are named as good or worse; the others are not known yet",
+    "equally_good": "for the batch sizes named as good or worse; the others are not known yet",
     "largest_without_loss": "for {batch}; larger ones are not known yet",
 }
 
@@ -89,14 +89,14 @@ def _cost(name: str, value: Interval) -> tuple[str, str]:
 def _describe_model(found: TunedModel) -> str:
     power = found.rate_power
     if found.rate_lack:
-        rate = f"how the best learning rate moves with the batch is not known ({found.rate_lack})"
+        rate = f"how the best learning rate changes with the batch size is not known ({found.rate_lack})"
     else:
         rate = (
-            f"the best learning rate grows as the power {format_effect('exponent', *power[:3])} of the batch "
+            f"the best learning rate grows as the power {format_effect('exponent', *power[:3])} of the batch size "
             f"({found.rate_detail})"
         )
     target = format_value("fraction", found.target_accuracy)
-    return f"{found.model}: the common target is {target} validation accuracy; {rate}."
+    return f"{found.model}: the target of the last three columns is {target} validation accuracy; {rate}."
 
 
 def describe_certainty(statement: Statement) -> str:

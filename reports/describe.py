@@ -83,11 +83,11 @@ def _quality_warning(flags: str, measured_seconds: float, step_seconds: float, p
     if math.isfinite(measured_seconds):
         measured = format_metric("measured_train_seconds", measured_seconds)
         source = "solo probes" if PROBED_TIME in flags.split(",") else "the undisturbed steps"
-        return f"{warning}\nThe time is that of {source}; the measured one was {measured}"
+        return f"{warning}\nThe time shown is that of {source}; the measured one was {measured}"
     if not math.isfinite(probed_seconds):
         return warning
     took, probed = (format_metric("step_seconds_median", value) for value in (step_seconds, probed_seconds))
-    return f"{warning}\nStep time {took}; of a probe alone on the device {probed}"
+    return f"{warning}\nStep time {took}; {probed} in a probe alone on the device"
 
 
 def _ending(outcome: str, error: object) -> str:
@@ -116,7 +116,8 @@ def describe_value(row: pd.Series, name: str) -> tuple[str, str]:
         return format_estimate(name, value, low, high, int(n))
     num_seeds = int(row["num_seeds"])
     shown, interval = format_estimate(name, value, low, high, num_seeds if row["confirmed"] else 0)
-    seeds = f"median of {format_count(num_seeds, 'fresh seed')}" if row["confirmed"] else "one seed"
+    median = "median of " if num_seeds > 1 else ""
+    seeds = f"{median}{format_count(num_seeds, 'fresh seed')}" if row["confirmed"] else "one seed"
     return shown, ", ".join(filter(None, (interval, f"{seeds}, as measured")))
 
 

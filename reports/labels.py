@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from sweep.config.key_labels import key_label as key_label
 from sweep.config.metrics import METRICS
 from sweep.config.units import DisplayUnit, find_unit, format_count
 
@@ -23,17 +24,6 @@ OUTCOME_NAMES = {
     "crashed": "crashed",
     "cancelled": "cancelled",
     "": "running",
-}
-
-_KEY_LABELS = {  # where the last part of the key is not its name
-    "batch.global": "effective batch size",
-    "batch.micro": "micro batch",
-    "data.name": "data",
-    "global_batch_size": "effective batch size",
-    "model.name": "model",
-    "optimizer.lr": "learning rate",
-    "optimizer.name": "optimizer",
-    "schedule.name": "schedule",
 }
 
 
@@ -109,7 +99,7 @@ def is_too_uncertain(unit: str, low: float, high: float) -> bool:
 def format_bound(unit: str, value: float) -> str:
     """The end of a claimed range as it stands at an axis: "1.5", "0.5 %"."""
     shown = choose_unit(unit, [value])
-    return f"{value * shown.factor:.4g}{' %' if find_unit(unit).is_share else ''}"
+    return f"{value * shown.factor:.4g}{' %' if shown.suffix == '%' else ''}"
 
 
 def describe_range(unit: str, low: float, high: float) -> str:
@@ -158,11 +148,6 @@ def format_setting(value: object) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.3g}"
     return "none" if value is None else str(value)
-
-
-def key_label(key: str) -> str:
-    """A configuration key in words: ``optimizer.weight_decay`` -> "weight decay"."""
-    return _KEY_LABELS.get(key, key.rpartition(".")[2].replace("_", " "))
 
 
 def _duration(seconds: float) -> str:

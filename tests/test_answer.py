@@ -90,7 +90,7 @@ def test_each_use_gets_its_configuration() -> None:
     assert accuracy.missing is None
     assert accuracy.evidence[:2] == (
         "3 confirming trials with fresh seeds: 15, 16, 17",
-        "chosen among 5 configurations in question, 4 of them with 3 fresh seeds or more",
+        "compared with all 5 eligible configurations, 4 of them with 3 fresh seeds or more",
     )
 
 
@@ -130,9 +130,13 @@ def test_nothing_is_named_with_fewer_than_three_fresh_seeds(num_seeds: int, numb
     answer = recommend(study(*seeds))
     item = answer.uses["accuracy"]
     assert item.number == number
-    assert any("the spread of val_accuracy" in note and "is assumed" in note for note in answer.notes) == (not seeds)
-    said = f"{int(number is not None)} of 5 configurations have at least 3 fresh seeds; only those are named."
-    assert said in answer.notes
+    assert any("the spread of validation accuracy" in note and "is assumed" in note for note in answer.notes) == (
+        not seeds
+    )
+    said = (
+        f"{int(number is not None)} of 5 configurations have at least 3 fresh seeds, and only those can be recommended."
+    )
+    assert any(note.startswith(f"{said} For more fresh seeds run sweep run made.toml --set") for note in answer.notes)
     if number is None:
         assert (item.config, item.values, item.next_best, item.evidence) == ({}, {}, None, ())
         assert (item.probability, item.is_settled) == (0.0, False)
@@ -293,8 +297,8 @@ def test_devices_and_data_sets_are_not_mixed() -> None:
     assert answer.uses["accuracy"].number == 0
     # the data set, the device, the configuration without fresh seeds, the seeds on the other device, the short search
     assert len(answer.notes) == 5
-    assert "'cifar10' are compared; 4 complete trials of others left out" in answer.notes[0]
-    assert "'cpu: made' are compared; 4 complete trials of others left out" in answer.notes[1]
+    assert "'cifar10' are compared; 4 complete trials of others are not in the estimates" in answer.notes[0]
+    assert "'cpu: made' are compared; 4 complete trials of others are not in the estimates" in answer.notes[1]
 
 
 def test_fresh_seeds_of_another_device_are_named_with_what_to_do() -> None:
@@ -305,18 +309,16 @@ def test_fresh_seeds_of_another_device_are_named_with_what_to_do() -> None:
     (note,) = [each for each in answer.notes if "confirming trials left out" in each]
     assert note == (
         "2 confirming trials left out: run on the device 'cuda: other', while the trials that are compared ran on "
-        "'cpu: made'. The limits of confirm count such trials. For fresh seeds in their place continue on 'cpu: made': "
-        "sweep run made.toml --set confirm.share=1.0 --set confirm.seeds=20"
+        "'cpu: made'. The limits of confirm count such trials. For fresh seeds in their place, continue on "
+        "'cpu: made': sweep run made.toml --set confirm.share=1.0 --set confirm.seeds=20"
     )
     assert not [each for each in recommend(study(*seeds)).notes if "left out" in each]
 
 
 def test_flags_are_counted() -> None:
     answer = recommend(study(trial(5, 0.93, 50.0, quality_flags="few_steps")))
-    expected = (
-        "1 of 6 trials have quality warnings: few steps timed (1). `sweep doctor` names the trials and what to do."
-    )
-    assert expected in answer.notes
+    said = "1 of 6 trials have quality warnings: few steps timed (1)."
+    assert f"{said} Run sweep doctor: it names the trials and what to do." in answer.notes
 
 
 def test_times_of_one_cost_are_pooled_only_where_they_agree() -> None:

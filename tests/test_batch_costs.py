@@ -63,7 +63,7 @@ def test_a_batch_that_did_not_reach_the_target_has_no_steps_to_it() -> None:
     for value in (last.steps_to_target, last.samples_to_target, last.seconds_to_target):
         assert (math.isnan(value.median), value.n) == (True, 0)
     shown = f"{100 * answer.models[0].target_accuracy:.1f} %"
-    assert f"3 of 3 trainings did not reach {shown}, so that steps and time to it are not known" in last.remarks
+    assert f"3 of 3 trainings did not reach {shown}, so the steps and time to it are unknown" in last.remarks
     assert last.num_steps.median == pytest.approx(200)
 
 

@@ -85,7 +85,7 @@ def test_the_rule_of_the_rate_covers_the_truth_in_many_studies(kinds: dict[str, 
 
 def test_the_detail_names_what_is_held_equal() -> None:
     measured = RULE.measure(select_comparable(frames_of(make_spec(), simulate_study(0, num_decays=2))))
-    assert "effective batch sizes, at equal optimizer.weight_decay; " in measured.detail
+    assert "effective batch sizes, at equal weight decay; " in measured.detail
 
 
 def test_a_rate_that_follows_the_batch_is_no_test_of_the_rule() -> None:
@@ -132,7 +132,7 @@ def test_sharpness_is_compared_at_equal_rate_and_loss_and_settings(driver: str) 
     item = settle_sharpness(rows, losses)
     assert item.effect == pytest.approx(0.5 if driver == "batch" else 0.0, abs=0.1)
     assert (item.verdict == "supported") == (driver == "batch")
-    assert "40 configurations at equal learning rate and training loss, at equal optimizer.weight_decay" in item.detail
+    assert "40 configurations at equal learning rate and training loss, at equal weight decay" in item.detail
 
 
 def test_where_the_rate_follows_the_batch_sharpness_is_not_tested() -> None:

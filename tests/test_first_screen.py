@@ -65,7 +65,7 @@ def test_the_sentence_and_the_chips_have_the_numbers_of_the_document(evidence: E
 def test_what_cannot_be_recommended_yet_is_named_with_the_command() -> None:
     searched = gather_evidence(make_frames(20))
     first, named = describe_first(searched), searched.answer.batch_size.named
-    assert "cannot be recommended yet: no configuration that could be it has 3 fresh seeds" in first.headline
+    assert "cannot be recommended yet: no eligible configuration has 3 fresh seeds" in first.headline
     assert (first.command, first.chips) == (named.missing, ())
     empty = gather_evidence(make_frames(0))
     assert "cannot be recommended yet: no trial has completed" in describe_first(empty).headline
@@ -86,7 +86,7 @@ def test_doubtful_times_are_explained_in_words(evidence: Evidence) -> None:
     frames.trials["quality_flags"] = "uncertain_time,spread"
     first = describe_first(gather_evidence(frames))
     doubts = {chip.label: chip.doubt for chip in first.chips}
-    assert "4 of 4 trainings give no evidence of time (the mean step time is known" in doubts["Training time"]
+    assert "the times of 4 of 4 trainings are unreliable (the mean step time is known" in doubts["Training time"]
     assert doubts["Validation accuracy"] == ""
     assert all(chip.doubt == "" for chip in describe_first(evidence).chips)
 

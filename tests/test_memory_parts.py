@@ -98,12 +98,15 @@ def test_a_doubtful_trial_tells_what_an_unhurried_probe_took() -> None:
     evidence = evidence_of(rows, [probe(config_of(), **ran), doubted, probe(config_of(batch__accumulation=2), **ran)])
     texts = evidence.texts
     assert "Bottleneck: data" in texts[0]
-    assert "busy_host\nStep time 30.0 ms; of a probe alone on the device 20.0 ms" in texts[0]
+    assert (
+        "Quality warnings: other programs used the cores\nStep time 30.0 ms; 20.0 ms in a probe alone on the device"
+        in texts[0]
+    )
     assert "Quality warnings" not in texts[1]
     assert "drift" in texts[2]
     assert not any("probe" in texts[number] for number in (1, 2, 3))
     caption = make_fronts(evidence)[0].caption  # type: ignore[index]
-    assert "Quality warnings for 3 search trials" in caption
+    assert "3 search trials with quality warnings" in caption
 
 
 def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> None:
@@ -123,7 +126,7 @@ def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> N
     assert (peaks.x, peaks.y, peaks.trials) == ((12.5 * MIB, 20.0 * MIB), (0.0, 1.0), (0, 1))
     assert [rule.value for rule in panel.layers if isinstance(rule, Rule)] == [32 * MIB]
     # 10 of 12.5 and 20 of 20
-    assert "Relative error 10.0% (median), 20.0% (maximum) over 2 shapes that ran." in figure.caption
+    assert "Relative error 10.0 % (median), 20.0 % (maximum) over 2 trained shapes." in figure.caption
     assert "The device has 32.0 MiB." in figure.caption
 
 

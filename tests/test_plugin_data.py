@@ -238,8 +238,8 @@ def test_arrays_tensors_and_lists_are_the_same_images(body: str) -> None:
     found = look_at_data(DataSection(name="mine"))
     assert (found.num_train, found.num_val, found.num_test) == (42, 9, 9)
     assert {name: sum(counts.values()) for name, counts in found.classes.items()} == {"0": 20, "1": 20, "2": 20}
-    assert "test: 15% of the set's own train split, held out by class" in found.held_out
-    assert "validation: 15% of the rest, held out by class" in found.held_out
+    assert "test: 15 % of the set's own train split, held out by class" in found.held_out
+    assert "validation: 15 % of the rest, held out by class" in found.held_out
     assert (found.sizes, found.modes) == ({"8 x 8": 60}, {"1 channel": 60})
     load_plugin(write("plain", of()))
     assert look_at_data(DataSection(name="mine")).digest == found.digest != ""
@@ -252,7 +252,7 @@ def test_a_handful_of_copies_is_noted(capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     assert "note: 2 of 200 images of the test split are in the train split too" in shown
     assert "54 training, 6 validation and 200 test images" in shown
-    assert "validation: 10% of the set's own train split" in shown
+    assert "validation: 10 % of the set's own train split" in shown
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def test_text(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr()
     assert "accuracy: the highest validation accuracy\n  trial 6: micro batch 1024" in shown.out
     assert "probability that nothing tried is better by more than the tolerance (not settled)" in shown.out
-    assert "evidence: 3 confirming trials with fresh seeds: 10, 11, 12; chosen among 7 configurations" in shown.out
-    assert "7 configurations in question, 2 of them with 3 fresh seeds or more; spread" in shown.out
+    assert "evidence: 3 confirming trials with fresh seeds: 10, 11, 12; compared with all 7" in shown.out
+    assert "7 eligible configurations, 2 of them with 3 fresh seeds or more; standard" in shown.out
     assert f"to increase confidence: sweep run s.toml --set confirm.share=1.0 --root {root}" in shown.out
     command = f"run: sweep run s.toml --set name=s_distributed --set distributed.world_size=2 --root {root}"
     assert command in shown.out
@@ -64,9 +64,7 @@ def test_nothing_is_named_without_fresh_seeds(tmp_path: Path, capsys: pytest.Cap
     shown = capsys.readouterr().out
     asked = "sweep run s.toml --set confirm.share=1.0"
     assert f"accuracy: the highest validation accuracy\n  not enough data; run: {asked}" in shown
-    assert (
-        "Which batch size to use is not known yet: no configuration that could be it has enough fresh seeds." in shown
-    )
+    assert "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds." in shown
     assert f"to settle more: {asked}" in shown
     assert "trial 6:" not in shown
 

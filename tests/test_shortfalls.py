@@ -38,7 +38,7 @@ def test_missing_objectives_are_counted_over_complete_trials() -> None:
     some = frames(*SEARCH, trial(2, None), trial(3, None, outcome="diverged"), trial(4, None, "confirm"))
     assert count_missing_objectives(some) == {"train_seconds": 2}
     (said,) = describe_missing_objectives(some)
-    assert said.startswith("The objective train_seconds is missing in 2 of 4 complete trials")
+    assert said.startswith("Training time is missing in 2 of 4 complete trials")
     assert count_missing_objectives(frames(*SEARCH)) == {}
     assert count_missing_objectives(make_frames(0)) == {}
 
@@ -47,8 +47,12 @@ def test_missing_objectives_are_counted_over_complete_trials() -> None:
     ("rows", "changes", "said"),
     [
         ([*SEARCH, *AGAIN], {}, ""),
-        (SEARCH, {"seeds": 0}, "Nothing is confirmed: confirm.seeds = 0."),
-        (SEARCH, {"most": 0}, "Nothing is confirmed: confirm.max_configurations = 0."),
+        (SEARCH, {"seeds": 0}, "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again."),
+        (
+            SEARCH,
+            {"most": 0},
+            "Nothing is confirmed: confirm.max_configurations = 0. Raise it, and run the study again.",
+        ),
         ([], {}, "0 confirming trials completed: no search trial is complete."),
         ([trial(0, None, outcome="diverged")], {}, "no search trial is complete."),
         ([trial(0, None), trial(1, None)], {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
@@ -128,20 +132,25 @@ def test_an_objective_that_a_sensor_did_not_deliver_is_named_everywhere(
     assert answer["missing_objectives"] == {"energy_joules": 3}
     assert run_app(["recommend", "tiny"]) == 0
     shown = capsys.readouterr().out
-    assert "Note: The objective energy_joules is missing in 3 of 3 complete trials" in shown
+    assert "Note: Energy is missing in 3 of 3 complete trials" in shown
     page = (folder / "runs/tiny/report.html").read_text()
     reservations = page.partition('id="warnings"')[2].partition("</section>")[0]
-    assert "The objective energy_joules is missing in 3 of 3 complete trials" in reservations
+    assert "Energy is missing in 3 of 3 complete trials" in reservations
 
 
 def test_a_confirmation_is_explained_until_it_is_done(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "tiny.toml").write_text(STUDY.format(second="train_seconds", trials=1))
     document = run(capsys, "--json", "--set", "confirm.seeds=0")
-    assert document["confirmation_shortfall"] == "Nothing is confirmed: confirm.seeds = 0."
-    assert "Nothing is confirmed: confirm.seeds = 0." in run(capsys, "--set", "confirm.seeds=0")
+    assert (
+        document["confirmation_shortfall"]
+        == "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again."
+    )
+    assert "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again." in run(
+        capsys, "--set", "confirm.seeds=0"
+    )
     page = (folder / "runs/tiny/report.html").read_text()
     reservations = page.partition('id="warnings"')[2].partition("</section>")[0]
-    assert "Nothing is confirmed: confirm.seeds = 0." in reservations
+    assert "Nothing is confirmed: confirm.seeds = 0. Raise it, and run the study again." in reservations
     stopped = run(capsys, "--json", "--timeout", "0.001")
     expected = "0 confirming trials completed: the study's timeout has passed"
     assert stopped["confirmation_shortfall"].startswith(expected)

@@ -136,7 +136,7 @@ def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_n
     assert (good.batches, largest.batches) == ((16, 64), (64,))
     assert "16, 64 are equally good; 256 is not known yet" in good.text
     certain = dict(describe_batch_answer(found).statements)
-    named = "probability for the batch sizes that are named as good or worse; the others are not known yet"
+    named = "probability for the batch sizes named as good or worse; the others are not known yet"
     assert certain[good.text].endswith(f"% {named}")
     assert certain[largest.text].endswith("% probability for 64; larger ones are not known yet")
 
@@ -144,11 +144,11 @@ def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_n
 def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named() -> None:
     study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, rates=(0.01,), sizes=(256, 1024))
     found = answer_of(study)
-    lack = "Tried too little to tell: 16, 64 with only 1 configuration; 256, 1024 with no complete training."
+    lack = "Not tuned enough to tell: 16, 64 with only 1 configuration; 256, 1024 with no complete training."
     assert statement(found, "equally_good").text.endswith(lack)
     assert statement(found, "largest_without_loss").text.endswith(lack)
     tuned = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
-    assert "Tried too little" not in statement(tuned, "equally_good").text
+    assert "Not tuned enough" not in statement(tuned, "equally_good").text
 
 
 def test_the_largest_batch_that_was_tried_is_called_so() -> None:
@@ -161,9 +161,10 @@ def test_the_curve_names_what_was_tuned_too_little() -> None:
     at_edge = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
     assert [point.batch for point in at_edge.curve] == [16, 64, 256]
     remarks = [remark for point in at_edge.curve for remark in point.remarks if "learning rate" in remark]
-    assert remarks == ["its learning rate is at the upper edge of the range: widen optimizer.lr upward"] * 3
+    upper = "its learning rate is at the upper edge of the searched range: widen it upward (optimizer.lr in the study)"
+    assert remarks == [upper] * 3
     few = answer_of(make_study(CURVE, rates=(0.01,)))
-    assert few.curve[0].remarks[0] == "tuned too little to tell: one configuration was tried"
+    assert few.curve[0].remarks[0] == "too few configurations to count as tuned: only one configuration was tried"
     middle = answer_of(make_study(CURVE))
     of_tuning = [remark for point in middle.curve for remark in point.remarks if "did not reach" not in remark]
     assert not of_tuning

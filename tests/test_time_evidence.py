@@ -230,7 +230,7 @@ def test_with_ten_of_twenty_trials_disturbed_the_time_is_within_a_twentieth() ->
     assert half.posterior("train_seconds").spread.sd < 0.02
     seconds, before = (each.done["train_seconds"].astype(float).to_numpy() for each in (half, calm))
     assert np.abs(seconds / before - 1).max() < 0.05
-    assert any("The times of 10 trials are no evidence" in note for note in half.notes)
+    assert any("The times of 10 trials are not reliable" in note for note in half.notes)
     summary = summarize_configurations(frames_of(make_made_spec(), study_rows(10)).trials, ["train_seconds"])
     assert summary["train_seconds"].max() < 10.5
 

@@ -27,7 +27,7 @@ def make_memory(evidence: Evidence) -> list[Figure] | Absent:
     title = "Memory against the micro batch"
     series = _series(evidence, "peak_memory_bytes")
     if not series:
-        return Absent(title, "requires trials that measured peak_memory_bytes.")
+        return Absent(title, "requires trials that measured the peak memory.")
     layers: list[Layer] = []
     slopes = []
     for each in series:
@@ -39,7 +39,7 @@ def make_memory(evidence: Evidence) -> list[Figure] | Absent:
     layers += [*_probes(evidence, "peak_memory_bytes"), *_limit(evidence, layers)]
     caption = f"{_how_many(series)}. "
     caption += f"Slope of the line: {'; '.join(slopes)}. " if slopes else ""
-    caption += "Other swept parameters (precision, optimizer) spread the marks of a model."
+    caption += "Marks of one model at one micro batch differ where other swept parameters do (precision, optimizer)."
     panel = Panel(x=_micro_axis(evidence), y=Axis(label="Peak memory", unit="bytes"), layers=tuple(layers))
     return [Figure(name="memory", title=title, caption=caption, panels=(panel,))]
 
@@ -50,7 +50,7 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
     title = "Throughput against the micro batch"
     series = _series(evidence, "images_per_second")
     if not series:
-        return Absent(title, "requires trials that measured images_per_second.")
+        return Absent(title, "requires trials that measured the throughput.")
     layers: list[Layer] = []
     knees = []
     for each in series:
@@ -68,7 +68,7 @@ def make_throughput(evidence: Evidence) -> list[Figure] | Absent:
     caption = f"{_how_many(series)}. "
     if knees:
         caption += f"The knee is the smallest micro batch whose median is within 5 % of the best: {'; '.join(knees)}. "
-    caption += "Accumulation and device also affect throughput."
+    caption += "Accumulation and the device also affect throughput."
     panel = Panel(x=_micro_axis(evidence), y=Axis(label="Throughput", unit="images/second"), layers=tuple(layers))
     return [Figure(name="throughput", title=title, caption=caption, panels=(panel,))]
 
@@ -156,7 +156,7 @@ def _probes(evidence: Evidence, name: str) -> list[Points]:
     known = zip(models, x[rows], values, strict=True)
     texts = tuple(f"Probe of {model}, micro batch {at:.0f}: {value}" for model, at, value in known)
     at, up = marks.to_floats(x[rows]), marks.to_floats(y[rows])
-    return [Points(name="probe, no training", role="probe", x=at, y=up, texts=texts)]
+    return [Points(name="probe: a few steps, alone", role="probe", x=at, y=up, texts=texts)]
 
 
 def _limit(evidence: Evidence, layers: Sequence[Layer]) -> list[Rule]:

@@ -85,8 +85,8 @@ def _caption(evidence: Evidence) -> str:
         parts += "; nothing is confirmed with fresh seeds"
     parts += _quality_warnings(evidence)
     return (
-        f"{parts}. The line is the Pareto front of the pair. Trials that did not "
-        "complete are shown at the time and memory they had used, or beyond the thin line where nothing was measured."
+        f"{parts}. Lines are the Pareto fronts of the two objectives shown. Trials that did not "
+        "complete are at the time and memory they had used, or, where nothing was measured, beyond the thin line."
     )
 
 
@@ -94,4 +94,4 @@ def _quality_warnings(evidence: Evidence) -> str:
     num = int(np.sum(read_text(evidence.search, "quality_flags") != ""))
     if not num:
         return ""
-    return f". Quality warnings for {format_count(num, 'search trial')}: see their hover texts"
+    return f". {format_count(num, 'search trial')} with quality warnings, which their hover texts name"

@@ -43,7 +43,7 @@ def make_hypervolume(evidence: Evidence) -> list[Figure] | Absent:
     caption = (
         f"{format_count(len(rows), 'complete search trial')}; the time of all search trials counts, complete or not. "
         "Hypervolume: the space between the current front and a reference point 10 % beyond the worst values, with "
-        "objectives scaled to their range on their axes. A curve that still rises requires more trials."
+        "objectives scaled to their range on their axes. While the curve still rises, more trials improve the front."
     )
     return [Figure(name="hypervolume", title=TITLE, caption=caption, panels=tuple(panels))]
 

@@ -45,7 +45,9 @@ def _panel(evidence: Evidence, objective: str, keys: tuple[str, ...]) -> Panel |
     for name, role, is_certain in (("more than chance", "step", True), ("no more than chance", "setup", False)):
         at = [row for row, (_, _, certain) in enumerate(found) if certain == is_certain]
         lengths = tuple(max(found[row][1], 0.004) for row in at)  # a bar of no length could not be seen or pointed at
-        texts = tuple(f"{key_label(found[row][0])}: {found[row][1]:.0%} of the ranks' variance" for row in at)
+        texts = tuple(
+            f"{key_label(found[row][0])}: {100 * found[row][1]:.0f} % of the variance of the ranks" for row in at
+        )
         if at:
             layers.append(
                 Bars(name=name, role=role, y=marks.to_floats(at), starts=(0.0,) * len(at), lengths=lengths, texts=texts)

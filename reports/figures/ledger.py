@@ -66,7 +66,7 @@ def make_outcome_map(evidence: Evidence) -> list[Figure] | Absent:
 def _shares(evidence: Evidence) -> str:
     ended = {name: count for name, count in evidence.count_outcomes().items() if name}
     total = sum(ended.values())
-    return f"{ended.get('complete', 0) / total:.0%} of all {total:,} that ended are complete."
+    return f"{100 * ended.get('complete', 0) / total:.0f} % of all {total:,} that ended are complete."
 
 
 def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
@@ -75,7 +75,7 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     rows = [(label, _spent(chosen)) for label, chosen in _rows(trials)] + [("attempts cut short", _lost(evidence))]
     rows = [(label, parts) for label, parts in rows if sum(parts.values()) > 0][::-1]
     if not rows:
-        return Absent("Time by phase", "requires a trial that ran here and measured total_seconds.")
+        return Absent("Time by phase", "requires a trial that ran here and measured its wall-clock time.")
     spent = [parts for _, parts in rows]
     axis = Axis(label="", ticks=tuple((float(row), label) for row, (label, _) in enumerate(rows)))
     stacked = []
@@ -86,7 +86,7 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     num_timed = int(np.isfinite(read_numbers(trials, "total_seconds")).sum())
     caption = (
         f"Sum over {format_count(num_timed, 'trial')} that ran here: {format_value('seconds', total)}. "
-        "The metric train_seconds is data wait plus training steps."
+        "Training time is waiting for data plus training steps."
     )
     panel = Panel(x=Axis(label="Time", unit="seconds"), y=axis, layers=_seen(stack_bars(stacked)))
     return [Figure(name="time_ledger", title="Time by phase", caption=caption, panels=(panel,))]

@@ -20,8 +20,8 @@ TITLE = "Memory breakdown"
 MAX_PANELS = 6
 MAX_ROWS = 16
 _NAMES = {
-    "parameter": "weights", "gradient": "gradients", "optimizer": "state of the optimizer",
-    "activation": "activations and images", "temporary": "temporary", "scratch": "scratch inside operations",
+    "parameter": "weights", "gradient": "gradients", "optimizer": "optimizer state",
+    "activation": "activations and images", "temporary": "temporary tensors", "scratch": "workspace of operations",
 }  # fmt: skip
 _NEAR = 20  # times what is drawn: a limit beyond that would press everything against the axis
 
@@ -111,7 +111,7 @@ def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Pan
 
 def _label(facts: dict[str, Any]) -> str:
     micro, several = _size(facts)
-    return f"{micro}, several a step" if several > 1 else str(micro)
+    return f"{micro}, accumulated" if several > 1 else str(micro)
 
 
 def _measured(found: _Estimates, rows: list[int], labels: list[str]) -> list[Points]:
@@ -130,15 +130,16 @@ def _measured(found: _Estimates, rows: list[int], labels: list[str]) -> list[Poi
 
 
 def _caption(found: _Estimates, limits: Values) -> str:
-    text = f"Estimated for {format_count(len(found.facts), 'shape')} without training; the diamond is the measurement. "
+    num_shapes = format_count(len(found.facts), "shape")
+    text = f"Bars: estimates without training for {num_shapes} (model, micro batch, precision, optimizer); diamonds: "
+    text += "the measured peak. "
     errors = found.errors
     if len(errors):
-        worst, middle = f"{errors.max():.1%}", f"{float(np.median(errors)):.1%}"
-        text += (
-            f"Relative error {middle} (median), {worst} (maximum) over {format_count(len(errors), 'shape')} that ran. "
-        )
+        worst, middle = (f"{100 * float(each):.1f} %" for each in (errors.max(), np.median(errors)))
+        trained = format_count(len(errors), "trained shape")
+        text += f"Relative error {middle} (median), {worst} (maximum) over {trained}. "
     else:
-        text += "None of them ran, so the error of the estimates is unknown. "
+        text += "None of them was trained, so the error of the estimates is unknown. "
     if len(limits):
         text += f"The device has {' or '.join(format_value('bytes', float(limit)) for limit in limits)}. "
     return f"{text}Each model is shown with its most frequent settings; learning rate and seed do not affect memory."

@@ -92,4 +92,7 @@ def _caption(evidence: Evidence) -> str:
     text = f"{format_count(len(evidence.search), 'complete search trial')}, one seed each; other parameters vary too."
     if len(evidence.search) > MAX_MARKS:
         text += f" At most {MAX_MARKS} of them are drawn: those nearest to the front and the latest."
-    return f"{text} Trials that did not complete are at the time or memory they had used, or beyond the thin line."
+    return (
+        f"{text} Trials that did not complete are at the time or memory they had used, or, where nothing was measured, "
+        "beyond the thin line."
+    )

@@ -66,7 +66,7 @@ def draw_batch_times(found: AnswerMarks, models: Sequence[TunedModel], finding: 
 def name_accuracy(found: AnswerMarks) -> str:
     """What the picture of tuned accuracies shows."""
     shown = f"{100 * found.tolerance:.3g}"
-    return f"Tuned accuracy (%); band: {shown} {'point' if shown == '1' else 'points'} from the best"
+    return f"Tuned accuracy (%); band: within {shown} {'point' if shown == '1' else 'points'} of the best"
 
 
 def name_time(found: AnswerMarks, models: Sequence[TunedModel], suffix: str) -> str:
@@ -74,7 +74,7 @@ def name_time(found: AnswerMarks, models: Sequence[TunedModel], suffix: str) -> 
     reached = {point.model for point in found.curve if math.isfinite(point.seconds_to_target.median)}
     targets = {format_value("fraction", each.target_accuracy) for each in models if each.model in reached}
     name = f"Training time ({suffix}); dashed: ideal 1/B"
-    return f"{name}; dotted: to {targets.pop() if len(targets) == 1 else 'the target'}" if targets else name
+    return f"{name}; dotted: to {targets.pop() if len(targets) == 1 else 'a target'}" if targets else name
 
 
 def _make_batch_axis(found: AnswerMarks, area: Box) -> LogAxis:

@@ -10,7 +10,7 @@ from reports.labels import format_estimate, format_probability, format_setting, 
 from sweep.analysis.answer.answer import BatchAnswer, Recommendation, TunedBatch
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.study import FEWEST_SEEDS
-from sweep.config.units import format_count
+from sweep.config.units import format_count, format_share
 from sweep.records.quality_flags import (
     MAX_SLOWDOWN,
     MAX_TIME_ERROR,
@@ -23,9 +23,9 @@ from sweep.records.quality_flags import (
 
 _METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 _REASONS = {
-    UNCERTAIN_TIME: f"the mean step time is known to no better than ±{MAX_TIME_ERROR:.0%}",
-    SLOWED_BY_OTHERS: f"other programs slowed the training by over {MAX_WAIT_SLOWDOWN:.0%}",
-    SLOWER_THAN_ALONE: f"training took over {MAX_SLOWDOWN:.0%} longer than alone on the device",
+    UNCERTAIN_TIME: f"the mean step time is known to no better than ±{format_share(MAX_TIME_ERROR)}",
+    SLOWED_BY_OTHERS: f"other programs slowed the training by over {format_share(MAX_WAIT_SLOWDOWN)}",
+    SLOWER_THAN_ALONE: f"training took over {format_share(MAX_SLOWDOWN)} longer than alone on the device",
 }
 
 
@@ -77,7 +77,7 @@ def describe_first(evidence: Evidence) -> FirstTexts:
 
 def _describe_open(evidence: Evidence, provenance: tuple[str, ...]) -> FirstTexts:
     answer = evidence.answer
-    reason = f"no configuration that could be it has {FEWEST_SEEDS} fresh seeds yet"
+    reason = f"no eligible configuration has {FEWEST_SEEDS} fresh seeds yet"
     if answer.batch_size is None:
         reason = "no trial has completed with an accuracy"
     commands = [answer.batch_size.named.missing] if answer.batch_size else [use.missing for use in answer.uses.values()]
@@ -116,8 +116,8 @@ def _compare_neighbor(found: BatchAnswer) -> str:
 def _describe_certainty(evidence: Evidence, found: BatchAnswer) -> str:
     tolerance = evidence.answer.tolerance
     text = (
-        f"No tried configuration that loses at most {format_points(tolerance.accuracy)} of accuracy against the best "
-        f"is faster by more than {tolerance.time:.0%}"
+        f"Of the configurations tried, none within {format_points(tolerance.accuracy)} of the best accuracy is more "
+        f"than {format_share(tolerance.time)} faster"
     )
     return f"{text}: {describe_certainty(found.statements[0])}."
 
@@ -142,7 +142,7 @@ def _list_grounds(evidence: Evidence, found: BatchAnswer, name: str) -> Iterator
         if point is not None:
             yield (
                 f"{format_probability(point.p_without_loss)} probability that tuned training at this batch size loses "
-                f"at most {format_points(evidence.answer.tolerance.accuracy)}"
+                f"at most {format_points(evidence.answer.tolerance.accuracy)} against the best batch size"
             )
         per_image = evidence.answer.validation.accuracy_per_image
         if per_image:
@@ -163,7 +163,9 @@ def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
     if not doubtful:
         return ""
     reasons = ", ".join(_list_reasons(doubtful))
-    return f"Doubtful: {len(doubtful)} of {format_count(len(flags), 'training')} give no evidence of time ({reasons})."
+    return (
+        f"Doubtful: the times of {len(doubtful)} of {format_count(len(flags), 'training')} are unreliable ({reasons})."
+    )
 
 
 def _list_reasons(doubtful: list[set[str]]) -> Collection[str]:

@@ -7,8 +7,10 @@ from markupsafe import Markup
 from reports.evidence import Evidence
 from reports.first.answer_marks import AnswerMarks, collect_marks
 from reports.first.batch_pictures import draw_batch_times, draw_tuned_accuracies
+from reports.first.first_texts import format_points
 from reports.first.svg_elements import SHAPE_NAMES
 from reports.first.tradeoff_picture import NARROW, WIDE, draw_tradeoff
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
 from sweep.config.units import format_count
 
 
@@ -50,8 +52,9 @@ def describe_legend(found: AnswerMarks) -> str:
         else "hollow: one seed of the search",
         *(["ring: recommended"] if any(mark.is_named for mark in found.marks) else []),
         "line: Pareto front of accuracy and time" + (" of those with fresh seeds" if confirmed else ""),
+        f"dotted: least useful accuracy, {format_points(ACCURACY_MARGIN)} below the best",
     ]
     hidden = (
-        f" {format_count(found.num_hidden, 'configuration')} without an estimate not drawn." if found.num_hidden else ""
+        f" {format_count(found.num_hidden, 'configuration')} without an estimate not shown." if found.num_hidden else ""
     )
-    return f"{'; '.join(parts)}. Estimates are those of the recommendation.{hidden}"
+    return f"{'; '.join(parts)}. Values are the estimates behind the recommendation.{hidden}"

@@ -10,6 +10,7 @@ from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count
 
 _MAX_NAMED = 4
+_FRESH = "(seeds that the search did not use)"
 # key of a budget, and how it reads after its value
 _BUDGETS = {
     "epochs": "epochs", "steps": "steps", "samples": "samples", "seconds": "seconds",
@@ -41,12 +42,12 @@ def describe_basis(evidence: Evidence) -> str:
         return "no trial has completed"
     begin = f"{format_count(done, 'search trial')} completed with one seed each"
     if not evidence.num_confirmed:
-        return f"{begin}; none is confirmed with a fresh seed, and none is named with fewer than {FEWEST_SEEDS}"
+        return f"{begin}; none trained again with fresh seeds {_FRESH}; a recommendation requires {FEWEST_SEEDS}"
     chosen = frame[frame["confirmed"].to_numpy(dtype=bool)]
     counts = sorted(set(chosen["num_seeds"].tolist()))
     seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
     how_many = format_count(len(chosen), "configuration")
-    return f"{begin}; {how_many} trained again with {seeds}"
+    return f"{begin}; {how_many} trained again with {seeds} {_FRESH}"
 
 
 def _describe_images(evidence: Evidence) -> str:

@@ -75,7 +75,7 @@ def draw_tradeoff(found: AnswerMarks, size: PictureSize, finding: str) -> Markup
 
 def describe_floor(found: AnswerMarks) -> str:
     """The line of the least useful accuracy."""
-    return f"useful: {format_value('fraction', found.floor)} and above"
+    return f"useful accuracy: {format_value('fraction', found.floor)} or more"
 
 
 def describe_below(found: AnswerMarks) -> str:

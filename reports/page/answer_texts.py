@@ -11,7 +11,6 @@ from reports.labels import (
     format_difference,
     format_estimate,
     format_interval,
-    format_metric,
     format_probability,
     format_setting,
     format_value,
@@ -20,19 +19,22 @@ from reports.labels import (
 )
 from reports.page.claims_table import ClaimRow, list_claims
 from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommendation
+from sweep.analysis.answer.method import METHOD
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.config.command_lines import train_command
+from sweep.config.metrics import METRICS
 
 USE_TITLES = {
     "accuracy": "Best accuracy",
     "speed": "Fastest",
     "memory": "Lowest memory",
     "balanced": "Balanced",
-    "fine_tune": "For fine-tuning",
+    "fine_tune": "Fine-tuning",
     "distributed": "On several devices",
 }
 NEGLIGIBLE = 1e-3
+_REGRET = "Expected regret (how much the truly best configuration is better, on average)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +71,16 @@ class FactRow:
 class AnswerTexts:
     """All of it; ``batch`` is the answer about the batch size, None without a complete trial; ``cards`` are those that
     are answered, ``open`` the others; ``tested`` claims that the records can test, ``untested`` the others; ``images``
-    names the validation images and what intervals cover."""
+    names the validation images and what intervals cover, ``method`` has how numbers are computed."""
 
     cards: tuple[Card, ...]
     open: tuple[Card, ...]
     facts: tuple[FactRow, ...]
     tested: tuple[ClaimRow, ...]
     untested: tuple[ClaimRow, ...]
-    notes: tuple[str, ...]
     batch: BatchTexts | None
     images: str
-    method: str
+    method: tuple[tuple[str, str], ...]
 
 
 def describe_answers(evidence: Evidence) -> AnswerTexts:
@@ -93,10 +94,9 @@ def describe_answers(evidence: Evidence) -> AnswerTexts:
         facts=tuple(map(_row, answer.facts.values())),
         tested=tuple(row for row in claims if not row.reason),
         untested=tuple(row for row in claims if row.reason),
-        notes=answer.notes,
         batch=describe_batch_answer(answer.batch_size) if answer.batch_size else None,
         images=answer.validation.statement,
-        method=answer.method,
+        method=METHOD,
     )
 
 
@@ -109,7 +109,7 @@ def _card(evidence: Evidence, item: Recommendation) -> Card:
         sure=f"{format_probability(item.probability)}, {'settled' if item.is_settled else 'not settled'}",
         confidence=_describe_confidence(item) if item.number is not None else "",
         comparison=_compare_next(item.next_best) if item.next_best else "",
-        evidence=item.evidence,
+        evidence=tuple(f"{line[:1].upper()}{line[1:]}." for line in item.evidence),
         command=_train_command(evidence, item.config, item.number) if item.number is not None else "",
         missing=item.missing or "",
     )
@@ -128,15 +128,20 @@ def _value(name: str, value: Interval) -> tuple[str, str, str]:
 def _describe_confidence(item: Recommendation) -> str:
     state = "settled" if item.is_settled else "not settled"
     sure = (
-        f"{format_probability(item.probability)} probability that nothing tried is better by more than the tolerance "
-        f"({state}); "
-        f"{format_probability(item.on_front)} that it is on the Pareto front"
+        f"The probability that nothing tried is better by more than the tolerance is "
+        f"{format_probability(item.probability)} ({state}); that of being on the Pareto front is "
+        f"{format_probability(item.on_front)}"
     )
     if item.regret_metric not in item.values:
         return f"{sure}."
     if item.regret < NEGLIGIBLE * item.values[item.regret_metric].median:
-        return f"{sure}. Expected regret is negligible."
-    return f"{sure}. Expected regret: {format_metric(item.regret_metric, item.regret)}."
+        return f"{sure}. {_REGRET} is negligible."
+    return f"{sure}. {_REGRET}: {_format_regret(item)}."
+
+
+def _format_regret(item: Recommendation) -> str:
+    unit = METRICS[item.regret_metric].unit
+    return format_value("fraction difference" if unit == "fraction" else unit, item.regret)
 
 
 def _compare_next(following: NextBest) -> str:

@@ -29,7 +29,7 @@ const formatProbability = (value) => {
 const shownAt = (place) => limits.shown.find((each) => each.place === place);
 const limitRow = (use, found) => {
   const head = make("th", { scope: "row" }, use.title);
-  if (!found) return make("tr", {}, head, make("td", { colspan: limits.metrics.length + 4 }, "No configuration within these limits can be named with what is on record; the command below prints what to run."));
+  if (!found) return make("tr", {}, head, make("td", { colspan: limits.metrics.length + 4 }, "The records are not enough to recommend a configuration within these limits; the command below prints what to run."));
   const { number, batch, settings, cells } = shownAt(found.place);
   const button = make("button", { type: "button", class: "choose", "data-trial": number, "aria-pressed": "false", "aria-label": `Show configuration C${number}` }, `C${number}`);
   const state = found.probability >= limits.rules.confidence ? "settled" : "not settled";
@@ -53,7 +53,7 @@ const applyLimits = async () => {
   const first = found[0] ? shownAt(found[0].place) : null;
   byId("limit-status").textContent = first
     ? `Within these limits: an effective batch size of ${first.batch} (C${first.number}), ${formatProbability(found[0].probability)} probability.`
-    : "Within these limits no batch size can be named.";
+    : "Within these limits no batch size can be recommended.";
   for (const mark of document.querySelectorAll("#first [data-configuration]")) {
     mark.classList.toggle("within-limits", set.length > 0 && first !== null && Number(mark.dataset.configuration) === first.number);
   }

@@ -1,4 +1,4 @@
-"""Reservations about the records, as sentences."""
+"""Reservations about the records, as sentences, each with what to do about it or what it affects."""
 
 from collections.abc import Callable
 
@@ -14,39 +14,50 @@ MUCH = 0.3
 
 
 def find_reservations(evidence: Evidence) -> list[str]:
-    """A sentence for each reservation that the records give reason for."""
+    """A sentence for each reservation that the records give reason for, and the notes of the answer; the most serious
+    first."""
     data = evidence.frames.data
-    notes = data_texts.list_notes(data) if data else []
-    return [*(sentence for check in _CHECKS if (sentence := check(evidence))), *(f"Data: {note}." for note in notes)]
+    about_data = [f"Data: {note}." for note in data_texts.list_notes(data)] if data else []
+    serious, others = ([text for check in checks if (text := check(evidence))] for checks in (_SERIOUS, _OTHERS))
+    return [*serious, *about_data, *evidence.answer.notes, *others]
 
 
 def _running(evidence: Evidence) -> str:
     num_open = evidence.count_outcomes().get("", 0)
     if not num_open:
         return ""
-    return f"{format_count(num_open, 'trial')} had not ended when this page was written."
+    return (
+        f"{format_count(num_open, 'trial')} had not ended when this page was written: write it again by sweep report "
+        "when the study has ended."
+    )
 
 
 def _few_trials(evidence: Evidence) -> str:
     done = len(evidence.search)
     if done >= FEW_TRIALS:
         return ""
-    return f"Only {format_count(done, 'search trial')} completed: the front may still change much. Run more trials."
+    completed = format_count(done, "search trial")
+    return f"Only {completed} completed, so the front may still change considerably: run more trials."
+
+
+def _nothing_confirmed(evidence: Evidence) -> str:
+    if not len(evidence.configurations) or evidence.num_confirmed:
+        return ""
+    return (
+        "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased upward. "
+        "Finish the study, or raise confirm.share, so that it trains its best configurations again."
+    )
 
 
 def _one_seed(evidence: Evidence) -> str:
-    if not len(evidence.configurations):
-        return ""
     if not evidence.num_confirmed:
-        return (
-            "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased "
-            "upward. Finish the study, or raise confirm."
-        )
+        return ""
     front = evidence.configurations["on_search_front"].to_numpy(dtype=bool)
     alone = int((front & ~evidence.configurations["confirmed"].to_numpy(dtype=bool)).sum())
     if not alone:
         return ""
-    return f"On the search front, {format_count(alone, 'configuration')} with one seed only: values may be optimistic."
+    has = f"{format_count(alone, 'configuration')} on the front of the search {'has' if alone == 1 else 'have'}"
+    return f"{has} one seed only: the measured values may be optimistic until fresh seeds confirm them."
 
 
 def _failed_seeds(evidence: Evidence) -> str:
@@ -57,7 +68,7 @@ def _failed_seeds(evidence: Evidence) -> str:
     numbers = ", ".join(str(number) for number in failed["number"].head(5))
     return (
         f"Confirming seeds did not complete for {format_count(len(failed), 'configuration')} (of trial {numbers}): "
-        "its estimate is by the others only."
+        "the estimates rest on the seeds that did. The table of trials has the outcomes."
     )
 
 
@@ -65,14 +76,20 @@ def _devices(evidence: Evidence) -> str:
     used = sorted(set(read_text(evidence.trials, "device")) - {""})
     if len(used) < 2:
         return ""
-    return f"Trials ran on different devices ({'; '.join(used[:5])}): their times and memory are not comparable."
+    return (
+        f"Trials ran on different devices ({'; '.join(used[:5])}): their times and memory are not comparable, and the "
+        "recommendations use those of the most common device only."
+    )
 
 
 def _environments(evidence: Evidence) -> str:
     used = set(read_text(evidence.trials, "environment_digest")) - {""}
     if len(used) < 2:
         return ""
-    return f"Trials ran in {len(used)} environments (versions or settings differ); see the table at the end."
+    return (
+        f"Trials ran in {len(used)} environments (versions or settings differ), which can change times and accuracies: "
+        "compare them in the table at the end."
+    )
 
 
 def _crashed(evidence: Evidence) -> str:
@@ -81,7 +98,10 @@ def _crashed(evidence: Evidence) -> str:
         return ""
     errors = [line for line in read_text(crashed, "error") if line]
     last = f" The last error: {str(errors[-1]).strip().splitlines()[-1][:300]}" if errors else ""
-    return f"{format_count(len(crashed), 'trial')} crashed, which does not reflect on the configuration.{last}"
+    return (
+        f"{format_count(len(crashed), 'trial')} crashed, which says nothing about the configuration: repair the cause "
+        f"and run the study again.{last}"
+    )
 
 
 def _infeasible(evidence: Evidence) -> str:
@@ -90,16 +110,19 @@ def _infeasible(evidence: Evidence) -> str:
     if not ended or sum(counts.values()) < MUCH * ended:
         return ""
     parts = ", ".join(f"{count} {OUTCOME_NAMES[name]}" for name, count in counts.items())
-    return f"{sum(counts.values()) / ended:.0%} of the trials were infeasible ({parts}): narrow the space."
+    share = f"{100 * sum(counts.values()) / ended:.0f} %"
+    return f"{share} of the trials gave no result ({parts}): narrow the search space to avoid this."
 
 
 def _test_split(evidence: Evidence) -> str:
     frame = evidence.configurations
     if not len(frame) or len(keep_finite(read_numbers(frame, "test_accuracy"))):
         return ""
-    return "The test split was not used: accuracies are of the validation split, by which the front was selected."
+    return (
+        "The test split was not used: accuracies are those of the validation split, by which the front was selected. "
+        "Confirming trials measure the test accuracy."
+    )
 
 
-_CHECKS: tuple[Callable[[Evidence], str], ...] = (
-    _running, _few_trials, _one_seed, _failed_seeds, _devices, _environments, _crashed, _infeasible, _test_split
-)  # fmt: skip
+_SERIOUS: tuple[Callable[[Evidence], str], ...] = (_nothing_confirmed, _devices, _crashed, _infeasible, _failed_seeds)
+_OTHERS: tuple[Callable[[Evidence], str], ...] = (_one_seed, _running, _few_trials, _environments, _test_split)

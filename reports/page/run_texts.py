@@ -26,7 +26,7 @@ class RunTexts:
 def describe_run(evidence: Evidence) -> RunTexts:
     """What the records hold about how the study was run."""
     frames, spec = evidence.frames, evidence.frames.spec
-    lacks = [] if spec else ["The study's specification is not on record: its file cannot be shown."]
+    lacks = [] if spec else ["The study's specification is not on record, so its file cannot be shown."]
     settings = tuple(_list_settings(evidence))
     if not settings:
         lacks.append("No configuration is on record.")
@@ -48,7 +48,7 @@ def _list_settings(evidence: Evidence) -> Iterator[tuple[str, str, str]]:
         if key in _SKIPPED or name not in frame.columns or not len(frame):
             continue
         if key in evidence.swept:
-            yield key, "searched", "by the space of the study"
+            yield key, "searched", "the search space"
         elif frame[name].nunique(dropna=False) != 1:
             yield key, "differs between trials", ""
         else:

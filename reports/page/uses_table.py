@@ -5,13 +5,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports.labels import format_estimate, format_setting, key_label, metric_label
+from reports.first.first_texts import format_points
+from reports.labels import format_estimate, format_probability, format_setting, key_label, metric_label
 from reports.page.answer_texts import Card
 from reports.page.constant_columns import LEADING
 from sweep.analysis.answer.answer import Answer, Recommendation
 from sweep.analysis.answer.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.scales import scale_of
+from sweep.config.units import format_share
 
 _BATCH = "batch.global"
 
@@ -49,12 +51,12 @@ class UseRow:
 
 @dataclass(frozen=True, kw_only=True)
 class UsesTable:
-    """``common`` names the settings that are the same in all rows; ``useful`` defines a useful accuracy."""
+    """``common`` names the settings that are the same in all rows; ``terms`` defines what the uses rest on."""
 
     heads: tuple[str, ...]
     rows: tuple[UseRow, ...]
     common: str
-    useful: str
+    terms: str
 
 
 def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
@@ -79,8 +81,18 @@ def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
     return UsesTable(
         heads=tuple(map(metric_label, metrics)),
         rows=tuple(rows),
-        useful=f"A useful accuracy is at most {100 * ACCURACY_MARGIN:g} points below the best.",
-        common=f"The same in all rows: {_list_settings(items[0], common)}." if common else "",
+        terms=_define_terms(answer),
+        common=f"All rows: {_list_settings(items[0], common)}." if common else "",
+    )
+
+
+def _define_terms(answer: Answer) -> str:
+    tolerance = answer.tolerance
+    parts = [f"accuracy {format_points(tolerance.accuracy)}"]
+    parts += [f"{name} {format_share(getattr(tolerance, name))}" for name in ("time", "memory")]
+    return (
+        f"Tolerance: {', '.join(parts)}. Settled: {format_probability(answer.confidence)} or more. Useful accuracy: at "
+        f"most {format_points(ACCURACY_MARGIN)} below the best."
     )
 
 

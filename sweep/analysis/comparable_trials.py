@@ -28,6 +28,11 @@ from sweep.records.frames.study_frames import Frames
 from sweep.records.quality_flags import PROBED_TIME, UNDISTURBED_TIME, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+# What replaces an unreliable time, by its quality flag.
+_REPLACING = {
+    UNDISTURBED_TIME: "their undisturbed steps",
+    PROBED_TIME: "solo probes, short runs of the same training step with nothing else on the device",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,23 +179,25 @@ def _note_flags(done: pd.DataFrame) -> list[str]:
     if not flags:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
-    parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
-    notes = [
-        f"{len(flags):,} of {format_count(len(done), 'trial')} have quality warnings: {parts}. `sweep doctor` "
-        "names the trials and what to do."
-    ]
-    for flag, source in ((UNDISTURBED_TIME, "their undisturbed steps"), (PROBED_TIME, "solo probes of the same shape")):
-        if counts[flag]:
-            notes.append(
-                f"The measured times of {format_count(counts[flag], 'trial')} are no evidence: those of {source} are "
-                "in their place."
-            )
+    notes = []
     if num_doubtful := int((~has_time_evidence(done)).sum()):
         notes.append(
-            f"The times of {format_count(num_doubtful, 'trial')} are no evidence and nothing replaces them: they count "
-            "only where no trial of equal cost has another, and then by their uncertainty."
+            f"The times of {format_count(num_doubtful, 'trial')} are not reliable and have no replacement: they count "
+            "only where no trial of equal cost has another time, and then with their uncertainty. Accuracy and memory "
+            "are not affected. sweep doctor names the trials and what to do."
         )
-    return notes
+    for flag, source in _REPLACING.items():
+        if counts[flag]:
+            notes.append(
+                f"The measured times of {format_count(counts[flag], 'trial')} are not reliable and are replaced by "
+                f"those of {source}. Accuracy and memory are not affected."
+            )
+    parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
+    return [
+        *notes,
+        f"{len(flags):,} of {format_count(len(done), 'trial')} have quality warnings: {parts}. Run sweep doctor: it "
+        "names the trials and what to do.",
+    ]
 
 
 def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str) -> tuple[Mask, list[str]]:
@@ -199,7 +206,7 @@ def _select_most_common(trials: pd.DataFrame, among: Mask, name: str, what: str)
         return np.ones(len(trials), dtype=np.bool_), []
     chosen, num_others = most_common(values[among])
     left_out = format_count(num_others, "complete trial")
-    note = f"Only trials of the {what} {chosen!r} are compared; {left_out} of others left out."
+    note = f"Only trials of the {what} {chosen!r} are compared; {left_out} of others are not in the estimates."
     return np.asarray(values == chosen, dtype=np.bool_), [note] if num_others else []
 
 

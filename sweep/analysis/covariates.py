@@ -9,6 +9,7 @@ import pandas as pd
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import varying_keys
 from sweep.analysis.statistics.pareto import Values
+from sweep.config.key_labels import key_label
 
 # The keys that divide the samples of a step into micro batches.
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
@@ -29,7 +30,11 @@ class Covariates(NamedTuple):
 
     def describe(self) -> str:
         """The keys in words that follow a description, "" for none."""
-        return f", at equal {', '.join(self.keys)}" if self.keys else ""
+        return f", at equal {self.name_keys()}" if self.keys else ""
+
+    def name_keys(self) -> str:
+        """The keys in words."""
+        return ", ".join(map(key_label, self.keys))
 
 
 def code_settings(frame: pd.DataFrame, ignored: Collection[str] = ()) -> Covariates:

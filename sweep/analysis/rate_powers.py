@@ -38,7 +38,7 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> RatePower:
     accuracies, _ = records.grouping.medians(read_accuracies(records.done))
     known = among & np.isfinite(accuracies)
     if not known.any():
-        return RatePower(chosen=known, reason="no training of a fixed length is one that it could be about")
+        return RatePower(chosen=known, reason="no training of a fixed length is eligible")
     chosen, recipe = find_main_recipe(frame, known)
     batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
@@ -50,7 +50,7 @@ def measure_rate_power(records: ComparableTrials, among: Mask) -> RatePower:
     if not estimate.degrees > 0:
         return RatePower(chosen=chosen, reason=f"{recipe}: accuracy has no clear peak over the learning rate")
     num = len(np.unique(batches[good]))
-    detail = f"{recipe}: {estimate.n} configurations, the better half at each of {num} effective batch sizes"
+    detail = f"{recipe}: {estimate.n} configurations, the more accurate half at each of {num} effective batch sizes"
     return RatePower(chosen=chosen, estimate=estimate, detail=detail + settings.describe())
 
 
@@ -61,11 +61,12 @@ def _find_lack(batches: Values, rates: Values, settings: Covariates) -> str:
     if num_batches < _MIN_BATCHES or num_rates < _MIN_RATES:
         return (
             f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, 'learning rate')}; "
-            f"{_MIN_BATCHES} and {_MIN_RATES} are required"
+            f"at least {_MIN_BATCHES} and {_MIN_RATES} are required"
         )
     if n < needed:
-        beside = f", because {', '.join(settings.keys)} vary too" if settings.keys else ""
-        return f"{format_count(n, 'configuration')} in the better half at each batch; {needed} are required{beside}"
+        beside = f", because the fit also accounts for {settings.name_keys()}" if settings.keys else ""
+        found = format_count(n, "configuration")
+        return f"{found} in the more accurate halves of the batch sizes; {needed} are required{beside}"
     if share_explained(np.log(rates), np.log(batches)[:, None]) > MAX_SHARED:
         return "the learning rate follows the effective batch size, so that there is no best rate at each batch"
     return ""

@@ -8,6 +8,7 @@ import pandas as pd
 
 from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
+from sweep.config.metrics import METRICS
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
@@ -42,7 +43,7 @@ def describe_missing_objectives(frames: Frames) -> list[str]:
     """A sentence for each of :func:`count_missing_objectives`."""
     num_done = format_count(len(_of_outcome(frames.trials, "complete")), "complete trial")
     return [
-        f"The objective {name} is missing in {count:,} of {num_done}, which no front can contain."
+        f"{METRICS[name].label} is missing in {count:,} of {num_done}, which therefore cannot be on a front."
         for name, count in count_missing_objectives(frames).items()
     ]
 
@@ -71,7 +72,7 @@ def explain_confirmation(frames: Frames, stopped: str = "") -> str:
         return ""
     confirm = spec.confirm
     if not confirm.most_trials:
-        return f"Nothing is confirmed: confirm.{_find_zero(confirm)} = 0."
+        return f"Nothing is confirmed: confirm.{_find_zero(confirm)} = 0. Raise it, and run the study again."
     confirming = _of_phase(trials, "confirm")
     ended = confirming[read_text(confirming, "outcome") != ""]
     reason = _explain_no_candidates(frames) or stopped.rstrip(".")
@@ -93,8 +94,8 @@ def explain_left_out_seeds(records: ComparableTrials) -> str:
     names = ", ".join(repr(name) for name in sorted(others))
     return (
         f"{format_count(others.total(), 'confirming trial')} left out: run on the device {names}, while the trials "
-        f"that are compared ran on {device!r}. The limits of confirm count such trials. For fresh seeds in their place "
-        f"continue on {device!r}: {records.command_for_more_seeds}"
+        f"that are compared ran on {device!r}. The limits of confirm count such trials. For fresh seeds in their "
+        f"place, continue on {device!r}: {records.command_for_more_seeds}"
     )
 
 

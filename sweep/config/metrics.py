@@ -94,7 +94,7 @@ _TABLE = (
            "validation cross entropy at the last evaluation"),
     Metric("train_accuracy", "fraction", "maximize", "Training accuracy",
            "accuracy on a fixed part of the training split, without augmentation", noise="angle"),
-    Metric("generalization_gap", "fraction", "minimize", "Generalization gap",
+    Metric("generalization_gap", "fraction difference", "minimize", "Generalization gap",
            "train accuracy - validation accuracy"),
     Metric("test_accuracy", "fraction", None, "Test accuracy",
            "test accuracy, read once and only for confirmed configurations", noise="angle"),
@@ -190,7 +190,7 @@ _TABLE = (
            "highest temperature of the GPU while training"),
     Metric("clock_hertz", "hertz", None, "Clock",
            "median clock of the GPU, or of the processor, while training"),
-    Metric("cpu_load_by_others", "fraction", None, "CPU load by others",
+    Metric("cpu_load_by_others", "fraction", None, "CPU load by other programs",
            "share of the processors that other processes used, while training on a CPU", of_device=True),
 )
 # fmt: on

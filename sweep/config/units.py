@@ -53,6 +53,7 @@ def _plain(suffix: str, factor: float = 1.0) -> tuple[DisplayUnit]:
 UNITS: dict[str, MetricUnit] = {
     # sin(angle)^2 is the share: the angle's slope is at least 1, and about 2 at an accuracy of 90 %
     "fraction": MetricUnit(shown=_plain("%", 100.0), is_share=True, assumed_sd=0.02, worst=1.0),
+    "fraction difference": MetricUnit(shown=_plain("points", 100.0), is_share=True, assumed_sd=0.02, worst=1.0),
     "nats": MetricUnit(shown=_plain("nats"), worst=100.0),
     "seconds": MetricUnit(shown=_TIMES, measures="time", scale="log", worst=86_400.0),
     "bytes": MetricUnit(shown=_BYTES, measures="memory", scale="log", is_whole=True, assumed_sd=0.001, worst=2.0**40),
@@ -76,6 +77,11 @@ UNITS: dict[str, MetricUnit] = {
 def find_unit(name: str) -> MetricUnit:
     """The unit called ``name``; one that shows numbers as they are for a text that is no unit."""
     return UNITS.get(name, MetricUnit())
+
+
+def format_share(share: float) -> str:
+    """0.05 as "5 %", for limits and tolerances."""
+    return f"{100 * share:.3g} %"
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:

@@ -9,11 +9,11 @@ from sweep.config.trial_config import Scalar
 # What each use optimizes.
 USE_MEANINGS = {
     "accuracy": "the highest validation accuracy",
-    "speed": "the least training time at a useful accuracy",
-    "memory": "the least memory at a useful accuracy",
-    "balanced": "the best compromise of accuracy, time and memory",
-    "fine_tune": "the highest validation accuracy from given weights",
-    "distributed": "the least training time on several ranks at a useful accuracy",
+    "speed": "the shortest training time at a useful accuracy",
+    "memory": "the lowest peak memory at a useful accuracy",
+    "balanced": "the best compromise between accuracy, time and memory",
+    "fine_tune": "the highest validation accuracy from pretrained weights",
+    "distributed": "the shortest training time on several devices at a useful accuracy",
 }
 USES = tuple(USE_MEANINGS)
 

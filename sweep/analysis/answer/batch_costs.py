@@ -93,9 +93,9 @@ def _explain(curves: Sequence[Values], target: float) -> str:
         return f"the evaluations between which {shown} was reached are not loaded"
     missed = sum(not (curve[:, 2] >= target).any() for curve in curves)
     if missed:
-        return f"{missed} of {len(curves)} trainings did not reach {shown}, so that steps and time to it are not known"
+        return f"{missed} of {len(curves)} trainings did not reach {shown}, so the steps and time to it are unknown"
     if any(curve[0, 2] >= target for curve in curves):
-        return f"the first evaluation had reached {shown}, so that steps and time to it are not known"
+        return f"the first evaluation was already at {shown}, so the steps and time to it are unknown"
     return ""
 
 

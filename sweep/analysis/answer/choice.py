@@ -130,9 +130,10 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
     accuracy = candidates.records.posterior(ACCURACY)
     return [
         f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
-        f"chosen among {format_count(int(np.isfinite(score).sum()), 'configuration')} in question, "
+        f"compared with all {format_count(int(np.isfinite(score).sum()), 'eligible configuration')}, "
         f"{int(np.sum(candidates.nameable & np.isfinite(score)))} of them with {FEWEST_SEEDS} fresh seeds or more",
-        f"spread between seeds pooled over confirmed configurations, {accuracy.spread.degrees} degrees of freedom",
+        "standard deviation between seeds pooled over all confirmed configurations, with "
+        f"{accuracy.spread.degrees} degrees of freedom",
     ]
 
 

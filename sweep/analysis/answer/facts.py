@@ -64,9 +64,10 @@ def _throughput_knee(candidates: Candidates, model: str) -> _Measured:
         return candidates.records.command_for_more
     detail = f"{curve.name}; the best throughput was at {int(curve.sizes[np.argmax(curve.rates)])}"
     if curve.knee == len(curve.sizes) - 1:
-        detail += ", the largest that ran: the knee may be beyond"
+        detail += ", the largest that ran, so the knee may be larger"
     if curve.num_others:
-        detail += f"; {format_count(curve.num_others, 'other combination')} of norm, precision and optimizer apart"
+        others = format_count(curve.num_others, "other combination")
+        detail += f"; {others} of normalization, precision and optimizer left out"
     return _value(curve.sizes[curve.knee], curve.num_trials), detail
 
 
@@ -123,6 +124,9 @@ _FACTS: dict[str, tuple[Callable[[Candidates, str], _Measured], str, str]] = {
         _throughput_knee, "Throughput knee: the smallest micro batch within 5 % of the best throughput", "samples"
     ),
     "noise_scale": (
-        _noise_scale, "Gradient noise scale B_simple = tr(S) / |G|^2, both averaged over the training", "samples"
+        _noise_scale,
+        "Gradient noise scale B_simple = tr(S) / |G|^2: variance of the gradient over its squared norm, both averaged "
+        "over the training",
+        "samples",
     ),
 }  # fmt: skip

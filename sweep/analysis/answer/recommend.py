@@ -12,6 +12,7 @@ from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.estimated_values import list_estimates
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
+from sweep.analysis.answer.method import METHOD
 from sweep.analysis.answer.statements import answer_batch_size
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
@@ -24,27 +25,11 @@ from sweep.analysis.shortfalls import (
 )
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS, AnswerRules
 from sweep.config.units import format_count
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
-
-_METHOD = (
-    "Validation accuracies are not those of single trainings: where a model has six or more configurations within 15 "
-    "points of its best, a response to batch size, learning rate and whatever else was swept is conditioned on all its "
-    "trainings: a polynomial of the second degree, a Gaussian process and deviations that close neighbors share. A "
-    "value and its 95 % interval are the median and quantiles of joint draws from it. They contain the spread between "
-    "seeds (that of the region, at least the one pooled over all confirmed configurations) and the sampling error of "
-    "the images, by crossed random effects of seeds and images. Other intervals are of Student's t distribution. "
-    "Two configurations are compared on the same images, where most of that error is common to both: the interval of "
-    "their difference is narrower than their own intervals suggest. "
-    "Probabilities are shares of 1,000 of these draws in which the statement is right within the study's tolerance; a "
-    "configuration with one seed is drawn with the same spread, shrunk towards the others. "
-    "A rival must lose less than the tolerance by half of it to make a statement wrong. "
-    "All are about the configurations that were tried. Search trials share one seed; what it does to all of them "
-    "counts as each one's own. "
-    "Times and memory are pooled over trials of equal cost where those do not scatter too much to be of one cost."
-)
 
 
 def recommend(
@@ -104,9 +89,9 @@ def make_answer(
         uses=chosen,
         configurations=list_estimates(candidates) if candidates else (),
         facts=facts,
-        notes=(*notes, *describe_missing_objectives(loaded), *filter(None, shortfalls)),
+        notes=(*describe_missing_objectives(loaded), *notes, *filter(None, shortfalls)),
         missing_objectives=count_missing_objectives(loaded),
-        method=_METHOD,
+        method=" ".join(text for _, text in METHOD),
     )
 
 
@@ -140,8 +125,8 @@ def _describe_validation(records: ComparableTrials, candidates: Candidates | Non
     rows = np.arange(0) if candidates is None else candidates.rows
     if num_unknown := int(np.sum(~records.images.are_known(rows))):
         covered += (
-            f" Of {num_unknown} of {format_count(len(rows), 'configuration')} it is not on record which images they "
-            "got right: their errors count as independent, so that intervals of their differences are too wide."
+            f" For {num_unknown} of {format_count(len(rows), 'configuration')} it is not on record which images they "
+            "got right: their errors count as independent, so the intervals of their differences are too wide."
         )
     return ValidationSize(num_images=num_images, accuracy_per_image=1 / num_images, statement=size + covered)
 
@@ -151,7 +136,8 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
     if not candidates.nameable.all():
         notes.append(
             f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} have at least "
-            f"{FEWEST_SEEDS} fresh seeds; only those are named."
+            f"{FEWEST_SEEDS} fresh seeds, and only those can be recommended. For more fresh seeds run "
+            f"{candidates.records.command_for_more_seeds}"
         )
     return notes + _list_assumed(candidates)
 
@@ -160,7 +146,11 @@ def _list_assumed(candidates: Candidates) -> list[str]:
     assumed = [name for name in candidates.names if candidates.records.posterior(name).is_assumed]
     if not assumed:
         return []
-    return [f"No seed was repeated: the spread of {', '.join(assumed)} between seeds is assumed, not measured."]
+    names = ", ".join(METRICS[name].label.lower() for name in assumed)
+    return [
+        f"No configuration was trained with several seeds, so the spread of {names} between seeds is assumed, not "
+        "measured: finish the study, so that it trains its best configurations again."
+    ]
 
 
 def as_document(answer: Answer) -> dict[str, Any]:

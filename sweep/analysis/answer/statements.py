@@ -16,6 +16,7 @@ from sweep.analysis.answer.use_cases import BATCH_SIZE
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.config.units import format_share
 
 _QUANTILES = (0.025, 0.5, 0.975)
 
@@ -69,7 +70,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     if named.number is None:
         return Statement(
             name="use",
-            text="Which batch size to use is not known yet: no configuration that could be it has enough fresh seeds.",
+            text="Which batch size to use is not known yet: no eligible configuration has enough fresh seeds.",
             batches=(),
             probability=0.0,
             is_settled=False,
@@ -79,7 +80,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     text = (
         f"Use an effective batch size of {named.global_batch_size} (micro batch {named.config['batch.micro']}, "
         f"learning rate {rate:.3g}, {named.config['model.name']}): of the configurations that lose at most "
-        f"{_points(tolerance.accuracy)} against the best none is faster by more than {tolerance.time:.0%}."
+        f"{_points(tolerance.accuracy)} against the best, none is more than {format_share(tolerance.time)} faster."
     )
     needed = None if named.is_settled else _estimate_needed(candidates, named)
     return Statement(
@@ -117,8 +118,8 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
     is_settled = not split.unknown.any()
     return Statement(
         name="equally_good",
-        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes that were tried "
-        f"{'; '.join(parts)}.{_add(describe_thin_batches(candidates, draws))}",
+        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes that were "
+        f"tried, {'; '.join(parts)}.{_add(describe_thin_batches(candidates, draws))}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()),
         is_settled=is_settled,
@@ -144,9 +145,9 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
     if largest == len(draws.batches) - 1:
         text = f"The largest effective batch size that was tried, {batch}, loses no more than {points}."
     elif is_settled:
-        text = f"Of the effective batch sizes that were tried the largest that loses no more than {points} is {batch}."
+        text = f"Of the effective batch sizes that were tried, the largest that loses no more than {points} is {batch}."
     else:
-        text = f"An effective batch size of {batch} loses no more than {points}; of larger ones it is not known yet."
+        text = f"An effective batch size of {batch} loses no more than {points}; for larger ones this is not known yet."
     return Statement(
         name="largest_without_loss",
         text=text + _add(describe_thin_batches(candidates, draws)),

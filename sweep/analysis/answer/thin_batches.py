@@ -25,7 +25,7 @@ def describe_thin_batches(candidates: Candidates, draws: BatchDraws) -> str:
     ]
     if absent := [batch for batch in planned if batch not in counts]:
         parts.append(f"{_join(absent)} with no complete training")
-    return f"Tried too little to tell: {'; '.join(parts)}." if parts else ""
+    return f"Not tuned enough to tell: {'; '.join(parts)}." if parts else ""
 
 
 def list_batches(spec: StudySpec, model: str) -> list[int]:

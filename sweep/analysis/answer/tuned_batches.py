@@ -148,7 +148,7 @@ def _list_remarks(candidates: Candidates, rate: float, num_configurations: int) 
     remarks = []
     if num_configurations < FEWEST_CONFIGURATIONS:
         few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
-        remarks.append(f"tuned too little to tell: {few} tried")
+        remarks.append(f"too few configurations to count as tuned: only {few} tried")
     spec = candidates.records.spec
     parameter = spec.space.get(RATE) if spec else None
     if parameter is not None and np.isfinite(rate):
@@ -158,5 +158,7 @@ def _list_remarks(candidates: Candidates, rate: float, num_configurations: int) 
         at_high = rate >= max(values) if values else share >= 1 - _EDGE
         if at_low != at_high:
             side, way = ("lower", "downward") if at_low else ("upper", "upward")
-            remarks.append(f"its learning rate is at the {side} edge of the range: widen {RATE} {way}")
+            remarks.append(
+                f"its learning rate is at the {side} edge of the searched range: widen it {way} ({RATE} in the study)"
+            )
     return remarks

@@ -23,7 +23,7 @@ from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.tables.models import has_batch_statistics
 
-_PAIRS = "of equal cost and effective batch size, several micro batches (their mean) against one"
+_PAIRS = "of equal cost and effective batch size, with accumulation (mean) against without"
 
 
 def _measure_time(records: ComparableTrials) -> Measurement:
@@ -95,19 +95,19 @@ def _settle(records: ComparableTrials) -> str:
 CLAIMS = (
     Claim(
         name="accumulation_time", unit="ratio", region=Region(1.5, 2.0),
-        statement="Accumulation costs 1.5 to 2 times the time of the same effective batch size in one piece.",
+        statement="Accumulation takes 1.5 to 2 times the time of the same effective batch size without it.",
         published="No published figure; on one device it is the same arithmetic.",
         measure=_measure_time, settle=_settle,
     ),
     Claim(
         name="accumulation_memory", unit="fraction", region=Region(0.9, np.inf),
-        statement="Accumulation of k micro batches saves memory in proportion, 1 - 1 / k (85 % at 8): 0.9 or more of "
-        "that.",
+        statement="Accumulation over k micro batches saves 1 - 1 / k of the memory (85 % at k = 8), or at least 90 % "
+        "of that.",
         published="Only activations shrink; parameters, gradients and optimizer state do not.",
         measure=_measure_memory, settle=_settle,
     ),
     Claim(
-        name="accumulation_batch_norm", unit="fraction", region=Region(-0.005, 0.005),
+        name="accumulation_batch_norm", unit="fraction difference", region=Region(-0.005, 0.005),
         statement="With batch normalization, accumulation still gives the accuracy of the large batch, within half a "
         "point.",
         published="Exact without batch normalization; with it the statistics are those of the micro batch (ghost batch "

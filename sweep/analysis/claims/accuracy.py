@@ -84,7 +84,7 @@ def _measure_small_batches(records: ComparableTrials) -> Measurement:
         sides = f"{int(small.sum())} up to {_SMALL}, {int(large.sum())} above"
         return not_tested(f"{_count_batches(curve)} at one length of training: {sides}; one of each is required")
     if posterior.is_assumed:
-        return not_tested("no configuration was trained with several seeds, so that their spread is not known")
+        return not_tested("no configuration was trained with several seeds, so their spread is not known")
     detail = f"{_main_model(records)}: best effective batch size up to {_SMALL} against the best above"
     first, second = (np.flatnonzero(side)[np.argmax(curve.accuracies[side])] for side in (small, large))
     errors, degrees = posterior.compare(int(curve.rows[first]), curve.rows[[second]])
@@ -153,8 +153,8 @@ CLAIMS = (
         "larger batches generalize worse.",
     ),
     Claim(
-        name="small_batches_best", unit="fraction", region=Region(0.0, np.inf),
-        statement="Small batches, up to 32 samples, reach the best accuracy.",
+        name="small_batches_best", unit="fraction difference", region=Region(0.0, np.inf),
+        statement="Small batches (up to 32 samples) reach the best accuracy.",
         published="Masters & Luschi 2018: best results with batches from 2 to 32; plain SGD without momentum at fixed "
         "epochs.",
         measure=_measure_small_batches, settle=_settle_small_batches,

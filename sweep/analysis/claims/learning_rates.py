@@ -78,7 +78,7 @@ CLAIMS = (
         measure=partial(_measure_rate_power, power=0.5), settle=partial(_settle_rate_power, power=0.5),
     ),
     Claim(
-        name="warmup_needed", unit="fraction", region=Region(0.005, np.inf),
+        name="warmup_needed", unit="fraction difference", region=Region(0.005, np.inf),
         statement="From 8 times the reference batch on, warmup gains half a point of accuracy or more.",
         published="Goyal et al. 2017, ResNet-50, error at 8k: no warmup 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, "
         "gradual 23.74 +- 0.09 %.",

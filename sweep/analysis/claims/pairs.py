@@ -12,6 +12,7 @@ from sweep.analysis.statistics.estimates import log_ratio, mean_estimate
 from sweep.analysis.statistics.grouping import Numbers, configuration_groups
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.posterior import equal_cost_groups
+from sweep.config.key_labels import key_label
 from sweep.config.units import format_count
 
 Pairs = tuple[Numbers, Numbers]  # rows of the trials, each of shape [pairs]
@@ -32,7 +33,10 @@ def compare_costs(trials: pd.DataFrame, tested: str, side: Mask, metric: str) ->
     first, second = pair_by_cost(trials, (tested,), side)
     values = read_comparable_costs(trials, metric)
     return estimate_main_recipe(
-        trials.iloc[first], log_ratio(values[first], values[second]), f"of equal cost but for {tested}", is_ratio=True
+        trials.iloc[first],
+        log_ratio(values[first], values[second]),
+        f"of equal cost but for {key_label(tested)}",
+        is_ratio=True,
     )
 
 

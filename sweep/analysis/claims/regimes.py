@@ -112,7 +112,7 @@ def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
     asked = np.isfinite(targets) & np.isin(read_text(trials, "outcome"), _TRIED)
     if not asked.any():
         return (
-            "no training ran until an accuracy that is common to all: steps of trainings of a fixed length are not "
+            "no training ran to a target accuracy common to all: the steps of trainings of a fixed length are not "
             "steps to a target"
         )
     if evaluations is None or not len(evaluations):

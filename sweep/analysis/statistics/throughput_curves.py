@@ -37,7 +37,7 @@ def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> Th
     """The throughput of the combination of model, normalization, precision and optimizer with the most micro batches,
     and of these the one with the most trials; None without a measurement. All of shape ``[trials]``."""
     columns = [read_text(trials, f"config.{key}").tolist() for key in _APART]
-    names = np.array([", ".join(filter(None, row)) for row in zip(*columns, strict=True)], dtype=object)
+    names = np.array([_name_combination(*row) for row in zip(*columns, strict=True)], dtype=object)
     known = np.isfinite(sizes) & np.isfinite(rates)
     combinations = sorted(set(names[known]))
     curves = []
@@ -46,3 +46,7 @@ def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> Th
         levels, medians = group_medians(sizes[chosen], rates[chosen])
         curves.append(ThroughputCurve(name, levels, medians, int(chosen.sum()), len(combinations) - 1))
     return max(curves, key=lambda curve: (len(curve.sizes), curve.num_trials), default=None)
+
+
+def _name_combination(model: str, norm: str, *others: str) -> str:
+    return ", ".join(filter(None, (model, f"{norm} norm" if norm else "", *others)))

@@ -68,7 +68,7 @@ def describe_held_out(origins: Mapping[str, str], section: DataSection) -> str:
             texts.append(f"{word}: {origins[split]}")
         else:
             whole = "the rest" if split == "val" and "test" not in origins else train
-            texts.append(f"{word}: {shares[split]:.0%} of {whole}, held out by class, the same for every trial")
+            texts.append(f"{word}: {100 * shares[split]:.0f} % of {whole}, held out by class, the same for every trial")
     return "; ".join(texts)
 
 

@@ -158,10 +158,10 @@ def test_a_knee_is_of_one_precision_optimizer_and_norm():
     figure = make_throughput(evidence_of(rows))[0]
     (knee,) = [layer for layer in kinds(figure.panels[0], Points) if layer.name == "knee"]
     assert (knee.x, knee.y) == ((32.0,), (190.0,))
-    assert "resnet8, group, fp32, lamb: 32" in figure.caption
+    assert "resnet8, group norm, fp32, lamb: 32" in figure.caption
     fact = recommend(frames_of(make_spec(), rows)).facts["throughput_knee"]
     assert (fact.value, fact.n) == (32.0, 4)
-    assert fact.detail.startswith("resnet8, group, fp32, lamb; the best throughput was at 128")
+    assert fact.detail.startswith("resnet8, group norm, fp32, lamb; the best throughput was at 128")
     assert "2 other combinations" in fact.detail
 
 

@@ -334,4 +334,4 @@ def test_one_pair_is_no_number() -> None:
     rows = [row(n, measured={"train_seconds": 9.0 + n}, precision__checkpointing=bool(n)) for n in range(2)]
     item = found(rows, "checkpointing_time")
     assert (item.verdict, math.isnan(item.effect)) == ("not tested", True)
-    assert item.reason.startswith("the records have only one pair of equal cost but for precision.checkpointing")
+    assert item.reason.startswith("the records have only one pair of equal cost but for activation checkpointing")

@@ -137,6 +137,29 @@ def test_filters_leave_what_was_asked_for(visit, study):
     assert shown(visit) == (str(len(trials)), str(len(trials)))
 
 
+def test_a_choice_draws_no_figure_again(visit):
+    visit.plot("fronts").scroll_into_view_if_needed()
+    visit.settle()
+    visit.page.evaluate(
+        """() => {
+          window.drawn = [];
+          const { react } = Plotly;
+          Plotly.react = (plot, ...rest) => {
+            window.drawn.push(plot.id || plot.dataset.figure);
+            return react(plot, ...rest);
+          };
+        }"""
+    )
+    visit.page.locator("#first .picture.full [data-configuration]").first.dispatch_event("click")
+    visit.page.wait_for_selector("#chosen:not([hidden])")
+    visit.page.wait_for_timeout(300)
+    assert visit.page.evaluate("window.drawn") == ["chosen-curves"]
+    assert sum(ring["size"] for ring in rings(visit, "fronts")) >= 1
+    visit.page.evaluate("document.querySelector('#filter-clear').click()")  # which draws what is in view
+    visit.settle()
+    assert "fronts" in visit.page.evaluate("window.drawn")
+
+
 def test_a_mark_of_the_main_picture_chooses_its_configuration(visit, study):
     mark = visit.page.locator("#first .picture.full [data-configuration]").last
     number = int(mark.get_attribute("data-configuration"))

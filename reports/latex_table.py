@@ -33,7 +33,8 @@ def write_latex_table(found: BatchAnswer, study: str, images: str) -> Iterator[s
     yield r"\centering"
     certain = f" Certainty: {certainty}." if certainty else ""
     counted = format_count(len(texts.rows), "tuned batch size")
-    caption = f"{statement}{certain} Study {study}: {counted}, with 95 % intervals. {images}"
+    kinds = "with 95 % intervals; without loss: against the best batch size of the model"
+    caption = f"{statement}{certain} Study {study}: {counted}, {kinds}. {images}"
     yield rf"\caption{{{escape_latex(caption)}}}"
     yield rf"\label{{tab:{_make_label(study)}}}"
     yield rf"\begin{{tabular}}{{{''.join('l' if place == 0 else 'r' for place in columns)}}}"

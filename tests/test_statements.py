@@ -151,6 +151,34 @@ def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named() -> Non
     assert "Not tuned enough" not in statement(tuned, "equally_good").text
 
 
+def test_a_limit_is_named_in_the_statements_that_it_changes() -> None:
+    study = make_study(CURVE)
+    limited = recommend(study, min_accuracy=0.9)
+    assert limited.batch_size is not None
+    use = statement(limited.batch_size, "use")
+    assert use.batches == (256,)  # faster, and accurate enough although it loses more than the tolerance
+    assert "of the configurations with an accuracy of at least 90 %, none is more than 5 % faster" in use.text
+    assert statement(limited.batch_size, "largest_without_loss").batches == (64,)
+    assert "The limits do not apply to this statement." in statement(limited.batch_size, "largest_without_loss").text
+    slow = recommend(study, max_seconds=50.0)
+    assert slow.batch_size is not None
+    assert "against the best within the limits, none" in statement(slow.batch_size, "use").text
+    assert "limits" not in " ".join(each.text for each in answer_of(study).statements)
+
+
+def test_limits_that_nothing_keeps_to_are_named_and_no_training_is_proposed() -> None:
+    impossible = recommend(make_study(CURVE), max_seconds=1.0, min_accuracy=0.9999)
+    assert impossible.batch_size is not None
+    use = statement(impossible.batch_size, "use")
+    assert use.missing is None
+    assert "the most accurate one reaches 9" in use.text
+    assert "99.99 % is required; the fastest one takes 10 s, the limit is 1 s." in use.text
+    assert all(item.number is None and item.missing is None for item in impossible.uses.values())
+    apart = recommend(make_study(CURVE), max_seconds=15.0, min_accuracy=0.94)
+    assert apart.batch_size is not None
+    assert "each limit can be kept, but not all at once" in statement(apart.batch_size, "use").text
+
+
 def test_the_largest_batch_that_was_tried_is_called_so() -> None:
     largest = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)})), "largest_without_loss")
     assert (largest.batches, largest.is_settled) == ((64,), True)

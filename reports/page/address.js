@@ -38,7 +38,7 @@ const openPart = (part) => {
 };
 const applyAddress = () => {
   if (location.hash && !location.hash.includes("=")) {
-    openPart(byId(decodeURIComponent(location.hash.slice(1))));
+    openPart(byId(location.hash.slice(1)));
     return;
   }
   const parts = readAddress();
@@ -48,12 +48,16 @@ const applyAddress = () => {
     setTheme(parts.get("theme"));
   }
   for (const set of document.querySelectorAll("[data-filter]")) fillField(set, parts.getAll(`filter${set.dataset.filter}`));
-  state.brushes = Object.fromEntries(axes.filter(({ index }) => parts.has(`range${index}`)).map(({ index }) => [index, parts.get(`range${index}`).split(":").map(Number)]));
+  state.brushes = Object.fromEntries(axes.filter(({ index }) => parts.has(`range${index}`)).map(({ index }) => [index, parts.get(`range${index}`).split(":").map(Number)])
+    .filter(([, range]) => range.length === 2 && range.every((end) => end >= 0 && end <= 1) && range[0] < range[1]));
   const tinted = axes.find(({ column }) => column.name === parts.get("color"));
   state.color = tinted ? tinted.index : null;
   if (byId("color-by")) byId("color-by").value = tinted ? tinted.index : "";
   applyFilters();
-  for (const input of limitInputs) input.value = parts.get(`limit-${input.dataset.limit}`) ?? input.defaultValue;
+  for (const input of limitInputs) {
+    const given = parts.get(`limit-${input.dataset.limit}`) ?? "";
+    input.value = /^\d+$/.test(given) && Number(given) <= 100 ? given : input.defaultValue;
+  }
   if (limitInputs.some((input) => input.value !== input.defaultValue)) applyLimits();
   choose(parts.has("trial") ? Number(parts.get("trial")) : null);
 };

@@ -27,9 +27,11 @@ const formatProbability = (value) => {
   return shown <= 0 ? "under 1 %" : `${shown} %`;
 };
 const shownAt = (place) => limits.shown.find((each) => each.place === place);
-const limitRow = (use, found) => {
+const limitRow = (use, found, isPossible) => {
   const head = make("th", { scope: "row" }, use.title);
-  if (!found) return make("tr", {}, head, make("td", { colspan: limits.metrics.length + 4 }, "The records are not enough to recommend a configuration within these limits; the command below prints what to run."));
+  if (!found) return make("tr", {}, head, make("td", { colspan: limits.metrics.length + 4 }, isPossible
+    ? "The records are not enough to recommend a configuration within these limits; the command below prints what to run."
+    : "No configuration that was tried keeps to these limits."));
   const { number, batch, settings, cells } = shownAt(found.place);
   const button = make("button", { type: "button", class: "choose", "data-trial": number, "aria-pressed": "false", "aria-label": `Show configuration C${number}` }, `C${number}`);
   const state = found.probability >= limits.rules.confidence ? "settled" : "not settled";
@@ -46,9 +48,11 @@ const applyLimits = async () => {
   limitInputs.forEach((input, index) => { input.nextElementSibling.textContent = describeLimit(...chosen[index]); });
   const set = chosen.filter(([, limit]) => limit);
   byId("limit-command").textContent = `${limits.command}${set.map(([name, limit]) => optionOf(name, limit)).join("")}`;
-  const found = await recommendWithin(Object.fromEntries(set.map(([name, { value }]) => [name, value])));
+  const given = Object.fromEntries(set.map(([name, { value }]) => [name, value]));
+  const found = await recommendWithin(given);
   if (own !== limitRound) return;
-  byId("limit-rows").replaceChildren(...limits.uses.map((use, index) => limitRow(use, found[index])));
+  const isPossible = findWithin(estimated, given).some(Boolean);
+  byId("limit-rows").replaceChildren(...limits.uses.map((use, index) => limitRow(use, found[index], isPossible)));
   byId("limit-rows").dataset.of = byId("limit-command").textContent;
   const first = found[0] ? shownAt(found[0].place) : null;
   byId("limit-status").textContent = first
@@ -60,7 +64,9 @@ const applyLimits = async () => {
   writeAddress();
 };
 const startLimits = () => {
-  if (limits) byId("limit-command").textContent = limits.command;
+  if (!limits) return;
+  byId("limits").hidden = false; // without a script it would do nothing
+  byId("limit-command").textContent = limits.command;
   let waiting = 0;
   for (const input of limitInputs) {
     input.addEventListener("input", () => {

@@ -101,7 +101,8 @@ const drawParallel = () => {
 const startParallel = () => {
   const select = byId("color-by");
   if (!select) return;
-  if (axes.length < 2) { byId("parallel").hidden = true; return; }
+  if (axes.length < 2) return;
+  byId("parallel").hidden = false; // without a script it would be empty
   select.append(make("option", { value: "" }, "kind of trial"), ...axes.map(({ column, index }) => make("option", { value: index }, column.label)));
   select.addEventListener("change", () => {
     state.color = select.value === "" ? null : Number(select.value);

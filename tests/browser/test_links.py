@@ -434,3 +434,28 @@ def test_a_link_to_a_part_opens_it_and_keeps_what_is_chosen(chromium, report):
     assert visit.page.evaluate("document.querySelector('.plot[data-figure=fronts] svg') === null")
     assert visit.is_quiet()
     visit.context.close()
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    ["#%", "#nothing", "#range1=:", "#range5=0.9:0.1", "#limit-val_accuracy=NaN&limit-train_seconds=%20", "#trial=-1"],
+)
+def test_an_address_that_makes_no_sense_is_ignored(chromium, report, fragment):
+    other = Visit(chromium, report, fragment, is_whole=False)
+    words = other.page.locator("#filter-status").inner_text().split()
+    assert words[1] == words[3]
+    assert other.page.locator("#chosen").is_hidden()
+    changed = "all => all.filter((each) => each.value !== each.defaultValue).length"
+    assert other.page.locator("[data-limit]").evaluate_all(changed) == 0
+    assert other.is_quiet()
+    other.context.close()
+
+
+def test_what_requires_a_script_is_hidden_without_one(chromium, report):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.locator("#first svg").first.is_visible()
+    for part in ("#limits", "#parallel"):
+        assert page.locator(part).is_hidden()
+    context.close()

@@ -137,9 +137,11 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
     ]
 
 
-def _command_for_none(candidates: Candidates, name: str, score: Values) -> str:
-    # what to run where no configuration may be named for the use called ``name``
+def _command_for_none(candidates: Candidates, name: str, score: Values) -> str | None:
+    # what to run where no configuration may be named for the use called ``name``; None where the limits exclude all
     records, commands = candidates.records, candidates.records.commands
+    if not candidates.within_limits().any():
+        return None
     if np.isfinite(score).any():
         return candidates.records.command_for_more_seeds
     if name == "fine_tune":

@@ -9,6 +9,7 @@ import numpy as np
 from sweep.analysis.answer.answer import BatchAnswer, Recommendation, Statement
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.choice import choose_for
+from sweep.analysis.answer.limit_texts import OUTSIDE, describe_eligible, explain_exclusion, has_limits
 from sweep.analysis.answer.needed_trainings import Needed, estimate_needed
 from sweep.analysis.answer.thin_batches import describe_thin_batches
 from sweep.analysis.answer.tuned_batches import BatchDraws, describe_model, describe_tuned, draw_batches, list_models
@@ -68,9 +69,10 @@ def split_batches(candidates: Candidates, draws: BatchDraws) -> Split:
 def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     tolerance = candidates.rules.tolerance
     if named.number is None:
+        unknown = "Which batch size to use is not known yet: no eligible configuration has enough fresh seeds."
         return Statement(
             name="use",
-            text="Which batch size to use is not known yet: no eligible configuration has enough fresh seeds.",
+            text=explain_exclusion(candidates) or unknown,
             batches=(),
             probability=0.0,
             is_settled=False,
@@ -79,8 +81,9 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     rate = named.config.get("optimizer.lr")
     text = (
         f"Use an effective batch size of {named.global_batch_size} (micro batch {named.config['batch.micro']}, "
-        f"learning rate {rate:.3g}, {named.config['model.name']}): of the configurations that lose at most "
-        f"{_points(tolerance.accuracy)} against the best, none is more than {format_share(tolerance.time)} faster."
+        f"learning rate {rate:.3g}, {named.config['model.name']}): "
+        f"{describe_eligible(candidates, _points(tolerance.accuracy))}, none is more than "
+        f"{format_share(tolerance.time)} faster."
     )
     needed = None if named.is_settled else _estimate_needed(candidates, named)
     return Statement(
@@ -119,7 +122,7 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
     return Statement(
         name="equally_good",
         text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes that were "
-        f"tried, {'; '.join(parts)}.{_add(describe_thin_batches(candidates, draws))}",
+        f"tried, {'; '.join(parts)}.{_add_remarks(candidates, draws)}",
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()),
         is_settled=is_settled,
@@ -133,7 +136,8 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
     if not split.inside.any():
         return Statement(
             name="largest_without_loss",
-            text=f"The largest effective batch size that loses no more than {points} is not known yet.",
+            text=f"The largest effective batch size that loses no more than {points} is not known yet."
+            + (f" {OUTSIDE}" if has_limits(candidates.limits) else ""),
             batches=(),
             probability=0.0,
             is_settled=False,
@@ -150,7 +154,7 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
         text = f"An effective batch size of {batch} loses no more than {points}; for larger ones this is not known yet."
     return Statement(
         name="largest_without_loss",
-        text=text + _add(describe_thin_batches(candidates, draws)),
+        text=text + _add_remarks(candidates, draws),
         batches=(batch,),
         probability=float(draws.find_within(rules.tolerance.accuracy)[:, largest].mean()),
         is_settled=is_settled,
@@ -204,8 +208,9 @@ def _range(low: str, high: str) -> str:
     return f" ({low} to {high})" if low != high else ""
 
 
-def _add(sentence: str) -> str:
-    return f" {sentence}" if sentence else ""
+def _add_remarks(candidates: Candidates, draws: BatchDraws) -> str:
+    remarks = (describe_thin_batches(candidates, draws), OUTSIDE if has_limits(candidates.limits) else "")
+    return "".join(f" {sentence}" for sentence in remarks if sentence)
 
 
 def _points(accuracy: float) -> str:

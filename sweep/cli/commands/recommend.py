@@ -132,7 +132,8 @@ def _use_lines(item: "Recommendation") -> Iterator[str]:
 
     yield f"{item.use}: {USE_MEANINGS[item.use]}"
     if item.number is None:
-        yield f"  not enough data; run: {item.missing}"
+        limited = "no configuration that was tried keeps to the limits"
+        yield f"  not enough data; run: {item.missing}" if item.missing else f"  {limited}"
         return
     settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"

@@ -1,0 +1,45 @@
+"""What limits do to the statements, in words."""
+
+from sweep.analysis.answer.answer import Limits
+from sweep.analysis.answer.candidates import Candidates
+from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+
+OUTSIDE = "The limits do not apply to this statement."
+
+
+def has_limits(limits: Limits) -> bool:
+    """Whether anything is limited."""
+    return any(value is not None for value in vars(limits).values())
+
+
+def describe_eligible(candidates: Candidates, points: str) -> str:
+    """The configurations among which the fastest is named; ``points`` is the tolerance of accuracy in words."""
+    limits = candidates.limits
+    if limits.min_accuracy is not None:
+        text = f"of the configurations with an accuracy of at least {_percent(limits.min_accuracy)}"
+    else:
+        text = f"of the configurations that lose at most {points} against the best"
+    return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
+
+
+def explain_exclusion(candidates: Candidates) -> str:
+    """Which limit no configuration that was tried keeps to, by the estimates; "" where one keeps to all of them."""
+    if candidates.within_limits().any():
+        return ""
+    limits, parts = candidates.limits, []
+    best = float(candidates.values(ACCURACY).max())
+    if limits.min_accuracy is not None and best < limits.min_accuracy:
+        parts.append(f"the most accurate one reaches {_percent(best)}, {_percent(limits.min_accuracy)} is required")
+    for name, limit, word, unit, scale in (
+        (SECONDS, limits.max_seconds, "fastest one takes", "s", 1.0),
+        (MEMORY, limits.max_memory_bytes, "smallest one requires", "MiB", 2.0**20),
+    ):
+        least = float(candidates.values(name).min())
+        if limit is not None and not least <= limit:
+            parts.append(f"the {word} {least / scale:.3g} {unit}, the limit is {limit / scale:.3g} {unit}")
+    reason = "; ".join(parts) or "each limit can be kept, but not all at once"
+    return f"No configuration that was tried keeps to the limits: {reason}."
+
+
+def _percent(accuracy: float) -> str:
+    return f"{100 * accuracy:.4g} %"

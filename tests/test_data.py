@@ -89,7 +89,7 @@ def test_the_share_for_validation_is_taken_from_the_training_images_alone(share:
     assert (facts.shape, facts.num_train) == (chosen.shape, len(chosen.train))
     found = look_at_data(config(name="digits", validation_share=share).data)
     assert (found.num_train, found.num_val, found.num_test) == (len(chosen.train), len(chosen.validation), 269)
-    assert f"validation: {share:.0%} of the rest" in found.held_out
+    assert f"validation: {100 * share:.0f} % of the rest" in found.held_out
 
 
 @pytest.mark.parametrize("check", [look_at_data, load_splits, find_facts])

@@ -160,7 +160,7 @@ def test_the_answer_names_the_images_and_its_intervals_contain_their_error() -> 
     )
     assert paired.validation.num_images == unpaired.validation.num_images == 228
     assert paired.validation.statement.startswith("228 validation images; one is 0.44 points of accuracy. Intervals")
-    assert "Of 3 of 3 configurations it is not on record which images they got right" in unpaired.validation.statement
+    assert "For 3 of 3 configurations it is not on record which images they got right" in unpaired.validation.statement
     assert "for other seeds on the same images, not for new images" in unknown.validation.statement
     assert as_document(unknown)["validation"]["num_images"] is None
     widths, gaps = [], []

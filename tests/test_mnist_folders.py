@@ -102,7 +102,7 @@ def test_both_are_counted_alike(
         counts = found["num_train"], found["num_val"], found["num_test"], found["num_ignored"]
         assert counts == (NUM_TRAIN - num_val, num_val, NUM_TEST, 0)
         assert found["sizes"] == {"28 x 28": NUM_TRAIN + NUM_TEST}
-        assert "10% of" in found["held_out"]
+        assert "10 % of" in found["held_out"]
     assert idx["classes"] == png["classes"]
     assert [counts["val"] for counts in png["classes"].values()] == [round(0.1 * count) for count in of_class.tolist()]
     assert (idx["modes"], png["modes"]) == ({"1 channel": 2500}, {"L": 2500})

@@ -38,13 +38,16 @@ def one_processor() -> Iterator[int]:
 @contextmanager
 def busy_process() -> Iterator[None]:
     """A busy process in a session of its own, on the processors of this thread."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    code = "print(flush=True)\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
     try:
-        time.sleep(0.3)
+        assert process.stdout is not None
+        process.stdout.readline()  # on a busy machine it begins late
         yield
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 def compute() -> None:

@@ -121,7 +121,7 @@ def test_limits_are_kept(limits: dict[str, float], use: str, number: int | None)
     item = recommend(confirmed(), **limits, uses=(use,)).uses[use]  # type: ignore[arg-type]
     assert item.number == number
     if number is None:
-        assert item.missing == "sweep run made.toml --trials 40"
+        assert item.missing is None  # more training does not move a limit
 
 
 @pytest.mark.parametrize(("num_seeds", "number"), [(0, None), (2, None), (3, 0)])

@@ -47,7 +47,9 @@ def count_trials(page: Path) -> int:
 def test_the_page_follows_the_records_until_the_study_ends(folder: Path, holder: "subprocess.Popen[str]") -> None:
     seen: list[int] = []
 
-    def proceed(page: Path) -> None:
+    def proceed(line: str) -> None:
+        page = folder / "report.html"
+        assert line.endswith(f"while the study runs: {page}")
         seen.append(count_trials(page))
         assert '<meta http-equiv="refresh" content="1">' in page.read_text(encoding="utf-8")
         with contextlib.closing(open_store(folder / "study.sqlite")) as store:
@@ -70,8 +72,11 @@ def test_the_page_follows_the_records_until_the_study_ends(folder: Path, holder:
     assert not list(folder.glob("*.png"))
 
 
-def test_a_study_that_has_ended_gets_its_page_and_images_at_once(folder: Path) -> None:
+def test_a_study_that_has_ended_gets_its_page_and_images_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_app(["report", "s", "--root", str(folder.parent), "--live"]) == 0
+    assert "the study does not run; its report is written once" in capsys.readouterr().err
     assert 'http-equiv="refresh"' not in (folder / "report.html").read_text(encoding="utf-8")
     assert list(folder.glob("*.png"))
 

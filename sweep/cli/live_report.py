@@ -13,23 +13,26 @@ INTERVAL_SECONDS = 30
 
 
 def write_live(
-    folder: Path, out: Path | None, announce: Callable[[Path], None], interval_seconds: float = INTERVAL_SECONDS
+    folder: Path, out: Path | None, announce: Callable[[str], None], interval_seconds: float = INTERVAL_SECONDS
 ) -> None:
     """Writes the page of the study in ``folder`` whenever its records have changed, at most once an interval, until the
-    process that runs the study has ended. ``announce`` receives the path of the first page.
+    process that runs the study has ended. ``announce`` receives a line with the path of the first page, or that the
+    study does not run.
 
     Raises:
         InputError: ``folder`` is no study's folder.
     """
     if not (folder / "study.sqlite").is_file():
         raise InputError(f"sweep report --live: {folder} is not a study's folder; it follows a study that runs there.")
+    if not is_held(folder):
+        announce("sweep report --live: the study does not run; its report is written once.")
     seen: object = None
     while is_held(folder):
         state = _read_state(folder)
         if state != seen:
             page = write_report(folder, out=out, formats=(), refresh_seconds=max(1, round(interval_seconds)))
             if seen is None:
-                announce(page)
+                announce(f"report, written again every {interval_seconds:.0f} s while the study runs: {page}")
             seen = state
         time.sleep(interval_seconds)
 

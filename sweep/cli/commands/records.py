@@ -35,15 +35,12 @@ def report(
     from reports import write_report
     from reports.figure import Paper, check_width
     from sweep.cli.live_report import write_live
-    from sweep.records.store.lock import is_held
 
     place = find_records(study, root)
     if "://" in place and out is None:
         raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
-    if live and not is_held(Path(place)):
-        print_lines(["sweep report --live: the study does not run; its report is written once."], err=True)
-    elif live:
-        write_live(Path(place), out, lambda page: print_lines([f"report, while the study runs: {page}"], err=True))
+    if live:
+        write_live(Path(place), out, lambda line: print_lines([line], err=True))
     path = write_report(place, out=out, formats=tuple(formats or ("png",)), paper=Paper(check_width(width), has_title))
     print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
 

@@ -174,6 +174,11 @@ def test_limits_that_nothing_keeps_to_are_named_and_no_training_is_proposed() ->
     assert "the most accurate one reaches 9" in use.text
     assert "99.99 % is required; the fastest one takes 10 s, the limit is 1 s." in use.text
     assert all(item.number is None and item.missing is None for item in impossible.uses.values())
+    unmeasured = make_study(CURVE)
+    unmeasured.trials["peak_memory_bytes"] = unmeasured.trials["peak_memory_bytes"] * float("nan")
+    blind = recommend(unmeasured, max_memory_bytes=2.0**30)
+    assert blind.batch_size is not None
+    assert "peak_memory_bytes is on record for none of them" in statement(blind.batch_size, "use").text
     apart = recommend(make_study(CURVE), max_seconds=15.0, min_accuracy=0.94)
     assert apart.batch_size is not None
     assert "each limit can be kept, but not all at once" in statement(apart.batch_size, "use").text

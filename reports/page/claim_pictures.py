@@ -12,7 +12,7 @@ from sweep.analysis.claims.findings import UNSETTLED, Finding
 from sweep.config.units import find_unit
 
 WIDTH, HEIGHT = 230.0, 38.0
-_EDGE = 12.0  # pixels at both ends, beyond which an arrow tells that the interval goes on
+_EDGE = 12.0  # pixels at both ends, beyond which an arrow marks an interval that is longer
 _MIDDLE, _BAND = 13.0, 10.0  # of the row, and half the height of the claimed range
 _LETTER = 6.0  # pixels
 # How far the axis may go beyond the claimed range, the neutral value and the effect, in multiples of their span.

@@ -1,5 +1,6 @@
 """``sweep report --live``: the page of a study is written again while the study runs."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,8 @@ def write_live(
     folder: Path, out: Path | None, announce: Callable[[str], None], interval_seconds: float = INTERVAL_SECONDS
 ) -> None:
     """Writes the page of the study in ``folder`` whenever its records have changed, at most once an interval, until the
-    process that runs the study has ended. ``announce`` receives a line with the path of the first page, or that the
+    process that runs the study has ended; of a process on another host that is not known, and it follows until it is
+    interrupted. ``announce`` receives a line with the path of the first page, or that the
     study does not run.
 
     Raises:
@@ -39,5 +41,9 @@ def write_live(
 
 def _read_state(folder: Path) -> list[tuple[str, int, int]]:
     # each commit changes the database or its log
-    found = [(path.name, path.stat()) for path in sorted(folder.glob("study.sqlite*")) if path.exists()]
-    return [(name, status.st_mtime_ns, status.st_size) for name, status in found]
+    found = []
+    for path in sorted(folder.glob("study.sqlite*")):
+        with contextlib.suppress(FileNotFoundError):  # the log is removed when its last user closes it
+            status = path.stat()
+            found.append((path.name, status.st_mtime_ns, status.st_size))
+    return found

@@ -1,5 +1,7 @@
 """What limits do to the statements, in words."""
 
+import math
+
 from sweep.analysis.answer.answer import Limits
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
@@ -34,9 +36,11 @@ def explain_exclusion(candidates: Candidates) -> str:
         (SECONDS, limits.max_seconds, "fastest one takes", "s", 1.0),
         (MEMORY, limits.max_memory_bytes, "smallest one requires", "MiB", 2.0**20),
     ):
-        least = float(candidates.values(name).min())
-        if limit is not None and not least <= limit:
-            parts.append(f"the {word} {least / scale:.3g} {unit}, the limit is {limit / scale:.3g} {unit}")
+        known = [value for value in candidates.values(name).tolist() if math.isfinite(value)]
+        if limit is not None and not known:
+            parts.append(f"{name} is on record for none of them")
+        elif limit is not None and min(known) > limit:
+            parts.append(f"the {word} {min(known) / scale:.3g} {unit}, the limit is {limit / scale:.3g} {unit}")
     reason = "; ".join(parts) or "each limit can be kept, but not all at once"
     return f"No configuration that was tried keeps to the limits: {reason}."
 

@@ -162,7 +162,7 @@ def test_other_databases_and_other_versions_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ('ALTER TABLE sweep_trials DROP COLUMN "config.optimizer.momentum"', "config.optimizer.momentum"),
+        ("ALTER TABLE sweep_trials DROP COLUMN bottleneck", "bottleneck"),
         ('ALTER TABLE sweep_trials ADD COLUMN "config.optimizer.magic" TEXT', "config.optimizer.magic"),
         ("DROP TABLE sweep_supervisors", "num_writes"),
     ],
@@ -177,6 +177,31 @@ def test_tables_of_another_version_are_refused_and_stay_what_they_are(tmp_path: 
         with pytest.raises(InputError, match=rf"differs from this version's in .*{name}.*; use the version"):
             open_store(path, read_only=read_only)
     assert path.read_bytes() == before
+
+
+def test_a_store_that_is_older_than_a_key_and_a_metric_is_read_and_completed(tmp_path: Path) -> None:
+    path = tmp_path / "study.sqlite"
+    with contextlib.closing(make_store(path)) as store:
+        add_trials(store, ["complete", "complete"])
+        expected = store.trial_records("s")
+    lacking = ("config.optimizer.betas_rule", "config.precision.compile", "config.budget.epochs", "power_watts")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for name in lacking:
+            connection.execute(f'ALTER TABLE sweep_trials DROP COLUMN "{name}"')
+    before = path.read_bytes()
+    for read_only in (True, False, True):
+        with contextlib.closing(open_store(path, read_only=read_only)) as store:
+            assert store.trial_records("s") == expected
+            assert [record.config for record in store.trial_records("s")] == [make_config(0), make_config(1)]
+        frame = load_frames(path).trials
+        assert frame["config.precision.compile"].tolist() == [False, False]
+        assert frame["power_watts"].isna().all()
+        if read_only and before:
+            assert path.read_bytes() == before
+            before = b""
+    with contextlib.closing(open_store(path)) as store:
+        add_trials(store, ["complete"], first=2)
+        assert [record.number for record in store.trial_records("s")] == [0, 1, 2]
 
 
 WRITER = """

@@ -1,12 +1,15 @@
 """Checks of a database before it is used as a store: the file's header and length, the version and its tables."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.schema import CreateColumn
 
 from sweep.config.errors import InputError
-from sweep.records.store.schema import METADATA, VERSION, VERSIONS
+from sweep.config.trial_config import Scalar
+from sweep.records.store.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, TRIALS, VERSION, VERSIONS
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -50,7 +53,8 @@ def _whole_bytes(head: bytes) -> int:
 
 
 def prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool) -> None:
-    """Creates the tables (with ``create``) or migrates those of an older version, in one transaction.
+    """Creates the tables (with ``create``) or completes those of an older version, in one transaction. Where they are
+    only read, the columns that they lack are named in the execution options of ``engine``.
 
     Raises:
         InputError: there is no study, or another version wrote it that this one cannot read.
@@ -63,7 +67,10 @@ def prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool)
             raise InputError(f"{where}: no study is recorded there; run one first.")
         if version != VERSION:
             migrate(connection)
-        _check_columns(connection, where)
+        absent = _check_columns(connection, where)
+        if absent and not read_only:
+            _add_columns(connection, absent)
+    engine.update_execution_options(**{ABSENT_COLUMNS: {TRIALS.name: absent if read_only else {}}})
 
 
 def _read_version(connection: Connection, where: str) -> str | None:
@@ -99,14 +106,27 @@ def migrate(connection: Connection) -> None:
         environment.run_migrations()
 
 
-def _check_columns(connection: Connection, where: str) -> None:
+def _check_columns(connection: Connection, where: str) -> dict[str, Scalar]:
+    """The columns that the trials lack because they are older than a key or a metric, each with its cell for them."""
     # before the first release the tables change without a new version
     inspector = inspect(connection)
     tables = inspector.get_table_names()
+    absent: dict[str, Scalar] = {}
     for table in METADATA.sorted_tables:
         found = {column["name"] for column in inspector.get_columns(table.name)} if table.name in tables else set()
+        if table is TRIALS and found:
+            absent = {name: cell for name, cell in LATER_COLUMNS.items() if name not in found}
+            found |= absent.keys()
         if different := ", ".join(sorted(found ^ set(table.c.keys()))):
             raise InputError(
                 f"{where}: {table.name} differs from this version's in {different[:200]}; "
                 "use the version of batch-sweep that wrote it, or move the file away."
             )
+    return absent
+
+
+def _add_columns(connection: Connection, absent: Mapping[str, Scalar]) -> None:
+    for name in absent:
+        column = CreateColumn(TRIALS.c[name]).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {TRIALS.name} ADD COLUMN {column}")
+    connection.execute(TRIALS.update().values({TRIALS.c[name]: cell for name, cell in absent.items()}))

@@ -24,7 +24,7 @@ from sweep.records.columns import (
 )
 from sweep.records.messages import Evaluation
 from sweep.records.quality_flags import is_time_evidence
-from sweep.records.store.schema import CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
+from sweep.records.store.schema import ABSENT_COLUMNS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
 Columns = Mapping[str, Sequence[Any]]
@@ -67,7 +67,8 @@ class Repeated(Sequence[Any]):
 
 def read_columns(connection: Connection, table: Table, where: ColumnElement[bool] | None = None) -> Columns:
     """The rows of ``table`` in the order of its key, by column, with the driver's types."""
-    columns = list(table.c)
+    absent = connection.get_execution_options().get(ABSENT_COLUMNS, {}).get(table.name, {})
+    columns = [column for column in table.c if column.name not in absent]
     equal = _equal_columns(connection, table, columns, where)
     varying = [column for column in columns if column.name not in equal] or columns[:1]  # no query of no columns
     query = _narrow(select(*varying).order_by(*table.primary_key.columns), where)
@@ -75,7 +76,8 @@ def read_columns(connection: Connection, table: Table, where: ColumnElement[bool
     for rows in _fetch(connection, query):
         for found, more in zip(cells, zip(*rows, strict=True), strict=True):
             found.extend(more)
-    return {column.name: found for column, found in zip(varying, cells, strict=True)} | equal
+    known = {column.name: found for column, found in zip(varying, cells, strict=True)} | equal
+    return known | {name: Repeated(cell, len(known[columns[0].name])) for name, cell in absent.items()}
 
 
 def _fetch(connection: Connection, query: Select[Any]) -> Iterator[list[Any]]:

@@ -1,7 +1,7 @@
 """The tables of a study's records. Optuna's mirror is in the same database, so every name here has a prefix.
 
 A change of the tables after the first release gets a new number in ``sweep_version`` and a script in ``migrations``;
-until then the one script there creates the tables of today.
+until then the one script there creates the tables of today. New keys and metrics need neither: see ``LATER_COLUMNS``.
 """
 
 from typing import Any
@@ -20,6 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
+from sweep.config.trial_config import Scalar, default_settings
 from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, Kind
 from sweep.records.probe_record import PROBE_KINDS
 
@@ -78,6 +79,13 @@ TRIALS = Table(
     ForeignKeyConstraint(["study"], ["sweep_studies.study"]),
     Index("sweep_trials_by_key", "trial_key"),
 )
+# Columns that a store may lack, because it is older than a key or a metric, each with its cell for the trials there: a
+# key's default is the behavior of before the key existed.
+LATER_COLUMNS: dict[str, Scalar] = {
+    **{column.name: column.to_cell(default_settings()[column.path]) for column in CONFIG_COLUMNS},
+    **dict.fromkeys(METRIC_KINDS),
+}
+ABSENT_COLUMNS = "absent_columns"  # an execution option of engines that only read: by table, what of that it lacks
 ATTEMPTS = Table(
     "sweep_attempts",
     METADATA,

@@ -10,13 +10,18 @@ from frames_factory import make_frames
 from studies import shipped_studies
 from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
-from sweep.config.advice import find_pitfalls
+from sweep.config.advice.pitfalls import find_pitfalls
 from sweep.config.study_file import build_study, load_study
 
 # a study without a fault
 CLEAN: dict[str, Any] = {
     "name": "clean",
-    "base": {"optimizer.lr_rule": "linear", "schedule.warmup": 0.1, "budget.steps": 500},
+    "base": {
+        "optimizer.lr_rule": "linear",
+        "optimizer.reference_batch": 256,
+        "schedule.warmup": 0.1,
+        "budget.steps": 500,
+    },
     "space": {"batch.micro": {"log2": [4, 7]}, "optimizer.lr": {"log": [0.01, 1.0]}},
 }
 
@@ -87,8 +92,8 @@ def test_rules_that_stay_behind_a_growing_batch() -> None:
     growing = {"batch.schedule": "linear", "batch.schedule_lr": "rule"}
     assert names(growing) == []
     for rule in (
-        {"optimizer.betas_rule": "sqrt"},
-        {"optimizer.weight_decay_rule": "linear"},
+        {"optimizer.betas_rule": "sqrt", "optimizer.name": "adamw"},
+        {"optimizer.weight_decay_rule": "linear", "optimizer.weight_decay": 0.1},
         {"regularization.ema_rule": "power"},
     ):
         assert names(growing | rule) == ["rules_of_first_batch"]
@@ -96,8 +101,44 @@ def test_rules_that_stay_behind_a_growing_batch() -> None:
         assert names(growing | rule | {"batch.schedule": "constant"}) == []
 
 
+def test_keys_that_no_training_depends_on() -> None:
+    for key, value, cure in (
+        ("optimizer.lr_power", 0.7, {"optimizer.lr_rule": "power"}),
+        ("optimizer.weight_decay_power", 0.7, {"optimizer.weight_decay_rule": "power", "optimizer.weight_decay": 0.1}),
+        ("optimizer.betas_power", 0.7, {"optimizer.betas_rule": "power", "optimizer.name": "adamw"}),
+        ("optimizer.betas_rule", "half_life", {"optimizer.name": "adamw"}),
+        ("optimizer.weight_decay_rule", "timescale", {"optimizer.weight_decay": 0.1}),
+    ):
+        assert names({key: value}) == ["key_without_effect"]
+        assert names({key: value} | cure) == []
+    swept = {"optimizer.weight_decay": {"float": [0.0, 0.1]}}
+    assert names({"optimizer.weight_decay_rule": "timescale"}, swept) == []
+    assert names({"optimizer.betas_rule": "half_life"}, {"optimizer.name": {"choice": ["sgd", "adamw"]}}) == []
+    (found,) = find_pitfalls(build_study(CLEAN | {"base": CLEAN["base"] | {"optimizer.betas_rule": "linear"}}, "test"))
+    assert "'linear'" in found.statement
+    assert "adamw" in found.remedy
+
+
+def test_a_rule_that_counts_from_a_batch_which_is_neither_stated_nor_trained() -> None:
+    bare = {key: value for key, value in CLEAN["base"].items() if key != "optimizer.reference_batch"}
+    (found,) = find_pitfalls(build_study(CLEAN | {"base": bare}, "test"))
+    assert (found.name, found.key) == ("rule_without_reference", "optimizer.reference_batch")
+    assert "counts from an effective batch size of 256" in found.statement
+    assert "16 to 128" in found.statement
+    wide = CLEAN["space"] | {"batch.micro": {"log2": [4, 9]}}
+    assert find_pitfalls(build_study(CLEAN | {"base": bare, "space": wide}, "test")) == []
+    assert find_pitfalls(build_study(CLEAN | {"base": bare | {"optimizer.lr_rule": "none"}}, "test")) == []
+
+
+def test_the_timescale_of_a_decay_that_is_not_adamws() -> None:
+    decay = {"optimizer.weight_decay_rule": "timescale", "optimizer.weight_decay": 0.1}
+    assert names(decay | {"optimizer.name": "adam"}) == ["timescale_of_another_decay"]
+    assert names(decay | {"optimizer.name": "adamw"}) == []
+
+
 def test_comparing_at_fixed_epochs_only() -> None:
-    epochs = CLEAN | {"base": {"optimizer.lr_rule": "linear", "schedule.warmup": 0.1, "budget.epochs": 10}}
+    steps = CLEAN["base"] | {"budget.steps": None, "budget.epochs": 10}
+    epochs = CLEAN | {"base": {key: value for key, value in steps.items() if value is not None}}
     found = find_pitfalls(build_study(epochs, "test"))
     assert [item.name for item in found] == ["only_fixed_epochs"]
     assert "8 times fewer steps" in found[0].reason

@@ -80,6 +80,8 @@ def test_a_scaling_rule_counts_into_the_rate() -> None:
     # rates that are written down for the reference batch and scaled linearly: at one best written rate the power is 1
     rows = surface(0.0, "momentum", optimizer__lr_rule="linear")
     assert found(rows, "lr_rule_linear").effect == pytest.approx(1.0, abs=0.1)
+    rows = surface(0.0, "momentum", optimizer__lr_rule="power", optimizer__lr_power=0.6)
+    assert found(rows, "lr_rule_linear").effect == pytest.approx(0.6, abs=0.1)
 
 
 def test_where_the_linear_rule_breaks() -> None:

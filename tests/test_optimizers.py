@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from sweep.config.errors import InputError
-from sweep.config.scaling import resolve_lr_rule, scale_adam_constants, scale_ema_decay, scale_lr, scale_weight_decay
+from sweep.config.scaling import (
+    resolve_lr_rule,
+    scale_adam_constants,
+    scale_ema_decay,
+    scale_lr,
+    scale_weight_decay,
+    weight_decay_timescale,
+)
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
@@ -284,6 +291,71 @@ def test_betas_and_epsilon_follow_square_root_scaling() -> None:
     settings = config(optimizer__name="adamw", optimizer__betas_rule="sqrt", batch__micro=1024)
     group = build_optimizer(settings, small_model()).param_groups[0]
     assert (*group["betas"], group["eps"]) == pytest.approx((0.6, 0.996, 5e-9))
+
+
+@pytest.mark.parametrize(("power", "batch", "factor"), [(0.7, 1024, 4**0.7), (0.0, 1024, 1.0), (1.0, 64, 0.25)])
+def test_a_power_of_the_batch_for_rate_weight_decay_and_betas(power: float, batch: int, factor: float) -> None:
+    rules = {f"optimizer__{key}_rule": "power" for key in ("lr", "weight_decay", "betas")}
+    powers = {f"optimizer__{key}_power": power for key in ("lr", "weight_decay", "betas")}
+    decay = {"optimizer__weight_decay": 0.05, "optimizer__lr": 0.3, "optimizer__eps": 1e-7}
+    section = config(optimizer__name="adamw", **rules, **powers, **decay).optimizer
+    assert scale_lr(section, batch) == pytest.approx(0.3 * factor)
+    assert scale_weight_decay(section, batch) == pytest.approx(0.05 * factor)
+    assert scale_adam_constants(section, batch) == pytest.approx((1 - 0.1 * factor, 1 - 0.001 * factor, 1e-7))
+
+
+def test_the_half_life_of_the_second_moment_is_as_many_samples_at_every_batch() -> None:
+    section = config(optimizer__name="adamw", optimizer__betas_rule="half_life", optimizer__beta2=0.95).optimizer
+    expected = 256 * math.log(0.5) / math.log(0.95)
+    for batch in (1, 64, 256, 4096):
+        constants = scale_adam_constants(section, batch)
+        assert batch * math.log(0.5) / math.log(constants.beta2) == pytest.approx(expected)
+        assert (constants.beta1, constants.eps) == (0.9, 1e-8)
+    group = build_optimizer(config(optimizer__name="adamw", optimizer__betas_rule="half_life", batch__micro=512),
+                            small_model()).param_groups[0]  # fmt: skip
+    assert group["betas"] == pytest.approx((0.9, 0.999**2))
+
+
+@pytest.mark.parametrize("lr_rule", ["none", "linear", "sqrt", "auto"])
+def test_the_timescale_of_weight_decay_is_the_same_at_every_batch(lr_rule: str) -> None:
+    rules = {"optimizer__weight_decay_rule": "timescale", "optimizer__lr_rule": lr_rule}
+    section = config(optimizer__name="adamw", optimizer__weight_decay=0.1, optimizer__lr=0.002, **rules).optimizer
+    expected = 256 / (0.002 * 0.1 * 50_000)
+    for batch in (32, 256, 2048):
+        assert weight_decay_timescale(section, batch, 50_000) == pytest.approx(expected)
+    factor = {"none": 8.0, "linear": 1.0, "sqrt": math.sqrt(8), "auto": math.sqrt(8)}[lr_rule]
+    assert scale_weight_decay(section, 2048) == pytest.approx(0.1 * factor)
+    assert weight_decay_timescale(config().optimizer, 256, 50_000) is None
+
+
+def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:
+    values = {"optimizer__name": "adamw", "batch__micro": 256, "optimizer__reference_batch": 1}
+    with pytest.raises(InputError, match=r"'linear' brings beta2 to 0 at .* of 256, 256 times .*half_life"):
+        config(**values, optimizer__betas_rule="linear", optimizer__beta2=0.99)
+    assert config(**values, optimizer__betas_rule="half_life", optimizer__beta2=0.99)
+    assert config(**values, optimizer__betas_rule="power", optimizer__beta2=0.99, optimizer__betas_power=0.5)
+    assert config(**{**values, "optimizer__name": "sgd"}, optimizer__betas_rule="linear", optimizer__beta2=0.99)
+
+
+def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
+    settings = {
+        "data.subset": 300, "batch.micro": 64, "budget.epochs": 1.0, "optimizer.name": "adamw", "optimizer.lr": 0.004,
+        "optimizer.weight_decay": 0.1, "optimizer.reference_batch": 16, "optimizer.lr_rule": "power",
+        "optimizer.lr_power": 0.25, "optimizer.weight_decay_rule": "timescale", "optimizer.betas_rule": "half_life",
+    }  # fmt: skip
+    *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
+    assert isinstance(ending, Ending)
+    assert ending.outcome == "complete", ending.error
+    expected = {
+        "peak_learning_rate": 0.004 * 4**0.25,
+        "scaled_weight_decay": 0.1 * 4 / 4**0.25,
+        "weight_decay_timescale": 16 / (0.004 * 0.1 * 300),
+        "scaled_beta1": 0.9,
+        "scaled_beta2": 0.999**4,
+    }
+    assert {name: ending.measurements[name] for name in expected} == pytest.approx(expected)
+    rates = [message.learning_rate for message in messages if isinstance(message, Evaluation)]
+    assert 0 < max(rates) < 0.004 * 4**0.25  # cosine, after its top
 
 
 def test_decay_of_the_average_by_its_power() -> None:

@@ -158,6 +158,22 @@ def rates_of(values: dict[str, Any], told: list[Evaluation]) -> list[float]:
     return rates
 
 
+def mean_losses(num_seeds: int = 6, **values: object) -> tuple[list[int], list[float]]:
+    """The steps of the evaluations, and the mean of their losses over seeds."""
+    runs = [run(**values, seed=seed)[0] for seed in range(num_seeds)]
+    losses = np.mean([[each.val_loss for each in told] for told in runs], axis=0)
+    return [each.step for each in runs[0]], losses.tolist()
+
+
+def test_a_training_by_a_power_of_the_batch_is_that_of_the_rate_which_the_rule_gives() -> None:
+    rule = {"optimizer__lr_rule": "power", "optimizer__lr_power": 0.75, "optimizer__reference_batch": 16}
+    steps, losses = mean_losses(batch__micro=64, optimizer__lr=0.1, **rule, budget__steps=60, data__subset=640)
+    rate = 0.1 * 4**0.75
+    expected = theory.expected_losses([rate] * 60, 64, DIMENSIONS)
+    assert losses == pytest.approx([expected[step] for step in steps], rel=0.02)
+    assert abs(expected[-1] / theory.expected_losses([0.1] * 60, 64, DIMENSIONS)[-1] - 1) > 0.2
+
+
 @pytest.mark.parametrize(
     ("values", "steps"),
     [

@@ -55,6 +55,7 @@ ON_REQUEST = {
     "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps", "forward_seconds",
     "backward_seconds", "optimizer_seconds", "sharpness_eigenvalue", "sharpness_keskar",
     "measured_train_seconds",  # set by the supervisor
+    "weight_decay_timescale", "scaled_beta1", "scaled_beta2",  # of recipes that have them
 }  # fmt: skip
 OF_A_MONITOR = {
     "num_alloc_retries", "gpu_utilization", "gpu_memory_bytes", "energy_joules", "power_watts", "temperature_celsius",

@@ -15,10 +15,10 @@ from sweep.config.key_labels import key_label
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 # The batch and the rate enter a regression on their own; the others change nothing of what is learned.
 _APART = frozenset({
-    *MICRO_KEYS, "optimizer.lr", "optimizer.lr_rule", "optimizer.reference_batch", "batch.memory_low",
-    "batch.memory_high", "data.root", "data.placement", "data.workers", "diagnostics.ledger", "diagnostics.noise_scale",
-    "diagnostics.sharpness", "distributed.world_size", "precision.channels_last", "precision.compile",
-    "precision.checkpointing", "precision.cuda_graphs",
+    *MICRO_KEYS, "optimizer.lr", "optimizer.lr_power", "optimizer.lr_rule", "optimizer.reference_batch",
+    "batch.memory_low", "batch.memory_high", "data.root", "data.placement", "data.workers", "diagnostics.ledger",
+    "diagnostics.noise_scale", "diagnostics.sharpness", "distributed.world_size", "precision.channels_last",
+    "precision.compile", "precision.checkpointing", "precision.cuda_graphs",
 })  # fmt: skip
 
 

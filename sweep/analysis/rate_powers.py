@@ -1,5 +1,6 @@
 """How the best learning rate moves with the effective batch size."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +11,13 @@ from sweep.analysis.covariates import Covariates, code_settings
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, fit_linear, share_explained
 from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.config.scaling import RULE_POWERS
 from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.units import format_count
 
 _MIN_TRIALS, _MIN_BATCHES, _MIN_RATES = 12, 3, 4
 _MIN_DEGREES = 6  # configurations beyond the number of columns of the surface
 MAX_SHARED = 0.95  # of the variance of one quantity that others may explain before their effects count as one
-_RULE_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +80,17 @@ def scaled_learning_rates(frame: pd.DataFrame) -> Values:
     pairs = list(zip(names.tolist(), rules.tolist(), strict=True))
     powers = {pair: find_rule_power(*pair) for pair in set(pairs)}
     power = np.array([powers[pair] for pair in pairs], dtype=np.float64)
+    power = np.where(rules == "power", read_numbers(frame, "config.optimizer.lr_power"), power)
     return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
 
 
 def find_rule_power(name: str, rule: str) -> float:
-    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 for none."""
+    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 for none, NaN where a key gives
+    it."""
     if rule == "auto":
         # an optimizer of a plug-in may not be in the table
         rule = OPTIMIZERS[name or "momentum"].lr_rule if (name or "momentum") in OPTIMIZERS else "sqrt"
-    return _RULE_POWERS[rule or "none"]
+    return RULE_POWERS.get(rule or "none", math.nan)
 
 
 def fit_rate_power(batches: Values, rates: Values, accuracies: Values, settings: Values | None = None) -> Estimate:

@@ -10,7 +10,8 @@ from sweep.config.fields import Fraction, PositiveInt, Section, key
 from sweep.config.tables.models import ModelName
 from sweep.config.tables.recipes import OPTIMIZERS, OptimizerName, ScheduleName
 
-Rule = Literal["none", "linear", "sqrt"]
+Rule = Literal["none", "linear", "sqrt", "power"]
+Power = Annotated[float, Field(ge=-2.0, le=2.0)]
 
 
 class ModelSection(Section):
@@ -56,16 +57,24 @@ class OptimizerSection(Section):
     )
     lr_rule: Rule | Literal["auto"] = key(
         "none",
-        "how lr grows with the effective (global) batch size; auto: linear for SGD and LARS, sqrt for the others",
+        "how lr grows with the effective (global) batch size over `optimizer.reference_batch`; power: with its power "
+        "`optimizer.lr_power`; auto: linear for SGD and LARS, sqrt for the others",
         cost="none",
     )
+    lr_power: Power = key(0.5, "exponent of lr_rule = power: 0 is none, 0.5 sqrt, 1 linear", cost="none")
     reference_batch: PositiveInt = key(
         256, "effective batch size at which all values hold as they are written", unit="samples", cost="none"
     )
     weight_decay: Annotated[float, Field(ge=0.0, le=1e3)] = key(
         0.0, "applied to weights; norm parameters and biases are excluded", cost="none"
     )
-    weight_decay_rule: Rule = key("none", "how weight_decay grows with the effective batch size", cost="none")
+    weight_decay_rule: Literal["none", "linear", "sqrt", "power", "timescale"] = key(
+        "none",
+        "how weight_decay grows with the effective batch size; timescale: so that the epochs over which it averages "
+        "the updates, `weight_decay_timescale`, stay those of the reference batch, whatever lr_rule does",
+        cost="none",
+    )
+    weight_decay_power: Power = key(0.5, "exponent of weight_decay_rule = power", cost="none")
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.9, "momentum of the SGD family and of Muon (absent: 0.95); beta1 of the Adam family", cost="switch"
     )
@@ -75,11 +84,14 @@ class OptimizerSection(Section):
     eps: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
         None, "added to the denominator; absent: the optimizer's own (1e-8, LAMB 1e-6)", cost="none"
     )
-    betas_rule: Literal["none", "sqrt"] = key(
+    betas_rule: Literal["none", "sqrt", "linear", "power", "half_life"] = key(
         "none",
-        "sqrt: betas and eps of the Adam family follow the effective batch size, as square-root scaling requires",
+        "how the betas of the Adam family follow the effective batch size; sqrt: with eps, as square-root scaling of "
+        "lr requires; linear, power: 1 - beta grows with the ratio, or with its power `optimizer.betas_power`; "
+        "half_life: beta2 forgets over as many samples, beta1 stays",
         cost="none",
     )
+    betas_power: Power = key(0.5, "exponent of betas_rule = power, by which both 1 - beta grow", cost="none")
     trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")
 
     @model_validator(mode="before")

@@ -1,10 +1,13 @@
-"""How learning rate, weight decay, betas and averaging follow the global batch."""
+"""How the values of a recipe follow the global batch: each rule's formula and its source."""
 
 import math
 from typing import NamedTuple
 
 from sweep.config.recipe_sections import OptimizerSection, RegularizationSection, Rule
 from sweep.config.tables.recipes import OPTIMIZERS
+
+# The power of the batch in the rules that have a fixed one.
+RULE_POWERS: dict[str, float] = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 
 
 class AdamConstants(NamedTuple):
@@ -13,6 +16,11 @@ class AdamConstants(NamedTuple):
     beta1: float
     beta2: float
     eps: float
+
+
+def batch_ratio(section: OptimizerSection, global_batch: int) -> float:
+    """The global batch over ``optimizer.reference_batch``, which all rules count from."""
+    return global_batch / section.reference_batch
 
 
 def resolve_lr_rule(section: OptimizerSection) -> Rule:
@@ -26,30 +34,65 @@ def scale_lr(section: OptimizerSection, global_batch: int) -> float:
     """The learning rate at the top of the schedule for that global batch, accumulation and ranks counted in.
 
     ``linear`` (Goyal et al. 2017, arXiv:1706.02677) or ``sqrt`` (Krizhevsky 2014, arXiv:1404.5997; for Adam Malladi
-    et al. 2022, arXiv:2205.10287) in the global batch over ``optimizer.reference_batch``.
+    et al. 2022, arXiv:2205.10287) in the global batch over ``optimizer.reference_batch``, or ``power``, of which these
+    are cases: McCandlish et al. 2018 (arXiv:1812.06162) measure powers from 0.5 to 1.
     """
-    return section.lr * _factor(resolve_lr_rule(section), section, global_batch)
+    return section.lr * _factor(resolve_lr_rule(section), section.lr_power, batch_ratio(section, global_batch))
 
 
 def scale_weight_decay(section: OptimizerSection, global_batch: int) -> float:
-    """Weight decay for that global batch, by ``optimizer.weight_decay_rule``."""
-    return section.weight_decay * _factor(section.weight_decay_rule, section, global_batch)
+    """Weight decay for that global batch, by ``optimizer.weight_decay_rule``.
+
+    ``timescale``: wd = wd_reference * k * lr_reference / lr for k times the reference batch, so that
+    :func:`weight_decay_timescale` is the same at every batch (Wang and Aitchison 2024, arXiv:2405.13698).
+    """
+    ratio = batch_ratio(section, global_batch)
+    if section.weight_decay_rule == "timescale":
+        return section.weight_decay * ratio * section.lr / scale_lr(section, global_batch)
+    return section.weight_decay * _factor(section.weight_decay_rule, section.weight_decay_power, ratio)
+
+
+def weight_decay_timescale(section: OptimizerSection, global_batch: int, num_train: int) -> float | None:
+    """tau = B / (lr * wd * N) in epochs of the ``num_train`` training images; None without weight decay.
+
+    AdamW's weights are an average of its updates over about 1 / (lr * wd) steps, each of B / N epochs (Wang and
+    Aitchison 2024, arXiv:2405.13698, section 2). lr is the highest of the schedule. Momentum of SGD makes the true time
+    1 / (1 - momentum) times shorter, the same at every batch.
+    """
+    decay = scale_lr(section, global_batch) * scale_weight_decay(section, global_batch)
+    return global_batch / (decay * num_train) if decay else None
 
 
 def scale_adam_constants(section: OptimizerSection, global_batch: int) -> AdamConstants:
-    """Betas and epsilon; with ``betas_rule = "sqrt"`` as the square-root rule requires for k times the reference batch.
+    """Betas and epsilon for k times the reference batch.
 
-    1 - beta -> k (1 - beta) and eps -> eps / sqrt(k) (Malladi et al. 2022, arXiv:2205.10287, definition 5.1); a beta
-    ends at 0.
+    ``sqrt``: as square-root scaling of the learning rate requires, 1 - beta -> k (1 - beta) and eps -> eps / sqrt(k)
+    (Malladi et al. 2022, arXiv:2205.10287, definition 5.1). ``linear``, ``power``: 1 - beta -> k^p (1 - beta), p = 1 or
+    ``betas_power``, eps stays. ``half_life``: beta2 -> beta2^k, so that the second moment forgets half of a sample
+    after as many samples (Marek et al. 2025, arXiv:2507.07101); beta1 and eps stay. A beta that would be negative is 0;
+    :func:`find_lost_beta2` names it where the rule is ``linear`` or ``power``.
     """
     entry = OPTIMIZERS[section.name]
     beta2 = entry.beta2 if section.beta2 is None else section.beta2
     eps = entry.eps if section.eps is None else section.eps
+    ratio = batch_ratio(section, global_batch)
     if section.betas_rule == "none":
         return AdamConstants(section.momentum, beta2, eps)
-    ratio = global_batch / section.reference_batch
-    beta1, beta2 = (max(0.0, 1 - ratio * (1 - beta)) for beta in (section.momentum, beta2))
-    return AdamConstants(beta1, beta2, eps / math.sqrt(ratio))
+    if section.betas_rule == "half_life":
+        return AdamConstants(section.momentum, beta2**ratio, eps)
+    rule = "linear" if section.betas_rule == "sqrt" else section.betas_rule
+    growth = _factor(rule, section.betas_power, ratio)
+    beta1, beta2 = (max(0.0, 1 - growth * (1 - beta)) for beta in (section.momentum, beta2))
+    return AdamConstants(beta1, beta2, eps / math.sqrt(ratio) if section.betas_rule == "sqrt" else eps)
+
+
+def find_lost_beta2(section: OptimizerSection, global_batch: int) -> float | None:
+    """beta2 after its rule where it is not between 0 and 1, so that there is no average of squares; else None.
+    ``sqrt`` ends at 0 instead, as it always has."""
+    if section.betas_rule in ("none", "sqrt") or section.beta2 == 0.0 or not OPTIMIZERS[section.name].has_betas:
+        return None
+    beta2 = scale_adam_constants(section, global_batch).beta2
+    return None if 0.0 < beta2 < 1.0 else beta2
 
 
 def scale_ema_decay(regularization: RegularizationSection, section: OptimizerSection, global_batch: int) -> float:
@@ -59,9 +102,9 @@ def scale_ema_decay(regularization: RegularizationSection, section: OptimizerSec
     (Busbridge et al. 2023, arXiv:2307.13813).
     """
     decay = regularization.ema_decay or 0.0
-    return decay ** (global_batch / section.reference_batch) if regularization.ema_rule == "power" else decay
+    return decay ** batch_ratio(section, global_batch) if regularization.ema_rule == "power" else decay
 
 
-def _factor(rule: Rule, section: OptimizerSection, global_batch: int) -> float:
-    ratio = global_batch / section.reference_batch
-    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[rule]
+def _factor(rule: Rule, power: float, ratio: float) -> float:
+    exponent = power if rule == "power" else RULE_POWERS[rule]
+    return 1.0 if exponent == 0.0 else ratio**exponent

@@ -25,6 +25,7 @@ from sweep.config.recipe_sections import (
     RegularizationSection,
     ScheduleSection,
 )
+from sweep.config.scaling import find_lost_beta2
 from sweep.config.tables.recipes import OPTIMIZERS
 
 Scalar = str | int | float | bool | None
@@ -73,6 +74,17 @@ class TrialConfig(Section):
             raise ValueError(
                 "diagnostics.ledger = 'full' times the parts of a step, which precision.cuda_graphs replays as one: "
                 "leave one of the two out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _beta2_is_kept(self) -> Self:
+        section, size = self.optimizer, self.global_batch_size
+        if (beta2 := find_lost_beta2(section, size)) is not None:
+            raise ValueError(
+                f"optimizer.betas_rule = {section.betas_rule!r} brings beta2 to {beta2:g} at an effective batch size "
+                f"of {size}, {size / section.reference_batch:g} times optimizer.reference_batch; it must lie between 0 "
+                "and 1: set optimizer.betas_rule = 'half_life', lower the batch, or raise optimizer.reference_batch"
             )
         return self
 

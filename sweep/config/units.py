@@ -60,6 +60,7 @@ UNITS: dict[str, MetricUnit] = {
     "images/second": MetricUnit(shown=_plain("images/s"), measures="rate", scale="log"),
     "count": MetricUnit(scale="log", is_whole=True, worst=1e12),
     "epochs": MetricUnit(scale="log", worst=1e6),
+    "number": MetricUnit(),
     "samples": MetricUnit(shown=_plain("samples"), scale="log"),
     "joules": MetricUnit(shown=(DisplayUnit(1.0, "J", 1e4), DisplayUnit(1e-3, "kJ")), measures="hardware", worst=1e12),
     "watts": MetricUnit(shown=_plain("W"), measures="hardware", worst=1e5),

@@ -8,7 +8,8 @@ from sweep.cli.arguments import find_study, load_plugin, parse_sets
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.advice import Advice, find_oversized_batches, find_pitfalls
+from sweep.config.advice.advice_item import Advice
+from sweep.config.advice.pitfalls import find_oversized_batches, find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec

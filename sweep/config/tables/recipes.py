@@ -23,18 +23,22 @@ class OptimizerEntry:
     beta2: float = 0.999  # where optimizer.beta2 is absent
     eps: float = 1e-8  # where optimizer.eps is absent
     groups: Literal["decay", "layers", "matrices"] = "decay"
+    has_betas: bool = True  # optimizer.betas_rule has an effect
+    decays_by_lr: bool = True  # a step takes lr * weight_decay of the weights away; else they also depend on gradients
     averages_weights: bool = False  # is evaluated at an average of its weights, for which it measures norms anew
 
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
-    "sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear"),
-    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:momentum", lr_rule="linear"),
-    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:nesterov", lr_rule="linear"),
-    "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:rmsprop", beta2=0.99),
-    "adam": OptimizerEntry(build=f"{_OPTIMIZERS}:adam"),
+    "sgd": OptimizerEntry(build=f"{_OPTIMIZERS}:sgd", lr_rule="linear", has_betas=False),
+    "momentum": OptimizerEntry(build=f"{_OPTIMIZERS}:momentum", lr_rule="linear", has_betas=False),
+    "nesterov": OptimizerEntry(build=f"{_OPTIMIZERS}:nesterov", lr_rule="linear", has_betas=False),
+    "rmsprop": OptimizerEntry(build=f"{_OPTIMIZERS}:rmsprop", beta2=0.99, decays_by_lr=False),
+    "adam": OptimizerEntry(build=f"{_OPTIMIZERS}:adam", decays_by_lr=False),
     "adamw": OptimizerEntry(build=f"{_OPTIMIZERS}:adamw"),
-    "lars": OptimizerEntry(build=f"{_OPTIMIZERS}:lars", lr_rule="linear", groups="layers"),
-    "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:lamb", eps=1e-6, groups="layers"),
+    "lars": OptimizerEntry(
+        build=f"{_OPTIMIZERS}:lars", lr_rule="linear", groups="layers", has_betas=False, decays_by_lr=False
+    ),
+    "lamb": OptimizerEntry(build=f"{_OPTIMIZERS}:lamb", eps=1e-6, groups="layers", decays_by_lr=False),
     "muon": OptimizerEntry(build=f"{_OPTIMIZERS}:muon", groups="matrices", momentum=0.95),  # as Jordan
     "schedule_free": OptimizerEntry(build=f"{_OPTIMIZERS}:schedule_free", averages_weights=True),
     "schedule_free_sgd": OptimizerEntry(

@@ -21,6 +21,7 @@ from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.plugins import load_plugin
+from sweep.training.recipe.recipe_facts import list_recipe_facts
 from sweep.training.recipe.schedules import lr_factor
 from sweep.training.steps.auto_micro import step_within_memory
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
@@ -129,6 +130,7 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
         setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
     state.num_train = num_train = len(setup.splits.train)
     state.facts["num_parameters"] = num_parameters(setup.model)
+    state.facts |= list_recipe_facts(task.config, num_train)
     flags = {
         "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
         "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together

@@ -1,10 +1,11 @@
-"""Advice on a study before it runs: known pitfalls, each with its reason."""
+"""All pitfalls of a study, and those of batch, schedule and budget."""
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
+from sweep.config.advice.advice_item import Advice, Pitfall, is_swept
+from sweep.config.advice.rule_pitfalls import RULE_PITFALLS
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection
 from sweep.config.scaling import resolve_lr_rule
@@ -24,22 +25,10 @@ _SEEN = "regularization.ema_rule"
 _MAX_CORNERS = 1024
 
 
-class Advice(NamedTuple):
-    """One pitfall: ``key`` to change, ``statement`` what is the case, ``reason`` why that matters, ``remedy`` what to
-    write instead; ``finding`` the name of the claim in the findings that measures it, "" where there is none."""
-
-    name: str
-    key: str
-    statement: str
-    reason: str
-    remedy: str
-    finding: str = ""
-
-
 def find_pitfalls(spec: StudySpec) -> list[Advice]:
     """Every known pitfall of the study, in a fixed order; empty for a study without one."""
     corners = _corners(spec)
-    return [item for rule in _RULES for item in rule(spec, corners)]
+    return [item for pitfall in _PITFALLS for item in pitfall(spec, corners)]
 
 
 def find_oversized_batches(spec: StudySpec, num_train: int | None) -> list[Advice]:
@@ -74,10 +63,6 @@ def _corners(spec: StudySpec) -> list[TrialConfig]:
     return found or [spec.config(start)]
 
 
-def _is_swept(spec: StudySpec, *keys: str) -> bool:
-    return any(key in spec.space for key in keys)
-
-
 def _much_accumulation(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     most = max(config.num_accumulation for config in corners)
     if most > _MAX_ACCUMULATION:
@@ -95,7 +80,7 @@ def _much_accumulation(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iter
 def _rate_does_not_follow(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     sizes = [config.global_batch_size for config in corners]
     is_unscaled = any(config.optimizer.lr_rule == "none" for config in corners)
-    if max(sizes) >= 4 * min(sizes) and is_unscaled and not _is_swept(spec, "optimizer.lr"):
+    if max(sizes) >= 4 * min(sizes) and is_unscaled and not is_swept(spec, "optimizer.lr"):
         names = {config.optimizer.name for config in corners}
         rule = resolve_lr_rule(OptimizerSection.model_construct(name=min(names), lr_rule="auto"))
         yield Advice(
@@ -216,7 +201,7 @@ def _large_batch_for_fine_tuning(_spec: StudySpec, corners: Sequence[TrialConfig
 def _only_fixed_epochs(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     sizes = [config.global_batch_size for config in corners]
     in_epochs = all(config.budget.epochs is not None or config.budget.samples is not None for config in corners)
-    if in_epochs and max(sizes) >= 4 * min(sizes) and not _is_swept(spec, "budget.epochs", "budget.samples"):
+    if in_epochs and max(sizes) >= 4 * min(sizes) and not is_swept(spec, "budget.epochs", "budget.samples"):
         yield Advice(
             "only_fixed_epochs",
             "budget.epochs",
@@ -249,12 +234,13 @@ def _one_seed(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advi
         )
 
 
-_RULES: tuple[Callable[[StudySpec, Sequence[TrialConfig]], Iterator[Advice]], ...] = (
+_PITFALLS: tuple[Pitfall, ...] = (
     _much_accumulation,
     _rate_does_not_follow,
     _no_warmup,
     _schedule_free_decays,
     _rules_of_first_batch,
+    *RULE_PITFALLS,
     _few_samples_to_normalize,
     _large_batch_for_fine_tuning,
     _only_fixed_epochs,

@@ -1,0 +1,98 @@
+"""Pitfalls of the rules by which values of a recipe follow the effective batch size."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from sweep.config.advice.advice_item import Advice, Pitfall, is_swept
+from sweep.config.study import StudySpec
+from sweep.config.tables.recipes import OPTIMIZERS
+from sweep.config.trial_config import TrialConfig, default_settings, flatten_config
+
+_RULES = ("optimizer.lr_rule", "optimizer.weight_decay_rule", "optimizer.betas_rule", "regularization.ema_rule")
+
+
+class _Effect(NamedTuple):
+    """When the key ``path`` has an effect: ``holds`` for a configuration, or a key of ``through`` is swept."""
+
+    path: str
+    holds: Callable[[TrialConfig], bool]
+    requires: str
+    through: tuple[str, ...] = ()
+
+
+_EFFECTS = (
+    _Effect("optimizer.lr_power", lambda config: config.optimizer.lr_rule == "power", 'optimizer.lr_rule = "power"'),
+    _Effect(
+        "optimizer.weight_decay_power",
+        lambda config: config.optimizer.weight_decay_rule == "power",
+        'optimizer.weight_decay_rule = "power"',
+    ),
+    _Effect(
+        "optimizer.betas_power",
+        lambda config: config.optimizer.betas_rule == "power",
+        'optimizer.betas_rule = "power"',
+    ),
+    _Effect(
+        "optimizer.betas_rule",
+        lambda config: OPTIMIZERS[config.optimizer.name].has_betas,
+        "an optimizer that has betas, such as adamw",
+    ),
+    _Effect(
+        "optimizer.weight_decay_rule",
+        lambda config: config.optimizer.weight_decay > 0,
+        "optimizer.weight_decay above 0",
+        ("optimizer.weight_decay",),
+    ),
+)
+
+
+def _without_effect(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    for effect in _EFFECTS:
+        if _is_given(spec, effect.path) and not (is_swept(spec, *effect.through) or any(map(effect.holds, corners))):
+            value = "several values" if effect.path in spec.space else repr(spec.base[effect.path])
+            yield Advice(
+                "key_without_effect",
+                effect.path,
+                f"{effect.path} has {value}, and no training of the study depends on it.",
+                f"It has an effect only with {effect.requires}. Trials that differ in nothing else are equal.",
+                f"set {effect.requires}, or leave {effect.path} out",
+            )
+
+
+def _is_given(spec: StudySpec, path: str) -> bool:
+    return path in spec.space or spec.base.get(path, default_settings()[path]) != default_settings()[path]
+
+
+def _rule_without_reference(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    key = "optimizer.reference_batch"
+    sizes, reference = [config.global_batch_size for config in corners], corners[0].optimizer.reference_batch
+    if key in spec.base or key in spec.space or min(sizes) <= reference <= max(sizes):
+        return
+    flat = [flatten_config(config) for config in corners]
+    if rules := [rule for rule in _RULES if any(values[rule] != "none" for values in flat)]:
+        yield Advice(
+            "rule_without_reference",
+            key,
+            f"{', '.join(rules)} counts from an effective batch size of {reference}, which the study neither states "
+            f"nor trains: its sizes are {min(sizes)} to {max(sizes)}.",
+            "All values hold as they are written at that batch size alone. Values that were found at another one are "
+            "multiplied by a factor that nobody chose.",
+            f"set {key} to the effective batch size at which the written values are good, {reference} if it is that",
+        )
+
+
+def _timescale_of_another_decay(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    chosen = [config.optimizer.name for config in corners if config.optimizer.weight_decay_rule == "timescale"]
+    names = sorted({name for name in chosen if not OPTIMIZERS[name].decays_by_lr})
+    if names:
+        yield Advice(
+            "timescale_of_another_decay",
+            "optimizer.weight_decay_rule",
+            f'optimizer.weight_decay_rule = "timescale" with {", ".join(names)}.',
+            "Its timescale is that of weights from which each step takes lr x weight_decay away, as AdamW does (Wang "
+            "and Aitchison 2024). Here the decay also depends on the size of gradients or weights.",
+            'set optimizer.name = "adamw", or optimizer.weight_decay_rule to "none", "linear" or "sqrt"',
+        )
+
+
+RULE_PITFALLS: tuple[Pitfall, ...] = (_without_effect, _rule_without_reference, _timescale_of_another_decay)

@@ -108,6 +108,14 @@ def test_keys_that_no_training_depends_on() -> None:
         ("optimizer.betas_power", 0.7, {"optimizer.betas_rule": "power", "optimizer.name": "adamw"}),
         ("optimizer.betas_rule", "half_life", {"optimizer.name": "adamw"}),
         ("optimizer.weight_decay_rule", "timescale", {"optimizer.weight_decay": 0.1}),
+        ("model.dropout_rule", "sqrt", {"model.dropout": 0.1}),
+        ("model.dropout_cap", 0.3, {"model.dropout": 0.1, "model.dropout_rule": "sqrt"}),
+        ("regularization.label_smoothing_rule", "sqrt", {"regularization.label_smoothing": 0.1}),
+        (
+            "regularization.label_smoothing_cap",
+            0.3,
+            {"regularization.label_smoothing": 0.1, "regularization.label_smoothing_rule": "sqrt"},
+        ),
     ):
         assert names({key: value}) == ["key_without_effect"]
         assert names({key: value} | cure) == []
@@ -117,6 +125,27 @@ def test_keys_that_no_training_depends_on() -> None:
     (found,) = find_pitfalls(build_study(CLEAN | {"base": CLEAN["base"] | {"optimizer.betas_rule": "linear"}}, "test"))
     assert "'linear'" in found.statement
     assert "adamw" in found.remedy
+
+
+def test_other_keys_that_no_training_depends_on() -> None:
+    assert names({"schedule.warmup_rule": "graded", "schedule.name": "triangular"}) == ["key_without_effect"]
+    assert names({"schedule.warmup_rule": "graded"}) == []
+    assert names({"model.norm_momentum": 0.01, "model.norm": "group"}) == ["key_without_effect"]
+    assert names({"model.norm_momentum": 0.01}, {"model.norm": {"choice": ["batch", "group"]}}) == []
+    assert names({"budget.epochs_power": 0.3}) == ["key_without_effect"]
+
+
+def test_a_graded_warm_up_and_epochs_by_rule_are_what_is_advised() -> None:
+    wide = {"batch.micro": {"log2": [5, 11]}}
+    assert names({"schedule.warmup_rule": "graded"}, wide) == []
+    assert names({"schedule.warmup_rule": "graded", "schedule.warmup": 0.0}, wide) == [
+        "no_warmup",
+        "key_without_effect",
+    ]
+    base = {key: value for key, value in CLEAN["base"].items() if key != "budget.steps"} | {"budget.epochs": 10}
+    ruled = CLEAN | {"base": base | {"budget.epochs_rule": "power"}}
+    assert find_pitfalls(build_study(ruled, "test")) == []
+    assert [item.name for item in find_pitfalls(build_study(CLEAN | {"base": base}, "test"))] == ["only_fixed_epochs"]
 
 
 def test_a_rule_that_counts_from_a_batch_which_is_neither_stated_nor_trained() -> None:

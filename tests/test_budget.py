@@ -1,5 +1,6 @@
 """Budgets: what they buy, where a training stands in them, when it is evaluated; and whole trials under each."""
 
+import math
 from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config, replace_keys
 from sweep.records.messages import INFEASIBLE, Ending, Evaluation, Progress, TrialTask
+from sweep.search.forecast.workload import compute_workload
+from sweep.training.data.windows import count_budget_steps
 from sweep.training.loop.trial import run_trial
 from sweep.training.steps.budget import Budget, EvaluationSchedule, TrainingPoint
 
@@ -16,6 +19,23 @@ from sweep.training.steps.budget import Budget, EvaluationSchedule, TrainingPoin
 def budget(*, is_growing: bool = False, **values: object) -> Budget:
     section = build_config({f"budget.{key}": value for key, value in values.items()}, "test").budget
     return Budget(section, 100, 32, 4, is_growing=is_growing)
+
+
+@pytest.mark.parametrize(("power", "expected"), [(0.0, 10.0), (0.4, 10 * 4**0.4), (0.5, 20.0), (1.0, 40.0)])
+def test_epochs_follow_a_power_of_the_batch(power: float, expected: float) -> None:
+    rule = {"budget.epochs_rule": "power", "budget.epochs_power": power}
+    config = build_config({"batch.micro": 1024, "budget.epochs": 10.0, **rule}, "test")
+    budget = config.apply_rules().budget
+    assert (budget.epochs, budget.epochs_rule) == (pytest.approx(expected), "none")
+    steps = count_budget_steps(budget, num_samples=10_240, global_batch=1024)
+    assert steps == math.ceil(expected * 10 - 1e-9)  # with power 1 the 400 steps of 10 epochs of 256
+    workload = compute_workload(config, 10_240)
+    assert workload.epochs * workload.steps_per_epoch == steps
+
+
+def test_epochs_by_rule_require_epochs() -> None:
+    with pytest.raises(InputError, match=r"epochs_rule = 'power' has no epochs to scale, the budget is steps; give"):
+        build_config({"budget.steps": 10, "budget.epochs_rule": "power"}, "test")
 
 
 def test_steps_are_counted_where_their_number_is_known() -> None:

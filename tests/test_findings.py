@@ -151,6 +151,12 @@ def test_equal_epochs_and_equal_steps_are_told_apart() -> None:
     assert missing.settle.startswith("sweep run made.toml --set name=made_equal_steps --set budget.steps=500")
 
 
+def test_epochs_that_follow_the_batch_are_not_equal_epochs() -> None:
+    ruled = found(ladder(0.01, budget__epochs=10, budget__epochs_rule="power"), "large_batch_equal_epochs")
+    assert ruled.verdict == "not tested"
+    assert ruled.reason.startswith("0 effective batch sizes")
+
+
 def test_small_batches_and_sensitivity() -> None:
     rows = [*ladder(0.01), *ladder(0.002, "vit_micro", start=100)]
     assert found(ladder(0.01), "small_batches_best").verdict == "supported"

@@ -162,6 +162,13 @@ _TABLE = (
            "beta1 after optimizer.betas_rule; of optimizers that have betas"),
     Metric("scaled_beta2", "number", None, "Scaled beta2",
            "beta2 after optimizer.betas_rule; of optimizers that have betas"),
+    Metric("scaled_dropout", "fraction", None, "Scaled dropout",
+           "dropout after model.dropout_rule"),
+    Metric("scaled_label_smoothing", "fraction", None, "Scaled label smoothing",
+           "label smoothing after regularization.label_smoothing_rule"),
+    Metric("num_warmup_steps", "count", None, "Steps of the warm-up",
+           "optimizer steps over which the learning rate rises, after schedule.warmup_rule; where the batch grows, as "
+           "if it stayed the first one"),
     Metric("num_steps", "count", "minimize", "Optimizer steps",
            "optimizer steps taken"),
     Metric("num_skipped_steps", "count", "minimize", "Skipped steps",

@@ -11,13 +11,28 @@ from sweep.config.tables.models import ModelName
 from sweep.config.tables.recipes import OPTIMIZERS, OptimizerName, ScheduleName
 
 Rule = Literal["none", "linear", "sqrt", "power"]
+CappedRule = Literal["none", "linear", "sqrt"]
 Power = Annotated[float, Field(ge=-2.0, le=2.0)]
+
+
+def _check_cap(name: str, value: float, rule: CappedRule, cap: float) -> None:
+    if rule != "none" and value > cap:
+        raise ValueError(
+            f"{name} = {value:g} is above {name}_cap = {cap:g}, which {name}_rule = {rule!r} may not exceed; lower the "
+            "first or raise the second"
+        )
 
 
 class ModelSection(Section):
     name: ModelName = key("resnet8", "the model that is trained; a plug-in may add more", cost="step")
     norm: Literal["batch", "ghost", "group", "layer", "sync"] = key(
         "batch", "normalization of a ResNet (a ViT has layer); sync is batch where there is one rank", cost="step"
+    )
+    norm_momentum: Annotated[float, Field(gt=0.0, le=1.0)] = key(
+        0.1,
+        "weight of a micro batch in the running statistics by which a batch, ghost or sync norm of a ResNet evaluates",
+        unit="fraction",
+        cost="none",
     )
     ghost_batch: PositiveInt = key(
         32, "samples that share their statistics with norm = ghost", unit="samples", cost="derived"
@@ -35,6 +50,12 @@ class ModelSection(Section):
         unit="fraction",
         cost="switch",
     )
+    dropout_rule: CappedRule = key(
+        "none", "how dropout grows with the effective batch size, up to `model.dropout_cap`", cost="none"
+    )
+    dropout_cap: Annotated[float, Field(gt=0.0, lt=1.0)] = key(
+        0.5, "the most that dropout_rule gives", unit="fraction", cost="none"
+    )
     stochastic_depth: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.0,
         "probability that a sample skips the last residual branch; less for those before it",
@@ -48,6 +69,11 @@ class ModelSection(Section):
         unit="stages",
         cost="step",
     )
+
+    @model_validator(mode="after")
+    def _dropout_is_below_its_cap(self) -> Self:
+        _check_cap("dropout", self.dropout, self.dropout_rule, self.dropout_cap)
+        return self
 
 
 class OptimizerSection(Section):
@@ -113,6 +139,12 @@ class ScheduleSection(Section):
         cost="none",
     )
     warmup_unit: Unit = key("fraction", "what `schedule.warmup` counts; a fraction is one of the budget", cost="none")
+    warmup_rule: Literal["none", "graded"] = key(
+        "none",
+        "graded: none of the warm-up up to 2 times `optimizer.reference_batch`, a third at 4 times, two thirds at 8, "
+        "all of it from 16 on; triangular has its own",
+        cost="none",
+    )
     milestones: str = key(
         "0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs' (steps, samples)", cost="none"
     )
@@ -167,6 +199,14 @@ class RegularizationSection(Section):
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.0, "share of the target that is spread over all classes", unit="fraction", cost="switch"
     )
+    label_smoothing_rule: CappedRule = key(
+        "none",
+        "how label_smoothing grows with the effective batch size, up to `regularization.label_smoothing_cap`",
+        cost="none",
+    )
+    label_smoothing_cap: Annotated[float, Field(gt=0.0, lt=1.0)] = key(
+        0.2, "the most that label_smoothing_rule gives", unit="fraction", cost="none"
+    )
     grad_clip: Annotated[float, Field(gt=0.0)] | None = key(
         None, "largest norm of the gradient of a step; absent: no limit", cost="switch"
     )
@@ -178,6 +218,11 @@ class RegularizationSection(Section):
     )
     mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")
     cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of cutmix; 0 is off", cost="switch")
+
+    @model_validator(mode="after")
+    def _label_smoothing_is_below_its_cap(self) -> Self:
+        _check_cap("label_smoothing", self.label_smoothing, self.label_smoothing_rule, self.label_smoothing_cap)
+        return self
 
 
 class EvaluationSection(Section):

@@ -3,7 +3,8 @@
 import math
 from typing import NamedTuple
 
-from sweep.config.recipe_sections import OptimizerSection, RegularizationSection, Rule
+from sweep.config.data_sections import BudgetSection
+from sweep.config.recipe_sections import ModelSection, OptimizerSection, RegularizationSection, Rule, ScheduleSection
 from sweep.config.tables.recipes import OPTIMIZERS
 
 # The power of the batch in the rules that have a fixed one.
@@ -103,6 +104,45 @@ def scale_ema_decay(regularization: RegularizationSection, section: OptimizerSec
     """
     decay = regularization.ema_decay or 0.0
     return decay ** batch_ratio(section, global_batch) if regularization.ema_rule == "power" else decay
+
+
+def scale_dropout(section: ModelSection, ratio: float) -> float:
+    """Dropout for ``ratio`` times the reference batch, at most ``dropout_cap``: a rule of thumb, by which a larger
+    batch, whose gradients are less noisy, is regularized more."""
+    if section.dropout_rule == "none":
+        return section.dropout
+    return min(section.dropout * _factor(section.dropout_rule, 0.0, ratio), section.dropout_cap)
+
+
+def scale_label_smoothing(section: RegularizationSection, ratio: float) -> float:
+    """Label smoothing, as :func:`scale_dropout`; at most ``label_smoothing_cap``, whose default is twice the 0.1 of
+    Szegedy et al. 2015 (arXiv:1512.00567)."""
+    if section.label_smoothing_rule == "none":
+        return section.label_smoothing
+    return min(section.label_smoothing * _factor(section.label_smoothing_rule, 0.0, ratio), section.label_smoothing_cap)
+
+
+def grade_warmup(section: ScheduleSection, ratio: float) -> float:
+    """The warm-up for k = ``ratio`` times the reference batch: its share is (log2 k - 1) / 3, from 0 at 2 to 1 at 16.
+
+    A rule of thumb has it that no warm-up is needed at 2 times the batch, perhaps at 4, that it is at 8, and that it is
+    essential at 16; the straight line over log2 k through its ends is ours. Goyal et al. 2017 (arXiv:1706.02677) take 5
+    epochs at k = 32.
+    """
+    if section.warmup_rule == "none":
+        return section.warmup
+    return section.warmup * min(1.0, max(0.0, (math.log2(ratio) - 1) / 3))
+
+
+def scale_epochs(section: BudgetSection, ratio: float) -> float | None:
+    """Epochs for ``ratio`` times the reference batch; None where the budget has none.
+
+    A rule of thumb has 1.5 to 2 times the epochs at 4 times the batch: powers from log4(1.5) = 0.29 to log4(2) = 0.5.
+    Power 0 is equal epochs, power 1 equal steps.
+    """
+    if section.epochs is None or section.epochs_rule == "none":
+        return section.epochs
+    return section.epochs * float(ratio**section.epochs_power)
 
 
 def _factor(rule: Rule, power: float, ratio: float) -> float:

@@ -25,7 +25,14 @@ from sweep.config.recipe_sections import (
     RegularizationSection,
     ScheduleSection,
 )
-from sweep.config.scaling import find_lost_beta2
+from sweep.config.scaling import (
+    batch_ratio,
+    find_lost_beta2,
+    grade_warmup,
+    scale_dropout,
+    scale_epochs,
+    scale_label_smoothing,
+)
 from sweep.config.tables.recipes import OPTIMIZERS
 
 Scalar = str | int | float | bool | None
@@ -94,6 +101,26 @@ class TrialConfig(Section):
         batch = self.batch
         micro = None if batch.micro == "auto" else batch.micro
         return compute_global_batch(batch.global_, micro, batch.accumulation, self.distributed.world_size)
+
+    def apply_rules(self) -> Self:
+        """The configuration with what the rules of dropout, label smoothing, warm-up and epochs give as values, and
+        without these rules. Those of ``optimizer`` and of averaging stay: what they give is no configuration key."""
+        ratio = batch_ratio(self.optimizer, self.global_batch_size)
+        model = {"dropout": scale_dropout(self.model, ratio), "dropout_rule": "none"}
+        regularization = {
+            "label_smoothing": scale_label_smoothing(self.regularization, ratio),
+            "label_smoothing_rule": "none",
+        }
+        schedule = {"warmup": grade_warmup(self.schedule, ratio), "warmup_rule": "none"}
+        budget = {"epochs": scale_epochs(self.budget, ratio), "epochs_rule": "none"}
+        return self.model_copy(
+            update={
+                "model": self.model.model_copy(update=model),
+                "regularization": self.regularization.model_copy(update=regularization),
+                "schedule": self.schedule.model_copy(update=schedule),
+                "budget": self.budget.model_copy(update=budget),
+            }
+        )
 
     @property
     def micro_batch(self) -> int:

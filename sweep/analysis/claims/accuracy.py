@@ -46,9 +46,11 @@ def _find_budget(records: ComparableTrials, among: Mask, budgets: Collection[str
     """Which of the configurations ``among`` have the most common length of training, and that length in words. Longer
     trainings reach more whatever the batch, and those until a target end with it."""
     lengths = np.full(len(records.frame), "", dtype=object)
+    by_rule = np.asarray(read_text(records.frame, "config.budget.epochs_rule") == "power", dtype=np.bool_)
     for budget in budgets:
         amounts = read_numbers(records.frame, f"config.budget.{budget}")
-        known = np.isfinite(amounts)
+        # by a rule each batch has a length of its own
+        known = np.isfinite(amounts) & ((budget != "epochs") | ~by_rule)
         lengths[known] = [f"{amount:g} {budget}" for amount in amounts[known]]
     chosen = among & (lengths != "")
     if not chosen.any():

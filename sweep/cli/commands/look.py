@@ -46,11 +46,12 @@ def _describe_study(spec: StudySpec) -> Iterator[str]:
 
 def describe_cost(spec: StudySpec) -> str:
     """How much training a study requires; how long that takes depends on the device."""
-    budgets = [spec.config(point).budget for point in islice(spec.corners(), _MAX_CORNERS)]
+    budgets = [spec.config(point).apply_rules().budget for point in islice(spec.corners(), _MAX_CORNERS)]
     budget = budgets[0]
     if budget.target_accuracy is not None:
         each = f"at most {max(item.max_epochs for item in budgets):g} epochs"
     else:
+        budget = max(budgets, key=lambda item: item.epochs or 0)  # by rule a larger batch has more
         amounts = {name: getattr(budget, name) for name in ("epochs", "steps", "samples", "seconds")}
         each = next(f"{value:g} {name}" for name, value in amounts.items() if value is not None)
     search = f"{spec.trials} trainings of {each}"

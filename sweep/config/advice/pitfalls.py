@@ -115,7 +115,8 @@ def _no_warmup(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Adv
 
 
 def _warmup(config: TrialConfig) -> float:
-    return config.schedule.peak if SCHEDULES[config.schedule.name].has_peak else config.schedule.warmup
+    schedule = config.apply_rules().schedule
+    return schedule.peak if SCHEDULES[schedule.name].has_peak else schedule.warmup
 
 
 def _schedule_free_decays(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
@@ -146,8 +147,8 @@ def _rules_of_first_batch(_spec: StudySpec, corners: Sequence[TrialConfig]) -> I
             "rules_of_first_batch",
             "batch.schedule_lr",
             f"The learning rate follows the growing batch; {', '.join(sorted(found))} stay at the first one's.",
-            "Betas, weight decay and the decay of averaged weights are set once, for the first effective batch size. "
-            "What the rules promise of a larger batch does not hold for the later ones.",
+            "These values are set once, for the first effective batch size. What the rules promise of a larger batch "
+            "does not hold for the later ones.",
             'set batch.schedule_lr = "keep", or these rules to "none"',
         )
 
@@ -159,6 +160,8 @@ def _rules_left_behind(config: TrialConfig) -> list[str]:
         "optimizer.betas_rule": config.optimizer.betas_rule,
         "optimizer.weight_decay_rule": config.optimizer.weight_decay_rule,
         "regularization.ema_rule": config.regularization.ema_rule,
+        "regularization.label_smoothing_rule": config.regularization.label_smoothing_rule,
+        "model.dropout_rule": config.model.dropout_rule,
     }
     return [key for key, rule in rules.items() if rule != "none"]
 
@@ -200,7 +203,7 @@ def _large_batch_for_fine_tuning(_spec: StudySpec, corners: Sequence[TrialConfig
 
 def _only_fixed_epochs(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     sizes = [config.global_batch_size for config in corners]
-    in_epochs = all(config.budget.epochs is not None or config.budget.samples is not None for config in corners)
+    in_epochs = all(config.budget.samples is not None or _has_equal_epochs(config) for config in corners)
     if in_epochs and max(sizes) >= 4 * min(sizes) and not is_swept(spec, "budget.epochs", "budget.samples"):
         yield Advice(
             "only_fixed_epochs",
@@ -211,6 +214,10 @@ def _only_fixed_epochs(spec: StudySpec, corners: Sequence[TrialConfig]) -> Itera
             "run the study once more with budget.steps, or with budget.target_accuracy, under another name",
             "large_batch_equal_steps",
         )
+
+
+def _has_equal_epochs(config: TrialConfig) -> bool:
+    return config.budget.epochs is not None and config.budget.epochs_rule == "none"
 
 
 def _one_seed(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advice]:

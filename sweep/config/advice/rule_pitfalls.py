@@ -5,10 +5,14 @@ from typing import NamedTuple
 
 from sweep.config.advice.advice_item import Advice, Pitfall, is_swept
 from sweep.config.study import StudySpec
-from sweep.config.tables.recipes import OPTIMIZERS
+from sweep.config.tables.models import has_batch_statistics
+from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.trial_config import TrialConfig, default_settings, flatten_config
 
-_RULES = ("optimizer.lr_rule", "optimizer.weight_decay_rule", "optimizer.betas_rule", "regularization.ema_rule")
+_RULES = (
+    "optimizer.lr_rule", "optimizer.weight_decay_rule", "optimizer.betas_rule", "regularization.ema_rule",
+    "schedule.warmup_rule", "model.dropout_rule", "regularization.label_smoothing_rule", "budget.epochs_rule",
+)  # fmt: skip
 
 
 class _Effect(NamedTuple):
@@ -42,6 +46,31 @@ _EFFECTS = (
         lambda config: config.optimizer.weight_decay > 0,
         "optimizer.weight_decay above 0",
         ("optimizer.weight_decay",),
+    ),
+    _Effect(
+        "schedule.warmup_rule",
+        lambda config: config.schedule.warmup > 0 and not SCHEDULES[config.schedule.name].has_peak,
+        "schedule.warmup above 0 and another schedule.name than triangular",
+    ),
+    _Effect("model.dropout_rule", lambda config: config.model.dropout > 0, "model.dropout above 0", ("model.dropout",)),
+    _Effect("model.dropout_cap", lambda config: config.model.dropout_rule != "none", 'model.dropout_rule = "sqrt"'),
+    _Effect(
+        "regularization.label_smoothing_rule",
+        lambda config: config.regularization.label_smoothing > 0,
+        "regularization.label_smoothing above 0",
+        ("regularization.label_smoothing",),
+    ),
+    _Effect(
+        "regularization.label_smoothing_cap",
+        lambda config: config.regularization.label_smoothing_rule != "none",
+        'regularization.label_smoothing_rule = "sqrt"',
+        ("regularization.label_smoothing_rule",),
+    ),
+    _Effect("budget.epochs_power", lambda config: config.budget.epochs_rule == "power", 'budget.epochs_rule = "power"'),
+    _Effect(
+        "model.norm_momentum",
+        lambda config: has_batch_statistics(config.model.name, config.model.norm) is not False,
+        'a ResNet with model.norm = "batch", "ghost" or "sync"',
     ),
 )
 

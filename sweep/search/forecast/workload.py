@@ -34,7 +34,7 @@ def compute_workload(config: TrialConfig, num_train: int) -> Workload:
     average = round(schedule.average()) if schedule.is_growing else config.global_batch_size
     least = 1 if has_batch_statistics(config.model.name, config.model.norm) is False else 2 * ranks
     steps, sizes = _split_epoch(num_train, average, micro * ranks, least)
-    budget = Budget(config.budget, num_train, average, steps, is_growing=False)
+    budget = Budget(config.apply_rules().budget, num_train, average, steps, is_growing=False)
     epochs = budget.num_steps / steps
     is_target = config.budget.target_accuracy is not None
     return Workload(

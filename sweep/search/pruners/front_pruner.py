@@ -84,7 +84,7 @@ class FrontPruner:
         return bool((worse_nowhere & better_somewhere).any())
 
     def _follow(self, record: TrialRecord, evaluation: Evaluation) -> RunningCurves | None:
-        share = measure_budget_share(record.config.budget, evaluation)
+        share = measure_budget_share(record.config.apply_rules().budget, evaluation)
         if not share:
             return None
         if record.number not in self._curves:

@@ -37,7 +37,8 @@ def measure_budget_share(budget: BudgetSection, evaluation: Evaluation) -> float
 def make_cost_key(config: TrialConfig) -> str:
     """Equal for configurations whose trainings take the same time and memory: equal in shape, accumulation and
     budget."""
-    return f"{derive_shape(config).text} {find_largest_accumulation(config)} {config.budget.model_dump_json()}"
+    budget = config.apply_rules().budget.model_dump_json()
+    return f"{derive_shape(config).text} {find_largest_accumulation(config)} {budget}"
 
 
 @final

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from sweep.config.scaling import scale_lr
-from sweep.config.trial_config import TrialConfig
 from sweep.measurement.device import make_laps, make_synchronizer, measure_reference_seconds, resolve_device
 from sweep.measurement.memory import read_memory, reset_peak
 from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
@@ -22,7 +21,7 @@ from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.plugins import load_plugin
 from sweep.training.recipe.recipe_facts import list_recipe_facts
-from sweep.training.recipe.schedules import lr_factor
+from sweep.training.recipe.schedules import count_warmup_steps, lr_factor
 from sweep.training.steps.auto_micro import step_within_memory
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training
@@ -75,7 +74,7 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
     _open_window(setup, state)
     for window in state.ledger.waiting(_iterate_windows(setup, state)):
         before = state.point
-        lr = _learning_rate(task.config, setup, before, window)
+        lr = _learning_rate(setup, before, window)
         set_lr(setup.step.optimizer, lr)
         meter.add(_take_step(setup, state, window), window.samples)
         state.num_steps += 1
@@ -148,6 +147,7 @@ def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     state.facts["eval_peak_memory_bytes"] = warmup.eval_peak_memory_bytes
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
     setup.budget.expect_step_seconds(warmup.step_seconds)
+    state.facts["num_warmup_steps"] = count_warmup_steps(setup.config.schedule, setup.budget.span)
     return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
 
 
@@ -171,7 +171,8 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
         yield setup.planner.next_window(size_at)
 
 
-def _learning_rate(config: TrialConfig, setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
+def _learning_rate(setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
+    config = setup.config
     follows = config.batch.schedule_lr == "rule"
     highest = scale_lr(config.optimizer, window.global_batch if follows else config.global_batch_size)
     return highest * lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)

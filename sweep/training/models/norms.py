@@ -22,8 +22,8 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
     has the same effect on weights and statistics as its sub-batches would have as micro batches of their own.
     """
 
-    def __init__(self, num_features: int, ghost_batch: int) -> None:
-        super().__init__(num_features)
+    def __init__(self, num_features: int, ghost_batch: int, momentum: float = 0.1) -> None:
+        super().__init__(num_features, momentum=momentum)
         self.ghost_batch = ghost_batch
 
     def forward(self, input: Tensor) -> Tensor:
@@ -49,10 +49,11 @@ def choose_norm_layer(section: ModelSection) -> NormLayer:
 
     ``sync`` is batch norm here; it is converted later, where several ranks train together.
     """
+    momentum = section.norm_momentum
     layers: dict[str, NormLayer] = {
-        "batch": nn.BatchNorm2d,
-        "sync": nn.BatchNorm2d,
-        "ghost": partial(GhostBatchNorm2d, ghost_batch=section.ghost_batch),
+        "batch": partial(nn.BatchNorm2d, momentum=momentum),
+        "sync": partial(nn.BatchNorm2d, momentum=momentum),
+        "ghost": partial(GhostBatchNorm2d, ghost_batch=section.ghost_batch, momentum=momentum),
         "group": make_group_norm,
         "layer": partial(nn.GroupNorm, 1),  # the mean and variance of all channels and pixels of an image
     }

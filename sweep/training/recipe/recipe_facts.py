@@ -9,7 +9,10 @@ from sweep.training.recipe.optimizers import peak_lr
 def list_recipe_facts(config: TrialConfig, num_train: int) -> dict[str, float]:
     """By name of :mod:`sweep.config.metrics`, the values that a training on ``num_train`` images begins with."""
     section, size = config.optimizer, config.global_batch_size
+    resolved = config.apply_rules()
     facts = {
+        "scaled_dropout": resolved.model.dropout,
+        "scaled_label_smoothing": resolved.regularization.label_smoothing,
         "peak_learning_rate": peak_lr(config),
         "scaled_weight_decay": scale_weight_decay(section, size),
     }

@@ -49,16 +49,20 @@ def lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
         InputError: for an unknown name.
     """
     entry = find_entry("schedule", section.name, SCHEDULES)
-    if entry.has_peak:
-        num_warmup = span.to_steps(section.peak, "fraction")
-    else:
-        num_warmup = span.to_steps(section.warmup, section.warmup_unit)
+    num_warmup = count_warmup_steps(section, span)
     drops = _milestone_factor(section, step, span) if entry.has_milestones else 1.0
     if step < num_warmup:
         return drops * min(1.0, (step + 1) / num_warmup)
     share = (step - num_warmup) / max(span.steps - num_warmup, 1)
     factor: float = resolve(entry.factor)(min(share, 1.0), section.final)
     return drops * factor
+
+
+def count_warmup_steps(section: ScheduleSection, span: Span) -> int:
+    """The steps of ``span`` over which the rate rises; ``schedule.warmup_rule`` is not applied here."""
+    if find_entry("schedule", section.name, SCHEDULES).has_peak:
+        return span.to_steps(section.peak, "fraction")
+    return span.to_steps(section.warmup, section.warmup_unit)
 
 
 def _milestone_factor(section: ScheduleSection, step: float, span: Span) -> float:

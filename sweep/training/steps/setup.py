@@ -44,6 +44,7 @@ _LEAST_STATISTICS = 3  # images of a batch: cut evenly, none has a single one, o
 class TrainingSetup:
     """A trial that is ready to train."""
 
+    config: TrialConfig  # with what its rules give
     splits: Splits
     model: nn.Module
     step: Step
@@ -87,6 +88,7 @@ def prepare_training(
     Raises:
         InputError: data, model or precision are not available, or the images are others than ``expected_data``.
     """
+    config = config.apply_rules()
     precision = make_precision(config.precision, device)
     splits = world.load_in_turn(lambda: load_splits(config.data, expected_data))
     normalize = _measure_normalization(splits.train, precision.weights, device, config.precision.channels_last)
@@ -116,6 +118,7 @@ def prepare_training(
 
     train_batches = cache(lambda: sized_batches_of(pick_train_images(splits)))  # not before the first use
     return TrainingSetup(
+        config=config,
         splits=splits,
         model=model,
         step=_with_graphs(config, step) if config.precision.cuda_graphs else step,

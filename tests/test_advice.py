@@ -79,6 +79,7 @@ def test_warm_up_of_a_swept_schedule() -> None:
 def test_an_average_of_weights_under_a_falling_rate(name: str) -> None:
     assert names({"optimizer.name": name}) == ["schedule_free_decays"]  # cosine is the default
     assert names({"optimizer.name": name, "schedule.name": "step"}) == ["schedule_free_decays"]
+    assert names({"optimizer.name": name, "schedule.name": "wsd"}) == ["schedule_free_decays"]
     assert names({"optimizer.name": name, "schedule.name": "constant"}) == []
     assert names({"optimizer.name": name, "schedule.final": 1.0}) == []  # cosine from the highest rate to itself
     choice = {"optimizer.name": {"choice": ["momentum", name]}}
@@ -128,6 +129,8 @@ def test_keys_that_no_training_depends_on() -> None:
 
 
 def test_other_keys_that_no_training_depends_on() -> None:
+    assert names({"schedule.decay_share": 0.5}) == ["key_without_effect"]
+    assert names({"schedule.decay_share": 0.5}, {"schedule.name": {"choice": ["cosine", "wsd"]}}) == []
     assert names({"schedule.warmup_rule": "graded", "schedule.name": "triangular"}) == ["key_without_effect"]
     assert names({"schedule.warmup_rule": "graded"}) == []
     assert names({"model.norm_momentum": 0.01, "model.norm": "group"}) == ["key_without_effect"]

@@ -102,6 +102,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "schedule.gamma": (0.5, {}),
     "schedule.peak": (0.5, {}),
     "schedule.final": (0.5, {}),
+    "schedule.decay_share": (0.5, {}),
     "regularization.label_smoothing": (0.1, {}),
     "regularization.grad_clip": (1.0, {}),
     "regularization.ema_decay": (0.99, {}),

@@ -174,6 +174,15 @@ def test_a_training_by_a_power_of_the_batch_is_that_of_the_rate_which_the_rule_g
     assert abs(expected[-1] / theory.expected_losses([0.1] * 60, 64, DIMENSIONS)[-1] - 1) > 0.2
 
 
+def test_the_decay_of_wsd_lowers_the_loss_as_the_closed_form_does() -> None:
+    wsd = {"schedule__name": "wsd", "schedule__warmup": "10 steps", "schedule__decay_share": 0.25}
+    steps, losses = mean_losses(batch__micro=2, optimizer__lr=1.0, **wsd, budget__steps=80, data__subset=160)
+    decay = [1.0 * (1 - math.sqrt(step / 20)) for step in range(20)]
+    expected = theory.expected_losses([*(0.1 * (step + 1) for step in range(10)), *[1.0] * 50, *decay], 2, DIMENSIONS)
+    assert losses == pytest.approx([expected[step] for step in steps], rel=0.1)
+    assert expected[80] < 0.7 * theory.expected_losses([1.0] * 80, 2, DIMENSIONS)[-1]
+
+
 @pytest.mark.parametrize(
     ("values", "steps"),
     [

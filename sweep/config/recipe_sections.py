@@ -131,7 +131,9 @@ class OptimizerSection(Section):
 
 
 class ScheduleSection(Section):
-    name: ScheduleName = key("cosine", "learning-rate schedule after the warm-up", cost="none")
+    name: ScheduleName = key(
+        "cosine", "learning-rate schedule after the warm-up; wsd: warm-up, stable, decay", cost="none"
+    )
     warmup: Annotated[float, Field(ge=0.0)] = key(
         0.05,
         "over which the learning rate rises, in warmup_unit; a text like '5 epochs' sets both",
@@ -153,7 +155,13 @@ class ScheduleSection(Section):
         0.2, "fraction of the budget at which triangular is highest; its warm-up", unit="fraction", cost="none"
     )
     final: Fraction = key(
-        0.0, "of the highest rate, where cosine, linear and triangular end", unit="fraction", cost="none"
+        0.0, "of the highest rate, where cosine, linear, triangular and wsd end", unit="fraction", cost="none"
+    )
+    decay_share: Annotated[float, Field(gt=0.0, le=1.0)] = key(
+        0.2,
+        "last part of the budget, over which wsd falls; before it the rate is the highest, but for the warm-up",
+        unit="fraction",
+        cost="none",
     )
 
     @model_validator(mode="before")

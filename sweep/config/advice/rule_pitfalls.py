@@ -53,6 +53,11 @@ _EFFECTS = (
         "schedule.warmup above 0 and another schedule.name than triangular",
     ),
     _Effect("model.dropout_rule", lambda config: config.model.dropout > 0, "model.dropout above 0", ("model.dropout",)),
+    _Effect(
+        "schedule.decay_share",
+        lambda config: SCHEDULES[config.schedule.name].is_stable_first,
+        'schedule.name = "wsd"',
+    ),
     _Effect("model.dropout_cap", lambda config: config.model.dropout_rule != "none", 'model.dropout_rule = "sqrt"'),
     _Effect(
         "regularization.label_smoothing_rule",

@@ -51,9 +51,10 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
 class ScheduleEntry:
     """A schedule of the learning rate."""
 
-    factor: Reference  # (share of the budget after the warm-up in [0, 1), final factor) -> factor of the highest rate
+    factor: Reference  # (share of the decay in [0, 1), final factor) -> factor of the highest rate
     has_peak: bool = False  # its warm-up lasts until schedule.peak, not schedule.warmup
     has_milestones: bool = False  # schedule.gamma at each of schedule.milestones
+    is_stable_first: bool = False  # the factor's share begins with the last schedule.decay_share of the budget
 
 
 SCHEDULES: dict[str, ScheduleEntry] = {
@@ -61,6 +62,7 @@ SCHEDULES: dict[str, ScheduleEntry] = {
     "cosine": ScheduleEntry(factor=f"{_SCHEDULES}:cosine"),
     "linear": ScheduleEntry(factor=f"{_SCHEDULES}:linear"),
     "triangular": ScheduleEntry(factor=f"{_SCHEDULES}:linear", has_peak=True),
+    "wsd": ScheduleEntry(factor=f"{_SCHEDULES}:root", is_stable_first=True),
     "step": ScheduleEntry(factor=f"{_SCHEDULES}:constant", has_milestones=True),
 }
 OptimizerName = Annotated[str, known_name("optimizer", OPTIMIZERS)]

@@ -27,7 +27,8 @@ class Span(NamedTuple):
         return round(value * steps_per_unit[unit])
 
 
-# Each: the factor of the highest rate at a share in [0, 1) of the budget after the warm-up, for the factor at the end.
+# Each: the factor of the highest rate at a share in [0, 1) of the budget after the warm-up (of wsd: of its decay), for
+# the factor at the end.
 def constant(_share: float, _final: float) -> float:
     return 1.0
 
@@ -40,10 +41,16 @@ def linear(share: float, final: float) -> float:
     return 1.0 - (1.0 - final) * share
 
 
+def root(share: float, final: float) -> float:
+    """The decay "1 - sqrt" of Hägele et al. 2024 (arXiv:2405.18392), section 3."""
+    return 1.0 - (1.0 - final) * math.sqrt(share)
+
+
 def lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
     """The factor of step ``step`` (from 0) of ``span``: a linear rise to 1, then the named schedule.
 
-    The rise begins above 0, so that no step is wasted. ``triangular`` rises until ``schedule.peak`` instead.
+    The rise begins above 0, so that no step is wasted. ``triangular`` rises until ``schedule.peak`` instead. ``wsd``
+    stays at 1 until the last ``schedule.decay_share`` of the span, however long the rise is.
 
     Raises:
         InputError: for an unknown name.
@@ -53,8 +60,9 @@ def lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
     drops = _milestone_factor(section, step, span) if entry.has_milestones else 1.0
     if step < num_warmup:
         return drops * min(1.0, (step + 1) / num_warmup)
-    share = (step - num_warmup) / max(span.steps - num_warmup, 1)
-    factor: float = resolve(entry.factor)(min(share, 1.0), section.final)
+    start = max(num_warmup, span.steps * (1.0 - section.decay_share)) if entry.is_stable_first else num_warmup
+    share = (step - start) / max(span.steps - start, 1.0)
+    factor: float = resolve(entry.factor)(min(max(share, 0.0), 1.0), section.final)
     return drops * factor
 
 

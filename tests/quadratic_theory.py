@@ -38,19 +38,22 @@ def loss(squares: Vector) -> float:
     return 0.5 * float(curvatures(len(squares)) @ squares)
 
 
-def expected_squares(rates: Sequence[float], batch: int, dimensions: int, momentum: float = 0.0) -> Vector:
-    """E x_i^2 after each step of SGD, the start first: (len(rates) + 1, dimensions).
+def expected_squares(
+    rates: Sequence[float], batch: int | Sequence[int], dimensions: int, momentum: float = 0.0
+) -> Vector:
+    """E x_i^2 after each step of SGD, the start first: (len(rates) + 1, dimensions); ``batch`` may be one per step.
 
     Exact for any learning rates: with v <- momentum v + g and x <- x - rate v, the expectations of x^2, x v and v^2
     after a step are linear in those before it. At a constant rate a and without momentum they are what the paper gives,
 
         E x_i(t)^2 = (1 - a h_i)^(2t) x_i(0)^2 + (1 - (1 - a h_i)^(2t)) a c_i / (B h_i (2 - a h_i)).
     """
-    curve, noise = curvatures(dimensions), noise_variances(dimensions) / batch
+    curve, batches = curvatures(dimensions), np.broadcast_to(batch, len(rates))
     place = start(dimensions) ** 2
     both, velocity = np.zeros(dimensions), np.zeros(dimensions)
     squares = [place]
-    for rate in rates:
+    for rate, size in zip(rates, batches, strict=True):
+        noise = noise_variances(dimensions) / size
         velocity = momentum**2 * velocity + 2 * momentum * curve * both + curve**2 * place + noise
         before = momentum * both + curve * place  # E of the old place and the new velocity
         place, both = place - 2 * rate * before + rate**2 * velocity, before - rate * velocity
@@ -58,7 +61,9 @@ def expected_squares(rates: Sequence[float], batch: int, dimensions: int, moment
     return np.stack(squares)
 
 
-def expected_losses(rates: Sequence[float], batch: int, dimensions: int, momentum: float = 0.0) -> Vector:
+def expected_losses(
+    rates: Sequence[float], batch: int | Sequence[int], dimensions: int, momentum: float = 0.0
+) -> Vector:
     """The expected loss after each step of SGD, the start first: (len(rates) + 1,)."""
     return 0.5 * expected_squares(rates, batch, dimensions, momentum) @ curvatures(dimensions)
 

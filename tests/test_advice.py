@@ -99,7 +99,17 @@ def test_rules_that_stay_behind_a_growing_batch() -> None:
     ):
         assert names(growing | rule) == ["rules_of_first_batch"]
         assert names(growing | rule | {"batch.schedule_lr": "keep"}) == []
-        assert names(growing | rule | {"batch.schedule": "constant"}) == []
+        assert names(growing | rule | {"batch.schedule": "constant"}) == ["key_without_effect"]
+
+
+def test_a_seesaw_takes_the_place_of_a_decay_for_adam() -> None:
+    seesaw = {"batch.schedule": "stepwise", "batch.schedule_lr": "seesaw", "optimizer.name": "adamw"}
+    assert names(seesaw | {"schedule.name": "constant"}) == []
+    assert names(seesaw) == ["seesaw_beside_a_decay"]  # cosine is the default
+    assert names(seesaw | {"schedule.name": "constant", "optimizer.name": "momentum"}) == ["seesaw_of_sgd"]
+    assert names(seesaw | {"batch.schedule": "constant"}) == ["key_without_effect"]
+    assert names({"batch.plateau_patience": 5}) == ["key_without_effect"]
+    assert names({"batch.plateau_patience": 5, "batch.schedule": "plateau"}) == []
 
 
 def test_keys_that_no_training_depends_on() -> None:

@@ -66,6 +66,8 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "batch.schedule_factor": (1.0, {"batch.schedule": "linear"}),
     "batch.schedule_milestones": ("0.5", {"batch.schedule": "stepwise"}),
     "batch.schedule_lr": ("rule", {}),
+    "batch.plateau_patience": (5, {}),
+    "batch.plateau_threshold": (0.1, {}),
     "optimizer.name": ("adamw", {}),
     "optimizer.momentum": (0.0, {}),
     "precision.dtype": ("bf16", {}),

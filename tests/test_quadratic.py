@@ -183,6 +183,20 @@ def test_the_decay_of_wsd_lowers_the_loss_as_the_closed_form_does() -> None:
     assert expected[80] < 0.7 * theory.expected_losses([1.0] * 80, 2, DIMENSIONS)[-1]
 
 
+def test_a_seesaw_is_the_closed_form_of_its_rates_and_batches() -> None:
+    growth = {"batch__schedule": "stepwise", "batch__schedule_milestones": "0.5", "batch__schedule_factor": 16.0}
+    num_samples = 40 * 2 + 40 * 32  # one epoch, so that no step is cut short
+    _, losses = mean_losses(
+        num_seeds=4, batch__micro=2, optimizer__lr=1.0, **growth, batch__schedule_lr="seesaw", budget__steps=80,
+        data__subset=num_samples,
+    )  # fmt: skip
+    sizes = [2] * 40 + [32] * 40
+    expected = theory.expected_losses([1.0] * 40 + [0.25] * 40, sizes, DIMENSIONS)[-1]
+    assert losses == pytest.approx([expected], rel=0.05)
+    kept = theory.expected_losses([1.0] * 80, sizes, DIMENSIONS)[-1]
+    assert abs(kept / expected - 1) > 0.2
+
+
 @pytest.mark.parametrize(
     ("values", "steps"),
     [

@@ -79,16 +79,32 @@ class BatchSection(Section):
     memory_high: Fraction = key(
         0.8, "share of the device's memory above which it shrinks", unit="fraction", cost="trial"
     )
-    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale"] = key(
-        "constant", "how the effective (global) batch size grows over the budget", cost="derived"
+    schedule: Literal["constant", "linear", "exponential", "stepwise", "noise_scale", "plateau"] = key(
+        "constant",
+        "how the effective (global) batch size grows over the budget; plateau: it doubles when the training loss has "
+        "stopped falling",
+        cost="derived",
     )
     schedule_factor: Annotated[float, Field(ge=1.0, le=1e6)] = key(
-        8.0, "last effective batch size over the first; for noise_scale the most", cost="derived"
+        8.0, "last effective batch size over the first; for noise_scale and plateau the most", cost="derived"
     )
     schedule_milestones: str = key(
         "0.3, 0.6, 0.8", "shares of the budget at which stepwise grows", unit="fraction", cost="trial"
     )
-    schedule_lr: Literal["keep", "rule"] = key("keep", "rule: optimizer.lr_rule follows the growth", cost="trial")
+    schedule_lr: Literal["keep", "rule", "seesaw"] = key(
+        "keep",
+        "rule: optimizer.lr_rule follows the growth; seesaw: the rate falls with the square root of the growth",
+        cost="trial",
+    )
+    plateau_patience: PositiveInt = key(
+        2, "without progress, after which plateau doubles the batch", unit="evaluations", cost="trial"
+    )
+    plateau_threshold: Fraction = key(
+        0.01,
+        "by which the mean training loss between two evaluations must fall below the lowest one for progress",
+        unit="fraction",
+        cost="trial",
+    )
 
     @model_validator(mode="before")
     @classmethod

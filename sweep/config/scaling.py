@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from sweep.config.data_sections import BudgetSection
+from sweep.config.data_sections import BatchSection, BudgetSection
 from sweep.config.recipe_sections import ModelSection, OptimizerSection, RegularizationSection, Rule, ScheduleSection
 from sweep.config.tables.recipes import OPTIMIZERS
 
@@ -39,6 +39,17 @@ def scale_lr(section: OptimizerSection, global_batch: int) -> float:
     are cases: McCandlish et al. 2018 (arXiv:1812.06162) measure powers from 0.5 to 1.
     """
     return section.lr * _factor(resolve_lr_rule(section), section.lr_power, batch_ratio(section, global_batch))
+
+
+def follow_growth(batch: BatchSection, section: OptimizerSection, first: int, global_batch: int) -> float:
+    """The learning rate at the top of the schedule while a batch that was ``first`` is ``global_batch``.
+
+    ``seesaw``: lr / sqrt(global_batch / first). Where a schedule would divide the rate by a, the batch is multiplied by
+    a and the rate divided by sqrt(a) (Meterez et al. 2025, arXiv:2510.14717, for Adam, by normalized SGD).
+    """
+    if batch.schedule_lr == "rule":
+        return scale_lr(section, global_batch)
+    return scale_lr(section, first) / (math.sqrt(global_batch / first) if batch.schedule_lr == "seesaw" else 1.0)
 
 
 def scale_weight_decay(section: OptimizerSection, global_batch: int) -> float:

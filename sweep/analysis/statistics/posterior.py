@@ -235,7 +235,7 @@ def _cost_groups(name: str, done: pd.DataFrame) -> Numbers:
 
 def _depends_on_learning(done: pd.DataFrame) -> bool:
     by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
-    return bool(by_target or "noise_scale" in set(read_text(done, "config.batch.schedule")))
+    return bool(by_target or {"noise_scale", "plateau"} & set(read_text(done, "config.batch.schedule")))
 
 
 def _means_of_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[Values, Values]:

@@ -140,6 +140,36 @@ def _falls(config: TrialConfig) -> bool:
     return schedule.name != "constant" and schedule.final < 1
 
 
+def _seesaw_beside_a_decay(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    falling = sorted({config.schedule.name for config in corners if _grows_by_seesaw(config) and _falls(config)})
+    if falling:
+        yield Advice(
+            "seesaw_beside_a_decay",
+            "schedule.name",
+            f'batch.schedule_lr = "seesaw" with a rate that falls by itself ({", ".join(falling)}).',
+            "The growth of the batch and the smaller fall of the rate take the place of a decay (Meterez et al. 2025). "
+            "With both, the training is decayed twice.",
+            'set schedule.name = "constant", or batch.schedule_lr = "keep"',
+        )
+
+
+def _seesaw_of_sgd(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    names = {config.optimizer.name for config in corners if _grows_by_seesaw(config)}
+    if linear := sorted(name for name in names if OPTIMIZERS[name].lr_rule == "linear"):
+        yield Advice(
+            "seesaw_of_sgd",
+            "batch.schedule_lr",
+            f'batch.schedule_lr = "seesaw" with {", ".join(linear)}.',
+            "The square root is that of Adam's normalized steps (Meterez et al. 2025). For SGD a batch that is a times "
+            "larger has the effect of a rate that is a times smaller, with the rate unchanged (Smith et al. 2017).",
+            'set batch.schedule_lr = "keep", or an optimizer of the Adam family',
+        )
+
+
+def _grows_by_seesaw(config: TrialConfig) -> bool:
+    return config.batch.schedule_lr == "seesaw" and config.batch.schedule != "constant"
+
+
 def _rules_of_first_batch(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     found = {rule for config in corners for rule in _rules_left_behind(config)}
     if found:
@@ -246,6 +276,8 @@ _PITFALLS: tuple[Pitfall, ...] = (
     _rate_does_not_follow,
     _no_warmup,
     _schedule_free_decays,
+    _seesaw_beside_a_decay,
+    _seesaw_of_sgd,
     _rules_of_first_batch,
     *RULE_PITFALLS,
     _few_samples_to_normalize,

@@ -58,6 +58,15 @@ _EFFECTS = (
         lambda config: SCHEDULES[config.schedule.name].is_stable_first,
         'schedule.name = "wsd"',
     ),
+    _Effect(
+        "batch.schedule_lr",
+        lambda config: config.batch.schedule != "constant",
+        'a batch.schedule other than "constant"',
+    ),
+    *(
+        _Effect(key, lambda config: config.batch.schedule == "plateau", 'batch.schedule = "plateau"')
+        for key in ("batch.plateau_patience", "batch.plateau_threshold")
+    ),
     _Effect("model.dropout_cap", lambda config: config.model.dropout_rule != "none", 'model.dropout_rule = "sqrt"'),
     _Effect(
         "regularization.label_smoothing_rule",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sweep.config.scaling import scale_lr
+from sweep.config.scaling import follow_growth
 from sweep.measurement.device import make_laps, make_synchronizer, measure_reference_seconds, resolve_device
 from sweep.measurement.memory import read_memory, reset_peak
 from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
@@ -87,6 +87,7 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         _adapt_micro_batch(setup, state)
         if setup.budget.is_spent(state.read_clock()) or is_due:
             state.evaluations.append(_evaluate(setup, state, meter, lr, window))
+            setup.schedule.follow_loss(state.evaluations[-1].train_loss)
             yield state.evaluations[-1]
             if _is_target_reached(setup, state):
                 break
@@ -173,8 +174,7 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
 
 def _learning_rate(setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
     config = setup.config
-    follows = config.batch.schedule_lr == "rule"
-    highest = scale_lr(config.optimizer, window.global_batch if follows else config.global_batch_size)
+    highest = follow_growth(config.batch, config.optimizer, config.global_batch_size, window.global_batch)
     return highest * lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
 
 

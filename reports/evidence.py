@@ -100,7 +100,8 @@ def gather_evidence(frames: Frames) -> Evidence:
         InputError: trials of two studies are known to have read different images.
     """
     find_common_data(frames)
-    trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True)
+    # copied, so that columns of one type lie together: pandas warns where columns are added to over 100 separate ones
+    trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True).copy()
     trials = trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str"))
     spec = frames.spec
     objectives = spec.objectives if spec else _usual_objectives(trials)

@@ -42,6 +42,8 @@ def format_value(unit: str, value: float | None) -> str:
     measured."""
     if value is None or not math.isfinite(value):
         return "–"
+    if unit == "number":  # settings, of which three digits would show a beta2 of 0.9999 as 1
+        return f"{value:.6g}"
     if find_unit(unit).measures == "time" and abs(value) >= _MINUTE:
         return _duration(value)
     return _in_unit(unit, [value], choose_unit(unit, [value]))

@@ -165,7 +165,7 @@ def test_a_rule_that_counts_from_a_batch_which_is_neither_stated_nor_trained() -
     bare = {key: value for key, value in CLEAN["base"].items() if key != "optimizer.reference_batch"}
     (found,) = find_pitfalls(build_study(CLEAN | {"base": bare}, "test"))
     assert (found.name, found.key) == ("rule_without_reference", "optimizer.reference_batch")
-    assert "counts from an effective batch size of 256" in found.statement
+    assert "count from an effective batch size of 256" in found.statement
     assert "16 to 128" in found.statement
     wide = CLEAN["space"] | {"batch.micro": {"log2": [4, 9]}}
     assert find_pitfalls(build_study(CLEAN | {"base": bare, "space": wide}, "test")) == []

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from reports.labels import format_metric
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ModelSection
 from sweep.config.tables.datasets import ImageShape
@@ -77,6 +78,11 @@ def test_a_value_above_its_cap_is_refused_with_a_rule() -> None:
     with pytest.raises(InputError, match=r"label_smoothing = 0.3 is above label_smoothing_cap = 0.2"):
         make_config({"regularization.label_smoothing": 0.3, "regularization.label_smoothing_rule": "linear"})
     assert make_config({"model.dropout": 0.6}).apply_rules().model.dropout == 0.6
+
+
+def test_what_a_rule_gave_is_shown_with_the_digits_that_tell_it_apart() -> None:
+    assert format_metric("scaled_beta2", 0.999**0.125) == "0.999875"
+    assert format_metric("peak_learning_rate", 3e-5) == "3e-05"
 
 
 def test_without_rules_nothing_changes() -> None:

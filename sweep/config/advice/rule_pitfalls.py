@@ -116,8 +116,8 @@ def _rule_without_reference(spec: StudySpec, corners: Sequence[TrialConfig]) -> 
         yield Advice(
             "rule_without_reference",
             key,
-            f"{', '.join(rules)} counts from an effective batch size of {reference}, which the study neither states "
-            f"nor trains: its sizes are {min(sizes)} to {max(sizes)}.",
+            f"By {', '.join(rules)} values count from an effective batch size of {reference}, which the study neither "
+            f"states nor trains: its sizes are {min(sizes)} to {max(sizes)}.",
             "All values hold as they are written at that batch size alone. Values that were found at another one are "
             "multiplied by a factor that nobody chose.",
             f"set {key} to the effective batch size at which the written values are good, {reference} if it is that",

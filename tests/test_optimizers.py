@@ -335,6 +335,10 @@ def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:
     assert config(**values, optimizer__betas_rule="half_life", optimizer__beta2=0.99)
     assert config(**values, optimizer__betas_rule="power", optimizer__beta2=0.99, optimizer__betas_power=0.5)
     assert config(**{**values, "optimizer__name": "sgd"}, optimizer__betas_rule="linear", optimizer__beta2=0.99)
+    average = {"optimizer__name": "schedule_free", "optimizer__reference_batch": 16, "optimizer__betas_rule": "linear"}
+    with pytest.raises(InputError, match=r"'linear' brings beta1 to 0 at .* of 256"):
+        config(**average, batch__micro=256)
+    assert config(**average, batch__micro=128)
 
 
 def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:

@@ -82,7 +82,7 @@ def scale_adam_constants(section: OptimizerSection, global_batch: int) -> AdamCo
     (Malladi et al. 2022, arXiv:2205.10287, definition 5.1). ``linear``, ``power``: 1 - beta -> k^p (1 - beta), p = 1 or
     ``betas_power``, eps stays. ``half_life``: beta2 -> beta2^k, so that the second moment forgets half of a sample
     after as many samples (Marek et al. 2025, arXiv:2507.07101); beta1 and eps stay. A beta that would be negative is 0;
-    :func:`find_lost_beta2` names it where the rule is ``linear`` or ``power``.
+    :func:`find_lost_beta` names it where the rule is ``linear`` or ``power``.
     """
     entry = OPTIMIZERS[section.name]
     beta2 = entry.beta2 if section.beta2 is None else section.beta2
@@ -98,13 +98,16 @@ def scale_adam_constants(section: OptimizerSection, global_batch: int) -> AdamCo
     return AdamConstants(beta1, beta2, eps / math.sqrt(ratio) if section.betas_rule == "sqrt" else eps)
 
 
-def find_lost_beta2(section: OptimizerSection, global_batch: int) -> float | None:
-    """beta2 after its rule where it is not between 0 and 1, so that there is no average of squares; else None.
-    ``sqrt`` ends at 0 instead, as it always has."""
-    if section.betas_rule in ("none", "sqrt") or section.beta2 == 0.0 or not OPTIMIZERS[section.name].has_betas:
+def find_lost_beta(section: OptimizerSection, global_batch: int) -> tuple[str, float] | None:
+    """The beta that its rule leaves no average of: beta2 where it is not between 0 and 1, beta1 of a schedule-free
+    optimizer where it is 0, with its value; else None. ``sqrt`` ends at 0 instead, as it always has."""
+    entry = OPTIMIZERS[section.name]
+    if section.betas_rule in ("none", "sqrt") or not entry.has_betas:
         return None
-    beta2 = scale_adam_constants(section, global_batch).beta2
-    return None if 0.0 < beta2 < 1.0 else beta2
+    constants = scale_adam_constants(section, global_batch)
+    if section.beta2 != 0.0 and not 0.0 < constants.beta2 < 1.0:
+        return "beta2", constants.beta2
+    return ("beta1", 0.0) if entry.averages_weights and section.momentum and not constants.beta1 else None
 
 
 def scale_ema_decay(regularization: RegularizationSection, section: OptimizerSection, global_batch: int) -> float:

@@ -27,7 +27,7 @@ from sweep.config.recipe_sections import (
 )
 from sweep.config.scaling import (
     batch_ratio,
-    find_lost_beta2,
+    find_lost_beta,
     grade_warmup,
     scale_dropout,
     scale_epochs,
@@ -85,13 +85,14 @@ class TrialConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _beta2_is_kept(self) -> Self:
+    def _betas_are_kept(self) -> Self:
         section, size = self.optimizer, self.global_batch_size
-        if (beta2 := find_lost_beta2(section, size)) is not None:
+        if lost := find_lost_beta(section, size):
             raise ValueError(
-                f"optimizer.betas_rule = {section.betas_rule!r} brings beta2 to {beta2:g} at an effective batch size "
-                f"of {size}, {size / section.reference_batch:g} times optimizer.reference_batch; it must lie between 0 "
-                "and 1: set optimizer.betas_rule = 'half_life', lower the batch, or raise optimizer.reference_batch"
+                f"optimizer.betas_rule = {section.betas_rule!r} brings {lost[0]} to {lost[1]:g} at an effective batch "
+                f"size of {size}, {size / section.reference_batch:g} times optimizer.reference_batch; it must lie "
+                "between 0 and 1: set optimizer.betas_rule = 'half_life', lower the batch, or raise "
+                "optimizer.reference_batch"
             )
         return self
 

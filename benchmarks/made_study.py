@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from benchmarks.truths import BATCHES, Truth, memory_of, seconds_of
+from sweep.config.command_lines import StudyOrigin
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
@@ -35,6 +36,7 @@ class MadeFrames:
     num_images: int
     place: str = ""
     plugin: str = ""
+    origin: StudyOrigin | None = None
     probes: pd.DataFrame = field(default_factory=pd.DataFrame)
     evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sweep.config.command_lines import StudyOrigin
 from sweep.config.metrics import METRICS as METRIC_TABLE
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
@@ -47,6 +48,7 @@ class MadeFrames:
     place: str = ""
     data: DataSummary | None = None
     plugin: str = ""
+    origin: StudyOrigin | None = None
     find_correct: FindCorrect | None = None
 
     @property

@@ -210,16 +210,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_run_says_it_in_a_line_each_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    print_advice(build_study(CLEAN | {"confirm": {"seeds": 0}}, "test"), "mine.toml", None)
+    print_advice(build_study(CLEAN | {"confirm": {"seeds": 0}}, "test"), "sweep check mine.toml", None)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "advice on confirm: Nothing is trained again with fresh seeds.",
         "`sweep check mine.toml` gives the reasons and the remedies",
     ]
-    print_advice(build_study(CLEAN, "test"), "mine.toml", 128)
+    print_advice(build_study(CLEAN, "test"), "sweep check mine.toml", 128)
     assert capsys.readouterr().err == ""
-    print_advice(build_study(CLEAN, "test"), "mine.toml", 127)
+    print_advice(build_study(CLEAN, "test"), "sweep check mine.toml", 127)
     expected = "advice on batch.micro: The effective batch size reaches 128, and the training split has 127 images."
     assert capsys.readouterr().err.splitlines()[0] == expected
 

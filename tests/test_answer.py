@@ -20,7 +20,7 @@ from sweep.analysis.answer.choice import config_of
 from sweep.analysis.answer.recommend import as_document
 from sweep.analysis.claims.findings import evaluate_claims, findings_document
 from sweep.cli.arguments import parse_sets
-from sweep.config.command_lines import find_study_commands
+from sweep.config.command_lines import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config, flatten_config
@@ -318,7 +318,7 @@ def test_fresh_seeds_of_another_device_are_named_with_what_to_do() -> None:
 def test_flags_are_counted() -> None:
     answer = recommend(study(trial(5, 0.93, 50.0, quality_flags="few_steps")))
     said = "1 of 6 trials have quality warnings: few steps timed (1)."
-    assert f"{said} Run sweep doctor: it names the trials and what to do." in answer.notes
+    assert f"{said} For the trials and what to do, run sweep doctor made" in answer.notes
 
 
 def test_times_of_one_cost_are_pooled_only_where_they_agree() -> None:
@@ -471,6 +471,14 @@ def test_commands_carry_what_was_changed() -> None:
     assert "--set name=quickstart_noise_tuned" in variant
     assert variant.count("--set name=") == 1
     assert parse_sets(shlex.split(variant)[-1:]) == {"model.weights": "my weights.safetensors"}
+    save = find_study_commands(spec.name, spec).train_and_save("my weights.safetensors", {"model.name": "vit_micro"})
+    assert save == (
+        "sweep train quickstart --set budget.epochs=1 --set batch.micro=64 --set model.name=vit_micro "
+        "--save 'my weights.safetensors'"  # which takes no sampler
+    )
+    table = StudyOrigin("a b.toml", {"confirm": {"seeds": 3, "share": 0.5}, "objectives": ["val_accuracy"]})
+    again = find_study_commands("x", None, "", table).run_again()
+    assert parse_sets(shlex.split(again)[4:-1:2]) == table.changes
     own = make_spec(name="quickstart_of_mine")  # another space, so no command makes it of the shipped one
     assert find_study_commands(own.name, own).argument == "quickstart_of_mine.toml"
 
@@ -484,6 +492,7 @@ def test_commands_carry_what_was_changed() -> None:
         ("/else/s/study.sqlite", "sweep run s.toml --root /else --trials 9"),
         ("exports/of_s", "sweep run s.toml --trials 9"),  # cannot be gone on with
         ("sqlite:////else/all.sqlite", "sweep run s.toml --store sqlite:////else/all.sqlite --trials 9"),
+        ("sqlite:////else/all.sqlite#s", "sweep run s.toml --store sqlite:////else/all.sqlite --trials 9"),
     ],
 )
 def test_commands_lead_to_where_the_records_are(place: str, command: str) -> None:

@@ -87,7 +87,7 @@ def test_what_a_study_says_to_run_names_its_plugin_and_its_file_names_its_record
     assert run_app([*shlex.split(min(commands))[1:], "--json"]) == 0  # as it is printed
     assert json.loads(capsys.readouterr().out)["outcome"] == "complete"
     assert run_app(["recommend", "study of mine.toml", "--json"]) == 0
-    advised = re.findall(r"sweep (?:run|train|probe) own\.toml[^\"&]*", capsys.readouterr().out)
+    advised = re.findall(r"sweep (?:run|train|probe) 'study of mine\.toml'[^\"&]*", capsys.readouterr().out)
     assert advised
     assert all("--plugin mine.py" in command for command in advised)
     assert run_app(["report", "study of mine.toml", "--out", "page", "--json"]) == 0
@@ -97,6 +97,23 @@ def test_what_a_study_says_to_run_names_its_plugin_and_its_file_names_its_record
     assert run_app(["compare", "study of mine.toml", "own", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_aligned"] == 2
     assert run_app(["doctor", "study of mine.toml"]) == 0
+
+
+def test_commands_repeat_what_was_typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ("--set", "name=renamed", "--set", "optimizer.lr=0.02", "--root", "else where", "--trials", "1")
+    assert run(*changes) == 0
+    assert "sweep check 'study of mine.toml' --set name=renamed --set optimizer.lr=0.02" in capsys.readouterr().err
+    assert run_app(["recommend", "renamed", "--root", "else where", "--json"]) == 0
+    typed = "'study of mine.toml' --set name=renamed --set optimizer.lr=0.02"
+    more = f"sweep run {typed} --root 'else where' --plugin mine.py --trials 2"
+    answer, page = capsys.readouterr().out, html.unescape((folder / "else where/renamed/report.html").read_text())
+    for text in (answer, page):
+        assert "renamed.toml" not in text
+        assert more in text
+    again = f"sweep run {typed} --set trials=1 --root 'else where' --plugin mine.py --fresh"
+    assert again in page
+    assert run_app([*shlex.split(more)[1:], "--device", "cpu", "--executor", "inline"]) == 0  # as it is printed
+    assert len(load_frames(folder / "else where" / "renamed").trials) == 2
 
 
 def test_a_study_file_without_a_name_leads_to_no_records(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

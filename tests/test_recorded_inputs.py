@@ -13,6 +13,7 @@ from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
 from sweep.cli.study_health import check_trials
+from sweep.config.command_lines import StudyOrigin
 from sweep.config.errors import InputError
 from sweep.records.data_summary import DataSummary, Ignored
 from sweep.records.frames.exchange import export_frames, import_records
@@ -37,7 +38,8 @@ DATA = DataSummary(
     notes=("1 image is a copy",),
     digest="0123456789abcdef" * 2,
 )
-INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32})
+ORIGIN = StudyOrigin("my s.toml", {"optimizer.lr": 0.1}, "plugins/mine.py")
+INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
 FORMATS = ("parquet", "csv")
 
 

@@ -30,7 +30,7 @@ def describe_run(evidence: Evidence) -> RunTexts:
     settings = tuple(_list_settings(evidence))
     if not settings:
         lacks.append("No configuration is on record.")
-    commands = find_study_commands(evidence.name, spec, frames.place, frames.plugin)
+    commands = find_study_commands(evidence.name, spec, frames.place, frames.origin, frames.plugin)
     return RunTexts(
         study=write_study(spec) if spec else "",
         command=commands.run_again() if spec else "",

@@ -57,7 +57,7 @@ class ComparableTrials:
     @cached_property
     def commands(self) -> StudyCommands:
         """Commands that would add to the records."""
-        return find_study_commands(self.study, self.spec, self.frames.place, self.frames.plugin)
+        return _find_commands(self.frames)
 
     @property
     def planned_trials(self) -> int:
@@ -159,7 +159,7 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         done=pool_doubtful_times(done),
         grouping=grouping,
         images=ValidationImages(frames, done, grouping, data),
-        notes=(*notes, *_note_flags(done)),
+        notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
     )
 
 
@@ -174,7 +174,11 @@ def find_study_name(frames: Frames) -> str:
     return frames.spec.name if frames.spec else str(names[0]) if len(names) else "study"
 
 
-def _note_flags(done: pd.DataFrame) -> list[str]:
+def _find_commands(frames: Frames) -> StudyCommands:
+    return find_study_commands(find_study_name(frames), frames.spec, frames.place, frames.origin, frames.plugin)
+
+
+def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:
     flags = [str(each).split(",") for each in read_text(done, "quality_flags") if each]
     if not flags:
         return []
@@ -184,7 +188,7 @@ def _note_flags(done: pd.DataFrame) -> list[str]:
         notes.append(
             f"The times of {format_count(num_doubtful, 'trial')} are not reliable and have no replacement: they count "
             "only where no trial of equal cost has another time, and then with their uncertainty. Accuracy and memory "
-            "are not affected. sweep doctor names the trials and what to do."
+            "are not affected."
         )
     for flag, source in _REPLACING.items():
         if counts[flag]:
@@ -195,8 +199,8 @@ def _note_flags(done: pd.DataFrame) -> list[str]:
     parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
     return [
         *notes,
-        f"{len(flags):,} of {format_count(len(done), 'trial')} have quality warnings: {parts}. Run sweep doctor: it "
-        "names the trials and what to do.",
+        f"{len(flags):,} of {format_count(len(done), 'trial')} have quality warnings: {parts}. For "
+        f"the trials and what to do, run {doctor}",
     ]
 
 

@@ -53,8 +53,10 @@ _FRONT_ROWS = 8
 class Display:
     """Shows events; a context manager around the study's run."""
 
-    def __init__(self, spec: StudySpec, records: list[TrialRecord]) -> None:
+    def __init__(self, spec: StudySpec, records: list[TrialRecord], doctor: str = "sweep doctor STUDY") -> None:
+        """``doctor`` is the command that names the trials with quality warnings."""
         self._spec = spec
+        self._doctor = doctor
         self._records = {record.number: record for record in records}
         self._running: dict[int, tuple[TrialStarted, Progress | None, Evaluation | None]] = {}
         self._console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
@@ -143,7 +145,7 @@ class Display:
             f"solo probes, {num_doubtful} with a time that is no evidence"
         )
         share = f"{len(flagged)} of {len(measured)} trials"
-        return f"quality warnings for {share} ({names}): {times}; see: sweep doctor {self._spec.name}"
+        return f"quality warnings for {share} ({names}): {times}; see: {self._doctor}"
 
     def _line(self, text: str) -> None:
         self._console.print(Text(escape_controls(text)))

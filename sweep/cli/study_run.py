@@ -15,6 +15,8 @@ from sweep.cli.commands.check import print_advice
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.display import Display
 from sweep.cli.output import print_answer, print_lines
+from sweep.config.command_lines import StudyCommands, find_study_commands
+from sweep.config.errors import hide_credentials
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten_config
 from sweep.config.units import format_count
@@ -31,24 +33,25 @@ from sweep.search.seed_allocation.confirmation import count_confirmations, find_
 __all__ = ["ExecutorSettings", "Options", "preview_study", "run_study"]
 
 
-def preview_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -> int:
-    """Prints the forecast of a study, which the user called ``study``; returns the exit code."""
+def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
+    """Prints the forecast of a study; returns the exit code."""
     with show_inspection() as show, open_session(spec, options, preview=True, on_progress=show) as session:
         forecast = session.forecast()
     data = session.data
-    print_advice(spec, study, data.num_train)
+    print_advice(spec, _find_commands(session).check(), data.num_train)
     lines = [*format_data(data), *_forecast_lines(forecast)]
     print_answer(forecast.document() | {"data": data.document()}, lines, as_json=as_json)
     return 0
 
 
-def run_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -> int:
-    """Runs a study, which the user called ``study``, and writes its report; returns the exit code."""
+def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
+    """Runs a study and writes its report; returns the exit code."""
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
-        display = Display(spec, session.store.trial_records(spec.name))
+        commands = _find_commands(session)
+        display = Display(spec, session.store.trial_records(spec.name), commands.examine())
         print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
-        print_advice(spec, study, session.data.num_train)
+        print_advice(spec, commands.check(), session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
             for event in events:
                 display.show(event)
@@ -68,6 +71,11 @@ def run_study(spec: StudySpec, options: Options, *, study: str, as_json: bool) -
         display.close(answer)
     is_failure = stopped is not None and stopped.is_failure
     return 0 if any(record.outcome == "complete" for record in records) and not is_failure else 1
+
+
+def _find_commands(session: Session) -> StudyCommands:
+    place, origin = hide_credentials(session.records_place), session.options.origin
+    return find_study_commands(session.spec.name, session.spec, place, origin, origin.plugin)
 
 
 def _opening_lines(session: Session) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import shlex
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from studies import shipped_studies
@@ -15,10 +15,21 @@ from sweep.config.trial_config import default_settings
 _USUAL_ROOT = Path("runs")
 
 
+@dataclass(frozen=True)
+class StudyOrigin:
+    """What a user typed to run a study: the ``argument`` of ``sweep run``, the ``changes`` of its ``--set`` and
+    ``--trials`` by dotted key, and the file of ``--plugin``; empty where no command line ran it."""
+
+    argument: str = ""
+    changes: Mapping[str, object] = field(default_factory=dict)
+    plugin: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyCommands:
-    """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, and
-    ``options`` lead to its records; ``plugin`` is the file that ``--plugin`` names, "" for none."""
+    """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, keys of
+    the study among them, and ``options`` lead to its records; ``plugin`` is the file that ``--plugin`` names, "" for
+    none."""
 
     name: str
     argument: str
@@ -28,7 +39,8 @@ class StudyCommands:
 
     def run_more(self, trials: int) -> str:
         """The same study, up to ``trials`` search trials."""
-        return f"{self._run({})} --trials {trials}"
+        changes = {key: value for key, value in self.changes.items() if key != "trials"}
+        return f"{replace(self, changes=changes)._run({})} --trials {trials}"
 
     def run_again(self) -> str:
         """The same study from its beginning; its old folder is set aside."""
@@ -44,54 +56,81 @@ class StudyCommands:
 
     def train_and_save(self, path: str, fixed: Mapping[str, object]) -> str:
         """One training of the study's base configuration with the keys ``fixed``; its weights are saved."""
-        changes = {key: value for key, value in {**self.changes, **fixed}.items() if key != "name"}
-        words = [f"sweep train {self.argument}", *_set_options(changes), *_plugin_option(self.plugin)]
-        return " ".join([*words, f"--save {path}"])
+        changes = _of_configuration({**self.changes, **fixed})
+        words = [*self._begin("train"), *_set_options(changes), *_plugin_option(self.plugin)]
+        return " ".join([*words, f"--save {shlex.quote(path)}"])
 
     def probe_shapes(self) -> str:
         """Probes of the study's micro batches."""
-        changes = {key: value for key, value in self.changes.items() if key != "name"}
         options = self.options if "--root" in self.options else ()
-        words = [f"sweep probe {self.argument}", *_set_options(changes), *map(shlex.quote, options)]
+        words = [*self._begin("probe"), *_set_options(_of_configuration(self.changes)), *map(shlex.quote, options)]
+        return " ".join([*words, *_plugin_option(self.plugin)])
+
+    def check(self) -> str:
+        """The known pitfalls of the study with their reasons."""
+        options = self.options if "--root" in self.options else ()
+        words = [*self._begin("check"), *_set_options(self.changes), *map(shlex.quote, options)]
         return " ".join([*words, *_plugin_option(self.plugin)])
 
     def recommend(self) -> str:
         """The recommendations from the study's records."""
-        if "--store" in self.options:
-            return f"sweep recommend {shlex.quote(f'{self.options[1]}#{self.name}')}"
-        return " ".join(["sweep recommend", *map(shlex.quote, (self.name, *self.options))])
+        return self._read("recommend")
+
+    def examine(self) -> str:
+        """What is wrong with the measurements of the study's records, and what to do about it."""
+        return self._read("doctor")
 
     def extend_space(self, key: str, form: str) -> str:
         """What to add to the study's file, in words: no command line adds a key to a space."""
         return f'a copy of {self.argument} under a new name, with "{key}" = {{ {form} }} in [space]'
 
+    def _read(self, command: str) -> str:
+        if "--store" in self.options:
+            return f"sweep {command} {shlex.quote(f'{self.options[1]}#{self.name}')}"
+        return " ".join(["sweep", command, *map(shlex.quote, (self.name, *self.options))])
+
+    def _begin(self, command: str) -> list[str]:
+        return ["sweep", command, shlex.quote(self.argument)]
+
     def _run(self, more: Mapping[str, object]) -> str:
         changes = _set_options({**self.changes, **more})
-        words = [f"sweep run {self.argument}", *changes, *map(shlex.quote, self.options)]
+        words = [*self._begin("run"), *changes, *map(shlex.quote, self.options)]
         return " ".join([*words, *_plugin_option(self.plugin)])
 
 
-def find_study_commands(name: str, spec: StudySpec | None, place: str = "", plugin: str = "") -> StudyCommands:
+def find_study_commands(
+    name: str, spec: StudySpec | None, place: str = "", origin: StudyOrigin | None = None, plugin: str = ""
+) -> StudyCommands:
     """Commands about the study ``name``, whose records were read from ``place`` and whose trials used ``plugin``.
 
-    A shipped study is given by its name with what was changed; ``quickstart_noise`` is taken for ``quickstart`` with
-    changes where ``--set`` can make the one of the other. Any other study is given by a file that has its name.
+    They repeat what the user typed, its ``origin``. Where that is not on record, a shipped study is given by its name
+    with what was changed; ``quickstart_noise`` is taken for ``quickstart`` with changes where ``--set`` can make the
+    one of the other. Any other study is then given by a file that has its name.
     """
-    options = _record_options(name, place)
+    origin = origin if origin and origin.argument else _guess_origin(name, spec)
+    return StudyCommands(
+        name=name,
+        argument=origin.argument,
+        changes=origin.changes,
+        options=_record_options(name, place),
+        plugin=plugin,
+    )
+
+
+def _guess_origin(name: str, spec: StudySpec | None) -> StudyOrigin:
     shipped = shipped_studies()
     near = [each for each in shipped if name == each or name.startswith(f"{each}_")]
     if near and spec is not None:
-        origin = max(near, key=len)
-        changes = _find_changes(load_study(shipped[origin]), spec)
+        nearest = max(near, key=len)
+        changes = _find_changes(load_study(shipped[nearest]), spec)
         if changes is not None:
-            return StudyCommands(name=name, argument=origin, changes=changes, options=options, plugin=plugin)
-    argument = name if name in near else f"{name}.toml"
-    return StudyCommands(name=name, argument=argument, changes={}, options=options, plugin=plugin)
+            return StudyOrigin(nearest, changes)
+    return StudyOrigin(name if name in near else f"{name}.toml")
 
 
 def _record_options(name: str, place: str) -> tuple[str, ...]:
     if "://" in place:
-        return ("--store", place)
+        return ("--store", place.partition("#")[0])
     path = Path(place)
     folder = path.parent if path.suffix == ".sqlite" else path
     # records that are not in a folder of the study's name were moved or exported: no study can be resumed there
@@ -131,6 +170,12 @@ def _plugin_option(plugin: str) -> list[str]:
     return [f"--plugin {shlex.quote(plugin)}"] if plugin else []
 
 
+def _of_configuration(changes: Mapping[str, object]) -> dict[str, object]:
+    # ``sweep train`` and ``sweep probe`` know nothing of trials, samplers or confirming
+    of_study = StudySpec.model_fields.keys() - {"seed"}
+    return {key: value for key, value in changes.items() if key.partition(".")[0] not in of_study}
+
+
 def _set_options(changes: Mapping[str, object]) -> list[str]:
     return [f"--set {shlex.quote(f'{key}={_toml_value(value)}')}" for key, value in changes.items()]
 
@@ -141,6 +186,14 @@ def _toml_value(value: object) -> str:
         return repr(value)
     if isinstance(value, str) and not _needs_quotes(value):
         return value
+    return _toml_literal(value)
+
+
+def _toml_literal(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml_literal(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_literal, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,30 +1,33 @@
 """What the trials of a study read besides its file: the images and the plug-in. Recorded with the study, so that a
-change is noticed."""
+change is noticed; and what the user typed to run it, so that a printed command can be repeated."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from sweep.config.command_lines import StudyOrigin
 from sweep.config.errors import InputError, shorten_text
 from sweep.records.data_summary import DataSummary
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyInputs:
-    """The images as they were counted, and the digest of each source file of the plug-in."""
+    """The images as they were counted, the digest of each source file of the plug-in, and the command line."""
 
     data: DataSummary | None = None  # None in records that were not made by a run
     plugin: Mapping[str, str] = field(default_factory=dict)  # by path relative to the plug-in's folder, itself first
+    origin: StudyOrigin = field(default_factory=StudyOrigin)
 
     @property
     def plugin_file(self) -> str:
-        """The name of the plug-in's file; "" without one."""
-        return next(iter(self.plugin), "")
+        """The plug-in's file as the user gave it, otherwise its name; "" without one."""
+        return self.origin.plugin if self.plugin and self.origin.plugin else next(iter(self.plugin), "")
 
     def to_json(self) -> str:
         """The inputs as text."""
-        return json.dumps({"data": self.data and self.data.document(), "plugin": dict(self.plugin)})
+        document = {"data": self.data and self.data.document(), "plugin": dict(self.plugin)}
+        return json.dumps(document | {"origin": asdict(self.origin)})
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Self:
@@ -38,10 +41,21 @@ class StudyInputs:
             data, plugin = document.get("data"), document.get("plugin") or {}
             if not all(isinstance(digest, str) for digest in plugin.values()):
                 raise TypeError("a digest that is no text")
-            return cls(data=None if data is None else DataSummary.from_document(data), plugin=plugin)
+            return cls(
+                data=None if data is None else DataSummary.from_document(data),
+                plugin=plugin,
+                origin=_read_origin(document.get("origin") or {}),
+            )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             reason = shorten_text(f"{type(error).__name__}: {error}")
             raise InputError(f"{where}: what its trials read is damaged in the records: {reason}.") from None
+
+
+def _read_origin(document: dict[str, Any]) -> StudyOrigin:
+    argument, changes, plugin = (document.get(key, usual) for key, usual in vars(StudyOrigin()).items())
+    if not (isinstance(argument, str) and isinstance(changes, dict) and isinstance(plugin, str)):
+        raise TypeError("a command line that is no text")
+    return StudyOrigin(argument, changes, plugin)
 
 
 def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:

@@ -157,7 +157,7 @@ def _is_other_data(a: Frames, b: Frames, data_a: DataSummary | None, data_b: Dat
 
 
 def _run_again(frames: Frames) -> str:
-    return find_study_commands(_name(frames), frames.spec, frames.place, frames.plugin).run_again()
+    return find_study_commands(_name(frames), frames.spec, frames.place, frames.origin, frames.plugin).run_again()
 
 
 def _name(frames: Frames) -> str:

@@ -52,13 +52,13 @@ def _list_advice(spec: StudySpec, found: Sequence[Advice], measured: dict[str, "
     return [head, *format_advice(found, measured)]
 
 
-def print_advice(spec: StudySpec, study: str, num_train: int | None) -> None:
+def print_advice(spec: StudySpec, command: str, num_train: int | None) -> None:
     """Prints one line on standard error for each known pitfall of the study, which has ``num_train`` training images,
-    before it runs."""
+    before it runs; ``command`` gives their reasons."""
     found = [*find_pitfalls(spec), *find_oversized_batches(spec, num_train)]
     print_lines((f"advice on {item.key}: {item.statement}" for item in found), err=True)
     if found:
-        print_lines([f"`sweep check {study}` gives the reasons and the remedies"], err=True)
+        print_lines([f"`{command}` gives the reasons and the remedies"], err=True)
 
 
 def _advise_on_objectives(spec: StudySpec) -> list[Advice]:

@@ -7,6 +7,7 @@ import typer
 
 from sweep.cli.arguments import find_study, load_plugin, parse_duration, parse_sets
 from sweep.cli.options import RUNS, AsJson, Device, Plugin, Root, Sets, StudyFile
+from sweep.config.command_lines import StudyOrigin
 from sweep.records.address import STORE_VARIABLE
 
 
@@ -47,6 +48,7 @@ def run(
     """Run a study or resume it, then write its report."""
     from sweep.cli.study_run import ExecutorSettings, Options, preview_study, run_study  # with Optuna and pandas
 
+    changes = parse_sets(sets or []) | ({} if trials is None else {"trials": trials})
     options = Options(
         root=root,
         store=store,
@@ -57,8 +59,7 @@ def run(
         plugin=load_plugin(plugin),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         warm_start=tuple(warm_start or ()),
+        origin=StudyOrigin(study, changes, str(plugin or "")),
     )
-    spec = find_study(study, parse_sets(sets or []) | ({} if trials is None else {"trials": trials}))
-    if dry_run:
-        return preview_study(spec, options, study=study, as_json=as_json)
-    return run_study(spec, options, study=study, as_json=as_json)
+    spec = find_study(study, changes)
+    return (preview_study if dry_run else run_study)(spec, options, as_json=as_json)

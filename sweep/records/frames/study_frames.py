@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from sweep.config.command_lines import StudyOrigin
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten_table
 from sweep.records.correct_images import FindCorrect
@@ -55,9 +56,15 @@ class Frames:
 
     @property
     def plugin(self) -> str:
-        """The name of the plug-in's file; "" where no study has one, or several studies have several."""
+        """The plug-in's file as the user gave it, otherwise its name; "" where no study has one, or
+        several studies have several."""
         files = {each.plugin_file for each in self.inputs.values() if each.plugin_file}
         return files.pop() if len(files) == 1 else ""
+
+    @property
+    def origin(self) -> StudyOrigin:
+        """What the user typed to run the study, where there is exactly one and that is on record."""
+        return next(iter(self.inputs.values())).origin if len(self.inputs) == 1 else StudyOrigin()
 
     @cached_property
     def environments(self) -> pd.DataFrame:

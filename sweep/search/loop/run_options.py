@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sweep.config.command_lines import StudyOrigin
 from sweep.executors.table import ExecutorSettings
 
 
@@ -20,3 +21,4 @@ class Options:
     plugin: str | None = None
     timeout_seconds: float | None = None  # instead of the study's own
     warm_start: Sequence[str] = ()  # places of earlier results that the sampler learns from
+    origin: StudyOrigin = field(default_factory=StudyOrigin)  # recorded, so that printed commands repeat it

@@ -66,7 +66,9 @@ def open_session(
             elsewhere or has changed, or the store is not one of this program.
     """
     inputs = StudyInputs(
-        data=check_run(spec, options, on_progress, may_download=not preview), plugin=digest_plugin(options.plugin)
+        data=check_run(spec, options, on_progress, may_download=not preview),
+        plugin=digest_plugin(options.plugin),
+        origin=options.origin,
     )
     places = () if preview else options.warm_start
     earlier = tuple(result for place in places for result in read_earlier(place, spec))

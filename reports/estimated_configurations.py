@@ -26,7 +26,8 @@ def add_estimates(
         place = places.get(families[item.number])
         if place is None:
             continue
-        columns["p_front"][place] = item.front_probability
+        if len(answer.configurations) > 1:  # one alone has no rival
+            columns["p_front"][place] = item.front_probability
         for name, value in item.values.items():
             for column, number in zip((name, f"{name}_low", f"{name}_high", f"{name}_n"), value, strict=True):
                 columns.setdefault(column, read_numbers(frame, column).copy())[place] = number

@@ -27,6 +27,13 @@ OUTCOME_NAMES = {
 }
 
 
+def environment_label(name: str) -> str:
+    """A fact of an environment in words: ``versions.torch`` -> "torch version"."""
+    kind, _, rest = name.partition(".")
+    words = {"versions": f"{rest} version", "variables": f"variable {rest}"}.get(kind, name)
+    return words if rest else name.replace("_", " ")
+
+
 def metric_label(name: str) -> str:
     """The metric in words, without its unit."""
     return METRICS[name].label

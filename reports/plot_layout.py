@@ -72,6 +72,15 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
+def category_range(panel: Panel) -> tuple[float, float] | None:
+    """The ends of the x axis where choices lie side by side, so that those without a mark have their place too."""
+    is_marked = all(isinstance(layer, Points | Intervals | Rule) for layer in panel.layers)
+    if panel.x.scale != "linear" or not panel.x.ticks or not is_marked:
+        return None
+    places = [position for position, _ in panel.x.ticks]
+    return min(places) - 0.5, max(places) + 0.5
+
+
 def axis_title(axis: Axis, shown: DisplayUnit) -> str:
     """The label with its unit."""
     return f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
@@ -82,7 +91,7 @@ def make_layout(panel: Panel) -> Json:
     x_shown, y_shown = choose_units(panel)
     x, y = read_extents(panel)
     return {
-        "xaxis": _axis(panel.x, panel.x.scale, x_shown, x) | _from_zero(panel),
+        "xaxis": _axis(panel.x, panel.x.scale, x_shown, x) | _from_zero(panel) | _whole_range(panel),
         "yaxis": _axis(panel.y, panel.y.scale, y_shown, y),
         "margin": {"l": 64, "r": 12, "t": 8, "b": 48},
         "showlegend": False,
@@ -128,6 +137,11 @@ def _scale(name: str) -> Literal["linear", "log"]:
 def _from_zero(panel: Panel) -> Json:
     # bars are lengths, which only an axis from zero shows truly
     return {"rangemode": "tozero"} if any(isinstance(layer, Bars) for layer in panel.layers) else {}
+
+
+def _whole_range(panel: Panel) -> Json:
+    ends = category_range(panel)
+    return {"range": list(ends)} if ends else {}
 
 
 def _rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:

@@ -13,7 +13,7 @@ from frames_factory import frames_of, make_frames, make_spec
 
 import reports.figures
 from reports.evidence import gather_evidence
-from reports.figure import Absent, Bars, Figure, Heat, Lines, Points, Rule
+from reports.figure import Absent, Axis, Bars, Figure, Heat, Lines, Panel, Points, Rule
 from reports.figures.all_figures import GROUPS, make_figures
 from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
 from reports.figures.curves import make_curves, make_noise
@@ -22,7 +22,10 @@ from reports.figures.heat import make_heat_map
 from reports.figures.hypervolume import make_hypervolume
 from reports.figures.importance import explained_variance, make_importance
 from reports.figures.ledger import make_outcome_map
+from reports.figures.slices import make_slices
 from reports.labels import metric_label
+from reports.page.traces import figures_json
+from reports.plot_layout import category_range, make_layout
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.statistics.throughput import group_medians
 
@@ -289,3 +292,15 @@ def test_a_cell_without_a_measured_accuracy_is_empty():
     heats = [layer for panel in figure.panels for layer in panel.layers if isinstance(layer, Heat)]
     assert heats
     assert all(math.isfinite(value) for heat in heats for value in heat.known)
+
+
+def test_a_curve_of_one_evaluation_and_a_choice_without_a_mark_are_shown() -> None:
+    frames = make_frames(3, space={"model.name": {"choice": ["resnet8", "vit_micro", "resnet20"]}})
+    evidence = gather_evidence(frames)
+    (first, *_) = make_slices(evidence)
+    assert category_range(first.panels[0]) == (-0.5, 2.5)
+    assert make_layout(first.panels[0])["xaxis"]["range"] == [-0.5, 2.5]
+    single = Lines(name="a", role="series-0", segments=(((1.0,), (2.0,)),), trials=(0,))
+    panel = Panel(x=Axis(label="x"), y=Axis(label="y"), layers=(single,))
+    made = figures_json([Figure(name="f", title="f", caption="", panels=(panel,))])
+    assert made["figures"][0]["panels"][0]["traces"][0]["mode"] == "lines+markers"

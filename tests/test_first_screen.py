@@ -14,9 +14,10 @@ from reports.evidence import Evidence, gather_evidence
 from reports.first.answer_marks import AnswerMarks, collect_marks
 from reports.first.first_texts import describe_first
 from reports.first.label_places import Box, Label, place_labels
-from reports.first.log_axis import LogAxis, make_axis
+from reports.first.log_axis import LogAxis, make_axis, make_error_axis
 from reports.first.pictures_of_answer import draw_first_pictures
 from reports.first.svg_elements import hue_of
+from reports.first.tradeoff_picture import WIDE, TradeOff, _list_obstacles
 from reports.labels import format_estimate, format_probability
 from sweep.analysis.answer.recommend import as_document
 
@@ -59,7 +60,9 @@ def test_the_sentence_and_the_chips_have_the_numbers_of_the_document(evidence: E
     assert first.command == (document["statements"][0]["missing"] or "")
     for chip, name in zip(first.chips, METRICS, strict=True):
         assert (chip.value, chip.interval) == format_estimate(name, *named[name].values())
-        assert f"n = {named[name]['n']}" in chip.sure
+        assert f"n = {named[name]['n']} trainings" in chip.sure
+        same = named[name]["n"] == named["val_accuracy"]["n"]
+        assert ("with fresh seeds" in chip.sure) == same
 
 
 def test_what_cannot_be_recommended_yet_is_named_with_the_command() -> None:
@@ -68,7 +71,7 @@ def test_what_cannot_be_recommended_yet_is_named_with_the_command() -> None:
     assert "cannot be recommended yet: no eligible configuration has 3 fresh seeds" in first.headline
     assert (first.command, first.chips) == (named.missing, ())
     empty = gather_evidence(make_frames(0))
-    assert "cannot be recommended yet: no trial has completed" in describe_first(empty).headline
+    assert "cannot be recommended yet: no trial is complete" in describe_first(empty).headline
     assert describe_first(empty).command.startswith("sweep run")
     assert draw_first_pictures(empty, "") is None
 
@@ -205,3 +208,24 @@ def test_the_first_screen_stands_before_the_recommendations(evidence: Evidence, 
     head = text.partition('id="answer"')[0]
     assert head.count("<svg") == 4
     assert json.dumps(describe_first(evidence).headline).strip('"') in head
+
+
+def test_one_trial_alone_has_axes_and_a_legend_of_what_is_drawn() -> None:
+    alone = gather_evidence(make_frames(1))
+    pictures = draw_first_pictures(alone, "")
+    assert pictures is not None
+    assert "Pareto front" not in pictures.caption  # a line of one place is not drawn
+    assert "ideal" not in pictures.beside[1]
+    axis = make_axis([183.0], 0.0, 400.0)
+    assert axis.high / axis.low == pytest.approx(1.25)
+    assert len(axis.ticks(40.0)) <= 10
+    assert make_error_axis([0.9, 0.95], Box(0, 0, 9, 9)).high == 1.0  # no accuracy is below 0
+    assert describe_first(alone).provenance[4].startswith("1 search trial completed with one seed;")
+
+
+def test_a_label_keeps_off_the_line_of_the_useful_accuracy(evidence: Evidence) -> None:
+    found = collect_marks(evidence)
+    assert found is not None
+    drawing = TradeOff(found, WIDE)
+    height = drawing.up(found.floor)
+    assert any(box.top < height < box.bottom and box.right - box.left > 400 for box in _list_obstacles(drawing))

@@ -138,3 +138,12 @@ def test_a_run_without_a_complete_trial_says_why_it_failed(folder: Path, capsys:
     assert explain_no_complete_trial(load_frames(folder / "runs" / "own")) == reason
     assert run("--json") == 1
     assert json.loads(capsys.readouterr().out)["no_complete_trial"] == reason
+    # the same diagnosis everywhere, and no remedy beside it
+    assert run_app(["recommend", "own"]) == 0
+    page = (folder / "runs/own/report.html").read_text()
+    page = html.unescape(re.sub(r"(?s)<script.*?</script>|<style.*?</style>", "", page)).partition('id="findings"')[0]
+    for text in (capsys.readouterr().out, page):
+        assert reason in text
+        assert "validation images; one is" in text
+        for other in ("--trials", "narrow the", "run more", "Nothing is confirmed", "not on record: intervals"):
+            assert other not in text

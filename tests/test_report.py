@@ -148,7 +148,8 @@ def test_uses_that_name_the_same_configuration_are_one_row_and_bars_share_a_scal
 def test_what_was_run_is_shown_with_its_defaults(tmp_path):
     evidence = gather_evidence(make_frames(12))
     found = describe_run(evidence)
-    settings = {key: (value, source) for key, value, source in found.settings}
+    settings = {key: (value, source) for _, key, value, source in found.settings}
+    assert {key: label for label, key, *_ in found.settings}["optimizer.weight_decay"] == "weight decay"
     assert settings["schedule.name"] == ("cosine", "default")
     assert all(settings[key] == ("searched", "the search space") for key in evidence.swept)
     given = [key for key, (_, source) in settings.items() if source == ""]

@@ -15,8 +15,9 @@ from image_folder_factory import list_images, make_image, write_files
 from reports.data_texts import NOT_COUNTED, list_classes
 from reports.evidence import gather_evidence
 from reports.figures.all_figures import ReportFigures
+from reports.labels import environment_label
 from reports.page.html import render_page
-from reports.page.reading_checks import find_reservations
+from reports.page.reading_checks import find_reservations, split_command
 from sweep.cli.data_lines import format_data
 from sweep.config.errors import show_name
 from sweep.config.trial_config import build_config
@@ -181,3 +182,15 @@ def test_of_very_many_sizes_the_most_frequent_are_on_record(tmp_path: Path, monk
     assert re.search(
         r"sizes: 8 x 8 \(16\)(, \d+ x 8 \(2\)){3}, other sizes \(202\); modes", "\n".join(format_data(data))
     )
+
+
+def test_a_reservation_ends_with_a_command_that_can_be_copied() -> None:
+    sentence = "For the trials and what to do, run sweep doctor 'a b' --root x"
+    assert split_command(sentence) == ("For the trials and what to do, run", "sweep doctor 'a b' --root x")
+    for plain in ("write it again by sweep report when the study has ended.", "not made by sweep run.", ""):
+        assert split_command(plain) == (plain, "")
+    flagged = make_frames(20)
+    flagged.trials["quality_flags"] = "few_steps"
+    page = render_page(gather_evidence(flagged), NO_FIGURES)
+    assert "<code>sweep doctor made</code> <button" in page.partition('id="warnings"')[2].partition("</section>")[0]
+    assert [environment_label(name) for name in ("git_commit", "versions.torch")] == ["git commit", "torch version"]

@@ -44,9 +44,10 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
         return Absent(TITLE, "requires a finite accuracy or loss in the evaluations.")
     basis = "every confirming seed" if evidence.num_confirmed else "the one seed of the search"
     num_faint = len(_faint(evidence, frame))
+    faint = f" Gray: {format_count(num_faint, 'other trial')}." if num_faint else ""
     caption = (
-        f"In color: {format_count(len(_colored(evidence)), 'configuration')} of the front, {basis} a line. "
-        f"Gray: {format_count(num_faint, 'other trial')}. Training time excludes evaluation."
+        f"In color: {format_count(len(_colored(evidence)), 'configuration')} of the front, {basis} a line.{faint} "
+        "Training time excludes evaluation."
     )
     return [Figure(name="curves", title=TITLE, caption=caption, panels=tuple(panels))]
 

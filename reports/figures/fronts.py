@@ -75,7 +75,7 @@ def _unfinished(
 
 def _caption(evidence: Evidence) -> str:
     num_search = len(evidence.search)
-    parts = f"{format_count(num_search, 'complete search trial')}, one seed each"
+    parts = marks.describe_search(num_search)
     num_detailed = int(evidence.search["detailed"].sum())
     if num_search > num_detailed:
         parts += f" ({num_detailed:,} of them as single points, all as the density behind)"

@@ -38,7 +38,7 @@ def make_heat_map(evidence: Evidence) -> list[Figure] | Absent:
     cells = _Cells(evidence, objective, batches, rates)
     panels = [cells.make_panel(_of(trials, model), _of(ended, model), model) for model in models]
     caption = (
-        f"{format_count(len(measured), 'complete search trial')}, one seed each. Color: the median "
+        f"{marks.describe_search(len(measured))}. Color: the median "
         f"{metric_label(objective).lower()} of a cell; its hover text gives n and the best trial. Marks: cells in "
         "which no trial completed."
     )

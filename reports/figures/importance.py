@@ -10,7 +10,6 @@ from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH, swept_parameters
 from reports.labels import key_label, metric_label
 from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.config.units import format_count
 
 MIN_TRIALS = 12
 MAX_GROUPS = 6
@@ -24,7 +23,7 @@ def make_importance(evidence: Evidence) -> list[Figure] | Absent:
     if not panels:
         return Absent(TITLE, f"requires {MIN_TRIALS} complete search trials over two values of a parameter.")
     caption = (
-        f"{format_count(len(evidence.search), 'complete search trial')}, one seed each. Length: the share of the "
+        f"{marks.describe_search(len(evidence.search))}. Length: the share of the "
         "variance of an objective's ranks that one parameter explains by itself (Kruskal-Wallis eta squared, "
         f"corrected for chance; at most {MAX_GROUPS} groups of values). Gray: not significant at 5 %. Interactions "
         "between parameters are not included."

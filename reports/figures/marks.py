@@ -15,6 +15,7 @@ from reports.labels import OUTCOME_NAMES, format_value, metric_label
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.pareto import non_dominated
 from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -22,6 +23,11 @@ Scale = Literal["linear", "log"]
 NUM_CELLS = 60
 SEARCH_NAMES = ("search trial (one seed)", "on the search front (one seed)")
 CONFIRMED_NAME = "confirmed: estimate and 95 % interval"
+
+
+def describe_search(num_trials: int) -> str:
+    """How many trials of the search a figure shows, as a clause."""
+    return f"{format_count(num_trials, 'complete search trial')}, one seed{'' if num_trials == 1 else ' each'}"
 
 
 def to_floats(values: npt.ArrayLike) -> Floats:

@@ -13,7 +13,6 @@ from reports.labels import metric_label
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.pareto import Mask
 from sweep.config.metrics import METRICS
-from sweep.config.units import format_count
 
 # A slice has many panels; more marks than this in each make a page slow.
 MAX_MARKS = 600
@@ -89,7 +88,8 @@ def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: I
 
 
 def _caption(evidence: Evidence) -> str:
-    text = f"{format_count(len(evidence.search), 'complete search trial')}, one seed each; other parameters vary too."
+    text = f"{marks.describe_search(len(evidence.search))}."
+    text = f"{text[:-1]}; other parameters vary too." if len(evidence.swept) > 1 else text
     if len(evidence.search) > MAX_MARKS:
         text += f" At most {MAX_MARKS} of them are drawn: those nearest to the front and the latest."
     return (

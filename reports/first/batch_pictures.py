@@ -18,7 +18,7 @@ from reports.first.picture_frame import (
     place_accuracy,
     wrap_picture,
 )
-from reports.first.svg_elements import draw_mark, element, hue_of, join, line, polyline, write
+from reports.first.svg_elements import draw_mark, element, hue_of, join, polyline, write
 from reports.labels import format_estimate, format_value, metric_label
 from sweep.analysis.answer.answer import TunedBatch, TunedModel
 from sweep.analysis.statistics.intervals import Interval
@@ -73,7 +73,8 @@ def name_time(found: AnswerMarks, models: Sequence[TunedModel], suffix: str) -> 
     """What the picture of times shows, in the unit ``suffix``."""
     reached = {point.model for point in found.curve if math.isfinite(point.seconds_to_target.median)}
     targets = {format_value("fraction", each.target_accuracy) for each in models if each.model in reached}
-    name = f"Training time ({suffix}); dashed: ideal 1/B"
+    name = f"Training time ({suffix})"
+    name += "; dashed: ideal 1/B" if len({point.batch for point in found.curve}) > 1 else ""
     return f"{name}; dotted: to {targets.pop() if len(targets) == 1 else 'a target'}" if targets else name
 
 
@@ -139,12 +140,14 @@ def list_seconds(found: AnswerMarks) -> list[float]:
 
 def _draw_ideal(found: AnswerMarks, x: LogAxis, up: Place) -> Markup:
     corners = [(x.place(batch), up(seconds)) for batch, seconds in list_ideal_times(found)]
-    return line(*corners[0], *corners[1], "ideal")
+    return polyline(corners, "ideal") if corners else Markup("")
 
 
 def list_ideal_times(found: AnswerMarks) -> list[tuple[float, float]]:
     """Two batch sizes with their times if time were proportional to 1 / batch, from the smallest batch of the first
-    model on until the edge of the picture."""
+    model on until the edge of the picture; none of a single batch size."""
+    if len({point.batch for point in found.curve}) == 1:
+        return []
     first = points_of(found, found.models[0])[0]
     last, least = max(point.batch for point in found.curve), min(list_seconds(found))
     end = min(float(last), first.batch * first.seconds.median / least)

@@ -79,13 +79,13 @@ def _describe_open(evidence: Evidence, provenance: tuple[str, ...]) -> FirstText
     answer = evidence.answer
     reason = f"no eligible configuration has {FEWEST_SEEDS} fresh seeds yet"
     if answer.batch_size is None:
-        reason = "no trial has completed with an accuracy"
+        reason = "no trial is complete" if answer.no_complete_trial else "no trial has completed with an accuracy"
     commands = [answer.batch_size.named.missing] if answer.batch_size else [use.missing for use in answer.uses.values()]
     return FirstTexts(
         provenance=provenance,
         headline=f"A batch size cannot be recommended yet: {reason}.",
         comparison="",
-        certainty="",
+        certainty=answer.no_complete_trial or "",
         command=next(filter(None, commands), ""),
         chips=(),
     )
@@ -125,15 +125,21 @@ def _describe_certainty(evidence: Evidence, found: BatchAnswer) -> str:
 def _make_chip(evidence: Evidence, found: BatchAnswer, name: str) -> Chip:
     value = found.named.values[name]
     shown, interval = format_estimate(name, *value)
+    count = f"{'95 % interval, ' if interval else ''}{_describe_count(found.named, name)}"
     return Chip(
         label=metric_label(name),
         value=shown,
         interval=interval,
-        sure="; ".join(
-            [f"{'95 % interval, ' if interval else ''}n = {value.n}", *_list_grounds(evidence, found, name)]
-        ),
+        sure="; ".join([count, *_list_grounds(evidence, found, name)]),
         doubt=_describe_doubt(evidence, found.named) if name == "train_seconds" else "",
     )
+
+
+def _describe_count(named: Recommendation, name: str) -> str:
+    # time and memory are pooled with trainings of other learning rates, unreliable times are left out
+    count, seeds = named.values[name].n, named.values["val_accuracy"].n
+    which = "with fresh seeds" if count == seeds else "of equal cost" if count > seeds else "with a reliable value"
+    return f"n = {format_count(count, 'training')} {which}"
 
 
 def _list_grounds(evidence: Evidence, found: BatchAnswer, name: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from reports.first.label_places import Box
 
 _MANTISSAS = ((1.0,), (1.0, 2.0, 5.0), (1.0, 2.0, 3.0, 5.0, 7.0), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0))
 _LINEAR_BELOW = 2.5  # ratio of the bounds, under which even steps read better
+_LEAST_SPAN = 1.25  # ratio of the bounds of an axis: a single value is not shown to a thousandth of itself
 _LEAST_ERROR = 1e-5  # of an accuracy of 100 %, which has no place on an error scale
 
 
@@ -42,7 +43,7 @@ class LogAxis:
 def make_axis(values: list[float], start: float, end: float) -> LogAxis:
     """The axis that holds all of ``values``, which are above 0, with some room at both ends."""
     low, high = min(values), max(values)
-    room = max((high / low) ** 0.05, 1.01)
+    room = max((high / low) ** 0.05, 1.01, math.sqrt(_LEAST_SPAN * low / high))
     return LogAxis(low=low / room, high=high * room, start=start, end=end)
 
 
@@ -52,9 +53,9 @@ def error_of(accuracy: float) -> float:
 
 
 def make_error_axis(errors: list[float], area: Box) -> LogAxis:
-    """The axis of accuracy: the logarithm of 1 - accuracy, the least error at the top."""
+    """The axis of accuracy: the logarithm of 1 - accuracy, the least error at the top; it ends at an accuracy of 0."""
     least, most = min(errors), max(errors)
-    return LogAxis(low=least * 0.9, high=max(most * 1.12, least * 1.3), start=area.top, end=area.bottom)
+    return LogAxis(low=least * 0.9, high=min(max(most * 1.12, least * 1.3), 1.0), start=area.top, end=area.bottom)
 
 
 def _round_values(low: float, high: float, mantissas: tuple[float, ...]) -> list[float]:

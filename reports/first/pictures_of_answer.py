@@ -44,6 +44,7 @@ def describe_legend(found: AnswerMarks) -> str:
     """What number, color, shape, ring and line of a picture stand for."""
     shapes = [f"{SHAPE_NAMES[index % len(SHAPE_NAMES)]}: {model}" for index, model in enumerate(found.models)]
     confirmed = any(mark.num_seeds for mark in found.marks)
+    fresh = " of those with fresh seeds" if confirmed else ""
     parts = [
         "Number and color: effective batch size",
         ", ".join(shapes),
@@ -51,7 +52,7 @@ def describe_legend(found: AnswerMarks) -> str:
         if confirmed
         else "hollow: one seed of the search",
         *(["ring: recommended"] if any(mark.is_named for mark in found.marks) else []),
-        "line: Pareto front of accuracy and time" + (" of those with fresh seeds" if confirmed else ""),
+        *([f"line: Pareto front of accuracy and time{fresh}"] if len(found.front_line) > 1 else []),
         f"dotted: least useful accuracy, {format_points(ACCURACY_MARGIN)} below the best",
     ]
     hidden = (

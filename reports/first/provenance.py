@@ -40,7 +40,7 @@ def describe_basis(evidence: Evidence) -> str:
     done, frame = len(evidence.search), evidence.configurations
     if not len(frame):
         return "no trial has completed"
-    begin = f"{format_count(done, 'search trial')} completed with one seed each"
+    begin = f"{format_count(done, 'search trial')} completed with one seed{'' if done == 1 else ' each'}"
     if not evidence.num_confirmed:
         return f"{begin}; none trained again with fresh seeds {_FRESH}; a recommendation requires {FEWEST_SEEDS}"
     chosen = frame[frame["confirmed"].to_numpy(dtype=bool)]

@@ -189,7 +189,9 @@ def _label_kind(mark: Mark) -> str:
 def _list_obstacles(picture: TradeOff) -> list[Box]:
     area = picture.area
     below = [Box(area.left, area.bottom - _STRIP, area.right, area.bottom)] if picture.found.below else []
-    return [_place_floor(picture), *below, *_list_drawn(picture)]
+    height = picture.up(picture.found.floor)
+    floor = Box(area.left, height - 2, area.right, height + 2)
+    return [_place_floor(picture), floor, *below, *_list_drawn(picture)]
 
 
 def _list_drawn(picture: TradeOff) -> list[Box]:
@@ -201,7 +203,7 @@ def _list_drawn(picture: TradeOff) -> list[Box]:
         if mark.num_seeds:
             left, right = (picture.across(bound) for bound in known_bounds(mark.seconds))
             lower, upper = (picture.up(bound) for bound in known_bounds(mark.accuracy))
-            boxes += [Box(left, y - 1, right, y + 1), Box(x - 1, upper, x + 1, lower)]
+            boxes += [Box(left, y - 2, right, y + 2), Box(x - 2, upper, x + 2, lower)]
     for (left, lower), (right, upper) in pairwise(_front_corners(picture)):
         boxes.append(Box(left - 2, min(upper, lower) - 2, right + 2, max(upper, lower) + 2))
     return boxes

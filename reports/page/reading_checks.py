@@ -1,16 +1,19 @@
 """Reservations about the records, as sentences, each with what to do about it or what it affects."""
 
+import re
 from collections.abc import Callable
 
 from reports import data_texts
 from reports.evidence import Evidence, keep_finite
 from reports.labels import OUTCOME_NAMES
+from sweep.analysis.shortfalls import explain_confirmation
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.config.units import format_count
 from sweep.records.messages import INFEASIBLE
 
 FEW_TRIALS = 10
 MUCH = 0.3
+_COMMAND = re.compile(r"(?<=\s)sweep (?:run|doctor) \S.*\Z")
 
 
 def find_reservations(evidence: Evidence) -> list[str]:
@@ -20,6 +23,12 @@ def find_reservations(evidence: Evidence) -> list[str]:
     about_data = [f"Data: {note}." for note in data_texts.list_notes(data)] if data else []
     serious, others = ([text for check in checks if (text := check(evidence))] for checks in (_SERIOUS, _OTHERS))
     return [*serious, *about_data, *evidence.answer.notes, *others]
+
+
+def split_command(sentence: str) -> tuple[str, str]:
+    """What ``sentence`` says and the command at its end, "" without one."""
+    found = _COMMAND.search(sentence)
+    return (sentence[: found.start()].rstrip(), found[0]) if found else (sentence, "")
 
 
 def _running(evidence: Evidence) -> str:
@@ -34,7 +43,7 @@ def _running(evidence: Evidence) -> str:
 
 def _few_trials(evidence: Evidence) -> str:
     done = len(evidence.search)
-    if done >= FEW_TRIALS:
+    if done >= FEW_TRIALS or evidence.answer.no_complete_trial:
         return ""
     completed = format_count(done, "search trial")
     return f"Only {completed} completed, so the front may still change considerably: run more trials."
@@ -43,10 +52,9 @@ def _few_trials(evidence: Evidence) -> str:
 def _nothing_confirmed(evidence: Evidence) -> str:
     if not len(evidence.configurations) or evidence.num_confirmed:
         return ""
-    return (
-        "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased upward. "
-        "Finish the study, or raise confirm.share, so that it trains its best configurations again."
-    )
+    text = "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased upward."
+    remedy = "Finish the study, or raise confirm.share, so that it trains its best configurations again."
+    return text if explain_confirmation(evidence.frames) else f"{text} {remedy}"
 
 
 def _one_seed(evidence: Evidence) -> str:
@@ -109,6 +117,8 @@ def _infeasible(evidence: Evidence) -> str:
     ended = len(evidence.trials) - evidence.count_outcomes().get("", 0)
     if not ended or sum(counts.values()) < MUCH * ended:
         return ""
+    if evidence.answer.no_complete_trial:
+        return evidence.answer.no_complete_trial
     parts = ", ".join(f"{count} {OUTCOME_NAMES[name]}" for name, count in counts.items())
     share = f"{100 * sum(counts.values()) / ended:.0f} %"
     return f"{share} of the trials gave no result ({parts}): narrow the search space to avoid this."

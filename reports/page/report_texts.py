@@ -6,7 +6,7 @@ import numpy as np
 
 from reports import data_texts
 from reports.evidence import Evidence
-from reports.labels import format_metric
+from reports.labels import environment_label, format_metric
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.config.errors import show_name
 from sweep.config.units import format_count
@@ -61,12 +61,18 @@ def describe_data(evidence: Evidence) -> DataTexts:
     )
 
 
-def environment_rows(evidence: Evidence) -> list[tuple[str, list[str]]]:
-    """What is known of the environments: a name, and its value in each of them."""
+def environment_rows(evidence: Evidence) -> list[tuple[str, str, list[str]]]:
+    """What is known of the environments: a name in words, the recorded one, and its value in each of them."""
     frame = evidence.frames.environments
     rows = []
     for name in frame.columns:
         values = [plain_value(value) for value in frame[name].head(5)]
         if any(value not in (None, "") for value in values):
-            rows.append((str(name), ["–" if value is None else str(value)[:300] for value in values]))
+            rows.append(
+                (
+                    environment_label(str(name)),
+                    str(name),
+                    ["–" if value is None else str(value)[:300] for value in values],
+                )
+            )
     return rows

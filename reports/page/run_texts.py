@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from reports.describe import format_column
 from reports.evidence import Evidence
-from reports.labels import format_setting
+from reports.labels import format_setting, key_label
 from reports.page.study_text import write_study
 from sweep.config.command_lines import find_study_commands
 
@@ -14,12 +14,12 @@ _SKIPPED = {"seed"}  # each trial has its own
 
 @dataclass(frozen=True, kw_only=True)
 class RunTexts:
-    """``settings`` of all trials: key, value, and where it is from, "" for the study; ``lacks`` names what is not on
-    record."""
+    """``settings`` of all trials: label, key, value, and where it is from, "" for the study; ``lacks`` names what is
+    not on record."""
 
     study: str
     command: str
-    settings: tuple[tuple[str, str, str], ...]
+    settings: tuple[tuple[str, str, str, str], ...]
     lacks: tuple[str, ...]
 
 
@@ -39,18 +39,18 @@ def describe_run(evidence: Evidence) -> RunTexts:
     )
 
 
-def _list_settings(evidence: Evidence) -> Iterator[tuple[str, str, str]]:
+def _list_settings(evidence: Evidence) -> Iterator[tuple[str, str, str, str]]:
     from sweep.config.trial_config import TrialConfig, flatten_config
 
     frame = evidence.trials
     for key, default in flatten_config(TrialConfig()).items():
-        name = f"config.{key}"
+        name, label = f"config.{key}", key_label(key)
         if key in _SKIPPED or name not in frame.columns or not len(frame):
             continue
         if key in evidence.swept:
-            yield key, "searched", "the search space"
+            yield label, key, "searched", "the search space"
         elif frame[name].nunique(dropna=False) != 1:
-            yield key, "differs between trials", ""
+            yield label, key, "differs between trials", ""
         else:
             value = format_column(frame.head(1), key)[0]
-            yield key, value, "default" if value == format_setting(default) else ""
+            yield label, key, value, "default" if value == format_setting(default) else ""

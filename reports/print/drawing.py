@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from reports.figure import Axis, Bars, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
 from reports.palette import HEAT_COLORS, Look, look_of
-from reports.plot_layout import axis_ticks, axis_title, choose_units, read_extents
+from reports.plot_layout import axis_ticks, axis_title, category_range, choose_units, read_extents
 from sweep.config.units import DisplayUnit
 
 MAX_TICK = 32  # characters of a tick's text
@@ -37,6 +37,8 @@ def draw_panel(area: Axes, panel: Panel) -> None:
         _layer(area, layer, x_shown, y_shown)
     area.set(xscale=panel.x.scale, yscale=panel.y.scale)
     area.autoscale_view()
+    if ends := category_range(panel):
+        area.set_xlim(*ends)
     if any(isinstance(layer, Heat) for layer in panel.layers):
         area.grid(visible=False)
     for line, axis, unit, values in zip(
@@ -113,6 +115,8 @@ def _lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit)
             linewidths=0.8 if is_faint else 1.5, zorder=1.5 if is_faint else 2,
         )
     )  # fmt: skip
+    single = np.array([path[0] for path in paths if len(path) == 1]).reshape(-1, 2)
+    area.scatter(single[:, 0], single[:, 1], s=12, color=style.color, alpha=style.opacity, linewidths=0)
 
 
 def _density(area: Axes, layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:

@@ -199,7 +199,8 @@ def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:
     parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
     return [
         *notes,
-        f"{len(flags):,} of {format_count(len(done), 'trial')} have quality warnings: {parts}. For "
+        f"{len(flags):,} of {format_count(len(done), 'trial')} {'has' if len(done) == 1 else 'have'} quality warnings: "
+        f"{parts}. For "
         f"the trials and what to do, run {doctor}",
     ]
 

@@ -9,7 +9,7 @@ import pandas as pd
 from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
 from sweep.config.metrics import METRICS
-from sweep.config.study import Confirm, StudySpec
+from sweep.config.study import StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import NOT_COUNTED
@@ -49,12 +49,14 @@ def describe_missing_objectives(frames: Frames) -> list[str]:
 
 
 def explain_no_complete_trial(frames: Frames) -> str:
-    """That no trial is complete, how the trials ended and what to do, as a sentence; empty where one is complete."""
+    """That no trial is complete, how the trials ended and what to do, as a sentence; empty where one is complete. It
+    is the one diagnosis of such a study: no other text has another remedy."""
     counts = Counter(str(outcome) for outcome in read_text(frames.trials, "outcome") if outcome)
     if counts["complete"]:
         return ""
     if not counts:
-        return "No trial is complete, because none has ended: run the study again, with a longer timeout."
+        remedy = "if the study does not run, run it again, with a longer timeout"
+        return f"No trial is complete, because none has ended: {remedy}."
     ended = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
     (most, _), *_ = counts.most_common()
     return f"No trial is complete ({ended}): {_OUTCOME_REMEDIES.get(most, _OTHER_REMEDY)}."
@@ -62,17 +64,20 @@ def explain_no_complete_trial(frames: Frames) -> str:
 
 def explain_confirmation(frames: Frames, stopped: str = "") -> str:
     """Why there are fewer confirming trials than the rule takes, or none, as a sentence: a limit of zero, nothing
-    to confirm, a run that was cut short, trials that did not complete. Empty where there is no such reason, and without
-    the specification of one study.
+    to confirm, a run that was cut short, trials that did not complete. Empty where there is no such reason, where no
+    trial is complete, which is explained by :func:`explain_no_complete_trial`, and without the specification of one
+    study.
 
     ``stopped`` is why the run ended before it had confirmed what it would have, where that is known.
     """
     spec, trials = frames.spec, frames.trials
-    if spec is None:
+    if spec is None or explain_no_complete_trial(frames):
         return ""
     confirm = spec.confirm
     if not confirm.most_trials:
-        return f"Nothing is confirmed: confirm.{_find_zero(confirm)} = 0. Raise it, and run the study again."
+        zeros = [key for key in ("max_configurations", "seeds") if not getattr(confirm, key)]
+        which = " and ".join(f"confirm.{key} = 0" for key in zeros)
+        return f"Nothing is confirmed: {which}. Raise {'both' if len(zeros) > 1 else 'it'}, and run the study again."
     confirming = _of_phase(trials, "confirm")
     ended = confirming[read_text(confirming, "outcome") != ""]
     reason = _explain_no_candidates(frames) or stopped.rstrip(".")
@@ -113,10 +118,6 @@ def explain_search(frames: Frames) -> str:
 def _count_searched(trials: pd.DataFrame) -> int:
     outcomes = read_text(_of_phase(trials, "search"), "outcome").tolist()
     return sum(outcome not in {"", *NOT_COUNTED} for outcome in outcomes)
-
-
-def _find_zero(confirm: Confirm) -> str:
-    return "seeds" if not confirm.seeds else "max_configurations"
 
 
 def _of_outcome(trials: pd.DataFrame, outcome: str) -> pd.DataFrame:

@@ -23,7 +23,8 @@ class ValidationImages:
 
     def __init__(self, frames: Frames, done: pd.DataFrame, grouping: Grouping, data: DataSummary | None) -> None:
         self._frames, self._done, self._grouping = frames, done, grouping
-        is_same = data is not None and data.name == most_common(read_text(done, "config.data.name"))[0]
+        name = most_common(read_text(done, "config.data.name"))[0] if len(done) else ""
+        is_same = data is not None and (not name or data.name == name)
         self._data = data if is_same else None
         self._read: dict[int, Correct | None] = {}  # by row of ``done``
         self._covariances: dict[bytes, Values] = {}  # by configurations, which several readers ask for

@@ -126,7 +126,7 @@ def _front_row(record: TrialRecord, spec: StudySpec) -> dict[str, Any]:
 
 
 def _forecast_lines(forecast: Forecast) -> list[str]:
-    trials = f"{forecast.num_trials} trials"
+    trials = format_count(forecast.num_trials, "trial")
     if forecast.num_reused:
         trials += f", {forecast.num_reused} of them reused from records"
     if forecast.num_confirm:

@@ -198,8 +198,8 @@ class StudySpec(Section):
             )
         if left_out := [path for path in rest if path not in self.retune]:
             raise ValueError(
-                f"retune: {', '.join(left_out)} varies too; name it, so that it is searched for each batch size, "
-                "or fix it in [base]"
+                f"retune: the space has {', '.join(left_out)} too; name it, so that it is searched for each batch "
+                "size, or fix it in [base]"
             )
         endless = [path for path, item in self.space.items() if is_batch_key(path) and item.grid_values is None]
         if endless or len(rest) == len(self.space):

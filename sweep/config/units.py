@@ -1,7 +1,7 @@
 """Units of metrics and of effects, declared once: what a unit measures, and how a reader sees its numbers."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -83,6 +83,11 @@ def find_unit(name: str) -> MetricUnit:
 def format_share(share: float) -> str:
     """0.05 as "5 %", for limits and tolerances."""
     return f"{100 * share:.3g} %"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """ "time", "time and memory", "accuracy, time and memory"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:

@@ -130,11 +130,19 @@ def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
     accuracy = candidates.records.posterior(ACCURACY)
     return [
         f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
-        f"compared with all {format_count(int(np.isfinite(score).sum()), 'eligible configuration')}, "
-        f"{int(np.sum(candidates.nameable & np.isfinite(score)))} of them with {FEWEST_SEEDS} fresh seeds or more",
+        _describe_rivals(int(np.isfinite(score).sum()), int(np.sum(candidates.nameable & np.isfinite(score)))),
         "standard deviation between seeds pooled over all confirmed configurations, with "
         f"{accuracy.spread.degrees} degrees of freedom",
     ]
+
+
+def _describe_rivals(num_eligible: int, num_nameable: int) -> str:
+    if num_eligible == 1:
+        return "the only eligible configuration"
+    return (
+        f"compared with all {format_count(num_eligible, 'eligible configuration')}, {num_nameable} of them with "
+        f"{FEWEST_SEEDS} fresh seeds or more"
+    )
 
 
 def _command_for_none(candidates: Candidates, name: str, score: Values) -> str | None:

@@ -33,9 +33,9 @@ def measure_facts(candidates: Candidates, model: str) -> dict[str, Fact]:
     return {name: _fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
 
 
-def unknown_facts(missing: str) -> dict[str, Fact]:
-    """The facts of a study without a complete trial, for which the command ``missing`` is to be run."""
-    return {name: _fact(name, missing) for name in _FACTS}
+def unknown_facts(missing: str | None) -> dict[str, Fact]:
+    """The facts of a study without a usable trial, which the command ``missing`` would add, where there is one."""
+    return {name: _fact(name, missing or "") for name in _FACTS}
 
 
 def _largest_micro_batch(candidates: Candidates, model: str) -> _Measured:
@@ -109,7 +109,7 @@ def _value(value: float, n: int) -> Interval:
 
 
 def _fact(name: str, found: _Measured) -> Fact:
-    missing = found if isinstance(found, str) else None
+    missing = found or None if isinstance(found, str) else None
     (value, low, high, n), detail = (_value(np.nan, 0), "") if isinstance(found, str) else found
     _, statement, unit = _FACTS[name]
     return Fact(

@@ -21,13 +21,14 @@ from sweep.analysis.shortfalls import (
     describe_missing_objectives,
     explain_confirmation,
     explain_left_out_seeds,
+    explain_no_complete_trial,
     explain_search,
 )
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS, AnswerRules
-from sweep.config.units import format_count
+from sweep.config.units import format_count, join_words
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
 
@@ -67,11 +68,13 @@ def make_answer(
 ) -> Answer:
     """The answer of :func:`recommend` from the ``comparable`` trials of ``loaded`` and their ``candidates`` within
     ``limits``, which are None without a complete trial."""
+    diagnosis = explain_no_complete_trial(loaded)
     if candidates is None:
-        planned, commands = comparable.planned_trials, comparable.commands
-        missing = commands.run_more(planned + len(comparable.trials))
+        num_open = sum(not outcome for outcome in read_text(loaded.trials, "outcome"))
+        has_ended = num_open < len(loaded.trials)
+        missing = None if diagnosis and has_ended else comparable.commands.run_more(comparable.planned_trials)
         chosen, batch_size = {use: Recommendation(use=use, missing=missing) for use in uses}, None
-        facts, notes = unknown_facts(commands.run_more(planned)), comparable.notes
+        facts, notes = unknown_facts(missing), comparable.notes
     else:
         chosen = {use: choose_configuration(candidates, use) for use in uses}
         batch_size = answer_batch_size(candidates)
@@ -91,6 +94,7 @@ def make_answer(
         facts=facts,
         notes=(*describe_missing_objectives(loaded), *notes, *filter(None, shortfalls)),
         missing_objectives=count_missing_objectives(loaded),
+        no_complete_trial=diagnosis or None,
         method=" ".join(text for _, text in METHOD),
     )
 
@@ -135,9 +139,9 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
     notes = []
     if not candidates.nameable.all():
         notes.append(
-            f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} have at least "
-            f"{FEWEST_SEEDS} fresh seeds, and only those can be recommended. For more fresh seeds run "
-            f"{candidates.records.command_for_more_seeds}"
+            f"{int(candidates.nameable.sum())} of {format_count(len(candidates.rows), 'configuration')} "
+            f"{'has' if len(candidates.rows) == 1 else 'have'} at least {FEWEST_SEEDS} fresh seeds, and "
+            f"only those can be recommended. For more fresh seeds run {candidates.records.command_for_more_seeds}"
         )
     return notes + _list_assumed(candidates)
 
@@ -146,11 +150,8 @@ def _list_assumed(candidates: Candidates) -> list[str]:
     assumed = [name for name in candidates.names if candidates.records.posterior(name).is_assumed]
     if not assumed:
         return []
-    names = ", ".join(METRICS[name].label.lower() for name in assumed)
-    return [
-        f"No configuration was trained with several seeds, so the spread of {names} between seeds is assumed, not "
-        "measured: finish the study, so that it trains its best configurations again."
-    ]
+    names = join_words([METRICS[name].label.lower() for name in assumed])
+    return [f"No configuration was trained with several seeds: the spread of {names} between seeds is assumed."]
 
 
 def as_document(answer: Answer) -> dict[str, Any]:

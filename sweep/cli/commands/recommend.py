@@ -71,7 +71,11 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     if answer.batch_size is not None:
         yield from _batch_lines(answer.batch_size)
         yield ""
-    for item in answer.uses.values():
+    if answer.no_complete_trial:
+        yield answer.no_complete_trial
+        yield ""
+    is_hopeless = answer.no_complete_trial and not any(item.missing for item in answer.uses.values())
+    for item in () if is_hopeless else answer.uses.values():
         yield from _use_lines(item)
         yield ""
     yield "Other facts"
@@ -115,8 +119,12 @@ def _batch_lines(found: "BatchAnswer") -> Iterator[str]:
     yield "Tuned batch sizes"
     for row in texts.rows:
         cells = zip(CURVE_HEADS, row, strict=True)
-        yield "  " + ", ".join(f"{head.lower()} {value}{f' ({note})' if note else ''}" for head, (value, note) in cells)
+        yield "  " + ", ".join(_name_cell(head.lower(), *cell) for head, cell in cells)
     yield from (f"  {line}" for line in (*texts.models, *texts.remarks))
+
+
+def _name_cell(head: str, value: str, note: str) -> str:
+    return " ".join(filter(None, (head, value, f"({note})" if note else "")))
 
 
 def _use_lines(item: "Recommendation") -> Iterator[str]:

@@ -7,15 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import call_sweep
 
-from reports import write_report
 from sweep import load_frames
-from sweep.cli import study_run
 from sweep.cli.app import COMMANDS, load_command, run_app
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import MODELS
@@ -52,17 +50,9 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """As :func:`sweep`, but in this process, which has torch already, and without pictures beside the report."""
-    monkeypatch.setattr(study_run, "write_report", partial(write_report, formats=()))
-
-    def call_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        monkeypatch.chdir(cwd)
-        capsys.readouterr()
-        code = run_app(list(arguments))
-        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
-
-    return call_here
+def call() -> Call:
+    """As :func:`sweep`, but in this process."""
+    return call_sweep
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,11 @@
 """``sweep probe`` and the forecast of ``sweep run`` as a user meets them, on real digits."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import call_sweep
 
 from sweep import load_frames
 from sweep.cli.app import run_app
@@ -28,11 +27,6 @@ optimizer.name = "adamw"
 """
 
 
-def sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sweep.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200, check=False)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("probe")
@@ -44,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def probed(folder: Path) -> dict[str, Any]:
     """Every size that fits 1.3 MB, of a split of 60 images."""
     arguments = ("tiny.toml", "--set", "data.subset=60", "--set", "batch.micro=16", "--memory", "3MB", "--json")
-    result = sweep("probe", *arguments, cwd=folder)
+    result = call_sweep("probe", *arguments, cwd=folder)
     assert result.returncode == 0, result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
     return document
@@ -116,7 +110,7 @@ def test_what_cannot_be_probed_is_refused(
 
 
 def test_a_dry_run_says_the_cost_and_leaves_no_study(folder: Path) -> None:
-    first = sweep("run", "tiny.toml", "--dry-run", "--json", "--root", "dry", cwd=folder)
+    first = call_sweep("run", "tiny.toml", "--dry-run", "--json", "--root", "dry", cwd=folder)
     assert first.returncode == 0, first.stderr
     document = json.loads(first.stdout)
     low, high = document["expected_total_seconds_low"], document["expected_total_seconds_high"]
@@ -125,13 +119,13 @@ def test_a_dry_run_says_the_cost_and_leaves_no_study(folder: Path) -> None:
     assert 0 < document["peak_memory_bytes_low"] <= document["peak_memory_bytes_high"] < document["memory_limit_bytes"]
     assert document["num_probes"] >= 1
     assert sorted(path.name for path in (folder / "dry").iterdir() if "-" not in path.name) == ["probes.sqlite"]
-    again = sweep("run", "tiny.toml", "--dry-run", "--root", "dry", cwd=folder)
+    again = call_sweep("run", "tiny.toml", "--dry-run", "--root", "dry", cwd=folder)
     assert again.returncode == 0, again.stderr
     assert "forecast: 2 trials, and up to about 1 to confirm: about" in again.stdout
 
 
 def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: Path) -> None:
-    result = sweep("run", "tiny.toml", "--root", "runs", cwd=folder)
+    result = call_sweep("run", "tiny.toml", "--root", "runs", cwd=folder)
     assert result.returncode == 0, result.stderr
     lines = result.stderr.splitlines()
     assert lines[0] == "data: digits: 200 training, 228 validation and 269 test images"
@@ -142,9 +136,9 @@ def test_a_study_tells_its_forecast_first_and_keeps_the_probes_it_used(folder: P
     frame = load_frames(folder / "runs/tiny").probes
     assert len(frame) >= 1
     assert set(frame["micro_batch"]) <= {16, 32}
-    finished = sweep("run", "tiny.toml", "--root", "runs", "--dry-run", "--json", cwd=folder)
+    finished = call_sweep("run", "tiny.toml", "--root", "runs", "--dry-run", "--json", cwd=folder)
     document = json.loads(finished.stdout)
     assert (document["num_trials"], document["num_confirm"], document["expected_total_seconds"]) == (0, 0, 0.0)
-    changed = sweep("run", "tiny.toml", "--root", "runs", "--dry-run", "--set", "budget.epochs=2", cwd=folder)
+    changed = call_sweep("run", "tiny.toml", "--root", "runs", "--dry-run", "--set", "budget.epochs=2", cwd=folder)
     assert changed.returncode == 2
     assert "base.budget.epochs: 1 -> 2" in changed.stderr

@@ -10,13 +10,14 @@ from typing import Any
 
 import optuna
 import pytest
+from cli_calls import call_sweep
 from optuna.trial import TrialState
 from records_factory import make_spec
-from test_cli import sweep
 from test_tuner import run
 
 from sweep import load_frames
 from sweep.config.study import StudySpec
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Ending
 from sweep.records.store.store import Store, open_store
@@ -252,7 +253,10 @@ STUDY = {
 }
 
 
-def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_there(tmp_path: Path) -> None:
+def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS, "perceptron", ModelEntry(build=None))  # forgotten afterwards
     (tmp_path / "mine.py").write_text(PLUGIN)
     table = {key: value for key, value in STUDY.items() if not isinstance(value, dict)}
     lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
@@ -261,7 +265,7 @@ def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_the
     (tmp_path / "mine.toml").write_text("\n".join([*lines, "[space]", '"optimizer.lr" = { log = [0.001, 0.01] }']))
     command = ("run", "mine.toml", "--plugin", "mine.py", "--json")
 
-    failed = sweep(*command, cwd=tmp_path)
+    failed = call_sweep(*command, cwd=tmp_path)
     assert failed.returncode == 1, failed.stderr
     stopped = json.loads(failed.stdout)["stopped"]
     assert stopped.startswith("2 trials in a row crashed in the same way: FileNotFoundError: [Errno 2] No such file")
@@ -271,7 +275,7 @@ def test_the_same_command_tries_again_what_crashed_after_the_missing_file_is_the
     assert load_frames(tmp_path / "runs/mine").trials["outcome"].tolist() == ["crashed"] * 2
 
     (tmp_path / "start.txt").write_text("")
-    mended = sweep(*command, cwd=tmp_path)
+    mended = call_sweep(*command, cwd=tmp_path)
     assert mended.returncode == 0, mended.stderr
     assert "tried again: 2 trials that failed in the same way" in mended.stderr
     assert "forecast: 3 trials" in mended.stderr

@@ -23,7 +23,24 @@ from sweep.cli.app import run_app
 from sweep.cli.arguments import parse_bytes, parse_duration
 
 pytestmark = pytest.mark.browser
-NUM_LIMITS = 200
+# all positions in one call, and a slider that does not wait for the next movement
+READ_ALL = """async (positions) => {
+  const inputs = [...document.querySelectorAll("[data-limit]")];
+  const rows = document.getElementById("limit-rows");
+  const cellsOf = (row) => [...row.cells].map((cell) => cell.textContent);
+  const read = (row) => [row.dataset.use, row.dataset.number, row.dataset.probability, cellsOf(row)];
+  const found = [], usual = window.setTimeout;
+  window.setTimeout = (call) => usual(call, 0);
+  for (const each of positions) {
+    inputs.forEach((input, index) => { input.value = each[index]; });
+    delete rows.dataset.of;
+    inputs[0].dispatchEvent(new Event("input", { bubbles: true }));
+    while (rows.dataset.of === undefined) await new Promise((resolve) => usual(resolve, 1));
+    found.push([rows.dataset.of, [...rows.rows].map(read)]);
+  }
+  window.setTimeout = usual;
+  return found;
+}"""
 READ = """async (positions) => {
   const inputs = [...document.querySelectorAll("[data-limit]")];
   inputs.forEach((input, index) => { input.value = positions[index]; });
@@ -59,12 +76,15 @@ def read_limits(command):
     )
 
 
-def test_random_limits_name_what_the_analysis_names(visit, study):
+@pytest.mark.parametrize("num_limits", [50, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_limits_name_what_the_analysis_names(visit, study, num_limits):
     candidates = select_candidates(select_comparable(study), Limits())
     generator, unnamed, different, kinds = random.Random(1), 0, set(), set()
-    for _ in range(NUM_LIMITS):
-        positions = [end if generator.random() < 0.4 else generator.randrange(101) for end in (0, 100, 100)]
-        command, rows = visit.page.evaluate(READ, positions)
+    positions = [
+        [end if generator.random() < 0.4 else generator.randrange(101) for end in (0, 100, 100)]
+        for _ in range(num_limits)
+    ]
+    for command, rows in visit.page.evaluate(READ_ALL, positions):
         limited = dataclasses.replace(candidates, limits=read_limits(command))
         kinds.add(tuple(value is None for value in vars(limited.limits).values()))
         expected = {use: choose_configuration(limited, use) for use in USES}
@@ -79,8 +99,8 @@ def test_random_limits_name_what_the_analysis_names(visit, study):
             assert cells[3] == "".join(format_estimate("val_accuracy", *item.values["val_accuracy"]))
             assert cells[-2].startswith(format_probability(item.probability))
             different.add((name, item.number))
-    assert unnamed > 20
-    assert len(different) > 15
+    assert unnamed > num_limits / 10
+    assert len(different) > (15 if num_limits == 200 else 10)
     assert len(kinds) == 8
 
 

@@ -1,0 +1,21 @@
+"""Commands of ``sweep`` in this process, which has torch already, and without pictures beside a report."""
+
+import contextlib
+import io
+import subprocess
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+from reports import write_report
+from sweep.cli import study_run
+from sweep.cli.app import run_app
+
+
+def call_sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """What ``sweep`` with these arguments returns and prints in the folder ``cwd``."""
+    out, err = io.StringIO(), io.StringIO()
+    without_pictures = mock.patch.object(study_run, "write_report", partial(write_report, formats=()))
+    with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), without_pictures:
+        code = run_app(list(arguments))
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())

@@ -1,8 +1,10 @@
 """The configurations that could win a use: their estimates and draws of their plausible true values."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.answer.answer import Limits
 from sweep.analysis.answer.response import draw_response
@@ -103,11 +105,10 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
     is_objective = np.isin(names, objectives)
     costs, confirmed = estimates * signs, records.grouping.confirmed
     rows = _select_rows(costs[:, is_objective], costs[:, names.index(ACCURACY)], confirmed)
-    draws = draw_all(known, rows, _NUM_DRAWS)
-    place = names.index(ACCURACY)
-    response = draw_response(
-        records, rows, draws[..., place], estimates[rows, place], np.random.default_rng(_RESPONSE_SEED)
-    )
+    place, generator = names.index(ACCURACY), np.random.default_rng(_RESPONSE_SEED)
+    with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
+        draws = draw_all(known, rows, _NUM_DRAWS)
+        response = draw_response(records, rows, draws[..., place], estimates[rows, place], generator)
     draws[..., place], estimates[rows, place] = response.draws, response.estimates
     _round_draws(draws, names)
     return Candidates(
@@ -120,6 +121,11 @@ def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates |
         num_seeds=records.num_seeds[rows],
         p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
     )
+
+
+@cache
+def _find_threads() -> ThreadpoolController:
+    return ThreadpoolController()  # it searches all loaded libraries
 
 
 def _round_draws(draws: Values, names: tuple[str, ...]) -> None:

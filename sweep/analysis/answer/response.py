@@ -10,10 +10,8 @@ Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
@@ -55,8 +53,7 @@ def draw_response(
     for name in dict.fromkeys(names.tolist()):
         near = (names == name) & (estimates >= np.nanmax(estimates) - _REACH)
         if near.sum() >= _FEWEST and records.posterior(ACCURACY).spread.sd > 0:
-            with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
-                found = _fit(records, rows[near], len(draws), generator)
+            found = _fit(records, rows[near], len(draws), generator)
             draws[:, near], estimates[near] = found.draws, found.estimates
     return Response(draws, estimates)
 
@@ -110,11 +107,6 @@ def _correlate_neighbors(features: Values) -> Values:
     # Ornstein-Uhlenbeck: rough, so that nothing but the closest is told by a neighbor
     distances = np.linalg.norm(features[:, None] - features[None, :], axis=-1)
     return np.asarray(np.exp(-distances / _NEIGHBORHOOD))
-
-
-@cache
-def _find_threads() -> ThreadpoolController:
-    return ThreadpoolController()  # it searches all loaded libraries
 
 
 @dataclass(frozen=True)

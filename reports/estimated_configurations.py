@@ -30,7 +30,9 @@ def add_estimates(
             columns["p_front"][place] = item.front_probability
         for name, value in item.values.items():
             for column, number in zip((name, f"{name}_low", f"{name}_high", f"{name}_n"), value, strict=True):
-                columns.setdefault(column, read_numbers(frame, column).copy())[place] = number
+                if column not in columns:
+                    columns[column] = read_numbers(frame, column).copy()
+                columns[column][place] = number
     found = frame.assign(**columns)
     confirmed = found["confirmed"].to_numpy(dtype=bool)
     if not confirmed.any():

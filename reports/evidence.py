@@ -75,17 +75,22 @@ class Evidence:
         return describe_trials(self.detailed, self.swept, self.objectives, self.frames.probes)
 
     @cached_property
+    def confirmed(self) -> pd.DataFrame:
+        """The configurations with a complete confirming trial."""
+        return self.configurations[self.configurations["confirmed"].to_numpy(dtype=bool)]
+
+    @cached_property
     def confirmed_texts(self) -> dict[int, str]:
         """The hover text of each confirmed configuration, by its number."""
-        frame = self.configurations[self.configurations["confirmed"].to_numpy(dtype=bool)]
         return {
-            int(row["number"]): describe_configuration(row, self.swept, self.objectives) for _, row in frame.iterrows()
+            int(row["number"]): describe_configuration(row, self.swept, self.objectives)
+            for _, row in self.confirmed.iterrows()
         }
 
     @property
     def num_confirmed(self) -> int:
         """Configurations with a complete confirming trial."""
-        return int(self.configurations["confirmed"].sum())
+        return len(self.confirmed)
 
     def count_outcomes(self) -> dict[str, int]:
         """The number of trials by outcome, the most frequent first; "" are those that run."""

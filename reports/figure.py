@@ -6,7 +6,9 @@ highlights a trial in every figure.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 from sweep.config.errors import InputError, describe_unknown
@@ -169,6 +171,31 @@ class Panel:
     title: str = ""
     view: str = ""
     finding: str = ""
+
+    @cached_property
+    def extents(self) -> tuple[list[float], list[float]]:
+        """All x and all y that are drawn."""
+        x: list[float] = []
+        y: list[float] = []
+        for layer in self.layers:
+            more_x, more_y = _read_extent(layer)
+            x.extend(more_x)
+            y.extend(more_y)
+        return x, y
+
+
+def _read_extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
+    if isinstance(layer, Points | Intervals):
+        return layer.x, layer.y
+    if isinstance(layer, Lines):
+        return (value for x, _ in layer.segments for value in x), (value for _, y in layer.segments for value in y)
+    if isinstance(layer, Bars):
+        return (start + length for start, length in zip(layer.starts, layer.lengths, strict=True)), ()
+    if isinstance(layer, Density):
+        return layer.x_edges, layer.y_edges
+    if isinstance(layer, Rule):
+        return ((layer.value,), ()) if layer.axis == "x" else ((), (layer.value,))
+    return (), ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,10 @@
 import html
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Literal
 
-from reports.figure import Axis, Bars, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figure import Axis, Bars, Heat, Panel, Rule
 from reports.labels import choose_unit
 from reports.palette import look_of
 from sweep.config.units import DisplayUnit
@@ -13,6 +14,7 @@ from sweep.config.units import DisplayUnit
 Json = dict[str, Any]
 
 
+@lru_cache(maxsize=4096)  # a trial has the same text in every panel
 def escape_text(text: str) -> str:
     """``text`` without anything that Plotly reads as markup; line ends become ``<br>``."""
     # a pair of dollar signs would be taken for a formula
@@ -21,33 +23,8 @@ def escape_text(text: str) -> str:
 
 def choose_units(panel: Panel) -> tuple[DisplayUnit, DisplayUnit]:
     """The units in which the two axes of ``panel`` are readable."""
-    x, y = read_extents(panel)
+    x, y = panel.extents
     return choose_unit(panel.x.unit, x), choose_unit(panel.y.unit, y)
-
-
-def read_extents(panel: Panel) -> tuple[list[float], list[float]]:
-    """All x and all y that are drawn in ``panel``."""
-    x: list[float] = []
-    y: list[float] = []
-    for layer in panel.layers:
-        more_x, more_y = _extent(layer)
-        x.extend(more_x)
-        y.extend(more_y)
-    return x, y
-
-
-def _extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
-    if isinstance(layer, Points | Intervals):
-        return layer.x, layer.y
-    if isinstance(layer, Lines):
-        return (value for x, _ in layer.segments for value in x), (value for _, y in layer.segments for value in y)
-    if isinstance(layer, Bars):
-        return (start + length for start, length in zip(layer.starts, layer.lengths, strict=True)), ()
-    if isinstance(layer, Density):
-        return layer.x_edges, layer.y_edges
-    if isinstance(layer, Rule):
-        return ((layer.value,), ()) if layer.axis == "x" else ((), (layer.value,))
-    return (), ()
 
 
 def axis_ticks(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> list[tuple[float, str]]:
@@ -89,7 +66,7 @@ def axis_title(axis: Axis, shown: DisplayUnit) -> str:
 def make_layout(panel: Panel) -> Json:
     """Plotly's layout of ``panel``; colors are set by the page."""
     x_shown, y_shown = choose_units(panel)
-    x, y = read_extents(panel)
+    x, y = panel.extents
     return {
         "xaxis": _axis(panel.x, panel.x.scale, x_shown, x) | _from_zero(panel) | _whole_range(panel),
         "yaxis": _axis(panel.y, panel.y.scale, y_shown, y),
@@ -105,7 +82,7 @@ def make_scales(panel: Panel) -> Json:
     """For each axis whose scale a reader may choose: the axis in either scale and which is shown first."""
     chosen: Json = {}
     for which, axis, shown, values in zip(
-        ("x", "y"), (panel.x, panel.y), choose_units(panel), read_extents(panel), strict=True
+        ("x", "y"), (panel.x, panel.y), choose_units(panel), panel.extents, strict=True
     ):
         is_category = bool(axis.ticks) and axis.scale == "linear"
         if is_category or any(isinstance(layer, Bars | Heat) for layer in panel.layers) or not values:

@@ -72,7 +72,7 @@ def _shares(evidence: Evidence) -> str:
 def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     """Seconds by what they were spent on; reused trials cost nothing here and are left out."""
     trials = evidence.trials[read_text(evidence.trials, "reused_from") == ""]
-    rows = [(label, _spent(chosen)) for label, chosen in _rows(trials)] + [("attempts cut short", _lost(evidence))]
+    rows = [*_spent_by_outcome(trials), ("attempts cut short", _lost(evidence))]
     rows = [(label, parts) for label, parts in rows if sum(parts.values()) > 0][::-1]
     if not rows:
         return Absent("Time by phase", "requires a trial that ran here and measured its wall-clock time.")
@@ -92,14 +92,11 @@ def make_time_ledger(evidence: Evidence) -> list[Figure] | Absent:
     return [Figure(name="time_ledger", title="Time by phase", caption=caption, panels=(panel,))]
 
 
-def _rows(trials: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    by_outcome = {name: trials[(trials["outcome"] == name).to_numpy(dtype=bool)] for name in OUTCOME_NAMES if name}
-    complete = by_outcome.pop("complete")
-    rows = [
-        (f"complete, {phase}", complete[(complete["phase"] == phase).to_numpy(dtype=bool)])
-        for phase in ("search", "confirm")
-    ]
-    return rows + [(OUTCOME_NAMES[outcome], chosen) for outcome, chosen in by_outcome.items()]
+def _spent_by_outcome(trials: pd.DataFrame) -> list[tuple[str, dict[str, float]]]:
+    outcomes, phases, spent = read_text(trials, "outcome"), read_text(trials, "phase"), parts_of(trials)
+    rows = [(f"complete, {phase}", (outcomes == "complete") & (phases == phase)) for phase in ("search", "confirm")]
+    rows += [(name, outcomes == key) for key, name in OUTCOME_NAMES.items() if key not in ("", "complete")]
+    return [(label, {part: float(np.nansum(spent[part][chosen])) for part in spent}) for label, chosen in rows]
 
 
 def parts_of(trials: pd.DataFrame) -> dict[str, Values]:
@@ -114,10 +111,6 @@ def parts_of(trials: pd.DataFrame) -> dict[str, Values]:
     parts["step"] = np.maximum(0.0, np.nan_to_num(trained) - parts["data_wait"])
     parts["other"] = np.maximum(0.0, total - sum(parts.values()))
     return {name: np.where(np.isfinite(total), values, np.nan) for name, values in parts.items()}
-
-
-def _spent(trials: pd.DataFrame) -> dict[str, float]:
-    return {name: float(np.nansum(values)) for name, values in parts_of(trials).items()}
 
 
 def _lost(evidence: Evidence) -> dict[str, float]:

@@ -121,9 +121,9 @@ def make_density(x: Values, y: Values, x_scale: Scale, y_scale: Scale) -> Densit
 
 def confirmed_marks(evidence: Evidence, x_name: str, y_name: str) -> Intervals | None:
     """Two metrics with their intervals for every confirmed configuration; None without one."""
-    frame = evidence.configurations
+    frame = evidence.confirmed
     x, y = read_numbers(frame, x_name), read_numbers(frame, y_name)
-    rows = np.flatnonzero(frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(x) & np.isfinite(y))
+    rows = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if not len(rows):
         return None
     chosen = frame.iloc[rows]

@@ -78,9 +78,7 @@ def _unfinished(
 
 
 def _confirmed(evidence: Evidence, place: AxisPosition, objective: str, layer: Intervals) -> list[Layer]:
-    frame = evidence.configurations
-    frame = frame[frame["confirmed"].to_numpy(dtype=bool) & np.isfinite(read_numbers(frame, objective))]
-    x = place(frame)
+    x = place(evidence.confirmed)[np.isfinite(read_numbers(evidence.confirmed, objective))]
     at = marks.to_floats(x)
     if not np.isfinite(x).all():
         return []

@@ -28,7 +28,7 @@ from reports.page.traces import figures_json
 from reports.page.trial_details import describe_details
 from reports.page.uses_table import make_uses_table
 from reports.palette import key_glyph, look_of
-from reports.plot_layout import choose_units, make_scales, read_extents
+from reports.plot_layout import choose_units, make_scales
 from sweep.config.units import DisplayUnit, format_count
 
 # One script, in this order; a later file uses what an earlier one declares.
@@ -153,7 +153,7 @@ def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any
 
 def describe_panel(figure: Figure, panel: Panel) -> str:
     """The alternative text of ``panel``: its finding, title, axes with their ranges, number of marks of each kind."""
-    x, y = read_extents(panel)
+    x, y = panel.extents
     x_shown, y_shown = choose_units(panel)
     parts = [panel.finding, f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
     parts.append(_describe_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))

@@ -42,7 +42,7 @@ def describe_run(evidence: Evidence) -> RunTexts:
 def _list_settings(evidence: Evidence) -> Iterator[tuple[str, str, str, str]]:
     from sweep.config.trial_config import TrialConfig, flatten_config
 
-    frame = evidence.trials
+    frame, first = evidence.trials, evidence.trials.head(1)
     for key, default in flatten_config(TrialConfig()).items():
         name, label = f"config.{key}", key_label(key)
         if key in _SKIPPED or name not in frame.columns or not len(frame):
@@ -52,5 +52,5 @@ def _list_settings(evidence: Evidence) -> Iterator[tuple[str, str, str, str]]:
         elif frame[name].nunique(dropna=False) != 1:
             yield label, key, "differs between trials", ""
         else:
-            value = format_column(frame.head(1), key)[0]
+            value = format_column(first, key)[0]
             yield label, key, value, "default" if value == format_setting(default) else ""

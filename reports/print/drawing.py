@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from reports.figure import Axis, Bars, Density, Heat, Intervals, Layer, Lines, Panel, Points, Rule
 from reports.labels import choose_unit
 from reports.palette import HEAT_COLORS, Look, look_of
-from reports.plot_layout import axis_ticks, axis_title, category_range, choose_units, read_extents
+from reports.plot_layout import axis_ticks, axis_title, category_range, choose_units
 from sweep.config.units import DisplayUnit
 
 MAX_TICK = 32  # characters of a tick's text
@@ -42,7 +42,7 @@ def draw_panel(area: Axes, panel: Panel) -> None:
     if any(isinstance(layer, Heat) for layer in panel.layers):
         area.grid(visible=False)
     for line, axis, unit, values in zip(
-        (area.xaxis, area.yaxis), (panel.x, panel.y), (x_shown, y_shown), read_extents(panel), strict=True
+        (area.xaxis, area.yaxis), (panel.x, panel.y), (x_shown, y_shown), panel.extents, strict=True
     ):
         _draw_axis(line, axis, unit, values)
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from multiprocessing.connection import Connection, Pipe
 from threading import Thread
 from typing import Any, Self, final
@@ -80,9 +80,9 @@ def load_task(text: str | bytes) -> Task:
 
 
 def _fields(value: object) -> dict[str, Any]:
-    if not is_dataclass(value):
+    if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"{value!r} is no part of a figure")
-    return {"kind": type(value).__name__, **vars(value)}
+    return {"kind": type(value).__name__, **{field.name: getattr(value, field.name) for field in fields(value)}}
 
 
 def _build(fields: dict[str, Any]) -> Any:

@@ -69,7 +69,7 @@ class ComparableTrials:
         """The command that runs twice the planned trials."""
         return self.commands.run_more(2 * self.planned_trials)
 
-    @property
+    @cached_property
     def command_for_more_seeds(self) -> str:
         """The command that trains more fresh seeds: twice the share of time; the other limits are named only where they
         are in its way, and then no less than the defaults. All that began count, those on another device too."""

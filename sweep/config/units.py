@@ -75,9 +75,12 @@ UNITS: dict[str, MetricUnit] = {
 }
 
 
+_UNKNOWN = MetricUnit()
+
+
 def find_unit(name: str) -> MetricUnit:
     """The unit called ``name``; one that shows numbers as they are for a text that is no unit."""
-    return UNITS.get(name, MetricUnit())
+    return UNITS.get(name, _UNKNOWN)
 
 
 def format_share(share: float) -> str:

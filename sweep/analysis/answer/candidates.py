@@ -1,7 +1,7 @@
 """The configurations that could win a use: their estimates and draws of their plausible true values."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -62,7 +62,11 @@ class Candidates:
 
     def number(self, place: int) -> int:
         """The number of a candidate's first trial."""
-        return int(read_numbers(self.records.frame, "number")[self.rows[place]])
+        return int(self._numbers[self.rows[place]])
+
+    @cached_property
+    def _numbers(self) -> Values:
+        return read_numbers(self.records.frame, "number")
 
     def basis_of(self, place: int) -> Numbers:
         """The rows of complete trials that a candidate's values rest on; shape ``[seeds]``."""

@@ -10,11 +10,13 @@ import pandas as pd
 
 from reports.evidence import Evidence
 from reports.first.log_axis import error_of
+from reports.labels import format_estimate
 from sweep.analysis.answer.answer import TunedBatch
 from sweep.analysis.answer.candidates import ACCURACY_MARGIN
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import non_dominated
+from sweep.config.units import format_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,14 @@ class Mark:
     is_front: bool
     is_tuned: bool
     is_named: bool
+
+    @cached_property
+    def words(self) -> str:
+        """What it stands for, in every picture."""
+        pairs = [format_estimate("val_accuracy", *self.accuracy), format_estimate("train_seconds", *self.seconds)]
+        values = ", ".join(f"{value} ({interval})" if interval else value for value, interval in pairs)
+        seeds = format_count(self.num_seeds, "fresh seed") if self.num_seeds else "one seed of the search"
+        return f"Effective batch size {self.batch}, {self.model}, trial {self.number}: {values}, {seeds}"
 
 
 @dataclass(frozen=True, kw_only=True)

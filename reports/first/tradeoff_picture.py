@@ -18,7 +18,7 @@ from reports.first.picture_frame import (
     wrap_picture,
 )
 from reports.first.svg_elements import FONT, draw_mark, element, hue_of, join, line, polyline, write
-from reports.labels import format_estimate, format_value
+from reports.labels import format_value
 from sweep.config.units import DisplayUnit, format_count
 
 WIDE, NARROW = PictureSize(780.0, 430.0), PictureSize(350.0, 400.0)
@@ -85,17 +85,6 @@ def describe_below(found: AnswerMarks) -> str:
     return f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}" if below else ""
 
 
-def describe_mark(mark: Mark) -> str:
-    """A mark in words."""
-    pairs = [
-        format_estimate(name, *value)
-        for name, value in (("val_accuracy", mark.accuracy), ("train_seconds", mark.seconds))
-    ]
-    values = ", ".join(f"{value} ({interval})" if interval else value for value, interval in pairs)
-    seeds = format_count(mark.num_seeds, "fresh seed") if mark.num_seeds else "one seed of the search"
-    return f"Effective batch size {mark.batch}, {mark.model}, trial {mark.number}: {values}, {seeds}"
-
-
 def _draw_floor(picture: TradeOff) -> Markup:
     area, y, box = picture.area, picture.up(picture.found.floor), _place_floor(picture)
     text = write(describe_floor(picture.found), box.left, box.bottom - 4, "remark")
@@ -119,7 +108,7 @@ def _draw_below(picture: TradeOff) -> Markup:
     parts = [
         element(
             "path",
-            element("title", describe_mark(mark)),
+            element("title", mark.words),
             d=f"M{picture.across(mark.seconds.median):.1f},{area.bottom:g}v-9",
             class_="below hue",
             style=hue_of(mark.batch, picture.found.batches),
@@ -155,7 +144,7 @@ def _draw_mark(picture: TradeOff, mark: Mark) -> Markup:
     shape = picture.found.models.index(mark.model)
     ring = element("circle", cx=x, cy=y, r=11.0, class_="ring") if mark.is_named else Markup("")
     kind = f"mark hue{'' if mark.num_seeds else ' hollow'}"
-    drawn = draw_mark(x, y, shape, kind, describe_mark(mark), mark.number)
+    drawn = draw_mark(x, y, shape, kind, mark.words, mark.number)
     return join([ring, element("g", drawn, style=hue_of(mark.batch, picture.found.batches))])
 
 

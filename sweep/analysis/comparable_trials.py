@@ -28,6 +28,7 @@ from sweep.records.frames.study_frames import Frames
 from sweep.records.quality_flags import PROBED_TIME, UNDISTURBED_TIME, name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+RECIPE_COLUMNS = ["config.model.name", "config.optimizer.name"]
 # What replaces an unreliable time, by its quality flag.
 _REPLACING = {
     UNDISTURBED_TIME: "their undisturbed steps",
@@ -225,7 +226,7 @@ def find_main_recipe(frame: pd.DataFrame, chosen: Mask) -> tuple[Mask, str]:
     """Which of the rows ``chosen`` are of the model and optimizer that most of them have, and both names; shape
     ``[len(frame)]``. The best learning rate, noise and sharpness of two models or optimizers have nothing in common.
     """
-    names = [read_text(frame, f"config.{key}.name") for key in ("model", "optimizer")]
+    names = [read_text(frame, name) for name in RECIPE_COLUMNS]
     recipes = np.array([", ".join(filter(None, pair)) for pair in zip(*names, strict=True)], dtype=object)
     main = most_common(recipes[chosen])[0] if chosen.any() else ""
     return np.asarray(chosen & (recipes == main), dtype=np.bool_), str(main)

@@ -77,7 +77,7 @@ def _pair_by_count(trials: pd.DataFrame, values: Values) -> _Pairs:
 
 def _estimate_by_cell(trials: pd.DataFrame, pairs: _Pairs, effects: Values, is_ratio: bool = False) -> Measurement:
     rows, averages = average_by_cell(pairs.cells, effects)
-    return estimate_main_recipe(trials.iloc[pairs.rows[rows]], averages, _PAIRS, is_ratio)
+    return estimate_main_recipe(trials, pairs.rows[rows], averages, _PAIRS, is_ratio)
 
 
 def _num_configured(trials: pd.DataFrame) -> Values:

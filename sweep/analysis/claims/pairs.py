@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.claims.claim import Measurement, not_tested
-from sweep.analysis.comparable_trials import find_main_recipe, read_accuracies
+from sweep.analysis.comparable_trials import RECIPE_COLUMNS, find_main_recipe, read_accuracies
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import log_ratio, mean_estimate
 from sweep.analysis.statistics.grouping import Numbers, configuration_groups
@@ -33,7 +33,8 @@ def compare_costs(trials: pd.DataFrame, tested: str, side: Mask, metric: str) ->
     first, second = pair_by_cost(trials, (tested,), side)
     values = read_comparable_costs(trials, metric)
     return estimate_main_recipe(
-        trials.iloc[first],
+        trials,
+        first,
         log_ratio(values[first], values[second]),
         f"of equal cost but for {key_label(tested)}",
         is_ratio=True,
@@ -63,14 +64,16 @@ def compare_accuracies(
     differences = accuracies[first] - accuracies[second]
     rows, averages = average_by_cell(cells[first], differences)
     if np.isfinite(averages).sum() >= 2:
-        return estimate_main_recipe(trials.iloc[first[rows]], averages, "of equal settings, means over equal seeds")
-    return estimate_main_recipe(trials.iloc[first], differences, "of equal settings and seed")
+        return estimate_main_recipe(trials, first[rows], averages, "of equal settings, means over equal seeds")
+    return estimate_main_recipe(trials, first, differences, "of equal settings and seed")
 
 
-def estimate_main_recipe(firsts: pd.DataFrame, effects: Values, kind: str, is_ratio: bool = False) -> Measurement:
+def estimate_main_recipe(
+    trials: pd.DataFrame, firsts: Numbers, effects: Values, kind: str, is_ratio: bool = False
+) -> Measurement:
     """The mean of the ``effects`` (shape ``[pairs]``) of the model and optimizer that most pairs have; ``firsts`` is
-    the first trial of each pair, ``kind`` what the pairs have in common."""
-    chosen, recipe = find_main_recipe(firsts, np.isfinite(effects))
+    the row of the first trial of each pair, ``kind`` what the pairs have in common."""
+    chosen, recipe = find_main_recipe(trials.filter(RECIPE_COLUMNS).iloc[firsts], np.isfinite(effects))
     estimate = mean_estimate(effects[chosen], is_ratio=is_ratio)
     if estimate.degrees > 0:
         return Measurement(estimate, f"{recipe}: {count_pairs(estimate.n, kind)}")

@@ -24,7 +24,7 @@ def read_text(frame: pd.DataFrame, name: str) -> Texts:
     """A column of text, "" where it is missing; all "" without such a column. Shape ``[len(frame)]``."""
     if name not in frame.columns:
         return np.full(len(frame), "", dtype=object)
-    return frame[name].astype(object).where(frame[name].notna(), "").to_numpy(dtype=object)
+    return frame[name].to_numpy(dtype=object, na_value="")
 
 
 def most_common(values: Texts) -> tuple[str, int]:

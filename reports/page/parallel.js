@@ -1,5 +1,6 @@
 // Parallel coordinates of the complete search trials, the color of trials by a column, and ranges along the axes.
 const HEIGHT = { top: 44, bottom: 26, whole: 300 }; // pixels
+const BESIDE = { left: 64, right: 80, least: 72 }; // the axes, and from one to the next: room for their texts
 const MEASURED = ["val_accuracy", "train_seconds", "peak_memory_bytes"];
 const searchRows = details.number.map((_, row) => row).filter((row) => textOf(row, "Phase") === "search" && textOf(row, "Outcome") === details.complete);
 
@@ -83,9 +84,10 @@ const drawParallel = () => {
   const box = byId("parallel-plot");
   if (!box || axes.length < 2 || isFolded(box)) return;
   const [up, down] = [HEIGHT.top, HEIGHT.whole - HEIGHT.bottom];
-  const width = box.clientWidth;
-  const xOf = (index) => 50 + ((width - 130) * index) / (axes.length - 1);
-  const picture = makeShape("svg", { class: "parallel", height: HEIGHT.whole, viewBox: `0 0 ${width} ${HEIGHT.whole}`, role: "img", "aria-label": `Parallel coordinates of ${searchRows.length} trials: ${axes.map(({ column }) => column.label).join(", ")}` });
+  const sides = BESIDE.left + BESIDE.right;
+  const width = Math.max(box.clientWidth, sides + BESIDE.least * (axes.length - 1)); // the box scrolls where it is narrower
+  const xOf = (index) => BESIDE.left + ((width - sides) * index) / (axes.length - 1);
+  const picture = makeShape("svg", { class: "parallel", width, height: HEIGHT.whole, viewBox: `0 0 ${width} ${HEIGHT.whole}`, role: "img", "aria-label": `Parallel coordinates of ${searchRows.length} trials: ${axes.map(({ column }) => column.label).join(", ")}` });
   const isChosen = (row) => state.chosen !== null && details.family[row] === familyOf(state.chosen);
   const order = (row) => 2 * isChosen(row) + isShown(details.number[row]);
   for (const row of [...searchRows].sort((a, b) => order(a) - order(b))) {

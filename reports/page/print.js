@@ -14,6 +14,7 @@ const toPaper = () => {
     const width = plot.closest(".panels").classList.contains("single") ? PAPER.one : PAPER.two;
     Plotly.relayout(plot, { ...themed(layoutOf(plot)), width, height: plot.clientHeight, autosize: false });
   }
+  drawCurves();
 };
 const fromPaper = () => {
   if (!before) return;
@@ -25,6 +26,7 @@ const fromPaper = () => {
     if (plot.layout) Plotly.relayout(plot, { width: null, height: null, autosize: true });
   }
   redrawAll();
+  drawCurves();
 };
 addEventListener("beforeprint", toPaper);
 addEventListener("afterprint", fromPaper);

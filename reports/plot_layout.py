@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal
 
-from reports.figure import Axis, Bars, Heat, Panel, Rule
+from reports.figure import Axis, Bars, Heat, Intervals, Panel, Points, Rule
 from reports.labels import choose_unit
 from reports.palette import look_of
 from sweep.config.units import DisplayUnit

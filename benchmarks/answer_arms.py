@@ -3,7 +3,8 @@
 ``python -m benchmarks.answer_arms``: each run (a table, an arm, a seed) is written when it ends, under
 ``runs/answer_arms``, so that an interrupted measurement continues; it is computed again when the code or the table has
 changed. What is counted is stated in :mod:`benchmarks.answer_runs`, what is right in
-:mod:`benchmarks.answer_table`. Time alone seldom ends the confirming: ``confirm.share`` is 1.0 in every arm.
+:mod:`benchmarks.answer_table`. In every arm the confirming may take four times as long as the search
+(``confirm.share``), so that the recorded seeds end it, and seldom the time.
 """
 
 import argparse

@@ -26,10 +26,8 @@ from sweep.records.messages import Phase
 from sweep.records.trial_record import TrialRecord
 from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study, read_table
 
-_CONFIGURATIONS, CONFIRM_SHARE = (
-    16,
-    1.0,
-)  # of confirming: the usual number; so much time that it seldom ends the confirming
+_CONFIGURATIONS = 16  # of confirming, the usual number
+CONFIRM_SHARE = 4.0  # of the search's seconds: so much that the recorded seeds end the confirming, and seldom the time
 
 
 @dataclass(frozen=True)

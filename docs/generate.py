@@ -79,7 +79,8 @@ def _form(form: Json) -> tuple[str, str]:
     if choices:
         return "text", " ".join(f"`{choice}`" for choice in choices)
     if form.get("type") == "array":
-        return "list of texts", f"{form.get('minItems', 0)} or more"
+        kind = "tables" if form["items"].get("type") == "object" else "texts"
+        return f"list of {kind}", f"{form.get('minItems', 0)} or more"
     if form.get("type") == "object":
         return "table", ""
     bounds = [

@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from studies import shipped_studies, template
+from sweep.config.durations import parse_seconds
 from sweep.config.errors import InputError
-from sweep.config.study import CHANGEABLE, find_differences, parse_seconds
+from sweep.config.study import CHANGEABLE, find_differences
 from sweep.config.study_file import apply_changes, build_study, load_study
 
 EXAMPLE = """
@@ -187,3 +189,19 @@ def test_a_swept_value_is_recorded_as_it_is_written() -> None:
 def test_what_chooses_the_images_cannot_be_swept(key: str, choices: list[object]) -> None:
     with pytest.raises(InputError, match=rf"{re.escape(key)} cannot be swept, because results on different images"):
         build_study({"name": "s", "space": {key: {"choice": choices}}}, "test")
+
+
+@pytest.mark.parametrize(
+    ("point", "complaint"),
+    [
+        ({"batch.micro": 48, "optimizer.lr": 0.1}, "batch.micro = 48 is outside its range"),
+        ({"batch.micro": 64, "optimizer.lr": 2.0}, "optimizer.lr = 2.0 is outside its range"),
+        ({"batch.micro": 64}, "it has no optimizer.lr"),
+        ({"batch.micro": 64, "optimizer.lr": 0.1, "model.name": "resnet8"}, "model.name does not vary"),
+    ],
+)
+def test_a_first_point_is_one_of_the_space(point: dict[str, Any], complaint: str) -> None:
+    space = {"batch.micro": {"log2": [4, 8]}, "optimizer.lr": {"log": [1e-3, 1.0]}}
+    assert build_study({"name": "s", "space": space, "first": [{"batch.micro": 64, "optimizer.lr": 1.0}]}, "f").first
+    with pytest.raises(InputError, match=f"first: point 1: {complaint}"):
+        build_study({"name": "s", "space": space, "first": [point]}, "f")

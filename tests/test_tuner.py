@@ -187,6 +187,30 @@ def test_an_open_trial_of_a_killed_supervisor_gets_a_second_attempt(
     assert attempts["cause"].tolist() == ["supervisor_lost", ""]
 
 
+def test_confirming_begins_when_the_time_of_the_search_has_passed(store: Store) -> None:
+    spec = make_spec(trials=50, search_timeout="1h", confirm={"max_configurations": 1, "seeds": 3})
+    store.update_spec(spec)
+    searched = iter([0.0] * 5)
+    events = run(store, spec, search_deadline=1.0, clock=lambda: next(searched, 1.0))
+    search, confirm = (by_phase(store.trial_records("s"), phase) for phase in ("search", "confirm"))
+    assert 0 < len(search) < 5
+    assert [record.config.seed for record in confirm] == [1, 2, 3]
+    reason = f"the search ended after {len(search)} of 50 trials: its search_timeout has passed"
+    assert events[-1] == Stopped(f"{reason}; run the same command again to continue.")
+
+
+@pytest.mark.parametrize("sampler", ["cost_aware", "grid"])
+def test_points_that_the_study_names_are_tried_first(tmp_path: Path, sampler: str) -> None:
+    space = {"batch.micro": {"choice": [16, 32, 64]}, "batch.accumulation": {"choice": [1, 2]}}
+    first = [{"batch.accumulation": 2, "batch.micro": 64}, {"batch.micro": 16, "batch.accumulation": 1}]
+    spec = make_spec(trials=6, sampler=sampler, space=space, first=first, confirm={"seeds": 0})
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
+        run(store, spec)
+        values = [record.values for record in store.trial_records("s")]
+    assert [{key: each[key] for key in space} for each in values[:2]] == first
+    assert len({(each["batch.micro"], each["batch.accumulation"]) for each in values}) == 6
+
+
 def test_the_deadline_holds_inside_a_trial(store: Store, spec: StudySpec) -> None:
     events = run(store, spec, "endless", deadline=time.monotonic() + 0.3, grace_seconds=0.2)
     (record,) = store.trial_records("s")

@@ -109,9 +109,10 @@ def explain_search(frames: Frames) -> str:
     spec, num_counted = frames.spec, _count_searched(frames.trials)
     if spec is None or not len(_of_phase(frames.trials, "confirm")) or num_counted >= spec.trials:
         return ""
+    limit = "when its search_timeout has passed, " if spec.search_timeout else ""
     return (
-        f"The search had {num_counted} of {format_count(spec.trials, 'planned trial')}: it ends when everything is "
-        "settled and another trial is not expected to matter, or when no point is left."
+        f"The search had {num_counted} of {format_count(spec.trials, 'planned trial')}: it ends {limit}when everything "
+        "is settled and another trial is not expected to matter, or when no point is left."
     )
 
 

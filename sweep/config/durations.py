@@ -1,9 +1,25 @@
-"""Durations within a training, in any one of four units."""
+"""Durations by the clock, and those within a training, in any one of four units."""
 
 import re
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
+
+from pydantic import BeforeValidator, Field
 
 from sweep.config.errors import shorten_text
+
+_CLOCK = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_seconds(value: object) -> object:
+    """``90``, ``"90s"``, ``"10m"``, ``"2h"``, ``"1d"`` in seconds; other values are left for validation."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)):
+        return float(match[1]) * _CLOCK[match[2] or "s"]
+    if isinstance(value, str):
+        raise ValueError("give a number of seconds or a duration like '90s', '10m', '2h'")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
 
 Unit = Literal["fraction", "steps", "epochs", "samples"]
 _UNITS: dict[str, Unit] = {

@@ -98,6 +98,13 @@ class Parameter(BaseModel):
         assert self.float_ is not None
         return (value - self.float_[0]) / (self.float_[1] - self.float_[0])
 
+    def has(self, value: Scalar) -> bool:
+        """Whether ``value`` belongs to the range."""
+        if self.grid_values is not None:
+            return value in self.grid_values
+        low, high = self.log or self.float_ or (0.0, 0.0)
+        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
     def extremes(self) -> Sequence[Scalar]:
         """The values whose validity decides that of the whole range."""
         if self.choice is not None:
@@ -150,6 +157,16 @@ def pick_grid_point(space: Space, index: int) -> dict[str, Any]:
         rest, position = divmod(rest, len(values))
         point[path] = values[position]
     return point
+
+
+def explain_point(point: dict[str, Scalar], space: Space) -> str:
+    """Why ``point`` is none of the ``space``; empty where it is one."""
+    if missing := [path for path in space if path not in point]:
+        return f"it has no {', '.join(missing)}; give a value for every key of the space"
+    if unknown := [path for path in point if path not in space]:
+        return f"{', '.join(unknown)} does not vary; remove it, or add it to [space]"
+    outside = [f"{path} = {value!r}" for path, value in point.items() if not space[path].has(value)]
+    return f"{', '.join(outside)} is outside its range; change it, or widen the range in [space]" if outside else ""
 
 
 def draw_point(space: Space, seed: int, index: int) -> dict[str, Any]:

@@ -1,16 +1,16 @@
 """A study: the question, the base configuration, the space, the objectives and the budget."""
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from sweep.config.durations import Seconds
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.fields import Section
 from sweep.config.metrics import FORESEEABLE, list_objectives
-from sweep.config.space import Space, flatten_space
+from sweep.config.space import Space, explain_point, flatten_space
 from sweep.config.trial_config import (
     TrialConfig,
     build_config,
@@ -24,21 +24,6 @@ from sweep.config.trial_config import (
 WINDOWS_RESERVED_NAMES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
 )
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_seconds(value: object) -> object:
-    """``90``, ``"90s"``, ``"10m"``, ``"2h"``, ``"1d"`` in seconds; other values are left for validation."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", value)):
-        return float(match[1]) * _UNITS[match[2] or "s"]
-    if isinstance(value, str):
-        raise ValueError("give a number of seconds or a duration like '90s', '10m', '2h'")
-    return value
-
-
-Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]
-
-
 _FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
 _NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image", "data.validation_share")  # they choose the images
 
@@ -116,6 +101,9 @@ class StudySpec(Section):
     timeout: Seconds | None = Field(
         None, description='time limit of one `sweep run`, in seconds or as `"90s"`, `"10m"`, `"2h"`, `"1d"`'
     )
+    search_timeout: Seconds | None = Field(
+        None, description="time limit of the search in one `sweep run`, in the same forms; confirming begins then"
+    )
     trial_timeout: Seconds | None = Field(
         None, description="time limit of one trial, in the same forms; a slower one ends as `timed_out`"
     )
@@ -138,6 +126,9 @@ class StudySpec(Section):
     )
     retune: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description="keys that are searched anew for each combination of the `batch.*` parameters; they take turns"
+    )
+    first: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
+        (), description="points that are tried first, each a table with a value for every key of the space"
     )
     confirm: Confirm = Confirm()
     answer: AnswerRules = AnswerRules()
@@ -207,6 +198,14 @@ class StudySpec(Section):
                 f"retune: it requires batch sizes that can be counted, not {', '.join(endless) or 'none'}; "
                 "sweep batch.micro or batch.accumulation over log2, int or choice"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _first_points_are_of_the_space(self) -> "StudySpec":
+        for number, point in enumerate(self.first, start=1):
+            if complaint := explain_point(point, self.space):
+                raise ValueError(f"first: point {number}: {complaint}")
+            self.config(point)
         return self
 
     @model_validator(mode="after")
@@ -280,7 +279,8 @@ def is_batch_key(path: str) -> bool:
 
 
 # What may change between two invocations on the same records.
-CHANGEABLE = frozenset({"question", "trials", "timeout", "trial_timeout", "stall_timeout", "confirm", "answer"})
+_TIMES = ("timeout", "search_timeout", "trial_timeout", "stall_timeout")
+CHANGEABLE = frozenset({"question", "trials", *_TIMES, "confirm", "answer"})
 
 
 def find_differences(old: StudySpec, new: StudySpec) -> list[str]:

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, ValidationError, field_validator
 
+from sweep.config.durations import Seconds
 from sweep.config.errors import InputError, explain_refusal
 from sweep.config.fields import Section
-from sweep.config.study import Seconds
 from sweep.config.study_file import read_toml
 
 Line = Annotated[str, Field(pattern=r"^[^\n\r]+$", max_length=1000)]

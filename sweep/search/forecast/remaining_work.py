@@ -42,6 +42,7 @@ class RemainingWork:
     reused: frozenset[int] = frozenset()  # positions in the sample of what needs no training
     slots: int = 1
     limit_seconds: float = math.inf
+    search_limit_seconds: float = math.inf
     trial_limit_seconds: float = math.inf
     is_pruned: bool = False
     favors_speed: bool = False  # speed is an objective
@@ -71,6 +72,7 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
         reused=reused,
         slots=slots,
         limit_seconds=planned.limit_seconds,
+        search_limit_seconds=spec.search_timeout or math.inf,
         trial_limit_seconds=spec.trial_timeout or math.inf,
         is_pruned=spec.pruner != "none",
         sampler=spec.sampler,

@@ -26,6 +26,7 @@ class StudyCosts:
     sampler: str = ""
     slots: int = 1
     limit_seconds: float = np.inf
+    search_limit_seconds: float = np.inf  # of the search alone
     is_pruned: bool = False
     favors_speed: bool = False  # speed is an objective
     is_cap: bool = False  # the seconds are those of trainings that may reach their target sooner

@@ -43,8 +43,16 @@ def draw_study_seconds(costs: StudyCosts) -> Floats:
     totals = seconds * np.exp(rng.normal(0.0, spread, _NUM_DRAWS)) / costs.slots
     if costs.is_cap:
         totals *= rng.uniform(_MIN_TO_TARGET, 1.0, _NUM_DRAWS)
-    clipped: Floats = np.minimum(_adjust(totals), costs.limit_seconds)
+    clipped: Floats = np.minimum(_adjust(totals), np.minimum(_draw_limits(costs, rng), costs.limit_seconds))
     return clipped
+
+
+def _draw_limits(costs: StudyCosts, rng: np.random.Generator) -> Floats:
+    # where the search ends by its time limit, what remains to be drawn is the confirming after it
+    searching = np.full(_NUM_DRAWS, costs.search_limit_seconds * costs.slots)
+    if not np.isfinite(costs.search_limit_seconds):
+        return searching
+    return np.asarray((searching + draw_confirm_seconds(costs, searching, rng)) / costs.slots)
 
 
 def _draw_search_seconds(costs: StudyCosts, rng: np.random.Generator) -> Floats:

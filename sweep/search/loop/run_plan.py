@@ -24,6 +24,7 @@ class RunPlan:
     # of a content key and the metrics that the trial must have
     find_reusable: Callable[[str, frozenset[str]], ReusableTrial | None] = lambda _key, _required: None
     deadline: float = float("inf")  # by the clock
+    search_deadline: float = float("inf")  # of the search alone, by the clock
     clock: Callable[[], float] = time.monotonic  # another one where time is simulated
     make_sampler: Callable[[StudySpec, Sequence[TrialRecord]], Sampler] = make_sampler
     prior: Sequence[TrialRecord] = ()  # of other studies: the sampler learns from them, and they are never recorded
@@ -42,6 +43,11 @@ class RunPlan:
     def stop_cause(self) -> str:
         """Why no trial may begin or continue; empty while there is no reason."""
         return self.shutdown.cause or ("study_timeout" if self.clock() >= self.deadline else "")
+
+    @property
+    def is_search_over(self) -> bool:
+        """Whether no search trial may begin any more; those that run may end."""
+        return self.clock() >= self.search_deadline
 
     def checkpoint_dir(self, number: int) -> str | None:
         """The folder for the checkpoints of trial ``number``; None where there are none."""

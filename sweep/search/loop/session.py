@@ -175,13 +175,14 @@ class Session:
             self.forecaster.save_probes(self.store)
 
     def _plan_run(self, shutdown: Shutdown) -> RunPlan:
-        deadline = time.monotonic() + self._limit_seconds
+        now = time.monotonic()
         forecaster = self.forecaster
         return RunPlan(
             key_of=self.key_of,
             find_reusable=self._find_reusable,
             expect_data=expect_data(self.spec, self.data),
-            deadline=deadline,
+            deadline=now + self._limit_seconds,
+            search_deadline=now + (self.spec.search_timeout or math.inf),
             device=self.options.executor.device,
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",

@@ -109,6 +109,9 @@ class Tuner:
             yield Stopped(
                 f"the search ended after {num_counted} of {self._spec.trials} trials: {self._search_end.reason}."
             )
+        elif num_counted < self._spec.trials and self._plan.is_search_over:
+            ended = f"the search ended after {num_counted} of {self._spec.trials} trials: its search_timeout has passed"
+            yield Stopped(f"{ended}; run the same command again to continue.")
         elif num_counted < self._spec.trials:
             yield Stopped(f"every point of the space has been tried: {num_counted} instead of {self._spec.trials}.")
 
@@ -130,10 +133,10 @@ class Tuner:
             return None
         if self._to_repeat:
             return self._to_repeat.pop(0)
-        if self._has_settled():
+        if self._plan.is_search_over or self._has_settled():
             return None
-        index = self._trials.num_proposed
-        values = self._sampler.propose(index)
+        index, first = self._trials.num_proposed, self._spec.first
+        values = first[index] if index < len(first) else self._sampler.propose(index - len(first))
         return None if values is None else self._make_distinct(values, index)
 
     def _has_settled(self) -> bool:

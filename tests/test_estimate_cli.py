@@ -9,6 +9,7 @@ import pytest
 import sweep.probing.estimate
 from sweep.cli.app import run_app
 from sweep.probing.estimate import MemoryEstimate
+from sweep.records.probe_record import MEMORY_LABELS
 
 CATEGORIES = ("parameter", "gradient", "optimizer", "activation", "temporary", "scratch")
 
@@ -38,6 +39,12 @@ def test_a_configuration_by_category(capsys: pytest.CaptureFixture[str]) -> None
     assert found["optimizer_bytes"] == 0
     assert found["unmeasured_operations"] == 0
     assert found["space"] == []
+    assert found["steps_per_epoch"] == 21  # of 64 of 1300 images
+    half = documented(capsys, "--set", "optimizer.name=sgd", "--set", "batch.micro=32")
+    grown = found["peak_memory_bytes"] - half["peak_memory_bytes"]
+    assert found["bytes_per_sample"] == grown / 32 > 0
+    single = documented(capsys, "--set", "batch.micro=1", "--set", "model.norm=group")
+    assert (single["bytes_per_sample"], single["steps_per_epoch"]) == (None, 1300)
 
 
 def test_operations_that_could_not_be_measured_are_named(
@@ -82,7 +89,9 @@ def test_the_table_names_categories_and_corners(capsys: pytest.CaptureFixture[st
     path.write_text(STUDY)
     assert run_app(["estimate", str(path), "--device", "cuda"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"{name}_bytes" in shown for name in CATEGORIES)
+    assert all(label in shown for label in MEMORY_LABELS.values())
+    # 64 images, two micro batches and one: an epoch of 1300 images has 21 steps
+    assert "steps per epoch: 21; memory per sample of a micro batch: " in shown
     assert "batch.micro=64 batch.accumulation=2" in shown
     assert "MiB" in shown
 

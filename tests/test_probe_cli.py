@@ -9,6 +9,9 @@ from cli_calls import call_sweep
 
 from sweep import load_frames
 from sweep.cli.app import run_app
+from sweep.probing.accumulation_costs import SplitStep, describe_accumulation
+from sweep.probing.micro_batch_search import MicroBatchSearch
+from sweep.records.probe_record import MEMORY_PARTS, ProbeRecord
 
 TINY = """
 name = "tiny"
@@ -69,6 +72,50 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     }
     assert splits[8]["peak_memory_bytes"] < splits[1]["peak_memory_bytes"]
     assert all(split["global_batch_seconds"] > 0 for split in splits.values())
+    smallest, largest = (next(row for row in probed["tried"] if row["micro_batch"] == size) for size in _ends(probed))
+    grown = largest["peak_memory_bytes"] - smallest["peak_memory_bytes"]
+    assert probed["bytes_per_sample"] == grown / (largest["micro_batch"] - smallest["micro_batch"])
+    assert probed["steps_per_epoch"] == 4  # of 16 of 60 images
+    assert sorted(probed["memory_parts"]) == sorted(MEMORY_PARTS)
+    assert sum(probed["memory_parts"].values()) == pytest.approx(probe["peak_memory_bytes"], rel=0.3)
+    above = f"worth it for effective batches above {probed['largest_micro_batch']} samples, which do not fit at once"
+    assert above in probed["accumulation_text"]
+
+
+def _ends(probed: dict[str, Any]) -> tuple[int, int]:
+    fitting = [row["micro_batch"] for row in probed["tried"] if row["outcome"] == "complete"]
+    return min(fitting), max(fitting)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "memory", "most", "worth"),
+    [
+        (
+            2.0,
+            300,
+            64,
+            "worth it for effective batches above 32 samples, which do not fit at once; otherwise only where",
+        ),
+        (1.04, 300, 64, "which do not fit at once; otherwise it saves memory and takes no more time."),
+        (2.0, 300, 32, "not necessary, because all training images fit at once; otherwise only where memory counts"),
+        (2.0, 990, 32, "not necessary, because all training images fit at once; it saves no memory otherwise."),
+    ],
+)
+def test_where_accumulation_is_worth_it(seconds: float, memory: int, most: int, worth: str) -> None:
+    def probe(size: int) -> ProbeRecord:
+        outcome = "complete" if size <= 32 else "out_of_memory"
+        return ProbeRecord(shape_key=str(size), device="cpu", micro_batch=size, outcome=outcome)
+
+    search = MicroBatchSearch({size: probe(size) for size in (8, 16, 32, 64) if size <= most}, most)
+    whole = SplitStep(accumulation=1, micro_batch=32, global_batch_seconds=1.0, peak_memory_bytes=1000)
+    parts = SplitStep(accumulation=8, micro_batch=4, global_batch_seconds=seconds, peak_memory_bytes=memory)
+    text = describe_accumulation([whole, parts], search)
+    costs = (
+        f"32 samples as 8 micro batches of 4 take {seconds:.2f} times the time and {memory / 1000:.2f} times the memory"
+    )
+    assert text.startswith(costs)
+    assert worth in text
+    assert describe_accumulation([whole], search) == ""
 
 
 def test_probes_are_records_under_the_root(folder: Path, probed: dict[str, Any]) -> None:
@@ -82,7 +129,16 @@ def test_one_shape_is_printed_for_people(folder: Path, capsys: pytest.CaptureFix
     one = ["probe", "--one", "--set", "data.subset=60", "--set", "batch.micro=8", "--root", str(folder / "one")]
     assert run_app(one) == 0
     printed = capsys.readouterr().out
-    for word in ("device", "micro batch           8", "median of", "data alone", "peak memory"):
+    words = (
+        "device",
+        "micro batch           8",
+        "median of",
+        "data alone",
+        "peak memory",
+        "steps per epoch",
+        "optimizer state",
+    )
+    for word in words:
         assert word in printed
     assert run_app([*one, "--memory", "1kB"]) == 1
     assert "above the limit of 1000" in capsys.readouterr().out

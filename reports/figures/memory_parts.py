@@ -14,15 +14,11 @@ from reports.labels import format_value
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.trial_shapes import match_probes, parse_shapes
 from sweep.config.units import format_count
-from sweep.records.probe_record import MEMORY_PARTS
+from sweep.records.probe_record import MEMORY_LABELS, MEMORY_PARTS
 
 TITLE = "Memory breakdown"
 MAX_PANELS = 6
 MAX_ROWS = 16
-_NAMES = {
-    "parameter": "weights", "gradient": "gradients", "optimizer": "optimizer state",
-    "activation": "activations and images", "temporary": "temporary tensors", "scratch": "workspace of operations",
-}  # fmt: skip
 _NEAR = 20  # times what is drawn: a limit beyond that would press everything against the axis
 
 
@@ -99,9 +95,9 @@ def _panel(found: _Estimates, rows: list[int], name: str, limits: Values) -> Pan
     stacked = []
     for part, lengths, every in zip(MEMORY_PARTS, found.parts[rows].T, found.parts.T, strict=True):
         if every.max() > 0:  # used by any model, so that the legend has one order
-            shown = [f"{_NAMES[part]} {format_value('bytes', length)}" for length in lengths]
+            shown = [f"{MEMORY_LABELS[part]} {format_value('bytes', length)}" for length in lengths]
             texts = [f"{name}, micro batch {label}: {text}" for label, text in zip(labels, shown, strict=True)]
-            stacked.append((_NAMES[part], part, lengths, texts))
+            stacked.append((MEMORY_LABELS[part], part, lengths, texts))
     near = limits[limits < _NEAR * found.parts[rows].sum(axis=1).max()]
     layers: list[Layer] = [*stack_bars(stacked), *_measured(found, rows, labels), *device_limits("x", near)]
     axis = Axis(label="", ticks=tuple((float(place), label) for place, label in enumerate(labels)))

@@ -9,7 +9,12 @@ from sweep.records.columns import Kind
 from sweep.records.messages import Ending
 from sweep.records.quality_flags import is_time_evidence
 
-MEMORY_PARTS = ("parameter", "gradient", "optimizer", "activation", "temporary", "scratch")
+# What the memory of a training step consists of, with the words for it.
+MEMORY_LABELS = {
+    "parameter": "parameters", "gradient": "gradients", "optimizer": "optimizer state",
+    "activation": "activations and images", "temporary": "temporary tensors", "scratch": "workspace of operations",
+}  # fmt: skip
+MEMORY_PARTS = tuple(MEMORY_LABELS)
 _FORECASTS = {part: f"forecast_{part}_bytes" for part in MEMORY_PARTS}
 
 

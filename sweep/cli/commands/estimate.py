@@ -17,6 +17,7 @@ from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar, TrialConfig, build_config, replace_keys
+from sweep.records.probe_record import MEMORY_LABELS
 
 if TYPE_CHECKING:
     from sweep.config.tables.datasets import DataFacts
@@ -33,6 +34,7 @@ class Case(NamedTuple):
 
     name: str
     values: dict[str, Any]
+    config: TrialConfig
     estimate: "MemoryEstimate"
 
 
@@ -51,10 +53,11 @@ def estimate(
         space: list[Case] = []
     else:
         base, space = _study_cases(find_study(study, changes), device_type)
+    step = _measure_step(base, device_type)
     if as_json:
-        typer.echo(json.dumps(_figures(base.estimate) | {"space": [_point(case) for case in space]}))
+        typer.echo(json.dumps(_figures(base.estimate) | step | {"space": [_point(case) for case in space]}))
     else:
-        _print(base, space)
+        _print(base, step, space)
     return 0
 
 
@@ -98,7 +101,7 @@ def _case(
 ) -> Case:
     from sweep.probing.estimate import estimate_memory
 
-    return Case(name, values, estimate_memory(config, device_type=device_type, facts=facts))
+    return Case(name, values, config, estimate_memory(config, device_type=device_type, facts=facts))
 
 
 def _figures(estimate: "MemoryEstimate") -> dict[str, int]:
@@ -109,17 +112,40 @@ def _point(case: Case) -> dict[str, Any]:
     return {"name": case.name, "config": case.values, **_figures(case.estimate)}
 
 
-def _print(base: Case, space: list[Case]) -> None:
+def _print(base: Case, step: dict[str, Any], space: list[Case]) -> None:
     print_lines([f"{base.name}:"])
-    parts = _figures(base.estimate)
-    del parts["unmeasured_operations"]
-    print_table([(name, f"{format_value('bytes', count):>10}") for name, count in parts.items()])
+    parts = [*_part_rows(base.estimate), ("together", base.estimate.peak_memory_bytes)]
+    print_table([(label, f"{format_value('bytes', count):>10}") for label, count in parts])
+    per_sample = format_value("bytes", step["bytes_per_sample"])
+    print_lines([f"steps per epoch: {step['steps_per_epoch']:,}; memory per sample of a micro batch: {per_sample}"])
     if space:
         rows = [(case.name, _settings(case), format_value("bytes", case.estimate.peak_memory_bytes)) for case in space]
         print_table(rows, ("", "configuration", "peak_memory_bytes"))
     print_lines(["These are peaks of training steps; the batch of an evaluation is set so that it requires no more."])
     if unmeasured := max(case.estimate.unmeasured_operations for case in (base, *space)):
         print_lines([f"unmeasured operations: {unmeasured}; their scratch memory is not included."])
+
+
+def _part_rows(estimate: "MemoryEstimate") -> list[tuple[str, int]]:
+    return [(label, getattr(estimate, f"{part}_bytes")) for part, label in MEMORY_LABELS.items()]
+
+
+def _measure_step(base: Case, device_type: str) -> dict[str, Any]:
+    """The steps of an epoch, and the bytes by which the peak grows for each sample of a micro batch: against one of
+    half the size, None for a single sample."""
+    from sweep.probing.accumulation_costs import measure_bytes_per_sample
+    from sweep.probing.estimate import estimate_memory
+    from sweep.probing.shape import replace_micro_batch
+    from sweep.search.forecast.workload import compute_workload
+    from sweep.training.data.table import find_facts
+
+    config, facts = base.config, find_facts(base.config.data)
+    peaks = {config.micro_batch: base.estimate.peak_memory_bytes}
+    if half := config.micro_batch // 2:
+        smaller = estimate_memory(replace_micro_batch(config, half), device_type=device_type, facts=facts)
+        peaks[half] = smaller.peak_memory_bytes
+    steps = compute_workload(config, facts.num_train).steps_per_epoch
+    return {"steps_per_epoch": round(steps), "bytes_per_sample": measure_bytes_per_sample(peaks)}
 
 
 def _settings(case: Case) -> str:

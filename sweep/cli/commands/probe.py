@@ -11,8 +11,9 @@ from sweep.cli.options import RUNS, AsJson, BaseStudy, Device, Plugin, Root, Set
 from sweep.cli.output import print_answer, print_lines, print_table
 
 if TYPE_CHECKING:
+    from sweep.probing.accumulation_costs import SplitStep
     from sweep.records.probe_record import ProbeRecord
-    from sweep.search.loop.probe_report import ProbeReport, SplitStep
+    from sweep.search.loop.probe_report import ProbeReport
 
 _SPLIT_COLUMNS = ("accumulation", "micro batch", "time per effective batch", "peak memory")
 
@@ -55,6 +56,7 @@ def probe(
     print_answer(report.document(), _lines(report), as_json=as_json)
     if report.splits and not as_json:
         print_table(map(_split_row, report.splits), _SPLIT_COLUMNS)
+        print_lines([f"accumulation: {report.accumulation_text}"] if report.accumulation_text else [])
     return 0 if report.search or report.probe.is_complete else 1
 
 
@@ -68,7 +70,7 @@ def _line(probe: "ProbeRecord") -> str:
 
 
 def _lines(report: "ProbeReport") -> Iterator[str]:
-    rows = [*_figures(report.probe), *(_search_rows(report) if report.search else [])]
+    rows = [*_figures(report.probe), *_step_rows(report), *(_search_rows(report) if report.search else [])]
     yield from (f"{name:<22}{value}" for name, value in rows)
     if report.probe.error:
         yield report.probe.error.strip().splitlines()[-1]
@@ -91,6 +93,19 @@ def _figures(probe: "ProbeRecord") -> list[tuple[str, str]]:
     ]
     flags = [("quality warnings", ", ".join(probe.quality_flags))] if probe.quality_flags else []
     return first + measured + flags
+
+
+def _step_rows(report: "ProbeReport") -> list[tuple[str, str]]:
+    from sweep.records.probe_record import MEMORY_LABELS
+
+    rows = [] if report.steps_per_epoch is None else [("steps per epoch", f"{report.steps_per_epoch:,}")]
+    if report.bytes_per_sample is not None:
+        rows.append(("memory per sample", f"{format_value('bytes', report.bytes_per_sample)} of a micro batch"))
+    if report.memory_parts:
+        parts = [(MEMORY_LABELS[part], count) for part, count in report.memory_parts.items()]
+        shown = " + ".join(f"{label} {format_value('bytes', count)}" for label, count in parts)
+        rows.append(("memory, estimated", f"{shown} = {format_value('bytes', sum(report.memory_parts.values()))}"))
+    return rows
 
 
 def _search_rows(report: "ProbeReport") -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from sweep.config.tables.datasets import DataFacts
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, derive_shape, make_probed_config, make_shape_key
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
-from sweep.records.probe_record import ProbeRecord, make_forecast_record, make_probe_record
+from sweep.records.probe_record import MEMORY_PARTS, ProbeRecord, make_forecast_record, make_probe_record
 from sweep.records.source_digest import PROBE, digest_code
 from sweep.records.store.probe_book import ProbeBook, open_book
 from sweep.records.store.store import StoreError
@@ -94,6 +94,14 @@ class Prober:
             key, device_class, shape.text, config.micro_batch, ending.measurements
         )
         return int(ending.measurements["peak_memory_bytes"])
+
+    def estimate_memory_parts(self, config: TrialConfig) -> dict[str, int]:
+        """The estimated bytes of a training step by its :data:`~sweep.records.probe_record.MEMORY_PARTS`; empty where
+        it cannot be estimated."""
+        if self.estimate_peak_memory_bytes(config) is None:
+            return {}
+        found = self.estimates[self._key(derive_shape(config))].forecast
+        return {part: found[f"forecast_{part}_bytes"] for part in MEMORY_PARTS}
 
     def _find_facts(self, section: DataSection) -> DataFacts | None:
         # once for all configurations, because a folder of many images is read for it

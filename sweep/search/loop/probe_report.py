@@ -2,18 +2,20 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import make_executor
+from sweep.probing.accumulation_costs import SplitStep, describe_accumulation, measure_bytes_per_sample
 from sweep.probing.micro_batch_search import MicroBatchSearch, ProbeFailedError, search_micro_batch
 from sweep.probing.shape import derive_shape, replace_micro_batch
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.memory_gate import compute_memory_limit
 from sweep.search.forecast.prober import Prober, ProbeSettings, open_shared_book
+from sweep.search.forecast.workload import compute_workload
 from sweep.search.loop.checks import check_config
 from sweep.search.loop.run_options import Options
 
@@ -22,24 +24,29 @@ _TIMED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitStep:
-    """One global batch, taken as ``accumulation`` micro batches."""
-
-    accumulation: int
-    micro_batch: int
-    global_batch_seconds: float
-    peak_memory_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class ProbeReport:
-    """What was probed. ``search`` is None where one shape alone was requested."""
+    """What was probed. ``search`` is None where one shape alone was requested. ``steps_per_epoch`` are of the
+    configuration, None where its images were not counted; ``memory_parts`` are estimated bytes of its step."""
 
     shape: str  # JSON
     probe: ProbeRecord
     memory_limit_bytes: int
     search: MicroBatchSearch | None = None
     splits: tuple[SplitStep, ...] = ()
+    steps_per_epoch: int | None = None
+    memory_parts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def bytes_per_sample(self) -> float | None:
+        """By which the peak memory grows with the micro batch; None without two sizes."""
+        tried = self.search.tried.values() if self.search else ()
+        fitting = {each.micro_batch: each.peak_memory_bytes for each in tried if each.is_complete}
+        return measure_bytes_per_sample({size: peak for size, peak in fitting.items() if size and peak})
+
+    @property
+    def accumulation_text(self) -> str:
+        """Where accumulation is worth it; empty where that was not timed."""
+        return describe_accumulation(self.splits, self.search) if self.search else ""
 
     def document(self) -> dict[str, Any]:
         """As ``sweep probe --json`` prints it."""
@@ -52,6 +59,10 @@ class ProbeReport:
             "is_limited_by_memory": search.is_limited_by_memory if search else None,
             "knee_micro_batch": search.knee if search else None,
             "accumulation": [vars(split) for split in self.splits],
+            "accumulation_text": self.accumulation_text,
+            "steps_per_epoch": self.steps_per_epoch,
+            "bytes_per_sample": self.bytes_per_sample,
+            "memory_parts": self.memory_parts,
         }
 
 
@@ -88,7 +99,14 @@ def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Pro
 def probe_one(prober: Prober, config: TrialConfig, limit_bytes: int) -> ProbeReport:
     """Probes the shape of ``config`` alone."""
     probe = prober.probe(config, _TIMED_SECONDS)
-    return ProbeReport(shape=derive_shape(config).text, probe=probe, memory_limit_bytes=limit_bytes)
+    num_train = probe.num_train
+    return ProbeReport(
+        shape=derive_shape(config).text,
+        probe=probe,
+        memory_limit_bytes=limit_bytes,
+        steps_per_epoch=None if num_train is None else round(compute_workload(config, num_train).steps_per_epoch),
+        memory_parts=prober.estimate_memory_parts(config),
+    )
 
 
 def probe_sizes(

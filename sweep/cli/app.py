@@ -31,6 +31,7 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: dict[str, CommandEntry] = {
+    "ask": CommandEntry("ask", "ask", "Write a study from a few questions, and run it within a budget."),
     "run": CommandEntry("run", "run", "Run a study or resume it, then write its report."),
     "train": CommandEntry("train", "train", "Train one configuration and print its record."),
     "check": CommandEntry("check", "check", "Count the images of a study and report its known pitfalls."),

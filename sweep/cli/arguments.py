@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from studies import shipped_studies
+from sweep.config.durations import parse_seconds
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
-from sweep.config.study import StudySpec, parse_seconds
+from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec
 from sweep.config.study_file import load_study, read_toml
 from sweep.config.trial_config import TrialConfig, build_config, replace_keys
 from sweep.records.address import STORE_VARIABLE
@@ -74,6 +75,28 @@ def parse_bytes(text: str | None, option: str) -> float | None:
     if amount <= 0:
         raise InputError(f"{option} {text}: must be above 0.")
     return amount
+
+
+def choose_study_name(path: Path) -> str:
+    """The name of the study that the file ``path`` is to hold."""
+    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in path.stem)
+    is_good = name[:1].isalnum() and name.lower() not in WINDOWS_RESERVED_NAMES
+    return name[:64] if is_good else f"study{name}"[:64]
+
+
+def write_new_study(path: Path, text: str) -> None:
+    """Writes a study file that does not exist yet.
+
+    Raises:
+        InputError: it exists, or cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path} exists already; choose another name.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
 
 
 def find_study(name: str, changes: dict[str, Any]) -> StudySpec:

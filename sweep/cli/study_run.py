@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from sweep.search.loop.session import Session, open_session
 from sweep.search.loop.shutdown import shutdown_on_signals
 from sweep.search.seed_allocation.confirmation import count_confirmations, find_front, list_confirmations
 
-__all__ = ["ExecutorSettings", "Options", "preview_study", "run_study"]
+__all__ = ["ExecutorSettings", "Options", "carry_out_study", "format_forecast", "preview_study", "run_study"]
 
 
 def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
@@ -39,13 +40,33 @@ def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
         forecast = session.forecast()
     data = session.data
     print_advice(spec, _find_commands(session).check(), data.num_train)
-    lines = [*format_data(data), *_forecast_lines(forecast)]
+    lines = [*format_data(data), *format_forecast(forecast)]
     print_answer(forecast.document() | {"data": data.document()}, lines, as_json=as_json)
     return 0
 
 
+@dataclass(frozen=True)
+class EndedRun:
+    """How a run ended: its exit code, the document of ``sweep run --json`` (None where it was interrupted, which leaves
+    no report), and the display, which still has to show the end."""
+
+    exit_code: int
+    document: dict[str, Any] | None
+    display: Display
+
+
 def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
     """Runs a study and writes its report; returns the exit code."""
+    ended = carry_out_study(spec, options)
+    if ended.document is not None and as_json:
+        typer.echo(json.dumps(ended.document))
+    elif ended.document is not None:
+        ended.display.close(ended.document)
+    return ended.exit_code
+
+
+def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
+    """The same as :func:`run_study`, without printing how it ended."""
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
         commands = _find_commands(session)
@@ -57,7 +78,7 @@ def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
                 display.show(event)
                 stopped = event if isinstance(event, Stopped) else None
         if stopped and shutdown.cause:
-            return shutdown.exit_code
+            return EndedRun(shutdown.exit_code, None, display)
         if not stopped:
             session.forecaster.estimate_breakdowns(session.store)
         records = session.store.trial_records(spec.name)
@@ -65,12 +86,9 @@ def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
         shortfalls = _find_shortfalls(session, records, stopped)
     answer = _summarize(spec, records, report) | shortfalls | {"stopped": stopped.reason if stopped else None}
     answer["num_earlier"] = len(session.earlier)
-    if as_json:
-        typer.echo(json.dumps(answer))
-    else:
-        display.close(answer)
     is_failure = stopped is not None and stopped.is_failure
-    return 0 if any(record.outcome == "complete" for record in records) and not is_failure else 1
+    is_done = any(record.outcome == "complete" for record in records) and not is_failure
+    return EndedRun(0 if is_done else 1, answer, display)
 
 
 def _find_commands(session: Session) -> StudyCommands:
@@ -79,7 +97,7 @@ def _find_commands(session: Session) -> StudyCommands:
 
 
 def _opening_lines(session: Session) -> list[str]:
-    lines = _forecast_lines(session.forecast())
+    lines = format_forecast(session.forecast())
     if num_again := len(session.repeated_crashes.to_repeat):
         lines.append(f"tried again: {format_count(num_again, 'trial')} that failed in the same way")
     if session.earlier:
@@ -125,7 +143,8 @@ def _front_row(record: TrialRecord, spec: StudySpec) -> dict[str, Any]:
     }
 
 
-def _forecast_lines(forecast: Forecast) -> list[str]:
+def format_forecast(forecast: Forecast) -> list[str]:
+    """The forecast of a study, for people."""
     trials = format_count(forecast.num_trials, "trial")
     if forecast.num_reused:
         trials += f", {forecast.num_reused} of them reused from records"

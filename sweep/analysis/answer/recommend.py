@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def recommend(
     max_seconds: float | None = None,
     min_accuracy: float | None = None,
     uses: Sequence[str] = USES,
+    given_batch: int | None = None,
 ) -> Answer:
     """For each use the configuration to take, from the records of one study.
 
@@ -48,6 +50,7 @@ def recommend(
         max_memory_bytes, max_seconds, min_accuracy: limits of a configuration (``peak_memory_bytes``,
             ``train_seconds``, ``val_accuracy``).
         uses: which uses to answer for.
+        given_batch: an effective batch size that one of the statements compares with the one to use.
 
     Raises:
         InputError: an unknown use, an impossible limit, studies on different data, or no records at the path.
@@ -56,7 +59,11 @@ def recommend(
     _check(limits, uses)
     loaded: Frames = load_frames(records, evaluations=True) if isinstance(records, str | Path) else records
     comparable = select_comparable(loaded)
-    return make_answer(loaded, comparable, select_candidates(comparable, limits), limits, uses)
+    candidates = select_candidates(comparable, limits)
+    answer = make_answer(loaded, comparable, candidates, limits, uses)
+    if given_batch is None or candidates is None:
+        return answer
+    return replace(answer, batch_size=answer_batch_size(candidates, given_batch))
 
 
 def make_answer(

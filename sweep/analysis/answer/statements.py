@@ -22,9 +22,9 @@ from sweep.config.units import format_share
 _QUANTILES = (0.025, 0.5, 0.975)
 
 
-def answer_batch_size(candidates: Candidates) -> BatchAnswer:
+def answer_batch_size(candidates: Candidates, given: int | None = None) -> BatchAnswer:
     """Which batch size to use, the curve of every model, and the statements about the model that is named; where none
-    is, about the most accurate one."""
+    is, about the most accurate one. One of them compares the effective batch size ``given`` with the named one."""
     named = choose_for(candidates, BATCH_SIZE, "batch_size")
     models = list_models(candidates)
     chosen = str(named.config.get("model.name") or "") if named.number is not None else models[0]
@@ -35,6 +35,8 @@ def answer_batch_size(candidates: Candidates) -> BatchAnswer:
     if len(batches.batches) > 1:
         found += [_state_equally_good(candidates, batches), _state_largest(candidates, batches)]
         found += _state_neighbors(candidates, batches, named)
+    if given is not None:
+        found.append(_state_given(candidates, batches, named, given))
     return BatchAnswer(
         named=named,
         model=chosen,
@@ -100,8 +102,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
 def _estimate_needed(candidates: Candidates, named: Recommendation) -> Needed | None:
     if named.number is None or named.next_best is None:
         return None
-    numbers = [candidates.number(place) for place in range(len(candidates.rows))]
-    place, rival = numbers.index(named.number), numbers.index(named.next_best.number)
+    place, rival = (_find_place(candidates, number) for number in (named.number, named.next_best.number))
     return estimate_needed(candidates, place, rival, named.probability)
 
 
@@ -166,16 +167,41 @@ def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommend
     if named.number is None:
         return []
     position = int(np.flatnonzero(draws.batches == named.global_batch_size)[0])
-    numbers = [candidates.number(place) for place in range(len(candidates.rows))]
-    found = []
-    for name, neighbor in (("next_larger", position + 1), ("next_smaller", position - 1)):
+    place, found = _find_place(candidates, named.number), []
+    for name, kind, neighbor in (("next_larger", "larger", position + 1), ("next_smaller", "smaller", position - 1)):
         if 0 <= neighbor < len(draws.batches):
-            other = int(draws.places[neighbor])
-            found.append(_compare(candidates, name, numbers.index(named.number), other, int(draws.batches[neighbor])))
+            batch = int(draws.batches[neighbor])
+            costs = _compare(candidates, place, int(draws.places[neighbor]))
+            text = f"The next {kind} one, {batch}{costs}"
+            found.append(Statement(name=name, text=text, batches=(batch,), is_estimate=True))
     return found
 
 
-def _compare(candidates: Candidates, name: str, place: int, other: int, batch: int) -> Statement:
+def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendation, given: int) -> Statement:
+    where = np.flatnonzero(draws.batches == given)
+    if not len(where):
+        text = f"What an effective batch size of {given} costs is not known: {draws.model} has no complete training."
+    elif named.number is None:
+        text = f"What an effective batch size of {given} costs is not known yet: there is none to compare it with."
+    elif given == named.global_batch_size:
+        text = f"The given effective batch size, {given}, is the one to use."
+    else:
+        costs = _compare(candidates, _find_place(candidates, named.number), int(draws.places[where[0]]))
+        points = _points(candidates.rules.tolerance.accuracy)
+        within = draws.find_within(candidates.rules.tolerance.accuracy)[:, where[0]].mean()
+        text = (
+            f"The given effective batch size, {given}, against {named.global_batch_size}{costs} The probability that, "
+            f"tuned, it loses no more than {points} against the best is {100 * within:.0f} %."
+        )
+    return Statement(name="given", text=text, batches=(given,), is_estimate=True)
+
+
+def _find_place(candidates: Candidates, number: int) -> int:
+    return [candidates.number(place) for place in range(len(candidates.rows))].index(number)
+
+
+def _compare(candidates: Candidates, place: int, other: int) -> str:
+    # what ``other`` costs against ``place``, as the end of a sentence
     draws, n = candidates.draws, int(min(candidates.num_seeds[place], candidates.num_seeds[other]))
     gap = _interval(candidates.values(ACCURACY, draws)[:, [other, place]], n, is_ratio=False)
     ratios = {
@@ -189,11 +215,7 @@ def _compare(candidates: Candidates, name: str, place: int, other: int, batch: i
     ]
     low, middle, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in (gap.low, gap.median, gap.high))
     parts.append(f"{middle} points of accuracy{_range(low, high)}")
-    kind = "larger" if name == "next_larger" else "smaller"
-    state = "" if n else " (not confirmed)"
-    return Statement(
-        name=name, text=f"The next {kind} one, {batch}{state}: {', '.join(parts)}.", batches=(batch,), is_estimate=True
-    )
+    return f"{'' if n else ' (not confirmed)'}: {', '.join(parts)}."
 
 
 def _interval(pair: Values, n: int, *, is_ratio: bool) -> Interval:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from studies import shipped_studies, template
-from sweep.cli.arguments import find_records
+from sweep.cli.arguments import choose_study_name, find_records, write_new_study
 from sweep.cli.options import RUNS, AsJson, Root
 from sweep.cli.output import print_lines, print_table
 from sweep.config.errors import InputError
-from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec
+from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
 
 if TYPE_CHECKING:
@@ -60,19 +60,19 @@ def describe_cost(spec: StudySpec) -> str:
 
 def new(
     path: Annotated[Path, typer.Argument(help="The study file to create, such as my_study.toml.")],
-) -> None:
+    is_asked: Annotated[bool, typer.Option("--ask", help="Fill it from a few questions, as `sweep ask` does.")] = False,
+) -> int:
     """Write a commented study file that runs as it is."""
+    if is_asked:
+        from sweep.cli.commands.ask import ask
+
+        return ask(path)
     if path.suffix != ".toml":
         raise InputError(f"sweep new {path}: the name of a study file ends in .toml.")
-    text = _fill_template().replace('name = "my_study"', f'name = "{_study_name(path)}"', 1)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(f"{path} exists already; choose another name.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
+    text = _fill_template().replace('name = "my_study"', f'name = "{choose_study_name(path)}"', 1)
+    write_new_study(path, text)
     typer.echo(f"wrote {path}; run it with: sweep run {path}")
+    return 0
 
 
 def _fill_template() -> str:
@@ -90,12 +90,6 @@ def _fill_template() -> str:
     for kind, table in tables.items():
         text = text.replace(f"<{kind}>", " ".join(table))
     return text
-
-
-def _study_name(path: Path) -> str:
-    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in path.stem)
-    is_good = name[:1].isalnum() and name.lower() not in WINDOWS_RESERVED_NAMES
-    return name[:64] if is_good else f"study{name}"[:64]
 
 
 def doctor(

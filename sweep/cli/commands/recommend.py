@@ -26,6 +26,9 @@ def recommend(
         list[str] | None,
         typer.Option("--use", help="accuracy, speed, memory, balanced, fine_tune or distributed; repeatable."),
     ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="An effective batch size to compare with the recommended one.")
+    ] = None,
     latex: Annotated[
         bool, typer.Option("--latex", help="Print the tuned batch sizes as a LaTeX table (package booktabs).")
     ] = False,
@@ -51,6 +54,7 @@ def recommend(
         max_seconds=limit_seconds,
         min_accuracy=min_accuracy,
         uses=tuple(use or USES),
+        given_batch=batch,
     )
     if latex:
         print_lines(_latex_lines(answer, ", ".join(map(str, frames.studies["study"]))))
@@ -69,14 +73,14 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
     yield answer.validation.statement
     yield ""
     if answer.batch_size is not None:
-        yield from _batch_lines(answer.batch_size)
+        yield from describe_batch_sizes(answer.batch_size)
         yield ""
     if answer.no_complete_trial:
         yield answer.no_complete_trial
         yield ""
     is_hopeless = answer.no_complete_trial and not any(item.missing for item in answer.uses.values())
     for item in () if is_hopeless else answer.uses.values():
-        yield from _use_lines(item)
+        yield from describe_use(item)
         yield ""
     yield "Other facts"
     for fact in answer.facts.values():
@@ -107,7 +111,8 @@ def _latex_lines(answer: "Answer", study: str) -> Iterator[str]:
     return write_latex_table(answer.batch_size, study, answer.validation.statement)
 
 
-def _batch_lines(found: "BatchAnswer") -> Iterator[str]:
+def describe_batch_sizes(found: "BatchAnswer") -> Iterator[str]:
+    """The statements about the batch size, and the tuned batch sizes."""
     from reports.batch_texts import CURVE_HEADS, describe_batch_answer
 
     texts = describe_batch_answer(found)
@@ -127,7 +132,8 @@ def _name_cell(head: str, value: str, note: str) -> str:
     return " ".join(filter(None, (head, value, f"({note})" if note else "")))
 
 
-def _use_lines(item: "Recommendation") -> Iterator[str]:
+def describe_use(item: "Recommendation") -> Iterator[str]:
+    """The recommendation for one use."""
     from reports.labels import (
         format_difference,
         format_estimate,

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Container, Sequence
 from typing import final
 
+import numpy as np
+
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
@@ -15,7 +17,8 @@ from sweep.search.forecast.memory_gate import MemoryGate, compute_memory_limit, 
 from sweep.search.forecast.probe_selection import select_shapes
 from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
-from sweep.search.forecast.study_forecast import Forecast, make_forecast
+from sweep.search.forecast.study_forecast import Forecast, collect_costs, make_forecast
+from sweep.search.forecast.study_total import draw_study_seconds
 from sweep.search.forecast.trial_cost import CostModel
 
 # Limits of the memory estimates that are made for the report after the last trial.
@@ -54,6 +57,17 @@ class Forecaster:
         """The forecast of the rest of the study; probes a few shapes where that is worth its time."""
         work = estimate_remaining_work(self._spec, planned, self.slots)
         return make_forecast(work, self.cost_model, self.prober.find, self.prober.probe, self.memory_gate)
+
+    def forecast_other(self, spec: StudySpec, limit_seconds: float) -> Forecast:
+        """The forecast of a study of other size, which has no records, from what is known; probes nothing."""
+        work = estimate_remaining_work(spec, PlannedTrials(limit_seconds=limit_seconds), self.slots)
+        return make_forecast(work, self.cost_model, self.prober.find, None, self.memory_gate)
+
+    def estimate_seconds(self, spec: StudySpec) -> float | None:
+        """The median seconds of a study that has no records, from the probes that are known; None without one."""
+        work = estimate_remaining_work(spec, PlannedTrials(), self.slots)
+        costs = collect_costs(work, self.cost_model, np.ones(len(work.sample), dtype=np.bool_))
+        return None if costs is None else float(np.median(draw_study_seconds(costs)))
 
     def save_probes(self, store: Store) -> None:
         """Records the probes that were used, and the estimates, with the study."""

@@ -50,12 +50,12 @@ class Forecast:
 
 
 def make_forecast(
-    work: RemainingWork, cost_model: CostModel, find: Find, probe: Probe, memory_gate: MemoryGate
+    work: RemainingWork, cost_model: CostModel, find: Find, probe: Probe | None, memory_gate: MemoryGate
 ) -> Forecast:
-    """Probes a few shapes of the sample for ``cost_model`` and predicts the rest of the study."""
+    """Probes a few shapes of the sample for ``cost_model``, none without ``probe``; predicts the rest of the study."""
     began = time.monotonic()
     trained = [config for index, config in enumerate(work.sample) if index not in work.reused]
-    num_probes = probe_sample(trained, work, cost_model, find, probe)
+    num_probes = probe_sample(trained, work, cost_model, find, probe) if probe else 0
     fits = _predict_fits(work.sample, memory_gate)
     probing_seconds = time.monotonic() - began
     predictions = [cost_model.predict_peak_memory_bytes(each) or memory_gate.predicted(each) for each in trained]
@@ -114,6 +114,7 @@ def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Stu
         share_guessed=sum(cost.is_guess for cost in costs) / max(len(costs), 1),
         slots=work.slots,
         limit_seconds=work.limit_seconds,
+        search_limit_seconds=work.search_limit_seconds,
         is_pruned=work.is_pruned,
         favors_speed=work.favors_speed,
         is_cap=any(cost.is_cap for cost in costs),

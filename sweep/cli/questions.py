@@ -1,0 +1,112 @@
+"""The questions of the guide: put on a terminal one by one, or answered by options."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+
+from sweep.cli.arguments import parse_duration
+from sweep.config.errors import InputError, describe_unknown
+from sweep.config.tables.datasets import DATASETS
+from sweep.search.guide.decision_tree import TARGETS, Answers
+
+
+class Question(NamedTuple):
+    """One question: the option that answers it, its text, and the answer that is taken without one."""
+
+    option: str
+    text: str
+    default: str = ""
+
+
+DATA = Question("--data", "Which data set, or which folder of images with a folder for each class?", "digits")
+_TARGET = Question(
+    "--target", f"What counts most: {', '.join(f'{name} ({text})' for name, text in TARGETS.items())}?", "balanced"
+)
+_WEIGHTS = Question("--weights", "Fine-tuning from a file of weights? (empty: training from scratch)")
+_DEVICES = Question("--devices", "How many devices train one model together?", "1")
+_BATCH = Question("--batch", "An effective batch size that must be compared, as from a paper? (empty: none)")
+_BUDGET = Question("--budget", "How long may it take, such as 30m? (empty: only the file is written)")
+QUESTIONS = (DATA, _TARGET, _WEIGHTS, _DEVICES, _BATCH, _BUDGET)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """The answers with the seconds that the study may take; None where it is not to be run."""
+
+    answers: Answers
+    budget_seconds: float | None
+
+
+def check_terminal(*, takes_defaults: bool) -> None:
+    """Raises ``InputError`` with the options where questions cannot be put."""
+    if takes_defaults or sys.stdin.isatty():
+        return
+    options = "\n".join(f"  {each.option:10} {each.text} [{each.default or 'none'}]" for each in QUESTIONS)
+    raise InputError(
+        "sweep ask: standard input is no terminal, so that no question can be put; add --yes, and give what differs from "
+        f"the defaults by options:\n{options}"
+    )
+
+
+def put_question(question: Question, given: str | None, *, takes_defaults: bool) -> str:
+    """The answer to ``question``: the one ``given`` by its option, the default, or what is typed."""
+    if given is not None or takes_defaults:
+        return question.default if given is None else given.strip()
+    return str(typer.prompt(question.text, default=question.default, show_default=bool(question.default))).strip()
+
+
+def collect_replies(
+    data: str, given: Mapping[str, str | None], models: tuple[str, ...], *, num_devices: int, takes_defaults: bool
+) -> Replies:
+    """All answers, of which that on the ``data`` is known; ``given`` are the others by option. The number of
+    devices is a question only where there are several.
+
+    Raises:
+        InputError: an answer that is none.
+    """
+
+    def reply(question: Question) -> str:
+        is_known = takes_defaults or (question is _DEVICES and num_devices == 1)
+        return put_question(question, given.get(question.option), takes_defaults=is_known)
+
+    target = reply(_TARGET)
+    if target not in TARGETS:
+        raise InputError(f"--target: {describe_unknown('target', target, TARGETS)}")
+    weights = reply(_WEIGHTS) or None
+    if weights is not None and not Path(weights).is_file():
+        raise InputError(f"--weights {weights}: no such file; give a .safetensors or torch file.")
+    if weights is not None and len(models) != 1:
+        raise InputError("--weights fit one model: name it with --model.")
+    devices, batch = _parse_count(_DEVICES, reply(_DEVICES)), reply(_BATCH)
+    size = _parse_count(_BATCH, batch) if batch else None
+    if size is not None and size % devices:
+        raise InputError(f"--batch {size}: {devices} devices cannot share it evenly; give a multiple of {devices}.")
+    budget = reply(_BUDGET)
+    name, root = find_data(data)
+    answers = Answers(
+        data=name, data_root=root, models=models, target=target, weights=weights, num_devices=devices, batch=size
+    )
+    return Replies(answers, parse_duration(budget, "--budget") if budget else None)
+
+
+def find_data(text: str) -> tuple[str, str | None]:
+    """The data set and its root that ``text`` names: a data set, or a folder of images.
+
+    Raises:
+        InputError: neither is known.
+    """
+    if text in DATASETS:
+        return text, None
+    if Path(text).is_dir():
+        return "imagefolder", text
+    raise InputError(f"--data: {describe_unknown('data set', text, DATASETS)} Or give the path of a folder of images.")
+
+
+def _parse_count(question: Question, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{question.option} {text}: give a whole number from 1 on.")
+    return int(text)

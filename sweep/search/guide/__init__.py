@@ -1,0 +1,3 @@
+"""The guide: from a few answers and what probes show to a study file, its size and its price.
+
+Here belongs what decides the content of a study from answers; questions are put in `sweep.cli`."""

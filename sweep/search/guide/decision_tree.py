@@ -1,0 +1,240 @@
+"""The decision tree of the guide: from answers and findings to the keys of a study, each with its reason.
+
+It decides in this order: does the batch fit, what is optimized, are given weights fine-tuned, do several devices train
+one model. How large a study is follows from its budget and is decided in :mod:`sweep.search.guide.study_size`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, log2, sqrt
+from typing import Any, NamedTuple
+
+from sweep.config.tables.models import has_batch_statistics
+
+TARGETS = {
+    "balanced": "accuracy, time and memory alike",
+    "accuracy": "the highest accuracy",
+    "speed": "the shortest training",
+    "memory": "the lowest memory",
+}
+# Exponents of the effective batch sizes: small ones for accuracy, those about the throughput knee for speed.
+_EXPONENTS = {"balanced": (5, 9), "accuracy": (4, 8), "speed": (6, 10), "memory": (3, 7)}
+_FINE_TUNING = (4, 7)  # 16 to 64 is the rule of thumb; a larger one shows what it costs
+_LEAST_STEPS = 4  # of an epoch: with fewer the batch is nearly the data
+_FEW_TO_NORMALIZE = 16  # samples of a batch normalization's statistics
+_SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images, below which more are held out for validation
+_RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
+_ACCUMULATIONS = [1, 2, 4]
+_LEAST_TOLERANCE = 0.005
+_DISAGREEMENT = 0.02  # of the validation images, about which two good configurations differ
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What only the user can tell."""
+
+    data: str = "digits"
+    data_root: str | None = None
+    models: tuple[str, ...] = ()  # empty: by the size of the images
+    target: str = "balanced"
+    weights: str | None = None  # a file to fine-tune from
+    num_devices: int = 1  # that train one model together
+    batch: int | None = None  # an effective batch size from elsewhere, such as a paper
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What was found out."""
+
+    side: int  # of an image, in pixels
+    num_train: int
+    num_validation: int
+    device_type: str = "cpu"
+    image_size: int | None = None  # that images of several sizes are brought to
+    largest_micro: int | None = None  # that fits, on one device; None: whatever is tried
+    has_own_validation: bool = True  # a split that data.validation_share does not change
+
+
+class GivenBatch(NamedTuple):
+    """The effective batch size that was given, and how a device takes its part of it."""
+
+    batch: int
+    micro: int
+    accumulation: int
+
+
+class Setting(NamedTuple):
+    """One key of the study with its value, and why it has it."""
+
+    key: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """The keys of the study by part, without those that depend on its size. ``batches`` are the effective batch sizes
+    to try, ascending; ``largest_micro`` the most samples that fit on a device at once, if that is fewer."""
+
+    models: tuple[str, ...]
+    batches: tuple[int, ...]
+    num_devices: int
+    largest_micro: int | None
+    accumulation: Setting
+    study: tuple[Setting, ...] = ()
+    base: tuple[Setting, ...] = ()
+    space: tuple[Setting, ...] = ()
+    given: GivenBatch | None = None
+    notes: tuple[str, ...] = ()
+
+
+def list_models(answers: Answers, side: int) -> tuple[str, ...]:
+    """The models to train, the first of which is in every study: those that were named, else by the size of the images
+    a residual network and, where there is time for it, a transformer of like cost."""
+    if answers.models:
+        return answers.models
+    if answers.weights:
+        return (_suggest_models(side)[0],)  # weights fit one model
+    return _suggest_models(side)
+
+
+def _suggest_models(side: int) -> tuple[str, str]:
+    if side <= 16:
+        return "resnet8", "vit_micro"
+    return ("resnet20", "vit_tiny") if side <= 64 else ("resnet18", "vit_small")
+
+
+def decide(answers: Answers, facts: Facts) -> Decisions:
+    """The study for ``answers`` where ``facts`` hold."""
+    models = list_models(answers, facts.side)
+    batches, notes = _choose_batches(answers, facts)
+    accumulation = _choose_accumulation(answers, facts, batches)
+    least_micro = min(batches) // answers.num_devices
+    return Decisions(
+        models=models,
+        batches=batches,
+        num_devices=answers.num_devices,
+        largest_micro=facts.largest_micro,
+        accumulation=accumulation,
+        study=(_decide_tolerance(facts),),
+        base=(
+            *list_data_settings(answers, facts),
+            *_decide_model(answers, facts, models, least_micro),
+            *_decide_recipe(),
+        ),
+        space=(
+            _decide_rates(answers),
+            Setting("optimizer.weight_decay", {"log": [0.0001, 0.1]}, "it is tuned with the learning rate"),
+        ),
+        given=_split_given(answers, facts),
+        notes=tuple(notes),
+    )
+
+
+def _choose_batches(answers: Answers, facts: Facts) -> tuple[tuple[int, ...], list[str]]:
+    low, high = _FINE_TUNING if answers.weights else _EXPONENTS[answers.target]
+    most = max(int(log2(max(facts.num_train / _LEAST_STEPS, 4))), 2)
+    notes = []
+    if high > most:
+        notes.append(
+            f"Effective batch sizes above {2**most} are left out: an epoch of {facts.num_train:,} images would have "
+            f"fewer than {_LEAST_STEPS} steps."
+        )
+    high = max(min(high, most), 1)
+    low = max(min(low, high - 2), 0)
+    least = ceil(log2(answers.num_devices)) + 1  # two samples on each device
+    batches = {2**exponent for exponent in range(max(low, least), max(high, least + 1) + 1)}
+    return tuple(sorted(batches | ({answers.batch} if answers.batch else set()))), notes
+
+
+def _choose_accumulation(answers: Answers, facts: Facts, batches: tuple[int, ...]) -> Setting:
+    key = "batch.accumulation"
+    per_device = [batch // answers.num_devices for batch in batches]
+    if facts.largest_micro is not None and max(per_device) > facts.largest_micro:
+        most = 2 ** ceil(log2(max(per_device) / facts.largest_micro))
+        counts = [2**power for power in range(int(log2(most)) + 1)]
+        return Setting(
+            key,
+            {"choice": counts},
+            f"more than {facts.largest_micro} samples do not fit at once: larger effective batch sizes are accumulated",
+        )
+    if answers.target == "memory":
+        return Setting(key, {"choice": _ACCUMULATIONS}, "smaller micro batches require less memory, and more time")
+    return Setting(key, {"choice": [1]}, "every effective batch size fits at once: accumulation would only take time")
+
+
+def _split_given(answers: Answers, facts: Facts) -> GivenBatch | None:
+    if answers.batch is None:
+        return None
+    per_device = answers.batch // answers.num_devices
+    count = ceil(per_device / (facts.largest_micro or per_device))
+    while per_device % count:
+        count += 1
+    return GivenBatch(answers.batch, per_device // count, count)
+
+
+def _decide_tolerance(facts: Facts) -> Setting:
+    error = sqrt(_DISAGREEMENT / max(facts.num_validation, 1))
+    tolerance = max(_LEAST_TOLERANCE, round(2 * error / _LEAST_TOLERANCE) * _LEAST_TOLERANCE)
+    return Setting(
+        "answer.tolerance.accuracy",
+        round(tolerance, 3),
+        f"on {facts.num_validation:,} validation images a difference of two accuracies has a standard error of about "
+        f"{100 * error:.1f} points",
+    )
+
+
+def list_data_settings(answers: Answers, facts: Facts) -> Iterator[Setting]:
+    """The keys of the data set."""
+    yield Setting("data.name", answers.data, "the data set")
+    if answers.data_root is not None:
+        yield Setting("data.root", answers.data_root, "where it is")
+    if facts.image_size is not None:
+        yield Setting("data.image_size", facts.image_size, "every image is brought to so many pixels a side")
+    if is_small(facts) and not facts.has_own_validation:
+        yield Setting("data.validation_share", 0.33, "with so few images more of them make accuracies more certain")
+
+
+def is_small(facts: Facts) -> bool:
+    """Whether so few images are held out that more should be."""
+    return facts.num_validation < _FEW_VALIDATION and facts.num_train < _SMALL_SET
+
+
+def _decide_model(answers: Answers, facts: Facts, models: tuple[str, ...], least_micro: int) -> Iterator[Setting]:
+    is_normed = any(has_batch_statistics(model, "batch") for model in models)
+    if answers.weights:
+        yield Setting("model.weights", answers.weights, "fine-tuning from these weights")
+    elif is_normed and least_micro < _FEW_TO_NORMALIZE:
+        yield Setting(
+            "model.norm", "group", f"batch normalization is noisy below {_FEW_TO_NORMALIZE} samples of a micro batch"
+        )
+    elif is_normed and answers.num_devices > 1 and facts.device_type == "cuda":
+        yield Setting("model.norm", "sync", "statistics over the samples of all devices")
+    if answers.num_devices > 1:
+        yield Setting(
+            "distributed.world_size",
+            answers.num_devices,
+            "devices that train one model together: an effective batch size is the sum over them",
+        )
+    if facts.device_type == "cuda" and answers.target != "accuracy":
+        yield Setting("precision.dtype", "bf16", "on a GPU 16-bit steps take less time and memory")
+
+
+def _decide_recipe() -> Iterator[Setting]:
+    yield Setting("optimizer.name", "adamw", "one optimizer for residual networks and transformers")
+    yield Setting("optimizer.lr_rule", "auto", "the learning rate follows the effective batch size, from 256 on")
+    yield Setting("schedule.name", "cosine", "it ends near 0, whatever the number of epochs")
+    yield Setting("schedule.warmup", 0.1, "larger batches start at higher rates, which a warm-up makes safe")
+
+
+def _decide_rates(answers: Answers) -> Setting:
+    if answers.weights:
+        return Setting("optimizer.lr", {"log": _TUNING_RATES}, "10 to 100 times below those from scratch")
+    return Setting("optimizer.lr", {"log": _RATES}, "at an effective batch size of 256; every batch size is tuned")
+
+
+def find_use(answers: Answers) -> str:
+    """The use of the answer that is about the target."""
+    if answers.weights:
+        return "fine_tune"
+    return "distributed" if answers.num_devices > 1 and answers.target == "speed" else answers.target

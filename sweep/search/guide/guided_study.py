@@ -1,0 +1,175 @@
+"""Finds out what the guide need not be told - images, devices, times, memory - and makes the study from it."""
+
+import math
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.executors.table import check_ranks, device_type
+from sweep.records.data_summary import DataSummary
+from sweep.search.forecast.forecaster import Forecaster
+from sweep.search.forecast.study_forecast import Forecast
+from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, is_small, list_data_settings
+from sweep.search.guide.study_size import Size, choose_size, describe_left_out, find_full_size, find_usual_size
+from sweep.search.guide.study_writing import StudyDraft, split_time, write_study
+from sweep.search.loop.run_options import Options
+from sweep.search.loop.session import open_session
+from sweep.training.data.folders.inspection import OnProgress
+from sweep.training.data.study_data import check_study_data
+from sweep.training.data.table import find_facts
+
+_USUAL_SIDE = 32  # pixels that images of several sizes are brought to
+# Besides the study itself a run starts its processes, which takes as long as for the probes, and writes the report,
+# which takes about as long again: each 3.2 to 3.9 s of processor time, measured in turn.
+_OPENINGS = 2
+_LEAST_SHARE = 0.25  # of the budget, which must be left for the study after probing
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuideTask:
+    """What the guide is to make a study of: the ``answers``, the name of the study, the time that it may take from
+    ``began`` on (by ``time.monotonic``; None: as long as it requires), and keys that are set over all others."""
+
+    name: str
+    answers: Answers
+    options: Options
+    budget_seconds: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidedStudy:
+    """The study with the text of its file, its price, its data and what it lacks for lack of time."""
+
+    spec: StudySpec
+    text: str
+    forecast: Forecast
+    data: DataSummary
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tuple[Facts, DataSummary]:
+    """What is known of the data set before anything is probed.
+
+    Raises:
+        InputError: it is missing or cannot be used.
+    """
+    own = {key: value for key, value in task.changes.items() if key.startswith("data.")}
+    facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
+    if task.answers.data == "imagefolder" and "data.image_size" not in own:
+        facts = replace(facts, image_size=_USUAL_SIDE)
+    facts, data = _look(task, facts, own, on_progress)
+    if len(data.sizes) == 1 and facts.image_size is not None:
+        width, _, height = next(iter(data.sizes)).partition(" x ")
+        if width == height and int(width) <= 2 * _USUAL_SIDE:
+            facts = replace(facts, image_size=None, side=int(width))
+    if not is_small(facts) or "data.validation_share" in own:
+        return facts, data
+    more, of_more = _look(task, replace(facts, has_own_validation=False), own, on_progress)
+    return (more, of_more) if more.num_validation > facts.num_validation else (facts, data)
+
+
+def _look(
+    task: GuideTask, facts: Facts, own: Mapping[str, Any], on_progress: OnProgress | None
+) -> tuple[Facts, DataSummary]:
+    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(own)
+    spec = build_study({"name": task.name, "base": base}, "the data set")
+    data = check_study_data(spec, on_progress)
+    known = find_facts(spec.config({}).data)
+    num_train = known.num_train if data.num_train is None else data.num_train
+    num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, where it is not there yet
+    return replace(facts, side=known.shape.side, num_train=num_train, num_validation=num_validation), data
+
+
+def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = None) -> GuidedStudy:
+    """Probes a few configurations, and makes the study whose time is within the budget.
+
+    Raises:
+        InputError: what is requested cannot run here, or the budget is too short.
+    """
+    check_ranks(task.options.executor, task.answers.num_devices)
+    alone = decide(replace(task.answers, num_devices=1), facts)  # a probe is of one device
+    widest = _build(task, _draft(task, alone, find_full_size(alone, facts.num_train)))
+    options = replace(task.options, timeout_seconds=task.budget_seconds)
+    opened = time.monotonic()
+    with open_session(widest, options, preview=True, on_progress=on_progress) as session:
+        forecaster = session.forecaster
+        reserve = _OPENINGS * (time.monotonic() - opened)
+        session.forecast()
+        largest = _find_largest_micro(session.spec, forecaster)
+        decisions = decide(task.answers, replace(facts, largest_micro=largest))
+        full = find_full_size(decisions, facts.num_train)
+        draft = _draft(task, decisions, find_usual_size(full))
+        if task.budget_seconds is not None:
+            left = _find_time_left(task, task.budget_seconds, reserve)
+            draft = _fit_time(task, draft, full, left, forecaster)
+        left_out = describe_left_out(draft.size, full, decisions) if draft.limits else []
+        text = write_study(draft, _head(task, draft))
+        spec = _build(task, draft)
+        limit = math.inf if draft.limits is None else draft.limits.seconds
+        forecast = forecaster.forecast_other(spec, limit)
+        return GuidedStudy(
+            spec=spec,
+            text=text,
+            forecast=forecast,
+            data=session.data,
+            notes=decisions.notes,
+            left_out=tuple(left_out),
+        )
+
+
+def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float) -> float:
+    # for the study itself, by now
+    spent = time.monotonic() - task.began
+    left = budget_seconds - spent - reserve
+    if left < _LEAST_SHARE * budget_seconds:
+        raise InputError(
+            f"--budget: {max(left, 0.0):.0f} of {budget_seconds:.0f} s are left: images and probes took {spent:.0f} s, "
+            f"and starting the run and writing its report take about {reserve:.0f} s. Give more time."
+        )
+    return left
+
+
+def _fit_time(task: GuideTask, draft: StudyDraft, full: Size, seconds: float, forecaster: Forecaster) -> StudyDraft:
+    def price(size: Size) -> float | None:
+        return forecaster.estimate_seconds(_build(task, replace(draft, size=size)))
+
+    size = choose_size(full, seconds, price)
+    return replace(draft, size=size, limits=split_time(seconds, size))
+
+
+def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
+    question = f"Which batch size for {task.answers.data}, and what does it cost in accuracy, time and memory?"
+    return StudyDraft(name=task.name, question=question, decisions=decisions, size=size, changes=task.changes)
+
+
+def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
+    return build_study(tomllib.loads(write_study(draft)), f"study {task.name}")
+
+
+def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
+    """The largest micro batch that every model fits with; None where all of them do."""
+    sizes = sorted(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
+    anywhere = next(spec.corners())
+    models = spec.space["model.name"].extremes() if "model.name" in spec.space else (None,)
+    largest = sizes[-1]
+    for model in models:
+        point = anywhere | ({} if model is None else {"model.name": model})
+        while largest > 1 and forecaster.memory_gate.check(spec.config(point | {"batch.micro": largest})):
+            largest //= 2
+    return None if largest == sizes[-1] else largest
+
+
+def _head(task: GuideTask, draft: StudyDraft) -> list[str]:
+    lines, budget = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."], task.budget_seconds
+    if draft.limits is None or budget is None:
+        return lines
+    spent = budget - draft.limits.seconds
+    return [*lines, f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report."]

@@ -1,0 +1,307 @@
+"""The guide: its decision tree, the size of a study, the file that it writes, and the command on real digits."""
+
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import write_report
+from sweep import load_frames
+from sweep.cli import questions, study_run
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, find_use
+from sweep.search.guide.study_size import (
+    Size,
+    choose_size,
+    describe_left_out,
+    find_full_size,
+    find_usual_size,
+    list_sizes,
+    pick_batches,
+)
+from sweep.search.guide.study_writing import StudyDraft, split_time, write_study
+
+FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
+
+
+def values_of(decisions: Decisions) -> dict[str, Any]:
+    """Every key that is decided, with its value."""
+    return {each.key: each.value for part in (decisions.study, decisions.base, decisions.space) for each in part}
+
+
+def draft_of(decisions: Decisions, **fields: Any) -> StudyDraft:
+    size = find_usual_size(find_full_size(decisions, FACTS.num_train))
+    return StudyDraft(**{"name": "s", "question": "Which?", "decisions": decisions, "size": size, **fields})
+
+
+def build(draft: StudyDraft) -> StudySpec:
+    return build_study(tomllib.loads(write_study(draft)), "the guide's file")
+
+
+# ---------------------------------------------------------------------- the decision tree
+
+
+@pytest.mark.parametrize(
+    ("target", "batches", "accumulations"),
+    [
+        ("balanced", (32, 64, 128, 256, 512), [1]),
+        ("accuracy", (16, 32, 64, 128, 256), [1]),
+        ("speed", (64, 128, 256, 512, 1024), [1]),
+        ("memory", (8, 16, 32, 64, 128), [1, 2, 4]),
+    ],
+)
+def test_the_target_decides_the_batch_sizes(target: str, batches: tuple[int, ...], accumulations: list[int]) -> None:
+    decisions = decide(Answers(target=target), FACTS)
+    assert decisions.batches == batches
+    assert decisions.accumulation.value == {"choice": accumulations}
+    assert find_use(Answers(target=target)) == target
+    assert values_of(decisions).get("model.norm") == ("group" if target == "memory" else None)
+
+
+@pytest.mark.parametrize(
+    ("largest", "accumulations", "micro"), [(None, [1], 512), (512, [1], 512), (100, [1, 2, 4, 8], 64), (1, None, 1)]
+)
+def test_what_does_not_fit_at_once_is_accumulated(
+    largest: int | None, accumulations: list[int] | None, micro: int
+) -> None:
+    decisions = decide(Answers(), replace(FACTS, largest_micro=largest))
+    spec = build(draft_of(decisions))
+    assert max(spec.space["batch.micro"].extremes()) == micro
+    if accumulations is not None:
+        assert decisions.accumulation.value == {"choice": accumulations}
+    reached = max(spec.config(corner).global_batch_size for corner in spec.corners())
+    assert reached >= 512
+
+
+def test_a_small_set_has_no_batch_that_is_nearly_all_of_it() -> None:
+    decisions = decide(Answers(target="speed"), replace(FACTS, num_train=1000))
+    assert decisions.batches == (32, 64, 128)
+    assert "above 128 are left out" in decisions.notes[0]
+    assert decide(Answers(), replace(FACTS, num_train=60)).batches[-1] == 8
+
+
+def test_fine_tuning_takes_small_batches_and_small_rates() -> None:
+    answers = Answers(weights="w.safetensors", models=("resnet20",), target="speed")
+    decisions = decide(answers, FACTS)
+    assert decisions.batches == (16, 32, 64, 128)
+    scratch = values_of(decide(Answers(), FACTS))["optimizer.lr"]["log"]
+    tuning = values_of(decisions)["optimizer.lr"]["log"]
+    assert all(10 <= high / low <= 100 for low, high in zip(tuning, scratch, strict=True))
+    assert values_of(decisions)["model.weights"] == "w.safetensors"
+    assert "model.norm" not in values_of(decisions)  # the weights have their own
+    assert find_use(answers) == "fine_tune"
+
+
+def test_several_devices_share_the_effective_batch() -> None:
+    answers = Answers(num_devices=4, target="speed", batch=200)
+    on_gpus = values_of(decide(answers, replace(FACTS, device_type="cuda")))
+    assert (on_gpus["distributed.world_size"], on_gpus["model.norm"]) == (4, "sync")
+    assert "model.norm" not in values_of(decide(answers, FACTS))  # not available on a CPU
+    spec = build(draft_of(decide(answers, FACTS)))
+    sizes = {spec.config(dict(corner)).global_batch_size for corner in spec.corners()}
+    assert {64, 1024, 200} <= sizes
+    assert spec.config(spec.first[0]).global_batch_size == 200
+    assert find_use(answers) == "distributed"
+
+
+@pytest.mark.parametrize(
+    ("device_type", "target", "dtype"),
+    [("cuda", "speed", "bf16"), ("cuda", "accuracy", None), ("cpu", "speed", None)],
+)
+def test_sixteen_bits_are_for_gpus_where_accuracy_is_not_all(device_type: str, target: str, dtype: str | None) -> None:
+    decisions = decide(Answers(target=target), replace(FACTS, device_type=device_type))
+    assert values_of(decisions).get("precision.dtype") == dtype
+
+
+def test_the_size_of_the_images_decides_the_models() -> None:
+    assert decide(Answers(), replace(FACTS, side=8)).models == ("resnet8", "vit_micro")
+    assert decide(Answers(), replace(FACTS, side=224)).models == ("resnet18", "vit_small")
+    assert decide(Answers(models=("resnet56",)), FACTS).models == ("resnet56",)
+
+
+def test_the_tolerance_follows_the_validation_images() -> None:
+    found = [
+        values_of(decide(Answers(), replace(FACTS, num_validation=count)))["answer.tolerance.accuracy"]
+        for count in (100, 504, 5000)
+    ]
+    assert found == [0.03, 0.015, 0.005]  # twice the root of 0.02 / n in steps of 0.005
+
+
+def test_few_images_hold_out_more_for_validation() -> None:
+    few = replace(FACTS, num_train=1300, num_validation=228, has_own_validation=False)
+    assert values_of(decide(Answers(), few))["data.validation_share"] == 0.33
+    assert "data.validation_share" not in values_of(decide(Answers(), replace(few, has_own_validation=True)))
+
+
+# ---------------------------------------------------------------------- the size
+
+
+def price(size: Size) -> float:
+    """A machine on which an epoch takes a second."""
+    return size.num_trials * (1 + size.confirm_share) * size.epochs
+
+
+@pytest.mark.parametrize("budget", [30.0, 100.0, 400.0, 2000.0, 8000.0])
+def test_a_study_takes_the_time_that_there_is(budget: float) -> None:
+    full = find_full_size(decide(Answers(), FACTS), FACTS.num_train)
+    size = choose_size(full, budget, price)
+    assert price(replace(size, num_trials=1)) <= budget
+    assert size.epochs <= full.epochs
+    # the time limit and not the number of trials ends the search
+    assert price(size) > budget
+    larger = choose_size(full, 2 * budget, price)
+    assert (larger.epochs, larger.num_batches, larger.num_models) >= (size.epochs, size.num_batches, size.num_models)
+
+
+def test_the_sizes_fall_from_full_to_least() -> None:
+    full = find_full_size(decide(Answers(), FACTS), FACTS.num_train)
+    prices = [price(size) for size in list_sizes(full)]
+    assert prices == sorted(prices, reverse=True)
+    least = list(list_sizes(full))[-1]
+    assert (least.epochs, least.num_batches, least.num_trials) == (1, 2, 4)
+    with pytest.raises(InputError, match=r"--budget: the smallest study, 4 trainings of 1 epoch .* 10 s; 5 s are left"):
+        choose_size(full, 5.0, price)
+
+
+def test_without_a_probe_the_time_limits_alone_hold() -> None:
+    full = find_full_size(decide(Answers(), FACTS), FACTS.num_train)
+    assert choose_size(full, 60.0, lambda _size: None) == find_usual_size(full)
+
+
+def test_what_is_left_out_is_named() -> None:
+    decisions = decide(Answers(batch=48), FACTS)
+    full = find_full_size(decisions, FACTS.num_train)
+    assert describe_left_out(full, full, decisions) == []
+    size = replace(full, num_models=1, num_batches=2, epochs=5, tunes_decay=False)
+    assert pick_batches(decisions, 2) == (32, 48, 512)
+    assert describe_left_out(size, full, decisions) == [
+        "the model vit_tiny",
+        "the effective batch sizes 64, 128, 256",
+        f"{full.epochs - 5} of {full.epochs} epochs",
+        "tuning of the weight decay",
+    ]
+
+
+def test_search_and_confirming_share_the_time() -> None:
+    size = find_usual_size(find_full_size(decide(Answers(), FACTS), FACTS.num_train))
+    limits = split_time(100.0, size)
+    assert limits.search_seconds < limits.seconds == 100.0
+    assert 0.7 * size.confirm_share < (100.0 - limits.search_seconds) / limits.search_seconds < size.confirm_share
+
+
+# ---------------------------------------------------------------------- the file
+
+
+def test_the_file_has_a_reason_for_each_key_and_is_a_study() -> None:
+    decisions = decide(Answers(batch=96), FACTS)
+    changes = {"budget.steps": 50, "optimizer.weight_decay": 0.5, "trials": 7, "data.root": 'a "b"\\c'}
+    draft = draft_of(decisions, changes=changes)
+    spec = build(replace(draft, limits=split_time(60.0, draft.size)))
+    assert (spec.trials, spec.timeout, spec.base["budget.steps"]) == (7, 60.0, 50)
+    assert 20 < (spec.search_timeout or 0) < 60
+    assert spec.base["data.root"] == changes["data.root"]
+    assert "optimizer.weight_decay" not in spec.space
+    assert spec.first == ({"batch.micro": 96, "optimizer.lr": 0.01},)
+    lines = write_study(draft, ["Of the guide."]).splitlines()
+    assert lines[0] == "# Of the guide."
+    for index, line in enumerate(lines):
+        if "=" in line and not line.startswith(("#", "question")):
+            assert "  # " in line or lines[index - 1].startswith("# "), line
+    assert max(map(len, lines)) <= 120
+
+
+# ---------------------------------------------------------------------- the command
+
+QUICK = ("--set", "data.subset=200", "--set", "trials=3", "--set", "confirm.max_configurations=1", "--set")
+FAST = (*QUICK, "budget.epochs=1", "--set", "confirm.seeds=3", "--set", "data.validation_share=0.2")
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ask:
+    """Runs ``sweep ask`` in an empty folder: exit code, standard output and standard error."""
+    monkeypatch.setattr(study_run, "write_report", partial(write_report, formats=()))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run_app(["ask", "--device", "cpu", *arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_a_study_is_written_priced_run_and_answered(ask: Ask, tmp_path: Path) -> None:
+    given = ("--data", "digits", "--batch", "48", "--budget", "20m", "--yes", "--root", "mine")
+    code, shown, _ = ask("own.toml", *given, *FAST, "--json")
+    assert code == 0
+    document = json.loads(shown)
+    trials = load_frames(tmp_path / "mine/own").trials
+    assert (document["study"], document["file"]) == ("own", "own.toml")
+    assert document["forecast"]["num_trials"] == 3
+    assert trials["phase"].tolist() == ["search"] * 3 + ["confirm"] * 3
+    assert trials["global_batch_size"][0] == 48
+    assert document["run"]["num_trials"] == 6
+    statements = {each["name"]: each["text"] for each in document["answer"]["batch_size"]["statements"]}
+    assert "The given effective batch size, 48" in statements["given"]
+    assert list(document["answer"]["uses"]) == ["balanced"]
+    assert run_app(["check", "own.toml", "--root", "mine"]) == 0
+    assert run_app(["recommend", "own", "--root", "mine", "--batch", "51"]) == 0
+
+
+def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> None:
+    subset = ("--set", "data.subset=200")
+    code, shown, errors = ask("--yes", "--target", "speed", *subset)
+    assert code == 0, errors
+    assert "forecast: " in shown
+    assert "run it with: sweep run digits_batch.toml" in shown
+    assert not (tmp_path / "runs/digits_batch").exists()
+    assert "search_timeout" not in (tmp_path / "digits_batch.toml").read_text()
+    assert ask("digits_batch.toml", "--yes")[0] == 2
+    assert run_app(["new", "asked.toml", "--ask"]) == 2  # no terminal
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--yes", "--data", "digitz"), "Did you mean 'digits'?"),
+        (("--yes", "--target", "fast"), "unknown target 'fast'"),
+        (("--yes", "--weights", "none.pt", "--model", "resnet8"), "--weights none.pt: no such file"),
+        (("--yes", "--batch", "many"), "--batch many: give a whole number"),
+        (("--yes", "--batch", "65", "--devices", "2"), "give a multiple of 2"),
+        (("--yes", "--batch", "5000"), "the training split has"),
+        (("--yes", "--budget", "soon"), "--budget soon"),
+        (("--yes", "--model", "resnet9000"), "unknown model"),
+        (("--yes", "study.txt"), "ends in .toml"),
+        ((), "--budget"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_runs(
+    ask: Ask, tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    code, shown, errors = ask(*arguments)
+    assert (code, shown) == (2, "")
+    assert reason in errors.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_questions_are_put_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    put: list[str] = []
+
+    def prompt(text: str, default: str, **_how: Any) -> str:
+        put.append(text)
+        return "memory" if text.startswith("What counts") else "2h" if text.startswith("How long") else default
+
+    monkeypatch.setattr(questions.typer, "prompt", prompt)
+    found = questions.collect_replies("digits", {"--batch": "64"}, (), num_devices=1, takes_defaults=False)
+    assert found == questions.Replies(Answers(target="memory", batch=64), 7200.0)
+    assert [text.split()[0] for text in put] == ["What", "Fine-tuning", "How"]  # the devices were found out
+    questions.collect_replies("digits", {}, (), num_devices=2, takes_defaults=False)
+    assert len(put) == 3 + 5

@@ -85,6 +85,26 @@ def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> N
     assert "3.33 times the training time" in smaller.text
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "-2.9", "the best is 0 %")),
+        (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is 100 %")),
+        (64, ("The given effective batch size, 64, is the one to use.",)),
+        (32, ("32 costs is not known: resnet8 completed no training at it.",)),
+    ],
+)
+def test_a_given_batch_size_is_compared_with_the_one_to_use(given: int, words: tuple[str, ...]) -> None:
+    answer = recommend(make_study(CURVE), given_batch=given)
+    assert answer.batch_size is not None
+    found = statement(answer.batch_size, "given")
+    assert [each for each in words if each not in found.text] == []
+    assert (found.batches, found.is_estimate) == ((given,), True)
+    unnamed = recommend(make_study(CURVE, num_seeds=0), given_batch=16).batch_size
+    assert unnamed is not None
+    assert "not known yet" in statement(unnamed, "given").text
+
+
 def test_the_tolerance_decides_what_is_named() -> None:
     wide = make_study(CURVE, answer={"tolerance": {"accuracy": 0.08}})
     assert statement(answer_of(wide), "use").batches == (256,)

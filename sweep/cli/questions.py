@@ -47,7 +47,7 @@ def check_terminal(*, takes_defaults: bool) -> None:
         return
     options = "\n".join(f"  {each.option:10} {each.text} [{each.default or 'none'}]" for each in QUESTIONS)
     raise InputError(
-        "sweep ask: standard input is no terminal, so that no question can be put; add --yes, and give what differs from "
+        "sweep ask: standard input is no terminal, no question can be put: add --yes, and give what differs from "
         f"the defaults by options:\n{options}"
     )
 

@@ -180,7 +180,7 @@ def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommend
 def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendation, given: int) -> Statement:
     where = np.flatnonzero(draws.batches == given)
     if not len(where):
-        text = f"What an effective batch size of {given} costs is not known: {draws.model} has no complete training."
+        text = f"What an effective batch size of {given} costs is not known: {draws.model} completed no training at it."
     elif named.number is None:
         text = f"What an effective batch size of {given} costs is not known yet: there is none to compare it with."
     elif given == named.global_batch_size:

@@ -17,6 +17,7 @@ Drawn = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 _SEED = 71_020
 _SIDE, _NUM_RINGS = 12, 5
 _NUM_TRAIN, _NUM_VALIDATION = 1500, 1000
+_HELD_OUT = (500, 200)  # digits for validation and for testing
 _WRONG_SHARE = 0.2  # of the training labels of "ask_digits_noisy"
 _NUM_FEW = 200  # training images of "ask_digits_few"
 _NOISE = {"ask_rings_easy": 20.0, "ask_rings_middle": 60.0, "ask_rings_hard": 110.0}  # gray levels
@@ -36,35 +37,38 @@ def draw_rings(count: int, seed: int, noise: float) -> Drawn:
 
 def load_rings(section: DataSection) -> Source:
     """The rings that ``data.name`` names."""
+    counts = (_NUM_TRAIN, _NUM_VALIDATION, _NUM_VALIDATION)
     noise = _NOISE[section.name]
-    train, validation = (
-        ArrayImages(*draw_rings(n, turn, noise)) for turn, n in ((0, _NUM_TRAIN), (1, _NUM_VALIDATION))
-    )
-    return Source(train=train, num_classes=_NUM_RINGS, validation=validation, read_test=lambda: validation)
+    train, validation, test = (ArrayImages(*draw_rings(count, turn, noise)) for turn, count in enumerate(counts))
+    return Source(train=train, num_classes=_NUM_RINGS, validation=validation, read_test=lambda: test)
 
 
 def load_digits_task(_section: DataSection, *, num_train: int | None, wrong_share: float) -> Source:
-    """The first ``num_train`` shuffled digits of which a share has another label, and 500 others for validation."""
+    """``num_train`` digits (None: all) of which a share has another label, and others for validation and test."""
     from sklearn.datasets import load_digits
 
     generator = np.random.default_rng(_SEED)
     known = load_digits()
     order = generator.permutation(len(known.target))
     pixels, labels = to_pixels(255.0 / 16.0 * known.images[order]), known.target[order].astype(np.int64)
-    validation = ArrayImages(pixels[:500], labels[:500])
-    chosen = slice(500, None if num_train is None else 500 + num_train)
-    given = labels[chosen].copy()
+    validation, test, rest = np.split(np.arange(len(labels)), np.cumsum(_HELD_OUT))
+    chosen = rest[:num_train]
+    given = labels[chosen]
     is_wrong = generator.random(len(given)) < wrong_share
     given[is_wrong] = (given[is_wrong] + generator.integers(1, 10, int(is_wrong.sum()))) % 10
-    train = ArrayImages(pixels[chosen], given)
-    return Source(train=train, num_classes=10, validation=validation, read_test=lambda: validation)
+    return Source(
+        train=ArrayImages(pixels[chosen], given),
+        num_classes=10,
+        validation=ArrayImages(pixels[validation], labels[validation]),
+        read_test=lambda: ArrayImages(pixels[test], labels[test]),
+    )
 
 
 def write_folder(folder: Path) -> None:
     """Rings of 24 pixels as PNG files, a folder for each class."""
     from PIL import Image
 
-    pixels, labels = draw_rings(1500, 2, _NOISE["ask_rings_middle"])
+    pixels, labels = draw_rings(1500, 3, _NOISE["ask_rings_middle"])
     for number, (image, label) in enumerate(zip(pixels[..., 0], labels, strict=True)):
         place = folder / f"radius{label}"
         place.mkdir(parents=True, exist_ok=True)

@@ -8,15 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from benchmarks import ask_tasks
 from reports import write_report
 from sweep import load_frames
 from sweep.cli import questions, study_run
 from sweep.cli.app import run_app
+from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.study_file import build_study
+from sweep.config.study_file import build_study, load_study
+from sweep.probing.estimate import estimate_memory
+from sweep.search.forecast import forecaster
 from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, find_use
 from sweep.search.guide.study_size import (
     Size,
@@ -266,6 +271,35 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     assert "search_timeout" not in (tmp_path / "digits_batch.toml").read_text()
     assert ask("digits_batch.toml", "--yes")[0] == 2
     assert run_app(["new", "asked.toml", "--ask"]) == 2  # no terminal
+
+
+def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecaster, "compute_memory_limit", lambda _device_memory: 4 * 2**20)
+    code, _, errors = ask("small.toml", "--yes", "--data", "digits")
+    assert code == 0, errors
+    spec = load_study(tmp_path / "small.toml")
+    largest = max(int(str(size)) for size in spec.space["batch.micro"].extremes())
+    assert largest < 256
+    assert spec.space["batch.accumulation"].choice == tuple(2**power for power in range(len(bin(256 // largest)) - 2))
+    estimate = estimate_memory(spec.config({**next(spec.corners()), "batch.micro": largest, "batch.accumulation": 1}))
+    assert estimate.peak_memory_bytes <= 4 * 2**20
+
+
+def test_the_tasks_of_the_benchmark_are_what_they_are_named_after(tmp_path: Path) -> None:
+    noisy, few = (
+        ask_tasks.load_digits_task(DataSection(), **each)
+        for each in ({"num_train": None, "wrong_share": 0.2}, {"num_train": 200, "wrong_share": 0.0})
+    )
+    clean = ask_tasks.load_digits_task(DataSection(), num_train=None, wrong_share=0.0)
+    assert len(few.train.labels) == 200
+    assert 0.15 < np.mean(noisy.train.labels != clean.train.labels) < 0.25
+    assert np.array_equal(few.train.labels, clean.train.labels[:200])
+    pixels, labels = ask_tasks.draw_rings(50, 0, 20.0)
+    assert pixels.shape == (50, 12, 12, 1)
+    brightness = [pixels[labels == radius].mean() for radius in range(5)]
+    assert brightness == sorted(brightness)  # a larger ring has more of it
+    ask_tasks.write_folder(tmp_path / "rings")
+    assert sorted(path.name for path in (tmp_path / "rings").iterdir()) == [f"radius{each}" for each in range(5)]
 
 
 @pytest.mark.parametrize(

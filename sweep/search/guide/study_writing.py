@@ -114,6 +114,8 @@ def _list_micro(decisions: Decisions, batches: Sequence[int]) -> list[int]:
 
 def _explain_micro(decisions: Decisions, batches: Sequence[int]) -> str:
     where = f" over {decisions.num_devices} devices" if decisions.num_devices > 1 else ""
+    if len(decisions.accumulation.value["choice"]) > 1:
+        return f"times the accumulation they are the effective batch sizes{where}"
     return f"effective batch sizes of {batches[0]} to {batches[-1]}{where}"
 
 

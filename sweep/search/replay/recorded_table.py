@@ -161,7 +161,7 @@ def make_replay_study(table: RecordedTable, name: str, **changes: Any) -> StudyS
         InputError: a value that a study refuses.
     """
     # another sampler has a usual pruner of its own
-    left_out = {"space", "pruner"} if "sampler" in changes else {"space"}
+    left_out = {"space", "first", "search_timeout", *(["pruner"] if "sampler" in changes else [])}
     plain = table.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
     space = {path: item.model_dump(mode="json", by_alias=True, exclude_none=True) for path, item in table.space.items()}
     values = {**plain, "space": space, "name": name, "timeout": None, "trial_timeout": None, **changes}

@@ -37,12 +37,26 @@ def main() -> int:
     rows: dict[str, Row] = json.loads(place.read_text()) if place.exists() else {}
     for name in options.only or (*ask_tasks.TASKS, _FOLDER):
         if name not in rows:
-            rows[name] = _run_task(name, options.root, options.budget)
+            row = _try_task(name, options.root, options.budget)
+            if row is None:
+                print(f"{name}: refused, the machine is too slow or too busy for the budget", flush=True)
+                continue
+            rows[name] = row
             place.write_text(json.dumps(rows, indent=1) + "\n")
         print(_describe(name, rows[name]), flush=True)
     num_within = sum(abs(row["share"] - 1) <= _WITHIN for row in rows.values())
     print(f"within {_WITHIN:.0%} of the budget: {num_within} of {len(rows)} tasks")
     return 0 if 2 * num_within > len(rows) else 1
+
+
+def _try_task(name: str, root: Path, budget: str) -> Row | None:
+    # None where the budget was refused; it is tried again by the next command
+    try:
+        return _run_task(name, root, budget)
+    except subprocess.CalledProcessError as error:
+        if error.returncode != 2:
+            raise
+        return None
 
 
 def _run_task(name: str, root: Path, budget: str) -> Row:

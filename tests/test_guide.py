@@ -23,6 +23,7 @@ from sweep.config.study_file import build_study, load_study
 from sweep.probing.estimate import estimate_memory
 from sweep.search.forecast import forecaster
 from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, find_use
+from sweep.search.guide.guided_study import GuideTask, look_at_images
 from sweep.search.guide.study_size import (
     Size,
     choose_size,
@@ -33,6 +34,7 @@ from sweep.search.guide.study_size import (
     pick_batches,
 )
 from sweep.search.guide.study_writing import StudyDraft, split_time, write_study
+from sweep.search.loop.run_options import Options
 
 FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
 
@@ -283,6 +285,17 @@ def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.Mo
     assert spec.space["batch.accumulation"].choice == tuple(2**power for power in range(len(bin(256 // largest)) - 2))
     estimate = estimate_memory(spec.config({**next(spec.corners()), "batch.micro": largest, "batch.accumulation": 1}))
     assert estimate.peak_memory_bytes <= 4 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("data", "num_train", "num_validation", "has_own"),
+    [("digits", 1024, 504, False), ("ask_digits_few", 200, 500, True), ("ask_rings_easy", 1500, 1000, True)],
+)
+def test_the_images_are_counted(data: str, num_train: int, num_validation: int, has_own: bool) -> None:
+    facts, summary = look_at_images(GuideTask(name="s", answers=Answers(data=data), options=Options()))
+    assert (facts.num_train, facts.num_validation, facts.has_own_validation) == (num_train, num_validation, has_own)
+    assert (summary.num_train, summary.num_val) == (num_train, num_validation)
+    assert ("data.validation_share" in values_of(decide(Answers(data=data), facts))) != has_own
 
 
 def test_the_tasks_of_the_benchmark_are_what_they_are_named_after(tmp_path: Path) -> None:

@@ -72,8 +72,10 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
             facts = replace(facts, image_size=None, side=int(width))
     if not is_small(facts) or "data.validation_share" in own:
         return facts, data
-    more, of_more = _look(task, replace(facts, has_own_validation=False), own, on_progress)
-    return (more, of_more) if more.num_validation > facts.num_validation else (facts, data)
+    try:
+        return _look(task, replace(facts, has_own_validation=False), own, on_progress)
+    except InputError:  # the set has a validation split of its own, which takes no share
+        return facts, data
 
 
 def _look(

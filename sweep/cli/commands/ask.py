@@ -11,6 +11,7 @@ import typer
 from sweep.cli.arguments import choose_study_name, load_plugin, parse_sets, write_new_study
 from sweep.cli.options import RUNS, AsJson, Device, Plugin, Root, Sets
 from sweep.cli.output import print_answer, print_lines
+from sweep.config.command_lines import StudyOrigin
 from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def ask(
     num_devices = len(list_devices())
     replies = collect_replies(place, given, tuple(model or ()), num_devices=num_devices, takes_defaults=yes)
     file = file or _find_free_path(Path(place).name if name == "imagefolder" else name, root)
-    options = Options(root=root, executor=ExecutorSettings(device=device), plugin=module)
+    origin = StudyOrigin(str(file), plugin=str(plugin or ""))
+    options = Options(root=root, executor=ExecutorSettings(device=device), plugin=module, origin=origin)
     from sweep.search.guide.guided_study import GuideTask
 
     began = began if yes else time.monotonic()  # the time of typing does not count
@@ -114,7 +116,7 @@ def _carry_out(task: "GuideTask", file: Path, *, is_run: bool, as_json: bool) ->
         "notes": list(made.notes),
     }
     if is_run:
-        return _run(made, task, file, document=document, as_json=as_json)
+        return _run(made, task, document=document, as_json=as_json)
     lines = [*format_data(data), *format_forecast(made.forecast), f"run it with: sweep run {file}"]
     print_answer(document, lines, as_json=as_json)
     return 0
@@ -134,12 +136,12 @@ def _describe_lack(made: "GuidedStudy") -> Iterator[str]:
         yield f"left out for lack of time: {'; '.join(made.left_out)}"
 
 
-def _run(made: "GuidedStudy", task: "GuideTask", file: Path, *, document: dict[str, Any], as_json: bool) -> int:
+def _run(made: "GuidedStudy", task: "GuideTask", *, document: dict[str, Any], as_json: bool) -> int:
     from sweep.analysis.answer.recommend import as_document, recommend
     from sweep.cli.study_run import carry_out_study
     from sweep.search.guide.decision_tree import find_use
 
-    ended = carry_out_study(made.spec, task.options, study=str(file))
+    ended = carry_out_study(made.spec, task.options)
     if ended.document is None:
         return ended.exit_code
     use = find_use(task.answers)

@@ -330,8 +330,8 @@ def test_many_claims_are_corrected_for() -> None:
 @pytest.mark.parametrize("rows", [[], [{"number": 0, "outcome": "crashed"}], [row(0)]], ids=["none", "crashed", "one"])
 def test_too_little_is_not_tested_and_tells_why_and_what_would_settle_it(rows: list[dict[str, Any]]) -> None:
     items = evaluate_claims(frames_of(make_spec(), rows))
-    assert len({item.name for item in items}) == 19
-    assert {item.verdict for item in items} == {"not tested"}
+    assert len({item.name for item in items}) == 39
+    assert {item.verdict for item in items} == {"not measured"}
     assert all(math.isnan(item.effect) for item in items)
     assert all(item.reason and item.settle and item.published and item.statement for item in items)
     assert "the records have too little for an interval" not in {item.reason for item in items}  # each has its own

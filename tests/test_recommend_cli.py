@@ -75,7 +75,7 @@ def test_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(document["uses"]) == ["accuracy", "speed", "memory", "balanced", "fine_tune", "distributed"]
     assert document["uses"]["accuracy"]["config"]["batch.micro"] == 1024
     assert document["uses"]["accuracy"]["train_seconds"]["median"] == pytest.approx(16.1)
-    assert len(document["findings"]) == 19
+    assert len(document["findings"]) == 39
     assert document["uses"]["accuracy"]["train_seconds"]["n"] == 4  # of all trials of equal cost
     assert document["facts"]["largest_micro_batch"]["value"] == 1024
 

@@ -1,13 +1,15 @@
-"""How the best learning rate moves with the effective batch size."""
+"""How the best learning rate, or another key that is tuned like it, moves with the effective batch size."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe, read_accuracies
-from sweep.analysis.covariates import Covariates, code_settings
+from sweep.analysis.covariates import Covariates, code_settings, standardize
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, fit_linear, share_explained
 from sweep.analysis.statistics.pareto import Mask, Values
@@ -18,6 +20,15 @@ from sweep.config.units import format_count
 _MIN_TRIALS, _MIN_BATCHES, _MIN_RATES = 12, 3, 4
 _MIN_DEGREES = 6  # configurations beyond the number of columns of the surface
 MAX_SHARED = 0.95  # of the variance of one quantity that others may explain before their effects count as one
+
+
+class TunedKey(NamedTuple):
+    """What is tuned at each batch: its ``label`` in words, how its values are read from a frame (shape
+    ``[len(frame)]``, above 0 where they count), and the ``keys`` that it follows from."""
+
+    label: str
+    read: Callable[[pd.DataFrame], Values]
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,45 +42,55 @@ class RatePower:
     reason: str = ""
 
 
-def measure_rate_power(records: ComparableTrials, among: Mask) -> RatePower:
+def measure_rate_power(records: ComparableTrials, among: Mask, tuned: TunedKey | None = None) -> RatePower:
     """The power by the configurations ``among`` (shape ``[configurations]``), of the model and optimizer that most of
-    them have, trained for a fixed length."""
-    frame = records.frame
+    them have, trained for a fixed length. ``tuned`` is the learning rate unless another key is given; then the rate is
+    one of the settings that are held equal."""
+    frame, tuned = records.frame, tuned or LEARNING_RATE
     # as measured: estimates that depend on one another would make the interval too narrow
     accuracies, _ = records.grouping.medians(read_accuracies(records.done))
-    known = among & np.isfinite(accuracies)
+    values = tuned.read(frame)
+    known = among & np.isfinite(accuracies) & (values > 0)
     if not known.any():
         return RatePower(chosen=known, reason="no training of a fixed length is eligible")
     chosen, recipe = find_main_recipe(frame, known)
-    batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
+    batches = read_numbers(frame, "global_batch_size")
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
-    settings = code_settings(frame.iloc[np.flatnonzero(good)])
-    lack = _find_lack(batches[good], rates[good], settings)
+    settings = _hold_equal(frame.iloc[np.flatnonzero(good)], tuned)
+    lack = _find_lack(batches[good], values[good], settings, tuned.label)
     if lack:
         return RatePower(chosen=chosen, reason=f"{recipe}: {lack}")
-    estimate = fit_rate_power(batches[good], rates[good], accuracies[good], settings.columns)
+    estimate = fit_rate_power(batches[good], values[good], accuracies[good], settings.columns)
     if not estimate.degrees > 0:
-        return RatePower(chosen=chosen, reason=f"{recipe}: accuracy has no clear peak over the learning rate")
+        return RatePower(chosen=chosen, reason=f"{recipe}: accuracy has no clear peak over the {tuned.label}")
     num = len(np.unique(batches[good]))
     detail = f"{recipe}: {estimate.n} configurations, the more accurate half at each of {num} effective batch sizes"
     return RatePower(chosen=chosen, estimate=estimate, detail=detail + settings.describe())
 
 
-def _find_lack(batches: Values, rates: Values, settings: Covariates) -> str:
-    # why the best rate cannot be fitted, "" where it can
-    n, num_batches, num_rates = len(rates), len(np.unique(batches)), len(np.unique(rates))
+def _hold_equal(frame: pd.DataFrame, tuned: TunedKey) -> Covariates:
+    settings = code_settings(frame, tuned.keys)
+    rates = standardize(np.log(scaled_learning_rates(frame))[:, None])
+    if "optimizer.lr" in tuned.keys or not rates.size:
+        return settings
+    return Covariates(("optimizer.lr", *settings.keys), np.column_stack([rates, settings.columns]))
+
+
+def _find_lack(batches: Values, values: Values, settings: Covariates, label: str) -> str:
+    # why the best value cannot be fitted, "" where it can
+    n, num_batches, num_values = len(values), len(np.unique(batches)), len(np.unique(values))
     needed = max(_MIN_TRIALS, _num_columns(settings.columns) + _MIN_DEGREES)
-    if num_batches < _MIN_BATCHES or num_rates < _MIN_RATES:
+    if num_batches < _MIN_BATCHES or num_values < _MIN_RATES:
         return (
-            f"{format_count(num_batches, 'effective batch size')} and {format_count(num_rates, 'learning rate')}; "
+            f"{format_count(num_batches, 'effective batch size')} and {format_count(num_values, label)}; "
             f"at least {_MIN_BATCHES} and {_MIN_RATES} are required"
         )
     if n < needed:
         beside = f", because the fit also accounts for {settings.name_keys()}" if settings.keys else ""
         found = format_count(n, "configuration")
         return f"{found} in the more accurate halves of the batch sizes; {needed} are required{beside}"
-    if share_explained(np.log(rates), np.log(batches)[:, None]) > MAX_SHARED:
-        return "the learning rate follows the effective batch size, so that there is no best rate at each batch"
+    if share_explained(np.log(values), np.log(batches)[:, None]) > MAX_SHARED:
+        return f"the {label} follows the effective batch size, so that there is no best one at each batch"
     return ""
 
 
@@ -82,6 +103,9 @@ def scaled_learning_rates(frame: pd.DataFrame) -> Values:
     power = np.array([powers[pair] for pair in pairs], dtype=np.float64)
     power = np.where(rules == "power", read_numbers(frame, "config.optimizer.lr_power"), power)
     return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
+
+
+LEARNING_RATE = TunedKey("learning rate", scaled_learning_rates, ("optimizer.lr",))
 
 
 def find_rule_power(name: str, rule: str) -> float:

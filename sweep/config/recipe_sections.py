@@ -247,5 +247,8 @@ class DiagnosticsSection(Section):
         False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
     )
     sharpness: bool = key(
-        False, "measure how sharp the minimum is that was found; inside a study for confirming trials", cost="trial"
+        False,
+        "measure how sharp the minimum is that was found; inside a study for confirming trials, or for all where "
+        "the study has none",
+        cost="trial",
     )

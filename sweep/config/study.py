@@ -219,10 +219,10 @@ class StudySpec(Section):
 
     @model_validator(mode="after")
     def _values_are_valid(self) -> "StudySpec":
-        if "seed" in self.base or "seed" in self.space:
+        if "seed" in self.base or ("seed" in self.space and (self.sampler != "grid" or self.confirm.most_trials)):
             raise ValueError(
-                "seed: the seed is the study's own key and cannot be in [base] or [space]; write it above them: "
-                "confirming trials use the seeds after it"
+                "seed: the seed is the study's own key and cannot be in [base] or [space]; write it above them. A grid "
+                "that confirms nothing (confirm.max_configurations = 0) may have it in [space]"
             )
         if self.sampler == "grid":
             endless = [path for path, parameter in self.space.items() if parameter.grid_values is None]
@@ -269,8 +269,8 @@ class StudySpec(Section):
         return int(max(sizes))
 
     def config(self, values: dict[str, Any], seed: int | None = None) -> TrialConfig:
-        """The configuration at a point of the space; ``seed`` defaults to the study's."""
-        changes = values | {"seed": self.seed if seed is None else seed}
+        """The configuration at a point of the space; ``seed`` defaults to that of the point, or the study's."""
+        changes = {"seed": self.seed} | values | ({} if seed is None else {"seed": seed})
         return build_config(replace_keys(self.base, changes), f"study {self.name}")
 
 

@@ -1,18 +1,23 @@
-"""Claims about what a larger batch does to accuracy: at equal epochs, at equal steps, in ResNets and in ViTs."""
+"""Claims about what a larger batch does to accuracy: at equal epochs, at equal steps, in ResNets and in
+ViTs, by optimizer."""
 
 from collections.abc import Collection
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
-from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested
-from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model
+from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested, run_plan
+from sweep.analysis.claims.design import TUNED_ACCURACY, Design, Repetition
+from sweep.analysis.claims.tuned_pairs import compare_tuned, expect_best
+from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model, read_accuracies
+from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.rate_powers import scaled_learning_rates
-from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
+from sweep.analysis.statistics.column_reading import Texts, most_common, read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, Region, slope_estimate
-from sweep.analysis.statistics.pareto import Mask
+from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.config.tables.models import model_family
 from sweep.config.units import format_count
 
@@ -24,7 +29,7 @@ _MATERIAL = 0.001  # smaller losses of accuracy per doubling do not count
 
 def _measure_slope_at_equal(records: ComparableTrials, budget: str) -> Measurement:
     chosen, amount = _find_budget(records, is_main_model(records.frame), (budget,))
-    curve = _curve_of(records, chosen)
+    curve = _tune(records, chosen)
     estimate, num = _slope(curve), len(curve.batches)
     if not estimate.degrees > 0:
         return not_tested(f"{_count_batches(curve)} at an equal number of {budget}{amount}; three are required")
@@ -66,11 +71,34 @@ def _is_tuned(records: ComparableTrials, chosen: Mask) -> Mask:
     return np.asarray(numbers >= _MIN_RATES, dtype=np.bool_)
 
 
-def _slope(curve: BatchCurve) -> Estimate:
+class _Tuned(NamedTuple):
+    """The accuracy of the best configuration at each effective batch size; both of shape ``[b]``."""
+
+    batches: Values
+    accuracies: Values
+    num_configurations: int
+
+
+def _tune(records: ComparableTrials, chosen: Mask) -> _Tuned:
+    # Where no seed was repeated, the assumed spread would draw all accuracies together, and the slope to 0: then the
+    # expected best of equally many single trainings.
+    if not records.posterior(ACCURACY).is_assumed:
+        curve = _curve_of(records, chosen)
+        return _Tuned(curve.batches, curve.accuracies, curve.num_configurations)
+    accuracies, _ = records.grouping.medians(read_accuracies(records.done))
+    batches = read_numbers(records.frame, "global_batch_size")
+    known = chosen & _is_tuned(records, chosen) & np.isfinite(accuracies) & np.isfinite(batches)
+    sizes, counts = np.unique(batches[known], return_counts=True)
+    num_drawn = int(counts.min(initial=len(batches) or 1))
+    best = [expect_best(accuracies[known & (batches == size)], num_drawn) for size in sizes]
+    return _Tuned(sizes, np.array(best, dtype=np.float64), int(counts.sum()))
+
+
+def _slope(curve: _Tuned) -> Estimate:
     return slope_estimate(np.log2(curve.batches), curve.accuracies)
 
 
-def _count_batches(curve: BatchCurve) -> str:
+def _count_batches(curve: _Tuned | BatchCurve) -> str:
     num = format_count(len(curve.batches), "effective batch size")
     return f"{num} with {_MIN_RATES} learning rates or more"
 
@@ -85,8 +113,15 @@ def _measure_small_batches(records: ComparableTrials) -> Measurement:
     if not (small.any() and large.any()):
         sides = f"{int(small.sum())} up to {_SMALL}, {int(large.sum())} above"
         return not_tested(f"{_count_batches(curve)} at one length of training: {sides}; one of each is required")
-    if posterior.is_assumed:
-        return not_tested("no configuration was trained with several seeds, so their spread is not known")
+    if posterior.is_assumed:  # no confirming trials, but the search itself may have several seeds
+        chosen = is_main_model(records.done)
+        trials = records.done[chosen]
+        measured = compare_tuned(trials, MICRO_KEYS, read_numbers(trials, "global_batch_size") <= _SMALL)
+        return (
+            measured
+            if measured.estimate.degrees > 0
+            else not_tested("no configuration was trained with several seeds, so their spread is not known")
+        )
     detail = f"{_main_model(records)}: best effective batch size up to {_SMALL} against the best above"
     first, second = (np.flatnonzero(side)[np.argmax(curve.accuracies[side])] for side in (small, large))
     errors, degrees = posterior.compare(int(curve.rows[first]), curve.rows[[second]])
@@ -110,23 +145,46 @@ def _curve_of_main_model(records: ComparableTrials) -> BatchCurve:
 
 
 def _measure_vit_sensitivity(records: ComparableTrials) -> Measurement:
-    # the accuracy per doubling of the batch of a ViT, less that of a ResNet, each the most frequent of its family
     names = read_text(records.frame, "config.model.name")
     families = np.array([model_family(name) for name in names], dtype=object)
-    chosen, amount = _find_budget(records, np.isin(families, ["vit", "resnet"]))
-    mains = [most_common(names[chosen & (families == family)])[0] for family in ("vit", "resnet")]
-    curves = [_curve_of(records, chosen & (names == main)) for main in mains]
-    vit, resnet = (_slope(curve) for curve in curves)
-    if not (vit.degrees > 0 and resnet.degrees > 0):
-        counts = (f"{name}: {_count_batches(curve)}" for name, curve in zip(("ViT", "ResNet"), curves, strict=True))
+    return _compare_slopes(records, names, families, ("vit", "resnet"), ("ViT", "ResNet"))
+
+
+def _measure_muon_sensitivity(records: ComparableTrials) -> Measurement:
+    names = read_text(records.frame, "config.optimizer.name")
+    labels = np.where(is_main_model(records.frame), names, "")
+    return _compare_slopes(records, names, labels.astype(object), ("muon", "adamw"), ("Muon", "AdamW"))
+
+
+def _compare_slopes(
+    records: ComparableTrials, names: Texts, kinds: Texts, sides: tuple[str, str], titles: tuple[str, str]
+) -> Measurement:
+    # the accuracy per doubling of the batch of the first of two kinds of configurations less that of the second, each
+    # by the most frequent of its ``names``; both of shape [configurations]
+    chosen, amount = _find_budget(records, np.isin(kinds, sides))
+    mains = [most_common(names[chosen & (kinds == kind)])[0] for kind in sides]
+    curves = [
+        _tune(records, chosen & (kinds == kind) & (names == main)) for kind, main in zip(sides, mains, strict=True)
+    ]
+    first, second = (_slope(curve) for curve in curves)
+    if not (first.degrees > 0 and second.degrees > 0):
+        counts = (f"{name}: {_count_batches(curve)}" for name, curve in zip(titles, curves, strict=True))
         return not_tested(f"{', '.join(counts)}{amount}; three of each are required")
-    error, degrees = float(np.hypot(vit.error, resnet.error)), min(vit.degrees, resnet.degrees)
-    estimate = Estimate(vit.value - resnet.value, error, degrees, vit.n + resnet.n)
+    error, degrees = float(np.hypot(first.error, second.error)), min(first.degrees, second.degrees)
+    estimate = Estimate(first.value - second.value, error, degrees, first.n + second.n)
     return Measurement(estimate, f"slopes of {mains[0]} and {mains[1]} over the effective batch size{amount}")
 
 
 def _curve_of(records: ComparableTrials, chosen: Mask) -> BatchCurve:
     return fit_batch_curve(records, chosen & _is_tuned(records, chosen))
+
+
+_BATCH, _RATE, _EFFECTIVE = "batch.micro", "optimizer.lr", "global_batch_size"
+_MATTERS = 0.002
+_RATES = (0.01, 0.03, 0.1, 0.3)
+_BATCHES = Repetition(key=_BATCH, low=16, high=512, is_whole=True)
+# Of a slope over n batch sizes, evenly spaced over five doublings (standard deviation 5 / sqrt(12)), times sqrt(n).
+_SLOPE_SPREAD = TUNED_ACCURACY * np.sqrt(6.0) / 5
 
 
 def _at_equal(budget: str, published: str) -> Claim:
@@ -139,6 +197,15 @@ def _at_equal(budget: str, published: str) -> Claim:
         published=published,
         measure=partial(_measure_slope_at_equal, budget=budget),
         settle=partial(_settle_at_equal, budget=budget),
+        matters=_MATTERS,
+        varies=(_EFFECTIVE,),
+        design=Design(
+            base={f"budget.{budget}": 10 if budget == "epochs" else 200},
+            space={_RATE: _RATES},
+            repeated=_BATCHES,
+            spread=_SLOPE_SPREAD,
+            lost=2,
+        ),
     )
 
 
@@ -159,7 +226,8 @@ CLAIMS = (
         statement="Small batches (up to 32 samples) reach the best accuracy.",
         published="Masters & Luschi 2018: best results with batches from 2 to 32; plain SGD without momentum at fixed "
         "epochs.",
-        measure=_measure_small_batches, settle=_settle_small_batches,
+        measure=_measure_small_batches, settle=_settle_small_batches, matters=0.005, varies=(_EFFECTIVE,),
+        design=Design(space={_BATCH: (16, 32, 64, 128), _RATE: _RATES}, spread=TUNED_ACCURACY),
     ),
     Claim(
         name="vit_less_sensitive", unit="fraction/doubling", region=Region(0.0, np.inf),
@@ -167,5 +235,22 @@ CLAIMS = (
         published="Often quoted: ViT 82.0, 81.8, 81.0 % at 512, 1,024, 4,096 against ResNet-50 76.0, 74.8, 72.0 % at "
         "256, 1,024, 4,096; Goyal et al. 2017 contradict the latter.",
         measure=_measure_vit_sensitivity, settle=extend_space("model.name", 'choice = ["resnet8", "vit_micro"]'),
+        matters=_MATTERS, varies=("model.name", _EFFECTIVE),
+        design=Design(
+            space={"model.name": ("vit_micro", "resnet8"), _RATE: _RATES}, repeated=_BATCHES, lost=2,
+            spread=np.sqrt(2) * _SLOPE_SPREAD,
+        ),
+    ),
+    Claim(
+        name="muon_less_sensitive", unit="fraction/doubling", region=Region(0.0, np.inf), matters=_MATTERS,
+        statement="Muon loses less accuracy with each doubling of the batch than AdamW.",
+        published="Shah et al. 2025 (arXiv:2505.02222): Muon retains data efficiency at large batches better than "
+        "AdamW, far beyond the critical batch.",
+        measure=_measure_muon_sensitivity, settle=run_plan("muon_less_sensitive"),
+        varies=("optimizer.name", _EFFECTIVE),
+        design=Design(
+            space={"optimizer.name": ("muon", "adamw"), _RATE: (0.001, 0.004, 0.016, 0.064)}, repeated=_BATCHES, lost=2,
+            spread=np.sqrt(2) * _SLOPE_SPREAD,
+        ),
     ),
 )  # fmt: skip

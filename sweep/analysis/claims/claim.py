@@ -1,11 +1,22 @@
 """A common claim about batch sizes, and what the records show of it."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from sweep.analysis.claims.design import POWER, Design
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
+from sweep.analysis.trial_shapes import num_accumulation
+from sweep.config.key_labels import key_label
+from sweep.config.trial_config import default_settings
+from sweep.config.units import find_unit
+
+_ACCURACY = ("val_accuracy",)
 
 
 class Measurement(NamedTuple):
@@ -26,16 +37,68 @@ def not_tested(reason: str) -> Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """``region`` is what the statement allows, in ``unit``; ``published`` what others measured; ``settle`` gives what
-    to run where the records leave the claim undecided."""
+    """``region`` is what the statement allows, in ``unit``; ``matters`` how far beyond its bounds an effect lies that
+    has to be told apart from it (of a ratio: a factor); ``published`` what others measured, with the source;
+    ``settle`` gives what to run where the records leave the claim undecided.
+
+    A study tests it only if it varies every key of ``varies`` (``global_batch_size`` is the effective batch size,
+    whichever keys it follows from), has every key of ``sets`` at another value than the
+    default in some training, and measures one metric of ``metrics``. ``design`` is the smallest such study.
+    """
 
     name: str
     unit: str
     region: Region
+    matters: float
     statement: str
     published: str
     measure: Callable[[ComparableTrials], Measurement]
+    design: Design
     settle: Callable[[ComparableTrials], str]
+    varies: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = _ACCURACY
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether the effect is tested by its logarithm."""
+        return find_unit(self.unit).scale == "log"
+
+    def list_distances(self, region: Region | None = None) -> list[tuple[float, float]]:
+        """The distances from a bound of the region at which an effect has to be found, on the scale of the test, each
+        with the power. In a region with two bounds both have to be rejected, so each with a higher one."""
+        low, high = self.scale_bounds(region or self.region)
+        matters = math.log(self.matters) if self.is_ratio else self.matters
+        if math.isinf(low) or math.isinf(high):
+            return [(matters, POWER)]
+        return [(matters, POWER), ((high - low) / 2, (1 + POWER) / 2)]
+
+    def scale_bounds(self, region: Region) -> tuple[float, float]:
+        """The bounds on the scale of the test."""
+        if not self.is_ratio:
+            return region.low, region.high
+        return math.log(region.low) if region.low > 0 else -math.inf, math.log(region.high)
+
+    def find_lack(self, records: ComparableTrials) -> str:
+        """What the records lack so that the claim is not measured, with what a study would have to vary; "" where they
+        lack nothing."""
+        lacks = [f"vary {key_label(key)}" for key in self.varies if not _is_varied(records, key)]
+        lacks += [f"set {key_label(key)} ({key})" for key in self.sets if not _is_set(records, key)]
+        if not any(np.isfinite(read_numbers(records.done, name)).any() for name in self.metrics):
+            lacks.append(f"measure {' or '.join(self.metrics)}")
+        return f"not measured by this study: to test it, a study has to {', '.join(lacks)}" if lacks else ""
+
+
+def _is_varied(records: ComparableTrials, key: str) -> bool:
+    if key == "batch.accumulation":  # however it follows from the other keys of a batch
+        return len(np.unique(num_accumulation(records.trials))) > 1
+    name = key if key == "global_batch_size" else f"config.{key}"
+    return len(set(read_text(records.trials, name).tolist())) > 1
+
+
+def _is_set(records: ComparableTrials, key: str) -> bool:
+    values = set(read_text(records.done, f"config.{key}").tolist())
+    return bool(values - {"", None, default_settings()[key]})
 
 
 def extend_space(key: str, form: str) -> Callable[[ComparableTrials], str]:
@@ -46,3 +109,14 @@ def extend_space(key: str, form: str) -> Callable[[ComparableTrials], str]:
 def run_variant(suffix: str, fixed: Mapping[str, object], hint: str = "") -> Callable[[ComparableTrials], str]:
     """Settles a claim by the same study with the keys ``fixed``."""
     return lambda records: records.commands.run_variant(suffix, fixed) + hint
+
+
+def run_plan(name: str) -> Callable[[ComparableTrials], str]:
+    """Settles the claim ``name`` by its own study, on the data of the records."""
+
+    def settle(records: ComparableTrials) -> str:
+        data = most_common(read_text(records.done, "config.data.name"))[0]
+        option = f" --data {data}" if data else ""
+        return f"sweep claims {name} --plan{option} && sweep run {name}.toml"
+
+    return settle

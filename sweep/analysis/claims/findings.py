@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sweep.analysis.claims import accumulation, accuracy, learning, learning_rates, step_costs
-from sweep.analysis.claims.claim import Claim, Measurement
+from sweep.analysis.claims.claim import Claim, Measurement, not_tested
+from sweep.analysis.claims.plans import CLAIMS, count_needed
 from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.estimates import (
@@ -20,11 +20,9 @@ from sweep.analysis.statistics.estimates import (
 )  # fmt: skip
 from sweep.records.frames.study_frames import Frames
 
-CLAIMS = (*learning_rates.CLAIMS, *accuracy.CLAIMS, *accumulation.CLAIMS, *step_costs.CLAIMS, *learning.CLAIMS)
-
-
 _TOO_LITTLE = "the records have too little for an interval"
-UNSETTLED: tuple[Verdict, ...] = ("undecided", "not tested")
+UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
+UNSETTLED: tuple[Verdict, ...] = ("undecided", *UNTESTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +33,11 @@ class Finding:
     where there is too little; ``claimed`` is the range that the statement allows, open where a bound is infinite.
     ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
     configurations. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the
-    verdict is undecided unless it is at most 0.05, and "not tested" where the records cannot test the claim: there is
-    no effect then, for the ``reason``. ``settle`` is what would settle the claim ("" where it is settled),
-    ``published`` what others measured.
+    verdict is undecided unless it is at most 0.05. It is "not measured" where the study did not vary or measure what
+    the claim is about, and "not tested" where it did and the records cannot test the claim: there is no effect then,
+    for the ``reason``. ``settle`` is what would settle the claim ("" where it is settled), ``trainings`` how many a
+    study would require for that with a power of 0.8 at the effect that ``matters``: by the spread of these records,
+    without an effect by an assumed one. ``published`` is what others measured, with the source.
     """
 
     name: str
@@ -54,13 +54,16 @@ class Finding:
     detail: str
     p: float
     reason: str = ""
+    matters: float = np.nan
+    trainings: int = 0
 
 
 def evaluate_claims(frames: Frames) -> list[Finding]:
     """Every claim in a fixed order; what the records do not show is undecided or not tested, with what would settle
     it."""
     records = select_comparable(frames)
-    measured = [claim.measure(records) for claim in CLAIMS]
+    lacks = [claim.find_lack(records) for claim in CLAIMS]
+    measured = [not_tested(lack) if lack else claim.measure(records) for claim, lack in zip(CLAIMS, lacks, strict=True)]
     assessed = [
         assess_region(measurement.estimate, measurement.region or claim.region)
         for claim, measurement in zip(CLAIMS, measured, strict=True)
@@ -70,15 +73,23 @@ def evaluate_claims(frames: Frames) -> list[Finding]:
     corrected = np.ones(len(CLAIMS))
     corrected[tested] = correct_holm(p_values[tested])
     verdicts: list[Verdict] = [
-        "not tested" if not is_tested else verdict if p <= SIGNIFICANT else "undecided"
-        for (verdict, _), p, is_tested in zip(assessed, corrected, tested.tolist(), strict=True)
+        verdict if p <= SIGNIFICANT else "undecided" for (verdict, _), p in zip(assessed, corrected, strict=True)
     ]
-    return [_finding(records, *each) for each in zip(CLAIMS, measured, verdicts, corrected.tolist(), strict=True)]
+    for place in np.flatnonzero(~tested):
+        verdicts[place] = "not measured" if lacks[place] else "not tested"
+    num_tested = int(tested.sum())
+    return [
+        _finding(records, claim, measurement, verdict, p, num_tested)
+        for claim, measurement, verdict, p in zip(CLAIMS, measured, verdicts, corrected.tolist(), strict=True)
+    ]
 
 
-def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, verdict: Verdict, p: float) -> Finding:
-    is_tested = verdict != "not tested"
+def _finding(
+    records: ComparableTrials, claim: Claim, measurement: Measurement, verdict: Verdict, p: float, num_tested: int
+) -> Finding:
+    is_tested = verdict not in UNTESTED
     effect, low, high = confidence_interval(measurement.estimate if is_tested else NOTHING)
+    region = measurement.region or claim.region
     return Finding(
         name=claim.name,
         statement=claim.statement,
@@ -86,7 +97,7 @@ def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, 
         low=low,
         high=high,
         unit=claim.unit,
-        claimed=measurement.region or claim.region,
+        claimed=region,
         n=measurement.estimate.n,
         verdict=verdict,
         settle=claim.settle(records) if verdict in UNSETTLED else "",
@@ -94,6 +105,8 @@ def _finding(records: ComparableTrials, claim: Claim, measurement: Measurement, 
         detail=measurement.detail,
         p=p,
         reason="" if is_tested else measurement.reason or _TOO_LITTLE,
+        matters=claim.matters,
+        trainings=count_needed(claim, measurement.estimate, region, len(records.done), num_tested),
     )
 
 

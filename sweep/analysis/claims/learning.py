@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.claims.claim import Claim, Measurement, not_tested, run_variant
+from sweep.analysis.claims.design import Design, Repetition
 from sweep.analysis.claims.regimes import has_one_batch, measure_critical_batch, suggest_target
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
 from sweep.analysis.covariates import code_settings, standardize
@@ -12,6 +13,7 @@ from sweep.analysis.rate_powers import MAX_SHARED, scaled_learning_rates
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import Estimate, Region, fit_linear, share_explained
 from sweep.analysis.statistics.pareto import Values
+from sweep.config.metrics import SHARPNESS
 from sweep.config.units import format_count
 
 _MIN_BATCHES = 3
@@ -103,14 +105,26 @@ def _read_last_losses(records: ComparableTrials) -> Values:
     return records.grouping.medians(last.reindex(places).to_numpy(dtype=np.float64, na_value=np.nan))[0]
 
 
+_BATCH, _RATE, _EFFECTIVE = "batch.micro", "optimizer.lr", "global_batch_size"
+_BATCHES = (16, 32, 64, 128, 256)
+_RATES = Repetition(key=_RATE, low=0.01, high=0.3)
+# Of an exponent by one rate at each of five batch sizes, where the measured value scatters by a factor of e^0.5.
+_POWER_SPREAD = 0.25
+
 CLAIMS = (
     Claim(
-        name="three_regimes", unit="samples", region=Region(1.0, 2.0),
+        name="three_regimes", unit="samples", region=Region(8.0, 1024.0),  # of its own study
         statement="Steps to a target fall in proportion to the batch, then less, then no more: the critical batch "
         "between the regimes is among those that were tried.",
         published="McCandlish et al. 2018, critical batch: MNIST 200, SVHN 500, CIFAR-10 900, ImageNet 15,000 "
         "(averages over a run). Shallue et al. 2018 see the three regimes in every workload.",
-        measure=measure_critical_batch, settle=suggest_target,
+        measure=measure_critical_batch, settle=suggest_target, matters=2.0, varies=(_EFFECTIVE, _RATE),
+        sets=("budget.target_accuracy",),
+        design=Design(
+            base={"budget.target_accuracy": 0.9, "budget.max_epochs": 30, "schedule.name": "constant"},
+            space={_RATE: (0.003, 0.01, 0.03, 0.1, 0.3)}, spread=1.0, lost=2, fewest=8,
+            repeated=Repetition(key=_BATCH, low=8, high=1024, is_whole=True),
+        ),
     ),
     Claim(
         name="noise_scale_temperature", unit="exponent", region=Region(0.5, 1.5),
@@ -118,7 +132,12 @@ CLAIMS = (
         "with the batch by its power 0.5 to 1.5, at equal learning rate and training loss.",
         published="McCandlish et al. 2018: inversely proportional to the temperature, learning rate / batch; ten times "
         "and more over one run.",
-        measure=_measure_noise_power, settle=_settle_noise_power,
+        measure=_measure_noise_power, settle=_settle_noise_power, matters=0.25, varies=(_EFFECTIVE,),
+        metrics=("num_noise_steps",),
+        design=Design(
+            base={"diagnostics.noise_scale": True}, space={_BATCH: _BATCHES}, repeated=_RATES, fewest=5,
+            spread=_POWER_SPREAD,
+        ),
     ),
     Claim(
         name="large_batches_sharp", unit="exponent", region=Region(0.0, np.inf),
@@ -127,5 +146,10 @@ CLAIMS = (
         published="Keskar et al. 2016, CIFAR-10: 28.6 +- 3.1 at 256 against 707 +- 43 at a tenth of the data. Dinh et "
         "al. 2017: a network can be made arbitrarily sharp without a change of what it computes.",
         measure=_measure_sharpness_power, settle=run_variant("sharpness", {"diagnostics.sharpness": True}),
+        matters=0.25, varies=(_EFFECTIVE,), metrics=SHARPNESS,
+        design=Design(
+            base={"diagnostics.sharpness": True}, space={_BATCH: _BATCHES}, repeated=_RATES, fewest=5,
+            spread=_POWER_SPREAD,
+        ),
     ),
 )  # fmt: skip

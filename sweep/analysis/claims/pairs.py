@@ -57,15 +57,20 @@ def compare_accuracies(
     apart from the ``tested`` keys. Where several settings are paired, each counts once, by the mean over its seeds;
     trainings until a target accuracy are left out, because all of them end with it."""
     settings = configuration_groups(trials, tested)
-    groups = _join(settings.astype(np.float64), read_numbers(trials, "seed"))
-    first, second = _pair(groups, side, within, read_numbers(trials, "number"))
+    first, second = pair_by_seed(trials, tested, side, within)
     accuracies = read_accuracies(trials)
-    cells = settings if within is None else _join(settings.astype(np.float64), within)
+    cells = settings if within is None else join_groups(settings, within)
     differences = accuracies[first] - accuracies[second]
     rows, averages = average_by_cell(cells[first], differences)
     if np.isfinite(averages).sum() >= 2:
         return estimate_main_recipe(trials, first[rows], averages, "of equal settings, means over equal seeds")
     return estimate_main_recipe(trials, first, differences, "of equal settings and seed")
+
+
+def pair_by_seed(trials: pd.DataFrame, tested: Collection[str], side: Mask, within: Values | None = None) -> Pairs:
+    """One pair for each setting, apart from the ``tested`` keys, and seed; otherwise as :func:`pair_by_cost`."""
+    groups = join_groups(configuration_groups(trials, tested), read_numbers(trials, "seed"))
+    return _pair(groups, side, within, read_numbers(trials, "number"))
 
 
 def estimate_main_recipe(
@@ -90,7 +95,7 @@ def average_by_cell(cells: Numbers, values: Values) -> tuple[Numbers, Values]:
 
 def number_cells(trials: pd.DataFrame, tested: Collection[str], within: Values) -> Numbers:
     """The same number for trials that :func:`pair_by_cost` may pair; shape ``[trials]``."""
-    return _join(equal_cost_groups(trials, tested).astype(np.float64), within)
+    return join_groups(equal_cost_groups(trials, tested), within)
 
 
 def count_pairs(n: int, kind: str) -> str:
@@ -99,7 +104,7 @@ def count_pairs(n: int, kind: str) -> str:
 
 
 def _pair(groups: Numbers, side: Mask, within: Values | None, order: Values) -> Pairs:
-    cells = groups if within is None else _join(groups.astype(np.float64), within)
+    cells = groups if within is None else join_groups(groups, within)
     firsts, seconds = (_middle_rows(cells, chosen & np.isfinite(order), order) for chosen in (side, ~side))
     shared = firsts.index.intersection(seconds.index, sort=False)
     return np.asarray(firsts[shared], dtype=np.int64), np.asarray(seconds[shared], dtype=np.int64)
@@ -113,7 +118,7 @@ def _middle_rows(cells: Numbers, chosen: Mask, order: Values) -> "pd.Series[int]
     return pd.Series(rows[starts + (counts - 1) // 2], index=names, dtype=np.int64)
 
 
-def _join(first: Values, second: Values) -> Numbers:
-    # one number for each combination; a missing value makes a combination of its own
+def join_groups(first: Values | Numbers, second: Values) -> Numbers:
+    """One number for each combination of two columns (shape ``[n]``); a missing value makes one of its own."""
     table = np.stack([first, np.nan_to_num(second, nan=-1.0)], axis=1)
     return np.asarray(np.unique(table, axis=0, return_inverse=True)[1].reshape(-1), dtype=np.int64)

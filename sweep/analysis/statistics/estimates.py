@@ -11,7 +11,7 @@ from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile, t_upper_
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.scales import LOG
 
-Verdict = Literal["supported", "contradicted", "undecided", "not tested"]
+Verdict = Literal["supported", "contradicted", "undecided", "not tested", "not measured"]
 SIGNIFICANT = 1 - CONFIDENCE
 
 

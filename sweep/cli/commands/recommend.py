@@ -68,7 +68,7 @@ def recommend(
 def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
     """The lines of text that the command prints."""
     from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
-    from sweep.analysis.claims.findings import UNSETTLED
+    from sweep.analysis.claims.findings import UNSETTLED, UNTESTED
 
     yield answer.validation.statement
     yield ""
@@ -90,7 +90,7 @@ def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Itera
         if fact.missing:
             yield f"    not enough data; run: {fact.missing}"
     settled = [claim for claim in claims if claim.verdict not in UNSETTLED]
-    num_untested = sum(claim.verdict == "not tested" for claim in claims)
+    num_untested = sum(claim.verdict in UNTESTED for claim in claims)
     yield ""
     yield (
         f"Findings: {len(settled)} of {len(claims)} claims settled by these records, {num_untested} not tested; the "

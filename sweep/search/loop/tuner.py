@@ -180,10 +180,10 @@ class Tuner:
 
     def _required_metrics(self, phase: Phase, config: TrialConfig) -> frozenset[str]:
         """What a recorded trial must have measured to be taken instead of a training."""
-        if phase == "search":
-            return frozenset(self._spec.objectives)
-        sharpness = SHARPNESS if config.diagnostics.sharpness else ()
-        return frozenset((*self._spec.objectives, "test_accuracy", *sharpness))
+        is_last = phase == "confirm" or not self._spec.confirm.most_trials
+        sharpness = SHARPNESS if config.diagnostics.sharpness and is_last else ()
+        test = ("test_accuracy",) if phase == "confirm" else ()
+        return frozenset((*self._spec.objectives, *test, *sharpness))
 
     def _refuse(self, record: TrialRecord, refusal: Refusal) -> Event:
         self._circuit_breaker.record_refusal(refusal.reason)

@@ -1,0 +1,118 @@
+"""Every claim on the records of its own planned study: true, false, and not measured; how many trainings it takes."""
+
+import math
+import tomllib
+
+import numpy as np
+import pytest
+from frames_factory import frames_of, make_spec
+from scipy import stats
+from test_findings import row
+
+from benchmarks.claim_truths import TRUTHS, find_effect, make_records
+from benchmarks.claims_truth import Judged, judge_study, summarize
+from sweep.analysis.claims.claim import Claim
+from sweep.analysis.claims.design import count_repetitions
+from sweep.analysis.claims.findings import evaluate_claims
+from sweep.analysis.claims.plans import CLAIMS, count_needed, count_planned, count_tested, find_claim, write_plan
+from sweep.analysis.claims.tuned_pairs import expect_best
+from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.statistics.estimates import Estimate, Region, assess_region
+from sweep.config.space import count_grid_points
+from sweep.config.study_file import build_study
+
+NAMES = [claim.name for claim in CLAIMS]
+
+
+def claim_of(name: str) -> Claim:
+    claim = find_claim(name)
+    assert claim is not None
+    return claim
+
+
+@pytest.mark.parametrize("is_true", [True, False], ids=["true", "false"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_planted_truth_is_found_by_the_planned_study(name: str, is_true: bool) -> None:
+    claim = claim_of(name)
+    effect = find_effect(claim, is_true=is_true, times=2.0)
+    records = select_comparable(make_records(claim, effect, np.random.default_rng(1)))
+    assert claim.find_lack(records) == ""
+    found = claim.measure(records)
+    verdict, p = assess_region(found.estimate, found.region or claim.region)
+    assert (found.reason, verdict) == ("", "supported" if is_true else "contradicted")
+    assert p < 0.05
+    wanted = math.log(effect) if claim.is_ratio else effect
+    assert abs(found.estimate.value - wanted) < 5 * found.estimate.error
+
+
+def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:
+    rows = [row(number, number, measured={"peak_memory_bytes": 1e6 + number}) for number in range(4)]
+    found = {item.name: item for item in evaluate_claims(frames_of(make_spec(), rows))}
+    assert list(found) == NAMES
+    for claim in CLAIMS:
+        item = found[claim.name]
+        assert (item.verdict, item.n, math.isnan(item.effect)) == ("not measured", 0, True)
+        assert item.reason.startswith("not measured by this study: to test it, a study has to ")
+        assert item.trainings == claim.design.count_trainings(count_planned(claim)) > 0
+    assert found["warmup_needed"].reason.endswith("has to vary warmup")
+    assert found["ema_per_step"].reason.endswith("has to vary accumulation, set ema decay (regularization.ema_decay)")
+    assert found["large_batches_sharp"].reason.endswith("measure sharpness_eigenvalue or sharpness_keskar")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_is_a_study_that_tests_its_claim(name: str) -> None:
+    claim = claim_of(name)
+    spec = build_study(tomllib.loads(write_plan(claim)), name)
+    trainings = claim.design.count_trainings(count_planned(claim))
+    assert (spec.trials, count_grid_points(spec.space), spec.confirm.most_trials) == (trainings, trainings, 0)
+    # two hours of a CPU that takes 4 s for each
+    assert trainings <= 1800
+    assert {key for key in claim.varies if "." in key} <= {*spec.space, "batch.accumulation"}
+    assert set(claim.sets) <= set(spec.base)
+
+
+def test_every_claim_has_a_truth_and_names_its_source() -> None:
+    assert set(TRUTHS) == set(NAMES)
+    assert len(NAMES) == len(set(NAMES)) == 39
+    # of the years since 2023
+    recent = [claim for claim in CLAIMS if any(f"{year} (arXiv:" in claim.published for year in range(2023, 2027))]
+    assert len(recent) >= 8
+
+
+def test_repetitions_have_the_power_that_is_stated() -> None:
+    distance, spread = 0.005, 0.01
+    count = count_repetitions([(distance, 0.8)], spread, lost=1, alpha=0.05, fewest=2)
+
+    def power(n: int) -> float:
+        return float(stats.nct.sf(stats.t.isf(0.05, n - 1), n - 1, distance * math.sqrt(n) / spread))
+
+    assert power(count - 1) < 0.8 <= power(count)
+    assert count_repetitions([(distance, 0.8)], spread / 100, lost=1, alpha=0.05, fewest=7) == 7
+    # more claims in the same study require more trainings
+    assert count_repetitions([(distance, 0.8)], spread, lost=1, alpha=0.005, fewest=2) > count
+
+
+def test_the_records_own_spread_replaces_the_assumed_one() -> None:
+    claim = claim_of("warmup_needed")
+    assert count_tested(claim) == 1
+    few = count_needed(claim, Estimate(0.006, 0.001, 19, 20), claim.region, 40, 1)
+    many = count_needed(claim, Estimate(0.006, 0.004, 19, 20), claim.region, 40, 1)
+    assert few < claim.design.count_trainings(count_planned(claim)) < many
+    # pairs of two trainings that scatter by 0.001 * sqrt(20)
+    pairs = count_repetitions([(claim.matters, 0.8)], 0.001 * math.sqrt(20), 1, 0.05, 2)
+    assert few == 2 * pairs
+    assert count_needed(claim, Estimate(math.nan, math.nan, 0, 0), Region(0, 1), 7, 1) == 52
+
+
+def test_the_best_of_fewer_tries_is_lower() -> None:
+    values = np.array([0.3, 0.9, 0.5])
+    assert expect_best(values, 3) == pytest.approx(0.9)
+    assert expect_best(values, 1) == pytest.approx(values.mean())
+    assert expect_best(values, 2) == pytest.approx((0.9 + 0.9 + 0.5) / 3)  # of the three pairs
+
+
+def test_a_verdict_is_judged_by_the_truth() -> None:
+    assert judge_study("loader_bottleneck", 0, is_true=True).verdict in ("supported", "undecided")
+    made = [Judged("a", True, "supported"), Judged("a", True, "contradicted"), Judged("a", False, "undecided")]
+    whole = summarize(made)
+    assert (whole["num_studies"], whole["wrong"]["share"], whole["undecided"]["share"]) == (3, 1 / 3, 1 / 3)

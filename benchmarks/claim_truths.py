@@ -43,8 +43,8 @@ class MadeRecords:
 
 
 def find_effect(claim: Claim, *, is_true: bool, times: float = 1.0) -> float:
-    """The effect in the claim's unit: the middle of a range with two bounds, otherwise ``times`` as far inside its bound
-    as matters; where the claim is false as far outside, on the side of no effect."""
+    """The effect in the claim's unit: the middle of a range with two bounds, otherwise ``times`` as far inside its
+    bound as matters; where the claim is false as far outside, on the side of no effect."""
     low, high = claim.scale_bounds(claim.region)
     matters = times * (math.log(claim.matters) if claim.is_ratio else claim.matters)
     if is_true:

@@ -16,6 +16,8 @@ from typing import Any
 
 from meanings import MEASURED
 
+from reports.labels import describe_range, format_value
+from sweep.analysis.claims.plans import CLAIMS, count_planned
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.tables.datasets import DATASETS
@@ -236,6 +238,21 @@ def _parameter(item: Any) -> str:
     return f"`{item.opts[0]}{takes}`"
 
 
+def claims() -> str:
+    """Every claim with its source, what a study has to do, what matters, and the trainings that settle it."""
+    rows = []
+    for claim in CLAIMS:
+        needs = [f"vary `{key}`" for key in claim.varies] + [f"set `{key}`" for key in claim.sets]
+        needs += ["measure " + " or ".join(f"`{name}`" for name in claim.metrics)]
+        matters = f"factor {claim.matters:g}" if claim.is_ratio else format_value(claim.unit, claim.matters)
+        trainings = claim.design.count_trainings(count_planned(claim))
+        range_ = describe_range(claim.unit, *claim.region)
+        rows.append(
+            (f"`{claim.name}`", claim.statement, claim.published, ", ".join(needs), range_, matters, str(trainings))
+        )
+    return table(("claim", "statement", "source", "a study has to", "claimed", "matters", "trainings"), rows)
+
+
 # ---------------------------------------------------------------------- measured
 
 
@@ -290,6 +307,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "frames": frames,
     "rooms": rooms,
     "commands": commands,
+    "claims": claims,
     "performance": performance,
 }
 

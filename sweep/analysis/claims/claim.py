@@ -117,6 +117,6 @@ def run_plan(name: str) -> Callable[[ComparableTrials], str]:
     def settle(records: ComparableTrials) -> str:
         data = most_common(read_text(records.done, "config.data.name"))[0]
         option = f" --data {data}" if data else ""
-        return f"sweep claims {name} --plan{option} && sweep run {name}.toml"
+        return f"sweep claims {name} --plan{option} && sweep run claim_{name}.toml"
 
     return settle

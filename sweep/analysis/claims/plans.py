@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from sweep.analysis.claims import (
     accumulation,
@@ -15,6 +17,7 @@ from sweep.analysis.claims import (
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.design import SEED, Design, count_repetitions
 from sweep.analysis.statistics.estimates import SIGNIFICANT, Estimate, Region
+from sweep.config.errors import InputError
 from sweep.config.trial_config import Scalar, build_config, default_settings, replace_keys
 
 CLAIMS: tuple[Claim, ...] = (
@@ -23,7 +26,6 @@ CLAIMS: tuple[Claim, ...] = (
 )  # fmt: skip
 _BASE: dict[str, Scalar] = {"budget.epochs": 10, "model.patch_size": 4}
 _VALIDATION_SHARE = 0.33  # of the digits: 504 images, one of which is 0.2 points of accuracy
-_BUDGETS = ("budget.steps", "budget.target_accuracy")  # each replaces the epochs
 
 
 def find_claim(name: str) -> Claim | None:
@@ -58,25 +60,29 @@ def count_needed(claim: Claim, estimate: Estimate, region: Region, num_trials: i
     return math.ceil(num_trials * needed / estimate.n)
 
 
-def write_plan(claim: Claim, data: str = "digits") -> str:
-    """The TOML text of the smallest study that settles the claim, on the data set ``data``."""
-    repetitions = count_planned(claim)
+def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | None = None) -> str:
+    """The TOML text of the smallest study that settles the claim, on the data set ``data``, with the keys ``changes``
+    in its base configuration.
+
+    Raises:
+        InputError: a key of ``changes`` is one that the study varies.
+    """
+    repetitions, changes = count_planned(claim), dict(changes or {})
     design, space = claim.design, claim.design.list_space(repetitions)
-    base = {"data.name": data, **_BASE, **design.base}
-    if data == "digits":
-        base["data.validation_share"] = _VALIDATION_SHARE
-    if any(key in base for key in _BUDGETS):
-        del base["budget.epochs"]
+    if varied := sorted(changes.keys() & space.keys()):
+        raise InputError(f"--set {varied[0]}: the study of {claim.name} varies it; leave it out.")
+    own = {"data.validation_share": _VALIDATION_SHARE} if data == "digits" else {}
+    base = replace_keys({"data.name": data, **own, **_BASE}, {**design.base})
     repeated = "seeds" if design.repeated.key == SEED else f"values of {design.repeated.key}"
     lines = [
-        f"name = {json.dumps(claim.name)}",
+        f"name = {json.dumps(f'claim_{claim.name}')}",
         f"question = {json.dumps(f'Is it so? {claim.statement}')}",
-        f"trials = {design.count_trainings(repetitions)}  # {repetitions} {repeated}, by which the claim is settled",
+        f"trials = {design.count_trainings(repetitions)}  # {repetitions} {repeated}, with which the claim is settled",
         'sampler = "grid"',
         "confirm = { max_configurations = 0, seeds = 0 }",
         "",
         "[base]",
-        *(f"{key} = {json.dumps(value)}" for key, value in base.items()),
+        *(f"{key} = {json.dumps(value)}" for key, value in replace_keys(base, changes).items()),
         "",
         "[space]",
         *(f"{json.dumps(key)} = {{ choice = {json.dumps(values)} }}" for key, values in space.items()),

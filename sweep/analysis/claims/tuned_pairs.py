@@ -32,8 +32,8 @@ def compare_tuned(trials: pd.DataFrame, tested: Collection[str], side: Mask) -> 
     rows, averages = average_by_cell(settings[firsts], differences)
     if np.isfinite(averages).sum() >= 2:
         kind = "of tuned recipes of equal settings, means over equal seeds"
-        return estimate_main_recipe(trials.iloc[firsts[rows]], averages, kind)
-    return estimate_main_recipe(trials.iloc[firsts], differences, "of tuned recipes of equal settings and seed")
+        return estimate_main_recipe(trials, firsts[rows], averages, kind)
+    return estimate_main_recipe(trials, firsts, differences, "of tuned recipes of equal settings and seed")
 
 
 def expect_best(values: Values, num_drawn: int) -> float:

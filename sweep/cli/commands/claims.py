@@ -1,0 +1,181 @@
+"""``sweep claims``: what is commonly claimed about batch sizes, what a study's records show of it, and the smallest
+study that settles one claim."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sweep.cli.arguments import find_records, parse_sets
+from sweep.cli.options import RUNS, AsJson, Root, Sets
+from sweep.cli.output import print_answer
+from sweep.config.errors import InputError, describe_unknown
+
+if TYPE_CHECKING:
+    from sweep.analysis.claims.claim import Claim
+    from sweep.analysis.claims.findings import Finding
+    from sweep.config.study import StudySpec
+
+
+def claims(
+    subject: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY | CLAIM]", help="A study's file, folder, name or URL, or the name of a claim."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Write the smallest study that settles the claim.")] = False,
+    data: Annotated[str | None, typer.Option(help="With --plan: the data set of that study; default: digits.")] = None,
+    sets: Sets = None,
+    out: Annotated[Path | None, typer.Option(help="With --plan: the file to write; default: claim_NAME.toml.")] = None,
+    root: Root = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """List the common claims about batch sizes, or test them on the records of a study. With --plan, write the smallest
+    study that settles one of them."""
+    from sweep.analysis.claims.plans import CLAIMS, find_claim
+
+    claim = find_claim(subject) if subject else None
+    if plan:
+        if claim is None:
+            raise InputError(describe_unknown("claim", subject or "", [each.name for each in CLAIMS]))
+        return _plan(claim, out or Path(f"claim_{claim.name}.toml"), data or "digits", sets or [], root, as_json)
+    if data or sets or out:
+        raise InputError("sweep claims: --data, --set and --out belong to --plan; add it, with the name of a claim.")
+    if subject and claim is None:
+        return _test(find_records(subject, root), as_json)
+    chosen = CLAIMS if claim is None else (claim,)
+    print_answer([_describe(each) for each in chosen], _list_lines(chosen), as_json=as_json)
+    return 0
+
+
+def _describe(claim: "Claim") -> dict[str, Any]:
+    from sweep.analysis.claims.plans import count_planned, count_tested
+
+    repetitions = count_planned(claim)
+    return {
+        "name": claim.name,
+        "statement": claim.statement,
+        "source": claim.published,
+        "varies": list(claim.varies),
+        "sets": list(claim.sets),
+        "metrics": list(claim.metrics),
+        "unit": claim.unit,
+        "claimed": [bound if math.isfinite(bound) else None for bound in claim.region],
+        "matters": claim.matters,
+        "assumed_spread": claim.design.spread,
+        "num_tested": count_tested(claim),
+        "repetitions": repetitions,
+        "trainings": claim.design.count_trainings(repetitions),
+    }
+
+
+def _list_lines(chosen: Sequence["Claim"]) -> Iterator[str]:
+    from reports.labels import describe_range
+
+    for claim in chosen:
+        facts = _describe(claim)
+        needs = [f"vary {', '.join(claim.varies)}"] if claim.varies else []
+        needs += [f"set {', '.join(claim.sets)}"] if claim.sets else []
+        yield claim.name
+        yield f"    {claim.statement}"
+        yield f"    source: {claim.published}"
+        yield f"    a study has to {' and '.join(needs)}, and measure {' or '.join(claim.metrics)}"
+        yield (
+            f"    claimed: {describe_range(claim.unit, *claim.region)}; difference that matters: "
+            f"{_format_difference(claim)}; trainings for power 0.8: {facts['trainings']:,}"
+        )
+
+
+def _format_difference(claim: "Claim") -> str:
+    from reports.labels import format_value
+
+    return f"a factor of {claim.matters:g}" if claim.is_ratio else format_value(claim.unit, claim.matters)
+
+
+def _test(place: str, as_json: bool) -> int:
+    from sweep.analysis.claims.findings import evaluate_claims, findings_document
+    from sweep.records.frames.frames import load_frames
+
+    frames = load_frames(place, evaluations=True)
+    found = evaluate_claims(frames)
+    document = {"study": list(frames.studies["study"]), "findings": findings_document(found)}
+    print_answer(document, _finding_lines(found), as_json=as_json)
+    return 0
+
+
+def _finding_lines(found: Sequence["Finding"]) -> Iterator[str]:
+    from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
+
+    order = ("supported", "contradicted", "undecided", "not tested", "not measured")
+    for item in sorted(found, key=lambda each: order.index(each.verdict)):
+        yield f"{item.verdict}: {item.name}"
+        yield f"    {item.statement}"
+        if item.reason:
+            yield f"    {item.reason}"
+            continue
+        is_vague = is_too_uncertain(item.unit, item.low, item.high)
+        effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
+        yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
+        if item.verdict == "undecided":
+            yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}; run: {item.settle}"
+
+
+def _plan(claim: "Claim", path: Path, data: str, sets: list[str], root: Path, as_json: bool) -> int:
+    import tomllib
+
+    from reports.labels import format_value
+    from sweep.analysis.claims.plans import write_plan
+    from sweep.config.study_file import build_study
+
+    if path.suffix != ".toml":
+        raise InputError(f"--out {path}: the name of a study file ends in .toml.")
+    text = write_plan(claim, data, parse_sets(sets))
+    spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path} exists already; give another name with --out.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
+    seconds = _price(spec, root)
+    command = f"sweep run {path}"
+    price = (
+        f"about {format_value('seconds', seconds)} by the probes under {root}"
+        if seconds
+        else (f"the time is not known without a probe; {command} --dry-run makes some")
+    )
+    lines = [f"wrote {path}: {spec.trials:,} trainings; {price}", f"run it with: {command}"]
+    lines.append(f"then: sweep claims {spec.name}")
+    document = {
+        "claim": claim.name,
+        "file": str(path),
+        "trainings": spec.trials,
+        "seconds": seconds,
+        "command": command,
+    }
+    print_answer(document, lines, as_json=as_json)
+    return 0
+
+
+def _price(spec: "StudySpec", root: Path) -> float | None:
+    """The seconds of all trainings of a grid by the probes on record; None where there are none for it. Probes
+    nothing."""
+    from sweep.config.space import pick_grid_point
+    from sweep.records.store.probe_book import PROBES_FILE
+
+    if not (root / PROBES_FILE).is_file():
+        return None
+    from sweep.search.loop.run_options import Options
+    from sweep.search.loop.session import open_session  # with torch and Optuna
+
+    try:
+        with open_session(spec, Options(root=root), preview=True) as session:
+            model, slots = session.forecaster.cost_model, session.executor.slots
+            configs = (spec.config(pick_grid_point(spec.space, index)) for index in range(spec.trials))
+            seconds = [model.predict_seconds(config) for config in configs]
+    except InputError:  # what the study requires is not here yet: data, or weights to start from
+        return None
+    known = [each for each in seconds if each is not None]
+    return sum(known) / slots if known and len(known) == len(seconds) else None

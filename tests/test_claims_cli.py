@@ -1,0 +1,97 @@
+"""``sweep claims`` as a user meets it."""
+
+import contextlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from records_factory import add_trials, make_spec, make_store
+
+from sweep.analysis.claims.plans import CLAIMS
+from sweep.cli.app import run_app
+from sweep.config.study_file import load_study
+
+
+def test_all_claims_are_listed_with_what_a_study_requires(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["claims", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in listed] == [claim.name for claim in CLAIMS]
+    warmup = next(each for each in listed if each["name"] == "warmup_needed")
+    assert (warmup["varies"], warmup["claimed"], warmup["matters"]) == (["schedule.warmup"], [0.005, None], 0.005)
+    assert (warmup["repetitions"], warmup["trainings"]) == (26, 52)
+    assert run_app(["claims", "ema_per_step"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("ema_per_step\n")
+    assert "vary batch.accumulation and set regularization.ema_decay, and measure val_accuracy" in shown
+    assert "difference that matters: 0.50 points; trainings for power 0.8: " in shown
+
+
+def test_the_claims_on_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "s").mkdir()
+    with contextlib.closing(make_store(tmp_path / "s" / "study.sqlite", make_spec())) as store:
+        add_trials(store, ["complete"] * 8)
+    assert run_app(["claims", "s", "--root", str(tmp_path)]) == 0
+    verdicts = re.findall(r"^([a-z ]+): (\w+)$", capsys.readouterr().out, re.MULTILINE)
+    assert {name for _, name in verdicts} == {claim.name for claim in CLAIMS}
+    assert ("not measured", "warmup_needed") in verdicts
+    assert run_app(["claims", "s", "--root", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["study"] == ["s"]
+    by_name = {each["name"]: each for each in document["findings"]}
+    assert (by_name["warmup_needed"]["verdict"], by_name["warmup_needed"]["trainings"]) == ("not measured", 52)
+
+
+def test_a_plan_is_a_file_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["claims", "warmup_needed", "--plan", "--set", "budget.steps=20"]
+    assert run_app([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == {
+        "claim": "warmup_needed", "file": "claim_warmup_needed.toml", "trainings": 52, "seconds": None,
+        "command": "sweep run claim_warmup_needed.toml",
+    }  # fmt: skip
+    spec = load_study("claim_warmup_needed.toml")
+    assert (spec.trials, spec.base["budget.steps"], "budget.epochs" in spec.base) == (52, 20, False)
+    assert spec.config({"seed": 7, "schedule.warmup": 0.1}).seed == 7
+    assert run_app(arguments) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert run_app([*arguments, "--out", "other.toml", "--data", "cifar10"]) == 0
+    assert load_study("other.toml").base["data.name"] == "cifar10"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["warmup", "--plan"], "unknown claim 'warmup'"),
+        (["--plan"], "unknown claim ''"),
+        (["warmup_needed", "--data", "digits"], "belong to --plan"),
+        (["warmup_needed", "--plan", "--out", "plan.txt"], "ends in .toml"),
+        (["warmup_needed", "--plan", "--set", "schedule.warmup=0"], "varies it; leave it out"),
+        (["nothing"], "no such study folder"),
+    ],
+)
+def test_mistakes_are_refused(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert run_app(["claims", *arguments]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_seed_is_in_the_space_of_a_grid_that_confirms_nothing(tmp_path: Path) -> None:
+    from sweep.config.errors import InputError
+
+    grid = 'name = "s"\nsampler = "grid"\nspace."seed" = { choice = [3, 4] }\n'
+    path = tmp_path / "s.toml"
+    path.write_text(grid + "confirm.max_configurations = 0\n", encoding="utf-8")
+    spec = load_study(path)
+    assert [spec.config({"seed": seed}).seed for seed in (3, 4)] == [3, 4]
+    assert (spec.config({}).seed, spec.config({"seed": 3}, seed=9).seed) == (0, 9)
+    path.write_text(grid, encoding="utf-8")
+    with pytest.raises(InputError, match="A grid that confirms nothing"):
+        load_study(path)

@@ -120,7 +120,7 @@ def gather_evidence(frames: Frames) -> Evidence:
         frames=frames,
         name=find_study_name(frames),
         objectives=objectives,
-        swept=tuple(spec.space) if spec else varying_keys(trials),
+        swept=tuple(key for key in spec.space if key != "seed") if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
         configurations=add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),

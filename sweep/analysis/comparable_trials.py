@@ -113,8 +113,8 @@ class ComparableTrials:
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
-        """The keys that vary."""
-        return tuple(self.spec.space) if self.spec else varying_keys(self.done)
+        """The keys that vary, but for the seed, which repeats the others."""
+        return tuple(key for key in self.spec.space if key != "seed") if self.spec else varying_keys(self.done)
 
 
 def find_common_data(frames: Frames) -> DataSummary | None:

@@ -9,11 +9,11 @@ import numpy as np
 
 from sweep.analysis.claims.design import POWER, Design
 from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
+from sweep.analysis.statistics.column_reading import most_common, plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
 from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.key_labels import key_label
-from sweep.config.trial_config import default_settings
+from sweep.config.trial_config import Scalar, default_settings
 from sweep.config.units import find_unit
 
 _ACCURACY = ("val_accuracy",)
@@ -92,13 +92,16 @@ class Claim:
 def _is_varied(records: ComparableTrials, key: str) -> bool:
     if key == "batch.accumulation":  # however it follows from the other keys of a batch
         return len(np.unique(num_accumulation(records.trials))) > 1
-    name = key if key == "global_batch_size" else f"config.{key}"
-    return len(set(read_text(records.trials, name).tolist())) > 1
+    return len(_list_values(records, key if key == "global_batch_size" else f"config.{key}")) > 1
 
 
 def _is_set(records: ComparableTrials, key: str) -> bool:
-    values = set(read_text(records.done, f"config.{key}").tolist())
-    return bool(values - {"", None, default_settings()[key]})
+    return bool(_list_values(records, f"config.{key}") - {None, default_settings()[key]})
+
+
+def _list_values(records: ComparableTrials, name: str) -> set[Scalar]:
+    trials = records.trials
+    return set(map(plain_value, trials[name].unique())) if name in trials.columns else set()
 
 
 def extend_space(key: str, form: str) -> Callable[[ComparableTrials], str]:

@@ -73,6 +73,7 @@ def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | 
         raise InputError(f"--set {varied[0]}: the study of {claim.name} varies it; leave it out.")
     own = {"data.validation_share": _VALIDATION_SHARE} if data == "digits" else {}
     base = replace_keys({"data.name": data, **own, **_BASE}, {**design.base})
+    has_weights = "model.weights" in base
     repeated = "seeds" if design.repeated.key == SEED else f"values of {design.repeated.key}"
     lines = [
         f"name = {json.dumps(f'claim_{claim.name}')}",
@@ -82,6 +83,10 @@ def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | 
         "confirm = { max_configurations = 0, seeds = 0 }",
         "",
         "[base]",
+        *(
+            ["# a file of weights of this model that was trained on other images: sweep train --save FILE"]
+            * has_weights
+        ),
         *(f"{key} = {json.dumps(value)}" for key, value in replace_keys(base, changes).items()),
         "",
         "[space]",

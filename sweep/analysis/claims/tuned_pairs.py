@@ -48,6 +48,7 @@ def _compare_cells(cells: Numbers, side: Mask, accuracies: Values, rates: Values
     # of each cell in which both sides were tuned the row of the side's best trial, and the difference
     firsts, differences = [], []
     known = np.isfinite(accuracies) & np.isfinite(rates)
+    known &= np.isin(cells, np.intersect1d(cells[known & side], cells[known & ~side]))
     for rows in pd.Series(np.arange(len(cells))[known]).groupby(cells[known]).agg(list):
         ours, others = (np.array([row for row in rows if side[row] == is_side]) for is_side in (True, False))
         if min(len(np.unique(rates[each.astype(np.int64)])) for each in (ours, others)) < _MIN_RATES:

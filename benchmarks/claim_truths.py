@@ -37,6 +37,7 @@ class MadeRecords:
     inputs: dict[str, StudyInputs] = field(default_factory=dict)
     probes: pd.DataFrame = field(default_factory=pd.DataFrame)
     place: str = ""
+    origin: None = None
     plugin: str = ""
     data: None = None
     find_correct: None = None

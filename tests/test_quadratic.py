@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import quadratic_theory as theory
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks import quadratic_theory as theory
 from sweep.config.recipe_sections import ModelSection
 from sweep.config.tables.datasets import DATASETS, ImageShape
 from sweep.config.tables.models import MODELS
@@ -27,7 +27,7 @@ START = theory.start(DIMENSIONS) ** 2
 
 @pytest.fixture(autouse=True, scope="module")
 def _plugin() -> Iterator[None]:
-    load_plugin(str(Path(__file__).with_name("quadratic_plugin.py")))
+    load_plugin(str(Path(theory.__file__).with_name("quadratic_plugin.py")))
     yield
     del MODELS["noisy_quadratic"], DATASETS["noisy_quadratic"], sys.modules["sweep_plugin_quadratic_plugin"]
 

@@ -39,9 +39,14 @@ def loss(squares: Vector) -> float:
 
 
 def expected_squares(
-    rates: Sequence[float], batch: int | Sequence[int], dimensions: int, momentum: float = 0.0
+    rates: Sequence[float],
+    batch: int | Sequence[int],
+    dimensions: int,
+    momentum: float = 0.0,
+    begin: Vector | None = None,
 ) -> Vector:
-    """E x_i^2 after each step of SGD, the start first: (len(rates) + 1, dimensions); ``batch`` may be one per step.
+    """E x_i^2 after each step of SGD, the beginning first: (len(rates) + 1, dimensions); ``batch`` may be one per step.
+    It begins at ``start``, or where the coordinates have the expected squares ``begin`` (dimensions,).
 
     Exact for any learning rates: with v <- momentum v + g and x <- x - rate v, the expectations of x^2, x v and v^2
     after a step are linear in those before it. At a constant rate a and without momentum they are what the paper gives,
@@ -49,7 +54,7 @@ def expected_squares(
         E x_i(t)^2 = (1 - a h_i)^(2t) x_i(0)^2 + (1 - (1 - a h_i)^(2t)) a c_i / (B h_i (2 - a h_i)).
     """
     curve, batches = curvatures(dimensions), np.broadcast_to(batch, len(rates))
-    place = start(dimensions) ** 2
+    place = start(dimensions) ** 2 if begin is None else begin
     both, velocity = np.zeros(dimensions), np.zeros(dimensions)
     squares = [place]
     for rate, size in zip(rates, batches, strict=True):

@@ -10,9 +10,9 @@ from typing import final
 
 import numpy as np
 import torch
-from quadratic_theory import curvatures, noise_variances, start
 from torch import Tensor, nn
 
+from benchmarks.quadratic_theory import curvatures, noise_variances, start
 from sweep.config.data_sections import DataSection
 from sweep.config.recipe_sections import ModelSection
 from sweep.config.tables.datasets import DATASETS, DatasetEntry, ImageShape

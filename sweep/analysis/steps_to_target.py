@@ -1,0 +1,218 @@
+"""Steps to a target against the batch: the fewest at each, and the law of three regimes that they follow."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from sweep.analysis.batch_curve import cross_target
+from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.rate_powers import scaled_learning_rates
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.estimates import fit_curve
+from sweep.analysis.statistics.grouping import configuration_groups, group_configurations
+from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics.scales import LOG
+from sweep.config.units import format_count
+
+MIN_BATCHES = 4
+_MIN_RATES = 3  # learning rates that were tried at a batch, before its best one counts as tuned
+# Data that the fit misses by more (root mean square of the logarithm) do not follow the law.
+_MAX_MISFIT = 0.25
+# At the ends of the regimes of Shallue et al. 2018, who draw them by eye; as Zhang et al. 2024 (arXiv:2410.21676) bound
+# the critical batch.
+_OVERHEAD = 0.2
+# Why a batch is left out. Shallue et al. 2018 extend the search where the best rate is at the edge of those tried.
+_LACKS = _TOO_SOON, _NEVER, _FEW_RATES, _AT_EDGE = (
+    "with a first evaluation that had reached it",
+    "that did not reach it",
+    f"with fewer than {_MIN_RATES} learning rates",
+    "whose best learning rate is the lowest or the highest tried there",
+)
+# Trainings that count as tried: the others ended for reasons that have nothing to do with learning.
+_TRIED = ("complete", "target_missed", "diverged", "timed_out", "pruned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regimes:
+    """S = S_min (1 + B_crit / B): (S / S_min - 1)(E / E_min - 1) = 1 solved for S, with E = S B and B_crit =
+    E_min / S_min (McCandlish et al. 2018, arXiv:1812.06162). ``log_error`` is the standard error of log B_crit.
+    """
+
+    min_steps: float
+    min_samples: float
+    critical_batch: float
+    log_error: float
+    degrees: int
+    misfit: float
+
+    @property
+    def perfect_until(self) -> float:
+        """The batch up to which a target takes at most 20 % more samples than the fewest: perfect scaling."""
+        return _OVERHEAD * self.critical_batch
+
+    @property
+    def maximal_from(self) -> float:
+        """The batch from which on it takes at most 20 % more steps than the fewest: maximal data parallelism."""
+        return self.critical_batch / _OVERHEAD
+
+    def steps_at(self, batches: Values) -> Values:
+        """Steps to the target by the law, of the shape of ``batches``."""
+        return self.min_steps * (1 + self.critical_batch / batches)
+
+
+def fit_regimes(batches: Values, steps: Values) -> Regimes | None:
+    """The law fitted in the logarithm of steps; both of shape ``[b]``. None with fewer than 4 batches or no fit."""
+    known = np.isfinite(batches) & np.isfinite(steps) & (steps > 0)
+    x, y = np.log(batches[known]), np.log(steps[known])
+    if len(x) < MIN_BATCHES or np.ptp(y) == 0:
+        return None
+
+    def law(log_batch: Values, log_steps: float, log_critical: float) -> Values:
+        return np.asarray(log_steps + np.logaddexp(0.0, log_critical - log_batch))
+
+    fitted = fit_curve(law, x, y, (y.min() - 0.5, x.mean()))
+    if fitted is None:
+        return None
+    (log_steps, log_critical), errors = fitted
+    misfit = float(np.sqrt(np.mean((law(x, log_steps, log_critical) - y) ** 2)))
+    if misfit > _MAX_MISFIT:
+        return None
+    fewest, critical = LOG.backward(np.array([log_steps, log_critical])).tolist()
+    return Regimes(
+        min_steps=fewest,
+        min_samples=fewest * critical,
+        critical_batch=critical,
+        log_error=float(errors[1]),
+        degrees=len(x) - 2,
+        misfit=misfit,
+    )
+
+
+def refit_steps(batches: Values, steps: Values, critical_batch: float) -> Regimes:
+    """The law with that critical batch whose fewest steps fit best, in the logarithm; both of shape ``[b]``."""
+    residuals = np.log(steps) - np.log1p(critical_batch / batches)
+    fewest = float(np.exp(residuals.mean()))
+    return Regimes(
+        min_steps=fewest,
+        min_samples=fewest * critical_batch,
+        critical_batch=critical_batch,
+        log_error=0.0,
+        degrees=len(batches) - 1,
+        misfit=float(residuals.std()),
+    )
+
+
+class TunedSteps(NamedTuple):
+    """The fewest steps to one target at each effective batch size, both of shape ``[b]``, at equal tuning of all."""
+
+    batches: Values
+    steps: Values
+    detail: str
+
+
+def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
+    """The steps to the most common target of one model and optimizer, or why they are not known.
+
+    They are interpolated between evaluations. At a batch with more configurations the fewest of all would be fewer by
+    chance, so that each batch counts with the expected fewest of as many as the batch with the least has; a training
+    that missed the target, diverged or was pruned is one of them, without an end.
+    """
+    trials, evaluations = records.trials, records.frames.evaluations
+    targets = read_numbers(trials, "config.budget.target_accuracy")
+    asked = np.isfinite(targets) & np.isin(read_text(trials, "outcome"), _TRIED)
+    if not asked.any():
+        return (
+            "no training ran to a target accuracy common to all: the steps of trainings of a fixed length are not "
+            "steps to a target"
+        )
+    if evaluations is None or not len(evaluations):
+        return "the evaluations are not loaded, between which the target was crossed"
+    asked &= np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
+    main, recipe = find_main_recipe(trials, asked)
+    levels, counts = np.unique(targets[main], return_counts=True)
+    target = float(levels[np.argmax(counts)]) if len(levels) else np.nan
+    chosen = trials[main & (targets == target)]
+    if _follows_length(chosen):
+        return (
+            f"{recipe}: the learning rate falls over budget.max_epochs whatever the batch, and the steps to the target "
+            'follow from that; schedule.name = "constant", or budget.max_epochs in [space], would test it'
+        )
+    return _compare_batches(chosen, evaluations, f"{recipe}: steps to {100 * target:.1f} %")
+
+
+def _follows_length(trials: pd.DataFrame) -> bool:
+    # whether the schedule falls over one length that was not chosen for each batch
+    falls = ~np.isin(read_text(trials, "config.schedule.name"), ["constant"])
+    return bool(falls.any()) and len(np.unique(read_numbers(trials, "config.budget.max_epochs"))) < _MIN_RATES
+
+
+def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str) -> TunedSteps | str:
+    targets = read_numbers(trials, "config.budget.target_accuracy")
+    # 1 / steps, 0 where the target was not reached; NaN where it was before the first evaluation
+    paces = _measure_paces(trials, evaluations, targets)
+    grouping = group_configurations(trials, configuration_groups(trials))
+    medians, _ = grouping.medians(paces)
+    frame = trials.iloc[grouping.first]
+    batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
+    tuned, lacks = {}, dict.fromkeys(_LACKS, 0)
+    for batch in np.unique(batches):
+        known = medians[batches == batch]
+        lack = _find_lack(known, rates[batches == batch])
+        if lack:
+            lacks[lack] += 1
+        else:
+            tuned[batch] = np.sort(known)[::-1]
+    missing = "; ".join(
+        f"{count} {'batch' if count == 1 else 'batches'} {lack}" for lack, count in lacks.items() if count
+    )
+    if len(tuned) < MIN_BATCHES:
+        found = format_count(len(tuned), "effective batch size")
+        return f"{what} at {found} whose rate was tuned; {MIN_BATCHES} are required{missing and f' ({missing})'}"
+    sizes = [len(known) for known in tuned.values()]
+    steps = [expect_fewest(1 / known[known > 0], len(known), min(sizes)) for known in tuned.values()]
+    detail = (
+        f"{what}, interpolated between evaluations, at {len(tuned)} effective batch sizes; {min(sizes)} to "
+        f"{max(sizes)} configurations tuned at each, compared as the best of {min(sizes)}"
+    )
+    detail += f"; left out: {missing}" if missing else ""
+    return TunedSteps(np.array(list(tuned)), np.array(steps), detail)
+
+
+def _find_lack(paces: Values, rates: Values) -> str:
+    # why the fewest steps of a batch are not known, "" where they are
+    if np.isnan(paces).any():
+        return _TOO_SOON
+    if not paces.max() > 0:
+        return _NEVER
+    if len(np.unique(rates)) < _MIN_RATES:
+        return _FEW_RATES
+    best = rates[np.argmax(paces)]
+    return "" if rates.min() < best < rates.max() else _AT_EDGE
+
+
+def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
+    """The geometric mean of the fewest steps of ``num_drawn`` of the configurations that were tried; ``steps`` (shape
+    ``[k]``, ascending) are those of the ``k`` that reached the target.
+
+    The smallest of a draw without replacement is the i-th of all with probability C(n - i, m - 1) / C(n, m) (Dodge et
+    al. 2019 report the expected best of equally many trials); draws in which none reached it are left out. The ratio of
+    two successive ones is (n - i - m + 1) / (n - i); the binomials of many configurations exceed what a float holds.
+    """
+    others = num_tried - np.arange(1, len(steps))
+    weights = np.cumprod(np.concatenate(([1.0], np.maximum(others - num_drawn + 1, 0) / others)))
+    return float(np.exp(np.sum(weights * np.log(steps)) / weights.sum()))
+
+
+def _measure_paces(trials: pd.DataFrame, evaluations: pd.DataFrame, targets: Values) -> Values:
+    keys = ["study", "number"]
+    wanted = trials[keys].assign(row=np.arange(len(trials)))
+    points = evaluations[[*keys, "step", "val_accuracy"]].merge(wanted, on=keys).sort_values(["row", "step"])
+    paces = np.where(read_text(trials, "outcome") == "complete", np.nan, 0.0)
+    steps, accuracies = read_numbers(points, "step"), read_numbers(points, "val_accuracy")
+    owners = np.asarray(points["row"], dtype=np.int64)
+    for row in np.flatnonzero(np.isnan(paces)):
+        own = slice(*np.searchsorted(owners, [row, row + 1]))
+        paces[row] = 1 / cross_target(steps[own], accuracies[own], targets[row])
+    return paces

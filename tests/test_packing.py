@@ -227,7 +227,7 @@ def test_the_best_number_is_found_by_doubling(rates: dict[int, float], most: int
 @TWO_CORES
 def test_copies_of_a_short_trial_are_timed_together(process: ProcessExecutor) -> None:
     config = build_config({"data.name": "digits", "budget.seconds": 0.5}, "test")
-    task = TrialTask(number=0, config=config, measure_sharpness=False)
+    task = TrialTask(number=0, config=config, measure_costly=False)
     assert measure_throughput(process, task, 2, {}) > 0
     assert process.slots == 2
     assert measure_throughput(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0

@@ -224,7 +224,7 @@ def test_a_trial_records_both_on_request_and_trains_the_same() -> None:
     assert asked["sharpness_eigenvalue"] > 0
     assert asked["sharpness_keskar"] > 0
     # a study asks for them at confirmed trials only
-    searched = ending_of(TrialTask(number=0, config=config(), device="cpu", measure_sharpness=False)).measurements
+    searched = ending_of(TrialTask(number=0, config=config(), device="cpu", measure_costly=False)).measurements
     plain = ending_of(TrialTask(number=0, config=config(diagnostics__sharpness=False), device="cpu")).measurements
     assert not set(SHARPNESS) & (searched.keys() | plain.keys())
     for name in ("val_loss", "train_accuracy", "num_steps"):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from reports.evidence import Evidence
 from reports.figure import Absent, Figure
+from reports.figures.batch_regimes import make_batch_regimes
 from reports.figures.by_micro import make_device, make_memory, make_throughput
 from reports.figures.curves import make_curves, make_noise
 from reports.figures.fronts import make_fronts
@@ -21,7 +22,14 @@ from reports.figures.slices import make_slices
 # of the page.
 GROUPS: dict[str, tuple[Callable[[Evidence], list[Figure] | Absent], ...]] = {
     "Trade-offs": (make_fronts, make_hypervolume),
-    "Batch size and learning rate": (make_heat_map, make_importance, make_slices, make_curves, make_noise),
+    "Batch size and learning rate": (
+        make_heat_map,
+        make_importance,
+        make_slices,
+        make_curves,
+        make_noise,
+        make_batch_regimes,
+    ),
     "Memory and throughput": (make_throughput, make_memory, make_memory_breakdown, make_device, make_time_ledger),
     "Evidence and records": (make_outcomes, make_outcome_map),
 }

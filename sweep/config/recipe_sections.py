@@ -252,3 +252,19 @@ class DiagnosticsSection(Section):
         "the study has none",
         cost="trial",
     )
+    branch_after: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
+        None,
+        "measure the local critical batch by branches from the first evaluation after this; inside a study for "
+        "confirming trials",
+        unit="passes",
+        cost="trial",
+    )
+    branch_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
+        1.0, "length of each branch", unit="passes", cost="trial"
+    )
+    branch_tolerance: Annotated[float, Field(gt=0.0, lt=10.0)] = key(
+        0.05,
+        "by which share the validation loss of a branch may exceed that of the branch with the trial's own batch",
+        unit="fraction",
+        cost="none",
+    )

@@ -63,7 +63,7 @@ class TrialTask(Task):
 
     kind: ClassVar[str] = "trial"
     read_test: bool = False  # the test split is read for confirmed configurations only
-    measure_sharpness: bool = True  # if diagnostics.sharpness requests it; not where confirming trials measure it
+    measure_costly: bool = True  # what diagnostics.sharpness and branch_after request; not where confirming trials do
     weights_path: str | None = None  # the trained weights are written there (safetensors)
     checkpoint_dir: str | None = None  # checkpoints are written there, and the last one there is resumed from
     checkpoint_seconds: float = 60.0  # between checkpoints, at least; 0: after every timed window

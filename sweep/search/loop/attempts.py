@@ -210,7 +210,7 @@ class Attempts:
             number=record.number,
             config=record.config,
             read_test=record.phase == "confirm",
-            measure_sharpness=record.phase == "confirm" or not self._spec.confirm.most_trials,
+            measure_costly=record.phase == "confirm" or not self._spec.confirm.most_trials,
             device=self._plan.device,
             plugin=self._plan.plugin,
             checkpoint_dir=self._plan.checkpoint_dir(record.number),

@@ -91,7 +91,7 @@ def share_devices(
         )
     process = packed.process
     environment = environment if _works_in(process, environment) else {}
-    task = TrialTask(number=0, config=_short_config(configs, forecaster), measure_sharpness=False)
+    task = TrialTask(number=0, config=_short_config(configs, forecaster), measure_costly=False)
     best = per_device or choose_concurrency(lambda count: measure_throughput(process, task, count, environment), most)
     packed.pack(best, lambda config: predict_cost(config, forecaster), environment)
     return best

@@ -15,6 +15,7 @@ from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.training.checkpoints.checkpoint import save_weights
 from sweep.training.data.feeders import Batch
 from sweep.training.diagnostics.bottleneck import find_bottleneck
+from sweep.training.diagnostics.branching import measure_branches
 from sweep.training.diagnostics.sharpness import measure_sharpness
 from sweep.training.outcomes import DivergedError, TargetMissedError
 from sweep.training.steps.auto_micro import catch_out_of_memory
@@ -23,6 +24,7 @@ from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.trial_state import TrialState
 from sweep.training.world import World
 
+_ROUNDING = 1e-9  # of epochs
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +96,7 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
             f"val_accuracy reached {best:.4f} at best, below budget.target_accuracy = {setup.budget.target_accuracy:g}"
             f", in budget.max_epochs = {task.config.budget.max_epochs:g} epochs"
         )
-    if task.config.diagnostics.sharpness and task.measure_sharpness:
+    if task.config.diagnostics.sharpness and task.measure_costly:
         with state.ledger.phase("diagnostics"):
             try:
                 state.facts |= measure_sharpness(task.config, setup)
@@ -102,6 +104,24 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
                 _log.warning("sharpness was not measured: %s", error)
     with state.ledger.phase("diagnostics"):
         state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
+
+
+def note_branches(task: TrialTask, setup: TrainingSetup, state: TrialState, lr: float) -> None:
+    """Measures the local critical batch once, from the evaluation that the configuration names; the training goes on
+    as if it had not been measured. ``lr`` is the present learning rate."""
+    after = task.config.diagnostics.branch_after
+    is_due = after is not None and task.measure_costly and state.epoch >= after - _ROUNDING
+    if not is_due or "num_branches" in state.facts:
+        return
+
+    def evaluate() -> float:
+        return evaluate_images(setup, setup.validation_batches)[0]
+
+    with state.ledger.phase("diagnostics"):
+        try:
+            state.facts |= measure_branches(task.config, setup, lr, evaluate)
+        except torch.OutOfMemoryError as error:  # the training itself has fitted
+            _log.warning("the local critical batch was not measured: %s", error)
 
 
 def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:

@@ -15,7 +15,7 @@ from sweep.training.checkpoints.saver import CheckpointSaver
 from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
-from sweep.training.loop.finish import describe_correct, describe_ending, evaluate_images, finish_trial
+from sweep.training.loop.finish import describe_correct, describe_ending, evaluate_images, finish_trial, note_branches
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
@@ -89,6 +89,7 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
             state.evaluations.append(_evaluate(setup, state, meter, lr, window))
             setup.schedule.follow_loss(state.evaluations[-1].train_loss)
             yield state.evaluations[-1]
+            note_branches(task, setup, state, lr)
             if _is_target_reached(setup, state):
                 break
         _save_checkpoint(saver, state)

@@ -1,0 +1,292 @@
+"""The critical batch in three ways on the noisy quadratic, where each has a closed form, by real trials.
+
+``python -m benchmarks.critical_batch``: the numbers of each way, measured and exact, and what each cost in samples.
+
+Each way estimates something else, so that each is compared with its own exact value:
+
+* steps: B_crit = E_min / S_min of the law S = S_min (1 + B_crit / B), fitted to the steps with a loss above the target
+  at the best constant rate of each batch. Exact: the same fit to the expected steps, with the rates as fine as one
+  likes. The law itself is not exact here; ``limit`` is E_min / S_min from the expected steps at a batch of 1 and at one
+  of a thousand million.
+* noise: tr(S) / |G|^2 with |G|^2 averaged over a training to the target. Exact: the same of the expected squares.
+* branches: the batch at which the loss after equally many samples exceeds that of the training's own batch by the
+  tolerance, with the rate in proportion to the batch. Exact: where the expected losses cross it, from the expected
+  squares at the point where the branches begin.
+
+``at_start`` and ``at_branches`` are tr(H S) / G'HG, B_crit of a single step at its best rate (McCandlish et al. 2018,
+equation 2.8), at the start and where the branches begin: it grows along a training.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import brentq, minimize_scalar
+
+from benchmarks import quadratic_theory as theory
+from benchmarks.results import FOLDER
+from sweep.analysis.steps_to_target import Regimes, fit_regimes
+from sweep.config.trial_config import build_config
+from sweep.measurement.environment import describe_environment
+from sweep.records.messages import Ending, Evaluation, TrialTask
+from sweep.training.loop.trial import run_trial
+from sweep.training.plugins import load_plugin
+
+DIMENSIONS = 256
+_LARGEST_RATE = 1.98  # of SGD, which diverges at 2 over the largest curvature, 1
+_EPOCH_STEPS = 2
+_MANY = 1e5  # steps, more than any training to the target takes
+_TOLERANCE = 0.1
+_NOISE_MICRO = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What is trained. ``branch`` is the batch of the training that has branches, ``trunk`` its samples until then and
+    ``length`` those of a branch."""
+
+    batches: tuple[int, ...] = (8, 24, 64, 192, 512)
+    rates: tuple[float, ...] = tuple(np.linspace(0.2, 1.95, 10).tolist())
+    seeds: int = 4
+    noise_batch: int = 128
+    noise_seeds: int = 4
+    branch: int = 8
+    branch_rate: float = 0.35
+    trunk: int = 2048
+    length: int = 1024
+    branch_seeds: int = 8
+
+
+@dataclass(frozen=True)
+class Way:
+    """An estimate in samples, its exact value, and the samples that it took to train."""
+
+    measured: float
+    exact: float
+    samples: int
+
+    @property
+    def error(self) -> float:
+        """As a share of the exact value."""
+        return self.measured / self.exact - 1
+
+
+def measure(design: Design) -> dict[str, Way]:
+    """The three ways by real trials."""
+    return {"steps": measure_steps(design), "noise": measure_noise(design), "branches": measure_branches(design)}
+
+
+# ---------------------------------------------------------------------- steps to the target
+
+
+def measure_steps(design: Design) -> Way:
+    """Trainings of one length for each batch and rate."""
+    fewest, samples = [], 0
+    for batch in design.batches:
+        samples += design.seeds * len(design.rates) * _count_samples(batch)
+        found = np.array([find_steps(batch, rate, design.seeds) for rate in design.rates])  # (rates, 2)
+        fewest.append(float(np.mean(_pick_fewest(found))))
+    exact = _fit(design.batches, [expect_fewest_steps(batch) for batch in design.batches])
+    return Way(_fit(design.batches, fewest).critical_batch, exact.critical_batch, samples)
+
+
+def _pick_fewest(found: theory.Vector) -> list[float]:
+    # the rate is chosen by one half of the seeds and its steps are read from the other: the fewest of many noisy
+    # numbers would be too few
+    reached = np.where(np.isfinite(found.sum(axis=1, keepdims=True)), found, np.inf)
+    return [float(reached[np.argmin(reached[:, half]), 1 - half]) for half in (0, 1)]
+
+
+def _fit(batches: Sequence[int], steps: Sequence[float]) -> Regimes:
+    law = fit_regimes(np.array(batches, dtype=np.float64), np.array(steps))
+    assert law is not None, (batches, steps)
+    return law
+
+
+def _count_samples(batch: int) -> int:
+    # half as many again, or more, as those until the target at the best rate
+    return 8_000 + 130 * batch
+
+
+def find_steps(batch: int, rate: float, seeds: int) -> tuple[float, float]:
+    """Steps with a mean loss above the target, by each half of two or more seeds; NaN where it is above it at the end.
+
+    A noisy loss first falls below the target earlier than the expected one, but spends about as many steps above it.
+    """
+    values = {
+        "batch.micro": batch, "optimizer.lr": rate, "budget.samples": _count_samples(batch),
+        "data.subset": _EPOCH_STEPS * batch,
+    }  # fmt: skip
+    runs = [_run({**values, "seed": seed}) for seed in range(seeds)]
+    if any(ending.outcome != "complete" for _, ending in runs):
+        return math.nan, math.nan
+    losses = np.array([[_start_loss(), *(each.val_loss for each in told)] for told, _ in runs])
+    steps = np.array([0, *(each.step for each in runs[0][0])], dtype=np.float64)
+    return _count_above(steps, losses[::2].mean(axis=0)), _count_above(steps, losses[1::2].mean(axis=0))
+
+
+def _count_above(steps: theory.Vector, losses: theory.Vector) -> float:
+    # on straight lines between the logarithms
+    above = np.log(losses / theory.TARGET_LOSS)
+    if above[-1] > 0:
+        return math.nan
+    before, after = above[:-1], above[1:]
+    highest = np.maximum(before, after)
+    shares = np.clip(highest / np.maximum(np.abs(before - after), 1e-12), 0.0, 1.0)
+    return float(np.diff(steps) @ shares)
+
+
+def expect_steps(batch: float, rate: float) -> float:
+    """Expected steps to the target at a constant rate; infinite where the noise keeps the loss above it."""
+    curve, noise = theory.curvatures(DIMENSIONS), theory.noise_variances(DIMENSIONS)
+    floor = 0.5 * float((rate * noise / (batch * (2 - rate * curve))).sum())
+    if floor >= theory.TARGET_LOSS:
+        return math.inf
+    floors = rate * noise / (batch * curve * (2 - rate * curve))
+
+    def excess(steps: float) -> float:
+        shrunk = (1 - rate * curve) ** 2
+        squares = floors + shrunk**steps * (theory.start(DIMENSIONS) ** 2 - floors)
+        return math.log(theory.loss(squares) / theory.TARGET_LOSS)
+
+    return float(brentq(excess, 0.0, _MANY)) if excess(_MANY) < 0 else math.inf
+
+
+def expect_fewest_steps(batch: float) -> float:
+    """Expected steps to the target at the best constant rate."""
+    rates = np.geomspace(0.01, _LARGEST_RATE, 40)
+    best = int(np.argmin([expect_steps(batch, rate) for rate in rates]))
+    low, high = rates[max(best - 1, 0)], rates[min(best + 1, len(rates) - 1)]
+    found = minimize_scalar(lambda rate: expect_steps(batch, rate), bounds=(low, high), method="bounded")
+    return float(found.fun)
+
+
+# ---------------------------------------------------------------------- noise scale
+
+
+def measure_noise(design: Design) -> Way:
+    """Trainings of the expected length at the best rate of one batch."""
+    batch, micro = design.noise_batch, min(_NOISE_MICRO, design.noise_batch // 2)
+    rates = np.geomspace(0.2, _LARGEST_RATE, 40)
+    rate = float(min(rates, key=lambda each: expect_steps(batch, each)))
+    steps = round(expect_steps(batch, rate))
+    values: dict[str, Any] = {
+        "batch.micro": micro, "batch.accumulation": batch // micro, "optimizer.lr": rate, "budget.steps": steps,
+        "diagnostics.noise_scale": True, "data.subset": 8 * batch,
+    }  # fmt: skip
+    endings = [_run({**values, "seed": seed})[1] for seed in range(design.noise_seeds)]
+    measured = float(np.mean([ending.measurements["noise_scale_run"] for ending in endings]))
+    squares = theory.expected_squares([rate] * steps, batch, DIMENSIONS)[2:steps:4]  # the steps that are looked at
+    return Way(measured, theory.noise_scale(squares.mean(0)), design.noise_seeds * steps * batch)
+
+
+# ---------------------------------------------------------------------- branches
+
+
+def measure_branches(design: Design) -> Way:
+    """Trainings with branches from their end."""
+    values: dict[str, Any] = {
+        "batch.micro": design.branch, "optimizer.lr": design.branch_rate, "budget.samples": design.trunk,
+        "data.subset": design.length, "diagnostics.branch_after": design.trunk / design.length,
+        "diagnostics.branch_epochs": 1.0, "diagnostics.branch_tolerance": _TOLERANCE,
+    }  # fmt: skip
+    endings = [_run({**values, "seed": seed})[1].measurements for seed in range(design.branch_seeds)]
+    found = float(np.exp(np.mean([np.log(each["local_critical_batch"]) for each in endings])))
+    samples = sum(design.trunk + int(each["num_branches"]) * design.length for each in endings)
+    return Way(found, expect_local_batch(design), samples)
+
+
+def expect_branch_squares(design: Design) -> theory.Vector:
+    """The expected squares where the branches begin: (dimensions,)."""
+    steps = design.trunk // design.branch
+    squares: theory.Vector = theory.expected_squares([design.branch_rate] * steps, design.branch, DIMENSIONS)[-1]
+    return squares
+
+
+def expect_local_batch(design: Design) -> float:
+    """Where the expected loss of a branch crosses the tolerance."""
+    begin = expect_branch_squares(design)
+
+    def loss(batch: int) -> float:
+        rate, (steps, rest) = design.branch_rate * batch / design.branch, divmod(design.length, batch)
+        squares = theory.expected_squares([rate] * steps, batch, DIMENSIONS, begin=begin)[-1]
+        if rest:
+            squares = theory.expected_squares(
+                [design.branch_rate * rest / design.branch], rest, DIMENSIONS, begin=squares
+            )[-1]
+        return theory.loss(squares)
+
+    limit = math.log1p(_TOLERANCE) + math.log(loss(design.branch))
+    batches = np.arange(design.branch, design.length // 4)
+    excesses = np.array([math.log(loss(int(batch))) - limit for batch in batches])
+    first = int(np.flatnonzero(excesses > 0)[0])
+    between = (batches[first - 1], batches[first])
+    return float(brentq(lambda at: np.interp(at, between, excesses[first - 1 : first + 1]), *between))
+
+
+# ---------------------------------------------------------------------- trials and result
+
+
+def _run(values: dict[str, Any]) -> tuple[list[Evaluation], Ending]:
+    settings = {
+        "model.name": "noisy_quadratic", "data.name": "noisy_quadratic", "optimizer.name": "sgd",
+        "schedule.name": "constant", "schedule.warmup": 0.0,
+    }  # fmt: skip
+    task = TrialTask(number=0, config=build_config(settings | values, "benchmark"), device="cpu", threads=1)
+    *messages, ending = run_trial(task)
+    assert isinstance(ending, Ending)
+    assert ending.outcome in ("complete", "diverged"), ending.error
+    return [message for message in messages if isinstance(message, Evaluation)], ending
+
+
+def _start_loss() -> float:
+    return theory.loss(theory.start(DIMENSIONS) ** 2)
+
+
+def describe(design: Design, ways: dict[str, Way]) -> dict[str, Any]:
+    """The result as JSON."""
+    few, many = 1.0, 1e9
+    found: dict[str, Any] = {
+        name: {"measured": way.measured, "exact": way.exact, "error": way.error, "samples": way.samples}
+        for name, way in ways.items()
+    }
+    found["steps"]["limit"] = few * expect_fewest_steps(few) / expect_fewest_steps(many)
+    found["branches"]["share_of_steps_cost"] = ways["branches"].samples / ways["steps"].samples
+    found["at_start"] = theory.critical_batch(theory.start(DIMENSIONS) ** 2)
+    found["at_branches"] = theory.critical_batch(expect_branch_squares(design))
+    return found
+
+
+def load_quadratic() -> None:
+    """Makes the model and its data known."""
+    load_plugin(str(Path(theory.__file__).with_name("quadratic_plugin.py")))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 where each way is within 10 % and the branches cost at most 20 % of the steps, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.critical_batch", description=__doc__)
+    parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
+    options = parser.parse_args(arguments)
+    load_quadratic()
+    design = Design()
+    found = describe(design, measure(design))
+    print(json.dumps(found, indent=1))
+    if options.save:
+        path = FOLDER / f"critical_batch-{datetime.now(UTC).date()}.json"
+        document = found | {"environment": describe_environment(torch.device("cpu"))}
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        print(f"saved {path}", file=sys.stderr)
+    is_near = all(abs(found[name]["error"]) <= 0.1 for name in ("steps", "noise", "branches"))
+    return 0 if is_near and found["branches"]["share_of_steps_cost"] <= 0.2 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

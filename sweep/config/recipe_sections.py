@@ -255,7 +255,7 @@ class DiagnosticsSection(Section):
     branch_after: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
         None,
         "measure the local critical batch by branches from the first evaluation after this; inside a study for "
-        "confirming trials",
+        "confirming trials, or for all where the study has none",
         unit="passes",
         cost="trial",
     )

@@ -5,9 +5,8 @@
 Each way estimates something else, so that each is compared with its own exact value:
 
 * steps: B_crit = E_min / S_min of the law S = S_min (1 + B_crit / B), fitted to the steps with a loss above the target
-  at the best constant rate of each batch. Exact: the same fit to the expected steps, with the rates as fine as one
-  likes. The law itself is not exact here; ``limit`` is E_min / S_min from the expected steps at a batch of 1 and at one
-  of a thousand million.
+  at the best constant rate of each batch. Exact: the same fit to the expected steps, with the rate optimized. The law
+  itself is not exact here; ``limit`` is E_min / S_min from the expected steps at a batch of 1 and at one of 1e9.
 * noise: tr(S) / |G|^2 with |G|^2 averaged over a training to the target. Exact: the same of the expected squares.
 * branches: the batch at which the loss after equally many samples exceeds that of the training's own batch by the
   tolerance, with the rate in proportion to the batch. Exact: where the expected losses cross it, from the expected
@@ -266,7 +265,7 @@ def describe(design: Design, ways: dict[str, Way]) -> dict[str, Any]:
 
 
 def load_quadratic() -> None:
-    """Makes the model and its data known."""
+    """Registers the model and its data set."""
     load_plugin(str(Path(theory.__file__).with_name("quadratic_plugin.py")))
 
 

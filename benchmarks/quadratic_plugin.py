@@ -2,7 +2,7 @@
 
 The theory is in ``quadratic_theory.py``. A trial treats it as any other model: its output is two logits whose
 cross entropy at class 0 *is* the quadratic loss, its data set has no other class, and an image counts as classified
-when the loss is below ln 2. So ``val_loss`` is the exact loss, and ``budget.target_accuracy = 1`` asks for the steps
+when the loss is below ln 2. So ``val_loss`` is the exact loss, and ``budget.target_accuracy = 1`` gives the steps
 until it falls to ln 2.
 """
 

@@ -105,7 +105,7 @@ def test_momentum_augmentation_average_and_noise_go_on_as_without_branches() -> 
         assert measured.get(name) == plain.get(name)
 
 
-def test_a_study_asks_for_branches_at_confirmed_trials_only() -> None:
+def test_a_task_that_measures_nothing_costly_has_no_branches() -> None:
     task = digits(data__subset=40)
     searched = ending_of(TrialTask(number=0, config=task.config, device="cpu", measure_costly=False))
     assert not set(BRANCHES) & searched.keys()
@@ -237,7 +237,7 @@ def test_the_figure_has_the_law_the_regimes_and_every_estimate_on_one_axis() -> 
         law = next(each for each in panel.layers if isinstance(each, Lines) and each.name == "law")
         assert law.segments[0][1][0] == pytest.approx(ideal_steps(32) * 32**power, rel=0.01)
     assert "300 samples" in figure.caption
-    # two trainings whose batches differ by a factor of four say little about the mean
+    # the mean of two trainings whose batches differ by a factor of four has a wide interval
     assert "Local critical batch by branches: 300 samples (interval too uncertain to state)" in figure.caption
 
 

@@ -26,7 +26,7 @@ def find_reservations(evidence: Evidence) -> list[str]:
 
 
 def split_command(sentence: str) -> tuple[str, str]:
-    """What ``sentence`` says and the command at its end, "" without one."""
+    """The ``sentence`` without the command at its end, and that command, "" without one."""
     found = _COMMAND.search(sentence)
     return (sentence[: found.start()].rstrip(), found[0]) if found else (sentence, "")
 

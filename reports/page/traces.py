@@ -108,7 +108,7 @@ def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
     line = {"color": style.color, "width": 1.0 if layer.role == "faint" else 1.8}
     line |= {"dash": "dot"} if layer.dashed else {}
     made = _base(layer.name, texts, trials) | {"type": "scatter", "mode": "lines", "line": line}
-    if any(len(line_x) == 1 for line_x, _ in layer.segments):  # a line of one place shows nothing
+    if any(len(line_x) == 1 for line_x, _ in layer.segments):  # a line through one point is not visible
         made |= {"mode": "lines+markers", "marker": {"color": style.color, "size": 5}}
     made |= {"front": {"of": layer.front_of, "signs": layer.signs}} if layer.front_of else {}
     return made | {"x": x[:-1], "y": y[:-1], "opacity": style.opacity, "connectgaps": False}

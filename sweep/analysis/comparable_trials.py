@@ -201,8 +201,7 @@ def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:
     return [
         *notes,
         f"{len(flags):,} of {format_count(len(done), 'trial')} {'has' if len(done) == 1 else 'have'} quality warnings: "
-        f"{parts}. For "
-        f"the trials and what to do, run {doctor}",
+        f"{parts}. For the trials and what to do, run {doctor}",
     ]
 
 

@@ -1,9 +1,9 @@
 """The critical batch in three ways, in samples: by steps to a target, by the gradient noise, by branches.
 
 They are not estimates of one number. The first is E_min / S_min of whole trainings with the best rate at each batch;
-the second the average of tr(S) / |G|^2 over a training, which is of the same order where the curvature is even
-(McCandlish et al. 2018, arXiv:1812.06162); the third is local: how far the batch may grow from one point of a training
-before a tolerance is exceeded (Merrill et al. 2025, arXiv:2505.23971).
+the second the average of tr(S) / |G|^2 over a training, which at each step equals its critical batch where the Hessian
+is a multiple of the identity (McCandlish et al. 2018, arXiv:1812.06162); the third is local: how far the batch may grow
+from one point of a training before a tolerance is exceeded (Merrill et al. 2025, arXiv:2505.23971).
 """
 
 from typing import NamedTuple

@@ -49,8 +49,8 @@ def describe_missing_objectives(frames: Frames) -> list[str]:
 
 
 def explain_no_complete_trial(frames: Frames) -> str:
-    """That no trial is complete, how the trials ended and what to do, as a sentence; empty where one is complete. It
-    is the one diagnosis of such a study: no other text has another remedy."""
+    """That no trial is complete, how the trials ended and what to do, as a sentence; empty where one is complete. No
+    other text has a diagnosis of such a study."""
     counts = Counter(str(outcome) for outcome in read_text(frames.trials, "outcome") if outcome)
     if counts["complete"]:
         return ""

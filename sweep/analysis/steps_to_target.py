@@ -20,8 +20,8 @@ MIN_BATCHES = 4
 _MIN_RATES = 3  # learning rates that were tried at a batch, before its best one counts as tuned
 # Data that the fit misses by more (root mean square of the logarithm) do not follow the law.
 _MAX_MISFIT = 0.25
-# At the ends of the regimes of Shallue et al. 2018, who draw them by eye; as Zhang et al. 2024 (arXiv:2410.21676) bound
-# the critical batch.
+# The share of steps or samples above the fewest at which a regime ends. Shallue et al. 2018 draw the ends by eye; Zhang
+# et al. 2024 (arXiv:2410.21676) bound the critical batch by this share.
 _OVERHEAD = 0.2
 # Why a batch is left out. Shallue et al. 2018 extend the search where the best rate is at the edge of those tried.
 _LACKS = _TOO_SOON, _NEVER, _FEW_RATES, _AT_EDGE = (
@@ -121,16 +121,16 @@ def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
     """
     trials, evaluations = records.trials, records.frames.evaluations
     targets = read_numbers(trials, "config.budget.target_accuracy")
-    asked = np.isfinite(targets) & np.isin(read_text(trials, "outcome"), _TRIED)
-    if not asked.any():
+    has_target = np.isfinite(targets) & np.isin(read_text(trials, "outcome"), _TRIED)
+    if not has_target.any():
         return (
             "no training ran to a target accuracy common to all: the steps of trainings of a fixed length are not "
             "steps to a target"
         )
     if evaluations is None or not len(evaluations):
         return "the evaluations are not loaded, between which the target was crossed"
-    asked &= np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
-    main, recipe = find_main_recipe(trials, asked)
+    has_target &= np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
+    main, recipe = find_main_recipe(trials, has_target)
     levels, counts = np.unique(targets[main], return_counts=True)
     target = float(levels[np.argmax(counts)]) if len(levels) else np.nan
     chosen = trials[main & (targets == target)]

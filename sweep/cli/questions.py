@@ -1,4 +1,4 @@
-"""The questions of the guide: put on a terminal one by one, or answered by options."""
+"""The questions of the guide, which are put on a terminal one after another or answered by options."""
 
 import sys
 from collections.abc import Mapping
@@ -47,8 +47,8 @@ def check_terminal(*, takes_defaults: bool) -> None:
         return
     options = "\n".join(f"  {each.option:10} {each.text} [{each.default or 'none'}]" for each in QUESTIONS)
     raise InputError(
-        "sweep ask: standard input is no terminal, no question can be put: add --yes, and give what differs from "
-        f"the defaults by options:\n{options}"
+        "sweep ask: standard input is not a terminal, so that no question can be put. Add --yes, and give what "
+        f"differs from the defaults by options:\n{options}"
     )
 
 
@@ -66,7 +66,7 @@ def collect_replies(
     devices is a question only where there are several.
 
     Raises:
-        InputError: an answer that is none.
+        InputError: an answer is not valid.
     """
 
     def reply(question: Question) -> str:
@@ -97,7 +97,7 @@ def find_data(text: str) -> tuple[str, str | None]:
     """The data set and its root that ``text`` names: a data set, or a folder of images.
 
     Raises:
-        InputError: neither is known.
+        InputError: it is neither.
     """
     if text in DATASETS:
         return text, None

@@ -171,7 +171,7 @@ def _plugin_option(plugin: str) -> list[str]:
 
 
 def _of_configuration(changes: Mapping[str, object]) -> dict[str, object]:
-    # ``sweep train`` and ``sweep probe`` know nothing of trials, samplers or confirming
+    # ``sweep train`` and ``sweep probe`` take no keys of the study, such as trials, sampler or confirm.seeds
     of_study = StudySpec.model_fields.keys() - {"seed"}
     return {key: value for key, value in changes.items() if key.partition(".")[0] not in of_study}
 

@@ -114,7 +114,7 @@ class OptimizerSection(Section):
         "none",
         "how the betas of the Adam family follow the effective batch size; sqrt: with eps, as square-root scaling of "
         "lr requires; linear, power: 1 - beta grows with the ratio, or with its power `optimizer.betas_power`; "
-        "half_life: beta2 forgets over as many samples, beta1 stays",
+        "half_life: beta2 to the power of the ratio, so that its half-life in samples stays; beta1 stays",
         cost="none",
     )
     betas_power: Power = key(0.5, "exponent of betas_rule = power, by which both 1 - beta grow", cost="none")
@@ -222,7 +222,9 @@ class RegularizationSection(Section):
         None, "evaluate, and save, the moving average of the weights", cost="switch"
     )
     ema_rule: Literal["none", "power"] = key(
-        "none", "power: ema_decay is for optimizer.reference_batch samples; larger steps forget as much", cost="none"
+        "none",
+        "power: ema_decay is for steps of optimizer.reference_batch samples; its half-life in samples stays",
+        cost="none",
     )
     mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")
     cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of cutmix; 0 is off", cost="switch")

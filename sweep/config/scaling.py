@@ -80,8 +80,8 @@ def scale_adam_constants(section: OptimizerSection, global_batch: int) -> AdamCo
 
     ``sqrt``: as square-root scaling of the learning rate requires, 1 - beta -> k (1 - beta) and eps -> eps / sqrt(k)
     (Malladi et al. 2022, arXiv:2205.10287, definition 5.1). ``linear``, ``power``: 1 - beta -> k^p (1 - beta), p = 1 or
-    ``betas_power``, eps stays. ``half_life``: beta2 -> beta2^k, so that the second moment forgets half of a sample
-    after as many samples (Marek et al. 2025, arXiv:2507.07101); beta1 and eps stay. A beta that would be negative is 0;
+    ``betas_power``, eps stays. ``half_life``: beta2 -> beta2^k, so that the half-life of the second moment in
+    samples stays (Marek et al. 2025, arXiv:2507.07101); beta1 and eps stay. A beta that would be negative is 0;
     :func:`find_lost_beta` names it where the rule is ``linear`` or ``power``.
     """
     entry = OPTIMIZERS[section.name]
@@ -99,8 +99,8 @@ def scale_adam_constants(section: OptimizerSection, global_batch: int) -> AdamCo
 
 
 def find_lost_beta(section: OptimizerSection, global_batch: int) -> tuple[str, float] | None:
-    """The beta that its rule leaves no average of: beta2 where it is not between 0 and 1, beta1 of a schedule-free
-    optimizer where it is 0, with its value; else None. ``sqrt`` ends at 0 instead, as it always has."""
+    """The beta that its rule makes unusable, with its value: beta2 where it is not between 0 and 1, beta1 of a
+    schedule-free optimizer where it is 0; else None. With ``sqrt`` a beta of 0 is accepted."""
     entry = OPTIMIZERS[section.name]
     if section.betas_rule in ("none", "sqrt") or not entry.has_betas:
         return None
@@ -139,8 +139,8 @@ def scale_label_smoothing(section: RegularizationSection, ratio: float) -> float
 def grade_warmup(section: ScheduleSection, ratio: float) -> float:
     """The warm-up for k = ``ratio`` times the reference batch: its share is (log2 k - 1) / 3, from 0 at 2 to 1 at 16.
 
-    A rule of thumb has it that no warm-up is needed at 2 times the batch, perhaps at 4, that it is at 8, and that it is
-    essential at 16; the straight line over log2 k through its ends is ours. Goyal et al. 2017 (arXiv:1706.02677) take 5
+    By a rule of thumb a warm-up is not necessary at 2 times the batch, perhaps at 4, yes at 8, and essential at 16; the
+    straight line over log2 k through its ends has no source. Goyal et al. 2017 (arXiv:1706.02677) take 5
     epochs at k = 32.
     """
     if section.warmup_rule == "none":

@@ -160,7 +160,7 @@ def pick_grid_point(space: Space, index: int) -> dict[str, Any]:
 
 
 def explain_point(point: dict[str, Scalar], space: Space) -> str:
-    """Why ``point`` is none of the ``space``; empty where it is one."""
+    """Why ``point`` does not belong to the ``space``; empty where it does."""
     if missing := [path for path in space if path not in point]:
         return f"it has no {', '.join(missing)}; give a value for every key of the space"
     if unknown := [path for path in point if path not in space]:

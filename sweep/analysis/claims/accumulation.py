@@ -1,5 +1,4 @@
-"""Claims about gradient accumulation: its cost in time, its saving in memory, its effect on
-accuracy."""
+"""Claims about gradient accumulation: its cost in time, its saving in memory, its effect on accuracy."""
 
 from typing import NamedTuple
 
@@ -130,7 +129,7 @@ _WITHOUT_STATISTICS: dict[str, Scalar] = {"model.name": "vit_micro", "optimizer.
 
 
 def _design_costs(spread: float) -> Design:
-    # a pair at each effective batch size, the times of seeds being of one cost
+    # a pair at each effective batch size: seeds are of equal cost, so that they would be one pair
     sizes = Repetition(key=_GLOBAL, low=128, high=512, is_whole=True)
     return Design(space={_MICRO: (32, 512)}, repeated=sizes, spread=spread)
 
@@ -186,7 +185,7 @@ CLAIMS = (
         name="ema_per_step", unit="fraction difference", region=Region(-0.005, 0.005), matters=0.005,
         statement="A moving average of the weights that follows optimizer steps gives the same accuracy with "
         "accumulation as without, within half a point, without batch normalization.",
-        published="By definition; an average that follows backward passes forgets k times as fast with k micro "
+        published="By definition; an average that follows backward passes decays k times as fast with k micro "
         "batches.",
         measure=_measure_average, settle=run_plan("ema_per_step"), varies=(_SPLIT,),
         sets=("regularization.ema_decay",),

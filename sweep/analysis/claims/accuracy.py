@@ -1,5 +1,4 @@
-"""Claims about what a larger batch does to accuracy: at equal epochs, at equal steps, in ResNets and in
-ViTs, by optimizer."""
+"""Claims about what a larger batch does to accuracy: at equal epochs, at equal steps, by model, by optimizer."""
 
 from collections.abc import Collection
 from functools import partial

@@ -37,13 +37,13 @@ def not_tested(reason: str) -> Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """``region`` is what the statement allows, in ``unit``; ``matters`` how far beyond its bounds an effect lies that
-    has to be told apart from it (of a ratio: a factor); ``published`` what others measured, with the source;
+    """``region`` is what the statement allows, in ``unit``; ``matters`` the distance from a bound at which an effect
+    has to be found (of a ratio: a factor); ``published`` what others measured, with the source;
     ``settle`` gives what to run where the records leave the claim undecided.
 
     A study tests it only if it varies every key of ``varies`` (``global_batch_size`` is the effective batch size,
-    whichever keys it follows from), has every key of ``sets`` at another value than the
-    default in some training, and measures one metric of ``metrics``. ``design`` is the smallest such study.
+    whichever keys it follows from), has every key of ``sets`` at another value than the default in some
+    training, and measures one metric of ``metrics``. ``design`` is the smallest such study.
     """
 
     name: str

@@ -48,8 +48,8 @@ class Repetition:
 class Design:
     """The keys ``base`` are fixed, those of ``space`` take every combination of their values, all of it once for each
     value of ``repeated``. ``spread`` is the standard deviation (of a ratio: of its logarithm) of the effect that one
-    repetition measures, assumed where there are no records; ``lost`` how many degrees of freedom the test has less than
-    repetitions, ``fewest`` the repetitions without which it is not possible."""
+    repetition measures, assumed where there are no records; ``lost`` by how many the degrees of freedom of the test are
+    fewer than the repetitions, ``fewest`` the repetitions that the test requires."""
 
     space: Mapping[str, tuple[Scalar, ...]]
     spread: float

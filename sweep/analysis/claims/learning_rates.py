@@ -93,8 +93,8 @@ def _read_decay_rates(frame: pd.DataFrame) -> Values:
     return _read_decays(frame) * scaled_learning_rates(frame)
 
 
-def _read_forgetting(frame: pd.DataFrame) -> Values:
-    # by which share the second moment forgets in a step, 1 - beta2
+def _read_moment_rates(frame: pd.DataFrame) -> Values:
+    # 1 - beta2, the weight of a step in the second moment
     usual = [OPTIMIZERS[name].beta2 if name in OPTIMIZERS else np.nan for name in _read_names(frame)]
     given = read_numbers(frame, "config.optimizer.beta2")
     return 1 - np.where(np.isfinite(given), given, np.array(usual, dtype=np.float64))
@@ -111,7 +111,7 @@ _DECAY_RATE = TunedKey(
     _read_decay_rates,
     ("optimizer.lr", "optimizer.weight_decay", "optimizer.weight_decay_rule"),
 )
-_FORGETTING = TunedKey("forgetting of the second moment", _read_forgetting, ("optimizer.beta2",))
+_MOMENT_RATE = TunedKey("decay rate of the second moment", _read_moment_rates, ("optimizer.beta2",))
 _ADAMS = ("adam", "adamw", "lamb")
 _BATCH, _EFFECTIVE = "batch.micro", "global_batch_size"
 _BATCHES = (16, 32, 64, 128, 256)
@@ -161,7 +161,7 @@ CLAIMS = (
     ),
     Claim(
         name="warmup_tolerates_rates", unit="fraction/doubling", region=Region(0.0, np.inf), matters=0.003,
-        statement="Warmup is there for high learning rates: what it gains grows with the rate.",
+        statement="Warmup permits high learning rates: what it gains grows with the rate.",
         published="Kalra & Barkeshli 2024 (arXiv:2406.09405): the main benefit of warmup is that larger learning rates "
         "are tolerated.",
         measure=_measure_warmup_tolerance, settle=run_plan("warmup_tolerates_rates"),
@@ -183,7 +183,7 @@ CLAIMS = (
     ),
     Claim(
         name="weight_decay_timescale", unit="exponent", region=Region(0.75, 1.25), matters=0.25,
-        statement="With AdamW the weights forget after a number of epochs that does not depend on the batch: the best "
+        statement="With AdamW the timescale of weight decay in epochs does not depend on the batch: the best "
         "product of learning rate and weight decay grows with the batch by its power 0.75 to 1.25.",
         published="Wang & Aitchison 2024 (arXiv:2405.13698): the best time scale of AdamW's average is stable in "
         "epochs. Bergsma et al. 2025 (arXiv:2505.13738): the best weight decay grows linearly with the batch.",
@@ -197,7 +197,7 @@ CLAIMS = (
         "batch by its power 0.75 to 1.25.",
         published="Marek et al. 2025 (arXiv:2507.07101): hold the half-life of the second moment fixed in tokens "
         "instead of beta2.",
-        measure=partial(_measure_tuned_power, tuned=_FORGETTING, optimizers=_ADAMS),
+        measure=partial(_measure_tuned_power, tuned=_MOMENT_RATE, optimizers=_ADAMS),
         settle=run_plan("beta2_half_life"), varies=(_EFFECTIVE, "optimizer.beta2"),
         design=Design(
             base={"optimizer.name": "adamw"}, space={_BATCH: _BATCHES}, spread=_POWER_SPREAD, fewest=8,

@@ -151,7 +151,7 @@ _MEMORY = ("peak_memory_bytes",)
 
 
 def _design_pairs(key: str, values: tuple[Scalar, ...], spread: float) -> Design:
-    # a pair at each micro batch, the times of seeds being of one cost
+    # a pair at each micro batch: seeds are of equal cost, so that they would be one pair
     return Design(space={key: values}, repeated=Repetition(key=_MICRO, low=32, high=256, is_whole=True), spread=spread)
 
 

@@ -37,7 +37,7 @@ def ask(
     budget: Annotated[
         str | None, typer.Option(help="Time for the study, such as 30m; none: only write the file.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="No questions: take the options and the defaults.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Put no question: use the options and the defaults.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the file, print the price, and stop.")] = False,
     sets: Sets = None,
     root: Root = RUNS,
@@ -45,8 +45,8 @@ def ask(
     plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
-    """Write a study from a few questions, and run it within a budget. Images, devices, times and memory are found out;
-    the file has a reason for each key, and the end is the answer for the target."""
+    """Write a study from a few questions, and run it within a budget. Images, devices, times and memory are
+    measured; the file has a reason for each key; at the end the answer for the target is printed."""
     began = time.monotonic()
     from sweep.cli.questions import DATA, check_terminal, collect_replies, find_data, put_question
 

@@ -144,7 +144,7 @@ def _plan(claim: "Claim", path: Path, data: str, sets: list[str], root: Path, as
     price = (
         f"about {format_value('seconds', seconds)} by the probes under {root}"
         if seconds
-        else (f"the time is not known without a probe; {command} --dry-run makes some")
+        else f"its time requires probes, which {command} --dry-run makes"
     )
     lines = [f"wrote {path}: {spec.trials:,} trainings; {price}", f"run it with: {command}"]
     lines.append(f"then: sweep claims {spec.name}")

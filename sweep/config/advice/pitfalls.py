@@ -177,8 +177,8 @@ def _rules_of_first_batch(_spec: StudySpec, corners: Sequence[TrialConfig]) -> I
             "rules_of_first_batch",
             "batch.schedule_lr",
             f"The learning rate follows the growing batch; {', '.join(sorted(found))} stay at the first one's.",
-            "These values are set once, for the first effective batch size. What the rules promise of a larger batch "
-            "does not hold for the later ones.",
+            "These values are set once, for the first effective batch size. The rules do not hold for the later, "
+            "larger ones.",
             'set batch.schedule_lr = "keep", or these rules to "none"',
         )
 

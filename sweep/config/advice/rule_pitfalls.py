@@ -119,7 +119,7 @@ def _rule_without_reference(spec: StudySpec, corners: Sequence[TrialConfig]) -> 
             f"By {', '.join(rules)} values count from an effective batch size of {reference}, which the study neither "
             f"states nor trains: its sizes are {min(sizes)} to {max(sizes)}.",
             "All values hold as they are written at that batch size alone. Values that were found at another one are "
-            "multiplied by a factor that nobody chose.",
+            "multiplied by a factor that was not intended.",
             f"set {key} to the effective batch size at which the written values are good, {reference} if it is that",
         )
 

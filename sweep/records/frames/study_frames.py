@@ -56,8 +56,8 @@ class Frames:
 
     @property
     def plugin(self) -> str:
-        """The plug-in's file as the user gave it, otherwise its name; "" where no study has one, or
-        several studies have several."""
+        """The plug-in's file as the user gave it, otherwise its name; "" where no study has one, or several
+        studies have several."""
         files = {each.plugin_file for each in self.inputs.values() if each.plugin_file}
         return files.pop() if len(files) == 1 else ""
 

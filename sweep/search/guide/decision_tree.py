@@ -31,7 +31,7 @@ _DISAGREEMENT = 0.02  # of the validation images, about which two good configura
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What only the user can tell."""
+    """What the user has answered."""
 
     data: str = "digits"
     data_root: str | None = None
@@ -44,7 +44,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What was found out."""
+    """What was counted and measured."""
 
     side: int  # of an image, in pixels
     num_train: int
@@ -217,14 +217,16 @@ def _decide_model(answers: Answers, facts: Facts, models: tuple[str, ...], least
             "devices that train one model together: an effective batch size is the sum over them",
         )
     if facts.device_type == "cuda" and answers.target != "accuracy":
-        yield Setting("precision.dtype", "bf16", "on a GPU 16-bit steps take less time and memory")
+        yield Setting("precision.dtype", "bf16", "on a GPU 16-bit steps usually take less time and memory")
 
 
 def _decide_recipe() -> Iterator[Setting]:
     yield Setting("optimizer.name", "adamw", "one optimizer for residual networks and transformers")
-    yield Setting("optimizer.lr_rule", "auto", "the learning rate follows the effective batch size, from 256 on")
+    yield Setting(
+        "optimizer.lr_rule", "auto", "the learning rate follows the effective batch size; it is given for 256 samples"
+    )
     yield Setting("schedule.name", "cosine", "it ends near 0, whatever the number of epochs")
-    yield Setting("schedule.warmup", 0.1, "larger batches start at higher rates, which a warm-up makes safe")
+    yield Setting("schedule.warmup", 0.1, "larger batches have higher rates, which a warm-up reaches step by step")
 
 
 def _decide_rates(answers: Answers) -> Setting:

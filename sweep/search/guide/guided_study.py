@@ -1,4 +1,4 @@
-"""Finds out what the guide need not be told - images, devices, times, memory - and makes the study from it."""
+"""Counts images and devices, measures times and memory, and makes the study of the guide from them."""
 
 import math
 import time
@@ -24,8 +24,8 @@ from sweep.training.data.study_data import check_study_data
 from sweep.training.data.table import find_facts
 
 _USUAL_SIDE = 32  # pixels that images of several sizes are brought to
-# Besides the study itself a run starts its processes, which takes as long as for the probes, and writes the report,
-# which takes about as long again: each 3.2 to 3.9 s of processor time, measured in turn.
+# A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
+# is assumed.
 _OPENINGS = 2
 _LEAST_SHARE = 0.25  # of the budget, which must be left for the study after probing
 
@@ -45,7 +45,7 @@ class GuideTask:
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedStudy:
-    """The study with the text of its file, its price, its data and what it lacks for lack of time."""
+    """The study with the text of its file, its price, its data and what was left out for lack of time."""
 
     spec: StudySpec
     text: str

@@ -63,7 +63,7 @@ def _resize(size: Size, **changes: int | bool) -> Size:
 
 
 def list_sizes(full: Size) -> Iterator[Size]:
-    """From the full size to the smallest: what tells least is left out first."""
+    """From the full size to the smallest: what contributes least to the answer is left out first."""
     yield full
     size = _resize(full, num_models=1)
     yield size
@@ -85,7 +85,7 @@ def choose_size(full: Size, budget_seconds: float, price: PriceStudy) -> Size:
     left out, then to more trainings. ``price`` gives the seconds of a study without time limits.
 
     Raises:
-        InputError: not even the smallest one is.
+        InputError: the smallest one is not.
     """
     chosen, seconds = full, price(full)
     if seconds is None:  # nothing could be probed, so that only the time limits hold

@@ -88,6 +88,8 @@ def test_repetitions_have_the_power_that_is_stated() -> None:
 
     assert power(count - 1) < 0.8 <= power(count)
     assert count_repetitions([(distance, 0.8)], spread / 100, lost=1, alpha=0.05, fewest=7) == 7
+    # beyond a thousand by the normal distribution: (1.645 + 0.842)^2 times the squared ratio
+    assert count_repetitions([(distance, 0.8)], 0.5, lost=1, alpha=0.05, fewest=2) == pytest.approx(61_826, abs=5)
     # more claims in the same study require more trainings
     assert count_repetitions([(distance, 0.8)], spread, lost=1, alpha=0.005, fewest=2) > count
 

@@ -66,7 +66,7 @@ def test_a_plan_is_a_file_that_runs(
     ("arguments", "message"),
     [
         (["warmup", "--plan"], "unknown claim 'warmup'"),
-        (["--plan"], "unknown claim ''"),
+        (["--plan"], "name the claim; `sweep claims` lists all of them"),
         (["warmup_needed", "--data", "digits"], "belong to --plan"),
         (["warmup_needed", "--plan", "--out", "plan.txt"], "ends in .toml"),
         (["warmup_needed", "--plan", "--set", "schedule.warmup=0"], "varies it; leave it out"),

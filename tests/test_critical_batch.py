@@ -194,6 +194,7 @@ NUM = len(study())
 NOISE: dict[str, Any] = {"noise_scale_run": [100.0, 400.0] * (NUM // 2), "num_noise_steps": [50] * NUM}
 BRANCHED: dict[str, Any] = {
     "local_critical_batch": [150.0, 600.0, math.nan] + [math.nan] * (NUM - 3),
+    "local_critical_batch_low": [90.0, 400.0, 512.0] + [math.nan] * (NUM - 3),
     "num_branches": [9, 9, 12] + [math.nan] * (NUM - 3),
 }
 
@@ -206,7 +207,9 @@ def test_the_three_estimates_of_one_study() -> None:
     assert isinstance(found.branches, CriticalBatch)
     assert (found.noise.value, found.branches.value) == pytest.approx((200, 300))
     assert found.noise.low < 200 < found.noise.high < 400
-    assert found.branches.detail.endswith("2 trainings; in 1 more no branch exceeded the tolerance")
+    assert found.branches.detail.endswith(
+        "2 trainings; in 1 training no branch exceeded the tolerance, up to 512 samples"
+    )
 
 
 def test_one_training_has_the_interval_of_its_branches_and_none_may_be_bounded() -> None:
@@ -218,7 +221,10 @@ def test_one_training_has_the_interval_of_its_branches_and_none_may_be_bounded()
     assert found.branches[:3] == (150, 90, 400)
     none = {"local_critical_batch_low": [256.0, *rest], "num_branches": [9, *rest]}
     found = estimate_critical_batches(select_comparable(measured_frames(**none)))
-    assert found.branches == "in 1 training no branch exceeded the tolerance, up to 256 samples"
+    assert str(found.branches).endswith(": in 1 training no branch exceeded the tolerance, up to 256 samples")
+    diverged = {"num_branches": [3, *rest]}
+    found = estimate_critical_batches(select_comparable(measured_frames(**diverged)))
+    assert str(found.branches).endswith(": in 1 training the branch with the training's own batch diverged")
 
 
 def test_the_figure_has_the_law_the_regimes_and_every_estimate_on_one_axis() -> None:

@@ -84,6 +84,34 @@ def test_a_scaling_rule_counts_into_the_rate() -> None:
     assert found(rows, "lr_rule_linear").effect == pytest.approx(0.6, abs=0.1)
 
 
+def test_the_plan_of_a_claim_is_on_the_images_of_the_records() -> None:
+    plan = "sweep claims muon_ahead --plan --data"
+    run = "&& sweep run claim_muon_ahead.toml"
+    assert found([row(0)], "muon_ahead").settle == f"{plan} digits {run}"
+    own = found([row(0, data__name="imagefolder", data__root="my images")], "muon_ahead")
+    assert own.settle == f"{plan} imagefolder --set 'data.root=my images' {run}"
+
+
+def test_tuned_values_count_after_their_rules() -> None:
+    def rows(name: str, given: str, rule: str, scaled: bool) -> list[dict[str, Any]]:
+        made = []
+        for each in surface(0.0, "adamw", optimizer__weight_decay=0.1):
+            batch, value = each["global_batch_size"], each["config.optimizer.lr"]
+            given_value, ruled = (value, value * batch / 256) if given == "weight_decay" else (1 - value / 20, np.nan)
+            if given == "beta2":
+                ruled = given_value ** (batch / 256)
+            measured = {name: ruled if scaled else np.nan, "config.optimizer.lr": 0.001}
+            keys = {f"config.optimizer.{given}": given_value, f"config.optimizer.{rule[0]}": rule[1]}
+            made.append(each | measured | keys)
+        return made
+
+    decays = ("scaled_weight_decay", "weight_decay", ("weight_decay_rule", "linear"))
+    assert found(rows(*decays, scaled=True), "weight_decay_sqrt").effect == pytest.approx(1.0, abs=0.1)
+    assert found(rows(*decays, scaled=False), "weight_decay_sqrt").verdict == "not tested"  # the rule gave other values
+    betas = ("scaled_beta2", "beta2", ("betas_rule", "half_life"))
+    assert found(rows(*betas, scaled=True), "beta2_half_life").effect == pytest.approx(1.0, abs=0.1)
+
+
 def test_where_the_linear_rule_breaks() -> None:
     within = "the best rates that were tried stay within a factor of two of the rule up to an effective batch size of"
     assert f"{within} 512" in found(surface(1.0, "momentum", 0.0), "lr_rule_linear").detail

@@ -287,6 +287,14 @@ def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.Mo
     assert estimate.peak_memory_bytes <= 4 * 2**20
 
 
+def test_a_model_that_does_not_fit_at_all_is_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecaster, "compute_memory_limit", lambda _device_memory: 1000)
+    code, _, errors = ask("small.toml", "--yes", "--data", "digits", "--set", "data.subset=200")
+    assert code == 2
+    assert "does not fit with a single sample" in " ".join(errors.split())
+    assert not (tmp_path / "small.toml").exists()
+
+
 @pytest.mark.parametrize(
     ("data", "num_train", "num_validation", "has_own"),
     [("digits", 1024, 504, False), ("ask_digits_few", 200, 500, True), ("ask_rings_easy", 1500, 1000, True)],

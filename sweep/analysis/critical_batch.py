@@ -78,15 +78,27 @@ def _estimate_by_branches(records: ComparableTrials) -> CriticalBatch | str:
     chosen, recipe = find_main_recipe(done, np.asarray(tried, dtype=np.bool_))
     values, lows, highs = (read_numbers(done, f"local_critical_batch{end}")[chosen] for end in ("", "_low", "_high"))
     known = np.isfinite(values)
-    open_ended = int((~known).sum())
+    beside = _describe_unbounded(lows[~known])
     if not known.any():
-        least = np.nanmin(lows) if np.isfinite(lows).any() else np.nan
-        return f"in {format_count(open_ended, 'training')} no branch exceeded the tolerance, up to {least:,.0f} samples"
-    detail = f"{recipe}: {format_count(int(known.sum()), 'training')}"
-    detail += f"; in {open_ended} more no branch exceeded the tolerance" if open_ended else ""
+        return f"{recipe}: {beside}"
+    detail = "; ".join(filter(None, (f"{recipe}: {format_count(int(known.sum()), 'training')}", beside)))
     if known.sum() == 1:
         return CriticalBatch(float(values[known][0]), float(lows[known][0]), float(highs[known][0]), detail)
     return _average(values[known], detail)
+
+
+def _describe_unbounded(lows: Values) -> str:
+    # of the trainings whose branches give no estimate: those with a lower bound never exceeded the tolerance, without
+    # one there was nothing to compare with
+    has_bound = np.isfinite(lows)
+    parts = []
+    if has_bound.any():
+        trainings = format_count(int(has_bound.sum()), "training")
+        parts.append(f"in {trainings} no branch exceeded the tolerance, up to {lows[has_bound].min():,.0f} samples")
+    if not has_bound.all():
+        trainings = format_count(int((~has_bound).sum()), "training")
+        parts.append(f"in {trainings} the branch with the training's own batch diverged")
+    return "; ".join(parts)
 
 
 def _average(values: Values, detail: str) -> CriticalBatch:

@@ -199,7 +199,7 @@ _TABLE = (
            "upper end of its 95 % interval; missing where no branch lost more than the tolerance for certain"),
     Metric("num_branches", "count", None, "Branches",
            "branches that the local critical batch rests on; where it is missing, none of them lost more than the "
-           "tolerance"),
+           "tolerance, or one with the trial's own batch diverged"),
     Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
            "largest eigenvalue of the Hessian of the training loss; a rescaling of the weights before a normalization "
            "changes it, but not the model (Dinh et al. 2017)"),

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +59,7 @@ def recommend(
     loaded: Frames = load_frames(records, evaluations=True) if isinstance(records, str | Path) else records
     comparable = select_comparable(loaded)
     candidates = select_candidates(comparable, limits)
-    answer = make_answer(loaded, comparable, candidates, limits, uses)
-    if given_batch is None or candidates is None:
-        return answer
-    return replace(answer, batch_size=answer_batch_size(candidates, given_batch))
+    return make_answer(loaded, comparable, candidates, limits, uses, given_batch)
 
 
 def make_answer(
@@ -72,6 +68,7 @@ def make_answer(
     candidates: Candidates | None,
     limits: Limits,
     uses: Sequence[str] = USES,
+    given_batch: int | None = None,
 ) -> Answer:
     """The answer of :func:`recommend` from the ``comparable`` trials of ``loaded`` and their ``candidates`` within
     ``limits``, which are None without a complete trial."""
@@ -84,7 +81,7 @@ def make_answer(
         facts, notes = unknown_facts(missing), comparable.notes
     else:
         chosen = {use: choose_configuration(candidates, use) for use in uses}
-        batch_size = answer_batch_size(candidates)
+        batch_size = answer_batch_size(candidates, given_batch)
         facts = measure_facts(candidates, _model(candidates))
         notes = (*comparable.notes, *_list_assumptions(candidates))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()

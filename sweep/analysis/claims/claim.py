@@ -1,6 +1,7 @@
 """A common claim about batch sizes, and what the records show of it."""
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -118,8 +119,10 @@ def run_plan(name: str) -> Callable[[ComparableTrials], str]:
     """Settles the claim ``name`` by its own study, on the data of the records."""
 
     def settle(records: ComparableTrials) -> str:
-        data = most_common(read_text(records.done, "config.data.name"))[0]
-        option = f" --data {data}" if data else ""
-        return f"sweep claims {name} --plan{option} && sweep run claim_{name}.toml"
+        data, root = (most_common(read_text(records.done, f"config.data.{key}"))[0] for key in ("name", "root"))
+        options = f" --data {data}" if data else ""
+        is_moved = root not in ("", default_settings()["data.root"])
+        options += f" --set {shlex.quote(f'data.root={root}')}" if is_moved else ""
+        return f"sweep claims {name} --plan{options} && sweep run claim_{name}.toml"
 
     return settle

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scipy.special import nctdtr, stdtrit
+from scipy.special import nctdtr, ndtri, stdtrit
 
 from sweep.config.trial_config import Scalar
 
@@ -92,4 +92,6 @@ def count_repetitions(
         shifts = [(distance * math.sqrt(count) / spread, power) for distance, power in distances]
         if all(1 - float(nctdtr(degrees, shift, threshold)) >= power for shift, power in shifts):
             return count
-    return _MOST_REPETITIONS
+    level = float(ndtri(1 - alpha))  # with so many degrees of freedom t is normal
+    roots = [(level + float(ndtri(power))) * spread / distance for distance, power in distances]
+    return max(_MOST_REPETITIONS, math.ceil(max(roots) ** 2))

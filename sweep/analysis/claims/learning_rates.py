@@ -86,7 +86,15 @@ def _measure_tuned_power(records: ComparableTrials, tuned: TunedKey, optimizers:
 
 
 def _read_decays(frame: pd.DataFrame) -> Values:
-    return read_numbers(frame, "config.optimizer.weight_decay")
+    given = read_numbers(frame, "config.optimizer.weight_decay")
+    return _apply_rule(frame, given, "scaled_weight_decay", "optimizer.weight_decay_rule")
+
+
+def _apply_rule(frame: pd.DataFrame, given: Values, recorded: str, rule: str) -> Values:
+    # what the rule made of the ``given`` values; NaN where a rule was set and that is not on record
+    scaled = read_numbers(frame, recorded)
+    is_unscaled = np.isin(read_text(frame, f"config.{rule}"), ["", "none"])
+    return np.where(np.isfinite(scaled), scaled, np.where(is_unscaled, given, np.nan))
 
 
 def _read_decay_rates(frame: pd.DataFrame) -> Values:
@@ -97,7 +105,8 @@ def _read_moment_rates(frame: pd.DataFrame) -> Values:
     # 1 - beta2, the weight of a step in the second moment
     usual = [OPTIMIZERS[name].beta2 if name in OPTIMIZERS else np.nan for name in _read_names(frame)]
     given = read_numbers(frame, "config.optimizer.beta2")
-    return 1 - np.where(np.isfinite(given), given, np.array(usual, dtype=np.float64))
+    betas = np.where(np.isfinite(given), given, np.array(usual, dtype=np.float64))
+    return 1 - _apply_rule(frame, betas, "scaled_beta2", "optimizer.betas_rule")
 
 
 def _read_names(frame: pd.DataFrame) -> list[str]:
@@ -105,13 +114,11 @@ def _read_names(frame: pd.DataFrame) -> list[str]:
     return names
 
 
-_DECAY = TunedKey("weight decay", _read_decays, ("optimizer.weight_decay", "optimizer.weight_decay_rule"))
-_DECAY_RATE = TunedKey(
-    "weight decay per step",
-    _read_decay_rates,
-    ("optimizer.lr", "optimizer.weight_decay", "optimizer.weight_decay_rule"),
-)
-_MOMENT_RATE = TunedKey("decay rate of the second moment", _read_moment_rates, ("optimizer.beta2",))
+_DECAY_KEYS = ("optimizer.weight_decay", "optimizer.weight_decay_rule", "optimizer.weight_decay_power")
+_BETA_KEYS = ("optimizer.beta2", "optimizer.betas_rule", "optimizer.betas_power")
+_DECAY = TunedKey("weight decay", _read_decays, _DECAY_KEYS)
+_DECAY_RATE = TunedKey("weight decay per step", _read_decay_rates, ("optimizer.lr", *_DECAY_KEYS))
+_MOMENT_RATE = TunedKey("decay rate of the second moment", _read_moment_rates, _BETA_KEYS)
 _ADAMS = ("adam", "adamw", "lamb")
 _BATCH, _EFFECTIVE = "batch.micro", "global_batch_size"
 _BATCHES = (16, 32, 64, 128, 256)

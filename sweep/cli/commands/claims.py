@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.cli.arguments import find_records, parse_sets
+from sweep.cli.arguments import find_records, parse_sets, write_new_study
 from sweep.cli.options import RUNS, AsJson, Root, Sets
 from sweep.cli.output import print_answer
 from sweep.config.errors import InputError, describe_unknown
@@ -37,8 +37,10 @@ def claims(
 
     claim = find_claim(subject) if subject else None
     if plan:
+        if subject is None:
+            raise InputError("sweep claims --plan: name the claim; `sweep claims` lists all of them.")
         if claim is None:
-            raise InputError(describe_unknown("claim", subject or "", [each.name for each in CLAIMS]))
+            raise InputError(describe_unknown("claim", subject, [each.name for each in CLAIMS]))
         return _plan(claim, out or Path(f"claim_{claim.name}.toml"), data or "digits", sets or [], root, as_json)
     if data or sets or out:
         raise InputError("sweep claims: --data, --set and --out belong to --plan; add it, with the name of a claim.")
@@ -132,13 +134,7 @@ def _plan(claim: "Claim", path: Path, data: str, sets: list[str], root: Path, as
         raise InputError(f"--out {path}: the name of a study file ends in .toml.")
     text = write_plan(claim, data, parse_sets(sets))
     spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(f"{path} exists already; give another name with --out.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
+    write_new_study(path, text)
     seconds = _price(spec, root)
     command = f"sweep run {path}"
     price = (

@@ -157,14 +157,24 @@ def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
 
 
 def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
-    """The largest micro batch that every model fits with; None where all of them do."""
+    """The largest micro batch that every model fits with; None where all of them do.
+
+    Raises:
+        InputError: a model does not fit with a single sample.
+    """
     sizes = sorted(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
     anywhere = next(spec.corners())
     models = spec.space["model.name"].extremes() if "model.name" in spec.space else (None,)
     largest = sizes[-1]
     for model in models:
         point = anywhere | ({} if model is None else {"model.name": model})
-        while largest > 1 and forecaster.memory_gate.check(spec.config(point | {"batch.micro": largest})):
+        while refusal := forecaster.memory_gate.check(spec.config(point | {"batch.micro": largest})):
+            if largest == 1:
+                raise InputError(
+                    f"{model or spec.base['model.name']} does not fit with a single sample: it is predicted to require "
+                    f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give a smaller model "
+                    "(--model) or smaller images (--set data.image_size=N)."
+                )
             largest //= 2
     return None if largest == sizes[-1] else largest
 

@@ -87,11 +87,12 @@ def choose_size(full: Size, budget_seconds: float, price: PriceStudy) -> Size:
     Raises:
         InputError: the smallest one is not.
     """
-    chosen, seconds = full, price(full)
-    if seconds is None:  # nothing could be probed, so that only the time limits hold
-        return find_usual_size(full)
+    chosen, seconds = full, 0.0
     for chosen in list_sizes(full):
-        seconds = price(chosen) or 0.0
+        found = price(chosen)
+        if found is None:  # nothing could be probed, so that only the time limits hold
+            return find_usual_size(full)
+        seconds = found
         if seconds <= budget_seconds:
             break
     if seconds > _MOST_OVER * budget_seconds:

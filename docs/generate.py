@@ -16,7 +16,7 @@ from typing import Any
 
 from meanings import MEASURED
 
-from reports.labels import describe_range, format_value
+from reports.labels import describe_range, format_margin
 from sweep.analysis.claims.plans import CLAIMS, count_planned
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
@@ -244,7 +244,7 @@ def claims() -> str:
     for claim in CLAIMS:
         needs = [f"vary `{key}`" for key in claim.varies] + [f"set `{key}`" for key in claim.sets]
         needs += ["measure " + " or ".join(f"`{name}`" for name in claim.metrics)]
-        matters = f"factor {claim.matters:g}" if claim.is_ratio else format_value(claim.unit, claim.matters)
+        matters = format_margin(claim.unit, claim.matters)
         trainings = claim.design.count_trainings(count_planned(claim))
         range_ = describe_range(claim.unit, *claim.region)
         rows.append(

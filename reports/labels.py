@@ -111,6 +111,11 @@ def format_bound(unit: str, value: float) -> str:
     return f"{value * shown.factor:.4g}{' %' if shown.suffix == '%' else ''}"
 
 
+def format_margin(unit: str, margin: float) -> str:
+    """A difference that matters: "0.50 points", of a unit whose ratios are compared "a factor of 1.1"."""
+    return f"a factor of {margin:g}" if find_unit(unit).scale == "log" else format_value(unit, margin)
+
+
 def describe_range(unit: str, low: float, high: float) -> str:
     """A claimed range in words: "1.5 to 2 times", "0.5 % or more"."""
     shown = choose_unit(unit, [low, high])

@@ -360,3 +360,15 @@ def test_questions_are_put_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [text.split()[0] for text in put] == ["What", "Fine-tuning", "How"]  # the devices were found out
     questions.collect_replies("digits", {}, (), num_devices=2, takes_defaults=False)
     assert len(put) == 3 + 5
+
+
+def test_weights_are_followed_by_the_question_for_their_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    weights = tmp_path / "w.safetensors"
+    weights.touch()
+    typed = {"Fine-tuning": str(weights), "Which": "vit_tiny"}
+    monkeypatch.setattr(questions.typer, "prompt", lambda text, default, **_: typed.get(text.split()[0], default))
+    collect = partial(questions.collect_replies, "digits", num_devices=1)
+    assert collect({}, (), takes_defaults=False).answers.models == ("vit_tiny",)
+    assert collect({}, ("resnet8",), takes_defaults=False).answers.models == ("resnet8",)
+    with pytest.raises(InputError, match="name it with --model"):
+        collect({"--weights": str(weights)}, (), takes_defaults=True)

@@ -27,6 +27,7 @@ _TARGET = Question(
     "--target", f"What counts most: {', '.join(f'{name} ({text})' for name, text in TARGETS.items())}?", "balanced"
 )
 _WEIGHTS = Question("--weights", "Fine-tuning from a file of weights? (empty: training from scratch)")
+_MODEL = Question("--model", "Which model are the weights of?")
 _DEVICES = Question("--devices", "How many devices train one model together?", "1")
 _BATCH = Question("--batch", "An effective batch size that must be compared, as from a paper? (empty: none)")
 _BUDGET = Question("--budget", "How long may it take, such as 30m? (empty: only the file is written)")
@@ -63,7 +64,7 @@ def collect_replies(
     data: str, given: Mapping[str, str | None], models: tuple[str, ...], *, num_devices: int, takes_defaults: bool
 ) -> Replies:
     """All answers, of which that on the ``data`` is known; ``given`` are the others by option. The number of
-    devices is a question only where there are several.
+    devices is a question only where there are several, the model only where there are weights.
 
     Raises:
         InputError: an answer is not valid.
@@ -79,6 +80,8 @@ def collect_replies(
     weights = reply(_WEIGHTS) or None
     if weights is not None and not Path(weights).is_file():
         raise InputError(f"--weights {weights}: no such file; give a .safetensors or torch file.")
+    if weights is not None and not models:
+        models = tuple(filter(None, [reply(_MODEL)]))
     if weights is not None and len(models) != 1:
         raise InputError("--weights fit one model: name it with --model.")
     devices, batch = _parse_count(_DEVICES, reply(_DEVICES)), reply(_BATCH)

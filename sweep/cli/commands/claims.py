@@ -4,7 +4,7 @@ study that settles one claim."""
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -73,7 +73,7 @@ def _describe(claim: "Claim") -> dict[str, Any]:
 
 
 def _list_lines(chosen: Sequence["Claim"]) -> Iterator[str]:
-    from reports.labels import describe_range
+    from reports.labels import describe_range, format_margin
 
     for claim in chosen:
         facts = _describe(claim)
@@ -85,14 +85,8 @@ def _list_lines(chosen: Sequence["Claim"]) -> Iterator[str]:
         yield f"    a study has to {' and '.join(needs)}, and measure {' or '.join(claim.metrics)}"
         yield (
             f"    claimed: {describe_range(claim.unit, *claim.region)}; difference that matters: "
-            f"{_format_difference(claim)}; trainings for power 0.8: {facts['trainings']:,}"
+            f"{format_margin(claim.unit, claim.matters)}; trainings for power 0.8: {facts['trainings']:,}"
         )
-
-
-def _format_difference(claim: "Claim") -> str:
-    from reports.labels import format_value
-
-    return f"a factor of {claim.matters:g}" if claim.is_ratio else format_value(claim.unit, claim.matters)
 
 
 def _test(place: str, as_json: bool) -> int:
@@ -108,8 +102,9 @@ def _test(place: str, as_json: bool) -> int:
 
 def _finding_lines(found: Sequence["Finding"]) -> Iterator[str]:
     from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
+    from sweep.analysis.statistics.estimates import Verdict
 
-    order = ("supported", "contradicted", "undecided", "not tested", "not measured")
+    order = get_args(Verdict)
     for item in sorted(found, key=lambda each: order.index(each.verdict)):
         yield f"{item.verdict}: {item.name}"
         yield f"    {item.statement}"

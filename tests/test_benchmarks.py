@@ -117,11 +117,14 @@ def test_a_saved_result_holds_raw_samples_and_the_environment(tmp_path: Path) ->
         results.save(result((1.0,) * 4, (1.0,) * 4), CPU, tmp_path)
 
 
+_COUNTED = ("answer_", "claims_", "critical_batch", "reference_points")
+
+
 def test_committed_results_are_what_they_say() -> None:
     for path in results.FOLDER.glob("*.json"):
         document = json.loads(path.read_text())
         if "interval" not in document:  # no single ratio: a table of forecasts, or counts over studies
-            assert path.with_suffix(".md").exists() or path.name.startswith("answer_"), path.name
+            assert path.with_suffix(".md").exists() or path.name.startswith(_COUNTED), path.name
             assert document["environment"]["versions"]["torch"], path.name
             continue
         again = Result(**{name: document[name] for name in Result.__dataclass_fields__})

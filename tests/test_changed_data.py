@@ -251,7 +251,7 @@ def test_the_estimates_of_a_study_scan_the_folder_once(
     file = tmp_path / "s.toml"
     file.write_text("\n".join([*lines, "[space]", '"batch.micro" = { log2 = [1, 2] }']))
     assert run_app(["estimate", str(file)]) == 0
-    assert capsys.readouterr().out.count("micro batch") == 2
+    assert capsys.readouterr().out.count("\n micro batch ") == 2
     assert scans == [images]
 
 

@@ -49,7 +49,11 @@ def test_every_trace_is_of_a_type_that_the_drawing_script_has() -> None:
     frames = make_frames(2100, confirm=3)  # of which some are shown as a density only
     evidence = gather_evidence(dataclasses.replace(frames, probes=estimates_of(frames.spec)))
     made = make_figures(evidence)
-    assert [item.title for item in made.absent] == ["Gradient noise scale", "Device utilization and power"]
+    assert [item.title for item in made.absent] == [
+        "Gradient noise scale",
+        "Critical batch size",
+        "Device utilization and power",
+    ]
     traces = [
         trace
         for figure in figures_json(made.figures)["figures"]

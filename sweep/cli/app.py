@@ -42,7 +42,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "import": CommandEntry("records", "import_folder", "Import exported records as a study."),
     "dashboard": CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
     "recommend": CommandEntry("recommend", "recommend", "Recommend a batch size and a configuration for each use."),
-    "claims": CommandEntry("claims", "claims", "List common claims, test them, or plan the study that settles one."),
+    "claims": CommandEntry("claims", "claims", "List claims, test them, or plan the study that settles one."),
     "compare": CommandEntry("compare", "compare", "Compare two studies."),
     "replay": CommandEntry("replay", "replay", "Replay a search on recorded trainings."),
     "list": CommandEntry("look", "list_studies", "List the shipped studies with their questions and costs."),

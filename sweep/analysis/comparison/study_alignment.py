@@ -58,7 +58,8 @@ Sides = tuple[Side, Side]
 
 def align_studies(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Sides, list[tuple[int, int]]]:
     """Both sides of the trials ``a`` and ``b``, and the pairs of equal configurations by their number on each side."""
-    both = pd.concat([a.assign(side="a"), b.assign(side="b")], ignore_index=True)
+    # copied, because pandas warns where a column is added to over 100 separate ones
+    both = pd.concat([a.copy().assign(side="a"), b.copy().assign(side="b")], ignore_index=True)
     complete = both[np.asarray(read_text(both, "outcome") == "complete", dtype=np.bool_)]
     in_a = np.asarray(complete["side"] == "a", dtype=np.bool_)
     groups = configuration_groups(complete, NOT_TRAINED | _recipe_keys(complete[in_a], complete[~in_a]))

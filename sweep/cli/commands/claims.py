@@ -31,8 +31,8 @@ def claims(
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
-    """List common claims, test them, or plan the study that settles one. They are tested on the records of a study;
-    --plan writes the smallest study for one of them, which `sweep run` runs."""
+    """List claims, test them, or plan the study that settles one. Claims are tested on the records of a study; --plan
+    writes the smallest study for one of them, which `sweep run` runs."""
     from sweep.analysis.claims.plans import CLAIMS, find_claim
 
     claim = find_claim(subject) if subject else None

@@ -30,11 +30,13 @@ _DEVICE_TYPES = ("auto", "cpu", "cuda")
 
 
 class Case(NamedTuple):
-    """A configuration's estimate; ``name`` is its role in the study, ``values`` are its swept keys."""
+    """A configuration's estimate; ``name`` is its role in the study, ``values`` are its swept keys, ``facts`` those of
+    its data."""
 
     name: str
     values: dict[str, Any]
     config: TrialConfig
+    facts: "DataFacts"
     estimate: "MemoryEstimate"
 
 
@@ -46,10 +48,13 @@ def estimate(
     as_json: AsJson = False,
 ) -> int:
     """Forecast peak memory by category, without training. Needs no GPU."""
+    from sweep.training.data.table import find_facts
+
     load_plugin(plugin)
     changes, device_type = parse_sets(sets or []), _device_type(device)
     if study is None:
-        base = _case("configuration", {}, build_config(replace_keys({}, changes), "--set"), device_type)
+        config = build_config(replace_keys({}, changes), "--set")
+        base = _case("configuration", {}, config, device_type, find_facts(config.data))
         space: list[Case] = []
     else:
         base, space = _study_cases(find_study(study, changes), device_type)
@@ -96,12 +101,10 @@ def _few(parameter: Parameter) -> Sequence[Scalar]:
     return values if values and len(values) <= _MAX_SIZES else parameter.extremes()
 
 
-def _case(
-    name: str, values: dict[str, Any], config: TrialConfig, device_type: str, facts: "DataFacts | None" = None
-) -> Case:
+def _case(name: str, values: dict[str, Any], config: TrialConfig, device_type: str, facts: "DataFacts") -> Case:
     from sweep.probing.estimate import estimate_memory
 
-    return Case(name, values, config, estimate_memory(config, device_type=device_type, facts=facts))
+    return Case(name, values, config, facts, estimate_memory(config, device_type=device_type, facts=facts))
 
 
 def _figures(estimate: "MemoryEstimate") -> dict[str, int]:
@@ -137,9 +140,8 @@ def _measure_step(base: Case, device_type: str) -> dict[str, Any]:
     from sweep.probing.estimate import estimate_memory
     from sweep.probing.shape import replace_micro_batch
     from sweep.search.forecast.workload import compute_workload
-    from sweep.training.data.table import find_facts
 
-    config, facts = base.config, find_facts(base.config.data)
+    config, facts = base.config, base.facts
     peaks = {config.micro_batch: base.estimate.peak_memory_bytes}
     if half := config.micro_batch // 2:
         smaller = estimate_memory(replace_micro_batch(config, half), device_type=device_type, facts=facts)

@@ -32,9 +32,14 @@ def test_the_claims_on_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str
     with contextlib.closing(make_store(tmp_path / "s" / "study.sqlite", make_spec())) as store:
         add_trials(store, ["complete"] * 8)
     assert run_app(["claims", "s", "--root", str(tmp_path)]) == 0
-    verdicts = re.findall(r"^([a-z ]+): (\w+)$", capsys.readouterr().out, re.MULTILINE)
+    shown = capsys.readouterr().out
+    verdicts = re.findall(r"^([a-z ]+): (\w+)$", shown, re.MULTILINE)
     assert {name for _, name in verdicts} == {claim.name for claim in CLAIMS}
     assert ("not measured", "warmup_needed") in verdicts
+    plan = f"sweep claims warmup_needed --plan --data digits --root {tmp_path} && sweep run claim_warmup_needed.toml"
+    assert (
+        f"    to settle it:\n      {plan} --root {tmp_path}\n    note: a copy of s.toml under a new name, with" in shown
+    )
     assert run_app(["claims", "s", "--root", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["study"] == ["s"]
@@ -62,15 +67,35 @@ def test_a_plan_is_a_file_that_runs(
     assert load_study("other.toml").base["data.name"] == "cifar10"
 
 
+def test_printed_commands_repeat_root_and_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my plugin.py").touch()
+    arguments = ["claims", "warmup_needed", "--plan", "--root", "my runs", "--plugin", "my plugin.py"]
+    assert run_app([*arguments, "--out", "a b.toml"]) == 0
+    shown = capsys.readouterr().out
+    run = "sweep run 'a b.toml' --root 'my runs' --plugin 'my plugin.py'"
+    assert f"run it with: {run}\nthen: sweep claims claim_warmup_needed --root 'my runs'\n" in shown
+    assert f"`{run} --dry-run`" in shown
+    assert run_app([*arguments, "--json"]) == 0
+    command = json.loads(capsys.readouterr().out)["command"]
+    assert command == "sweep run claim_warmup_needed.toml --root 'my runs' --plugin 'my plugin.py'"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["warmup", "--plan"], "unknown claim 'warmup'"),
-        (["--plan"], "name the claim; `sweep claims` lists all of them"),
-        (["warmup_needed", "--data", "digits"], "belong to --plan"),
+        (["--plan"], "the name of a claim is required; `sweep claims` lists all of them"),
+        (["warmup_needed", "--data", "digits"], "--data requires --plan"),
         (["warmup_needed", "--plan", "--out", "plan.txt"], "ends in .toml"),
         (["warmup_needed", "--plan", "--set", "schedule.warmup=0"], "varies it; leave it out"),
         (["nothing"], "no such study folder"),
+        (
+            ["warmup_neded"],
+            "no such study folder, here or under runs; `sweep run` makes one. Claims of a similar name: warmup_needed",
+        ),
     ],
 )
 def test_mistakes_are_refused(

@@ -21,6 +21,7 @@ from sweep.analysis.statistics.estimates import (
     mean_estimate,
     slope_estimate,
 )
+from sweep.config.command_lines import StudyOrigin, find_study_commands
 from sweep.config.trial_config import build_config, flatten_config
 
 MIB = 2.0**20
@@ -176,13 +177,22 @@ def test_equal_epochs_and_equal_steps_are_told_apart() -> None:
     assert missing.reason.startswith(
         "0 effective batch sizes with 2 learning rates or more at an equal number of steps"
     )
-    assert missing.settle.startswith("sweep run made.toml --set name=made_equal_steps --set budget.steps=500")
+    assert missing.settle == "sweep run made.toml --set name=made_equal_steps --set budget.steps=500"
 
 
 def test_epochs_that_follow_the_batch_are_not_equal_epochs() -> None:
     ruled = found(ladder(0.01, budget__epochs=10, budget__epochs_rule="power"), "large_batch_equal_epochs")
     assert ruled.verdict == "not tested"
     assert ruled.reason.startswith("0 effective batch sizes")
+    name = "sweep run made.toml --set name=made_equal_epochs"
+    assert ruled.settle == f"{name} --set budget.epochs=10 --set budget.epochs_rule=none"
+    assert ruled.remark == "the study requires four effective batch sizes or more"
+
+
+def test_a_command_replaces_the_budget_that_was_typed() -> None:
+    typed = find_study_commands("made", None, origin=StudyOrigin("made.toml", {"budget.epochs": 5, "trials": 9}))
+    variant = typed.run_variant("long", {"budget.steps": 500})
+    assert variant == "sweep run made.toml --set trials=9 --set name=made_long --set budget.steps=500"
 
 
 def test_small_batches_and_sensitivity() -> None:

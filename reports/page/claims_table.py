@@ -12,8 +12,9 @@ from sweep.analysis.claims.findings import Finding
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """A claim; ``settle`` is the data that would settle it, "" where it is settled. Of a claim that is not tested
-    ``reason`` names why, and there is no effect and no picture."""
+    """A claim; ``settle`` is the command that would settle it, "" where it is settled, and ``remark`` what the command
+    requires or what else would. Of a claim that is not tested ``reason`` names why, and there is no effect and no
+    picture."""
 
     statement: str
     detail: str
@@ -24,6 +25,7 @@ class ClaimRow:
     picture: Markup
     published: str
     settle: str
+    remark: str
     reason: str
 
 
@@ -48,5 +50,6 @@ def _row(item: Finding) -> ClaimRow:
         picture=Markup("") if item.reason else draw_claim(item, whole),
         published=item.published,
         settle=item.settle,
+        remark=item.remark,
         reason=item.reason,
     )

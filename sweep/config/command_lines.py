@@ -10,7 +10,7 @@ from pathlib import Path
 from studies import shipped_studies
 from sweep.config.study import StudySpec
 from sweep.config.study_file import flatten_section, load_study
-from sweep.config.trial_config import default_settings
+from sweep.config.trial_config import default_settings, replace_keys
 
 _USUAL_ROOT = Path("runs")
 
@@ -36,6 +36,10 @@ class StudyCommands:
     changes: Mapping[str, object]
     options: tuple[str, ...] = ()
     plugin: str = ""
+
+    def run(self) -> str:
+        """The study as it is."""
+        return self._run({})
 
     def run_more(self, trials: int) -> str:
         """The same study, up to ``trials`` search trials."""
@@ -76,6 +80,19 @@ class StudyCommands:
         """The recommendations from the study's records."""
         return self._read("recommend")
 
+    def read_claims(self) -> str:
+        """The common claims, tested on the study's records."""
+        return self._read("claims")
+
+    def plan_claim(self, claim: str, data: str, fixed: Mapping[str, object]) -> str:
+        """The smallest study that settles ``claim``, on the data set ``data`` ("" for the default) with the keys
+        ``fixed``; then its run, where this study's records are."""
+        words = ["sweep claims", claim, "--plan", *([f"--data {shlex.quote(data)}"] if data else [])]
+        root = self.options if "--root" in self.options else ()
+        words += [*_set_options(fixed), *map(shlex.quote, root), *_plugin_option(self.plugin)]
+        planned = replace(self, argument=f"claim_{claim}.toml", changes={})
+        return f"{' '.join(words)} && {planned.run()}"
+
     def examine(self) -> str:
         """What is wrong with the measurements of the study's records, and what to do about it."""
         return self._read("doctor")
@@ -93,7 +110,7 @@ class StudyCommands:
         return ["sweep", command, shlex.quote(self.argument)]
 
     def _run(self, more: Mapping[str, object]) -> str:
-        changes = _set_options({**self.changes, **more})
+        changes = _set_options(replace_keys(dict(self.changes), dict(more)))
         words = [*self._begin("run"), *changes, *map(shlex.quote, self.options)]
         return " ".join([*words, *_plugin_option(self.plugin)])
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.claim import Claim, Measurement, run_plan
+from sweep.analysis.claims.claim import Claim, Measurement, NextStep, plan_study, suggest_copy
 from sweep.analysis.claims.design import PAIRED_ACCURACY, PAIRED_MEMORY, PAIRED_TIME, TUNED_ACCURACY, Design, Repetition
 from sweep.analysis.claims.pairs import (
     average_by_cell,
@@ -117,8 +117,8 @@ def _num_configured(trials: pd.DataFrame) -> Values:
     return num_accumulation(trials, read_numbers(trials, "config.batch.micro"))
 
 
-def _settle(records: ComparableTrials) -> str:
-    return (
+def _settle(records: ComparableTrials) -> NextStep:
+    return suggest_copy(
         f"a copy of {records.commands.argument} under a new name, with batch.global and optimizer.lr fixed in "
         '[base], sampler = "grid" and "batch.micro" = { log2 = [4, 8] } in [space]'
     )
@@ -165,7 +165,7 @@ CLAIMS = (
         "against fewer at the same effective batch size, without batch normalization; what diverged counts as 0.",
         published="Attributed to stale gradients, for which there is no mechanism: the gradients of one step are taken "
         "at the same weights.",
-        measure=_measure_divergence, settle=run_plan("accumulation_diverges"), varies=(_SPLIT,),
+        measure=_measure_divergence, settle=plan_study, varies=(_SPLIT,),
         design=Design(
             base={**_WITHOUT_STATISTICS, _GLOBAL: 512}, space={_MICRO: (16, 128)}, spread=PAIRED_ACCURACY
         ),
@@ -176,7 +176,7 @@ CLAIMS = (
         "more, at an equal length of training and with the learning rate chosen for each.",
         published="Marek et al. 2025 (arXiv:2507.07101): small batches perform as well or better per FLOP; "
         "accumulation is recommended only for several devices.",
-        measure=_measure_without, settle=run_plan("accumulation_wasteful"), varies=(_SPLIT, "optimizer.lr"),
+        measure=_measure_without, settle=plan_study, varies=(_SPLIT, "optimizer.lr"),
         design=Design(
             space={"batch.accumulation": (1, 4), "optimizer.lr": (0.01, 0.03, 0.1, 0.3)}, spread=TUNED_ACCURACY
         ),
@@ -187,7 +187,7 @@ CLAIMS = (
         "accumulation as without, within half a point, without batch normalization.",
         published="By definition; an average that follows backward passes decays k times as fast with k micro "
         "batches.",
-        measure=_measure_average, settle=run_plan("ema_per_step"), varies=(_SPLIT,),
+        measure=_measure_average, settle=plan_study, varies=(_SPLIT,),
         sets=("regularization.ema_decay",),
         design=Design(
             base={**_WITHOUT_STATISTICS, _GLOBAL: 256, "regularization.ema_decay": 0.95}, space={_MICRO: (32, 256)},

@@ -8,7 +8,16 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
-from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested, run_plan
+from sweep.analysis.claims.claim import (
+    Claim,
+    Measurement,
+    NextStep,
+    extend_space,
+    not_tested,
+    plan_study,
+    suggest_copy,
+    suggest_variant,
+)
 from sweep.analysis.claims.design import TUNED_ACCURACY, Design, Repetition
 from sweep.analysis.claims.tuned_pairs import compare_tuned, expect_best
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model, read_accuracies
@@ -36,14 +45,14 @@ def _measure_slope_at_equal(records: ComparableTrials, budget: str) -> Measureme
     return Measurement(estimate, f"{detail} effective batch sizes")
 
 
-def _settle_at_equal(records: ComparableTrials, budget: str) -> str:
+def _settle_at_equal(records: ComparableTrials, budget: str) -> NextStep:
     chosen, _ = _find_budget(records, is_main_model(records.frame), (budget,))
     if (chosen & _is_tuned(records, chosen)).any():
-        return records.commands.run_more(3 * (records.spec.trials if records.spec else len(records.trials)))
+        return NextStep(records.commands.run_more(3 * (records.spec.trials if records.spec else len(records.trials))))
     steps = read_numbers(records.done, "num_steps")
     num_steps = int(np.nanmedian(steps)) if np.isfinite(steps).any() else 1000
     fixed = {f"budget.{budget}": 10 if budget == "epochs" else num_steps}
-    return f"{records.commands.run_variant(f'equal_{budget}', fixed)}, with four effective batch sizes or more"
+    return suggest_variant(records, f"equal_{budget}", fixed, "the study requires four effective batch sizes or more")
 
 
 def _find_budget(records: ComparableTrials, among: Mask, budgets: Collection[str] = _LENGTHS) -> tuple[Mask, str]:
@@ -131,11 +140,11 @@ def _measure_small_batches(records: ComparableTrials) -> Measurement:
     return Measurement(Estimate(gap, error, float(degrees[0]), len(curve.batches)), detail)
 
 
-def _settle_small_batches(records: ComparableTrials) -> str:
+def _settle_small_batches(records: ComparableTrials) -> NextStep:
     batches = _curve_of_main_model(records).batches
     if (batches <= _SMALL).any() and (batches > _SMALL).any():
-        return records.command_for_more_seeds
-    return records.commands.extend_space("batch.micro", "log2 = [4, 10]")
+        return NextStep(records.command_for_more_seeds)
+    return suggest_copy(records.commands.extend_space("batch.micro", "log2 = [4, 10]"))
 
 
 def _curve_of_main_model(records: ComparableTrials) -> BatchCurve:
@@ -245,7 +254,7 @@ CLAIMS = (
         statement="Muon loses less accuracy with each doubling of the batch than AdamW.",
         published="Shah et al. 2025 (arXiv:2505.02222): Muon retains data efficiency at large batches better than "
         "AdamW, far beyond the critical batch.",
-        measure=_measure_muon_sensitivity, settle=run_plan("muon_less_sensitive"),
+        measure=_measure_muon_sensitivity, settle=plan_study,
         varies=("optimizer.name", _EFFECTIVE),
         design=Design(
             space={"optimizer.name": ("muon", "adamw"), _RATE: (0.001, 0.004, 0.016, 0.064)}, repeated=_BATCHES, lost=2,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sweep.analysis.claims.claim import Claim, Measurement, run_plan
+from sweep.analysis.claims.claim import Claim, Measurement, plan_study
 from sweep.analysis.claims.design import PAIRED_ACCURACY, Design
 from sweep.analysis.claims.pairs import compare_accuracies
 from sweep.analysis.comparable_trials import ComparableTrials
@@ -52,7 +52,7 @@ CLAIMS = (
         "at an equal length of training.",
         published="Smith et al. 2017 (arXiv:1711.00489), Wide ResNet-16-4 on CIFAR-10: the same learning curves "
         "against epochs in far fewer updates.",
-        measure=_measure_growth_for_decay, settle=run_plan("batch_instead_of_decay"),
+        measure=_measure_growth_for_decay, settle=plan_study,
         varies=("batch.schedule", "schedule.name"),
         design=Design(
             base={"batch.micro": 32, "batch.schedule_milestones": "0.5, 0.75", "schedule.gamma": 0.35},
@@ -66,7 +66,7 @@ CLAIMS = (
         "began with within half a point, or more.",
         published="Merrill et al. 2025 (arXiv:2505.23971): the critical batch grows during training; slightly better "
         "loss with 43 % fewer steps.",
-        measure=_measure_batch_warmup, settle=run_plan("batch_warmup"), varies=("batch.schedule",),
+        measure=_measure_batch_warmup, settle=plan_study, varies=("batch.schedule",),
         design=Design(
             base={"batch.micro": 32, "batch.schedule_factor": 4.0},
             space={"batch.schedule": ("constant", "exponential")}, spread=PAIRED_ACCURACY,
@@ -77,7 +77,7 @@ CLAIMS = (
         statement="A learning rate that falls linearly to zero reaches a higher accuracy than cosine.",
         published="Defazio et al. 2023 (arXiv:2310.07831): linear decay is optimal for the last iterate and matches or "
         "outperforms cosine. Bergsma et al. 2025 (arXiv:2502.15938): best when it falls to zero.",
-        measure=_measure_linear_decay, settle=run_plan("linear_decay_best"), varies=("schedule.name",),
+        measure=_measure_linear_decay, settle=plan_study, varies=("schedule.name",),
         design=Design(space={"schedule.name": ("linear", "cosine")}, spread=PAIRED_ACCURACY),
     ),
     Claim(
@@ -86,7 +86,7 @@ CLAIMS = (
         "gains half a point of accuracy or more over one that does not.",
         published="Busbridge et al. 2023 (arXiv:2307.13813): the decay is to be raised to the power of the growth of "
         "the batch; otherwise training changes with the batch.",
-        measure=_measure_average_rule, settle=run_plan("ema_follows_batch"), varies=("regularization.ema_rule",),
+        measure=_measure_average_rule, settle=plan_study, varies=("regularization.ema_rule",),
         sets=("regularization.ema_decay",),
         design=Design(
             base={"batch.micro": 256, "optimizer.reference_batch": 32, "regularization.ema_decay": 0.98},

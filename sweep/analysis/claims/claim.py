@@ -1,7 +1,6 @@
 """A common claim about batch sizes, and what the records show of it."""
 
 import math
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import most_common, plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
 from sweep.analysis.trial_shapes import num_accumulation
+from sweep.config.data_sections import BUDGETS
 from sweep.config.key_labels import key_label
 from sweep.config.trial_config import Scalar, default_settings
 from sweep.config.units import find_unit
@@ -29,6 +29,14 @@ class Measurement(NamedTuple):
     detail: str = ""
     region: Region | None = None
     reason: str = ""
+
+
+class NextStep(NamedTuple):
+    """What settles a claim: a ``command`` of a shell, and in a ``remark`` what it requires, or what settles the claim
+    too. Without a command it is the claim's own study."""
+
+    command: str = ""
+    remark: str = ""
 
 
 def not_tested(reason: str) -> Measurement:
@@ -55,7 +63,7 @@ class Claim:
     published: str
     measure: Callable[[ComparableTrials], Measurement]
     design: Design
-    settle: Callable[[ComparableTrials], str]
+    settle: Callable[[ComparableTrials], NextStep]
     varies: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     metrics: tuple[str, ...] = _ACCURACY
@@ -105,24 +113,36 @@ def _list_values(records: ComparableTrials, name: str) -> set[Scalar]:
     return set(map(plain_value, trials[name].unique())) if name in trials.columns else set()
 
 
-def extend_space(key: str, form: str) -> Callable[[ComparableTrials], str]:
-    """Settles a claim by a study that varies ``key`` too."""
-    return lambda records: records.commands.extend_space(key, form)
+def plan_study(_records: ComparableTrials) -> NextStep:
+    """Settles a claim by its own study."""
+    return NextStep()
 
 
-def run_variant(suffix: str, fixed: Mapping[str, object], hint: str = "") -> Callable[[ComparableTrials], str]:
+def extend_space(key: str, form: str) -> Callable[[ComparableTrials], NextStep]:
+    """Settles a claim by its own study, or by one that varies ``key`` too."""
+    return lambda records: suggest_copy(records.commands.extend_space(key, form))
+
+
+def suggest_copy(words: str) -> NextStep:
+    """Settles a claim by its own study, or by a changed copy of the study's file, which ``words`` describe."""
+    return NextStep(remark=f"{words} settles it too")
+
+
+def run_variant(suffix: str, fixed: Mapping[str, object]) -> Callable[[ComparableTrials], NextStep]:
     """Settles a claim by the same study with the keys ``fixed``."""
-    return lambda records: records.commands.run_variant(suffix, fixed) + hint
+    return lambda records: suggest_variant(records, suffix, fixed)
 
 
-def run_plan(name: str) -> Callable[[ComparableTrials], str]:
-    """Settles the claim ``name`` by its own study, on the data of the records."""
+def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, object], remark: str = "") -> NextStep:
+    """The same study with the keys ``fixed``; with a budget among them, no rule scales the epochs."""
+    is_ruled = "power" in read_text(records.trials, "config.budget.epochs_rule").tolist()
+    if is_ruled and not fixed.keys().isdisjoint(f"budget.{name}" for name in BUDGETS):
+        fixed = {**fixed, "budget.epochs_rule": "none"}
+    return NextStep(records.commands.run_variant(suffix, fixed), remark)
 
-    def settle(records: ComparableTrials) -> str:
-        data, root = (most_common(read_text(records.done, f"config.data.{key}"))[0] for key in ("name", "root"))
-        options = f" --data {data}" if data else ""
-        is_moved = root not in ("", default_settings()["data.root"])
-        options += f" --set {shlex.quote(f'data.root={root}')}" if is_moved else ""
-        return f"sweep claims {name} --plan{options} && sweep run claim_{name}.toml"
 
-    return settle
+def command_plan(records: ComparableTrials, name: str) -> str:
+    """The command that plans and runs the study of the claim ``name``, on the data of the records."""
+    data, root = (most_common(read_text(records.done, f"config.data.{key}"))[0] for key in ("name", "root"))
+    is_moved = root not in ("", default_settings()["data.root"])
+    return records.commands.plan_claim(name, data, {"data.root": root} if is_moved else {})

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.analysis.claims.claim import Claim, Measurement, not_tested
+from sweep.analysis.claims.claim import Claim, Measurement, command_plan, not_tested
 from sweep.analysis.claims.plans import CLAIMS, count_needed
 from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
@@ -35,9 +35,10 @@ class Finding:
     configurations. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the
     verdict is undecided unless it is at most 0.05. It is "not measured" where the study did not vary or measure what
     the claim is about, and "not tested" where it did and the records cannot test the claim: there is no effect then,
-    for the ``reason``. ``settle`` is what would settle the claim ("" where it is settled), ``trainings`` how many a
-    study would require for that with a power of 0.8 at the effect that ``matters``: by the spread of these records,
-    without an effect by an assumed one. ``published`` is what others measured, with the source.
+    for the ``reason``. ``settle`` is the command that would settle the claim ("" where it is settled), ``remark`` what
+    that requires or what else would settle it, ``trainings`` how many a study would require for that with a power of
+    0.8 at the effect that ``matters``: by the spread of these records, without an effect by an assumed one.
+    ``published`` is what others measured, with the source.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Finding:
     detail: str
     p: float
     reason: str = ""
+    remark: str = ""
     matters: float = np.nan
     trainings: int = 0
 
@@ -90,6 +92,7 @@ def _finding(
     is_tested = verdict not in UNTESTED
     effect, low, high = confidence_interval(measurement.estimate if is_tested else NOTHING)
     region = measurement.region or claim.region
+    step = claim.settle(records) if verdict in UNSETTLED else None
     return Finding(
         name=claim.name,
         statement=claim.statement,
@@ -100,11 +103,12 @@ def _finding(
         claimed=region,
         n=measurement.estimate.n,
         verdict=verdict,
-        settle=claim.settle(records) if verdict in UNSETTLED else "",
+        settle=(step.command or command_plan(records, claim.name)) if step else "",
         published=claim.published,
         detail=measurement.detail,
         p=p,
         reason="" if is_tested else measurement.reason or _TOO_LITTLE,
+        remark=step.remark if step else "",
         matters=claim.matters,
         trainings=count_needed(claim, measurement.estimate, region, len(records.done), num_tested),
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.claim import Claim, Measurement, not_tested, run_variant
+from sweep.analysis.claims.claim import Claim, Measurement, NextStep, not_tested, run_variant, suggest_variant
 from sweep.analysis.claims.design import Design, Repetition
 from sweep.analysis.claims.regimes import has_one_batch, measure_critical_batch, suggest_target
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
@@ -37,11 +37,11 @@ def _measure_noise_power(records: ComparableTrials) -> Measurement:
     return measured._replace(detail=f"{measured.detail}{beside}")
 
 
-def _settle_noise_power(records: ComparableTrials) -> str:
+def _settle_noise_power(records: ComparableTrials) -> NextStep:
     # where it was measured already, longer trainings measure it at more steps
     is_measured = np.isfinite(read_numbers(records.done, "num_noise_steps")).any()
     longer = {"budget.steps": _LONG} if is_measured else {}
-    return records.commands.run_variant("noise", {"diagnostics.noise_scale": True, **longer})
+    return suggest_variant(records, "noise", {"diagnostics.noise_scale": True, **longer})
 
 
 def _measure_sharpness_power(records: ComparableTrials) -> Measurement:

@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.batch_curve import fit_batch_curve
-from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested, run_plan
+from sweep.analysis.claims.claim import (
+    Claim,
+    Measurement,
+    NextStep,
+    extend_space,
+    not_tested,
+    plan_study,
+    suggest_copy,
+    suggest_variant,
+)
 from sweep.analysis.claims.design import PAIRED_ACCURACY, Design, Repetition
 from sweep.analysis.claims.pairs import compare_accuracies, count_pairs, pair_by_seed
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe, read_accuracies
@@ -27,12 +36,14 @@ def _measure_rate_power(records: ComparableTrials, power: float) -> Measurement:
     return Measurement(found.estimate, f"{found.detail}; {_describe_break(records, found.chosen, power)}")
 
 
-def _settle_rate_power(records: ComparableTrials, power: float) -> str:
+def _settle_rate_power(records: ComparableTrials, power: float) -> NextStep:
     if not np.isfinite(read_accuracies(records.done)).any() and len(records.done):
-        return f"{records.commands.run_variant('equal_epochs', {'budget.epochs': 10})}, with optimizer.lr in [space]"
+        remark = "the study requires optimizer.lr in [space]"
+        return suggest_variant(records, "equal_epochs", {"budget.epochs": 10}, remark)
     if "optimizer.lr" not in records.swept:
-        return records.commands.extend_space("optimizer.lr", "log = [0.001, 1.0]")
-    return records.commands.run_more(3 * records.spec.trials if records.spec and _follows(records, power).any() else 60)
+        return suggest_copy(records.commands.extend_space("optimizer.lr", "log = [0.001, 1.0]"))
+    trials = 3 * records.spec.trials if records.spec and _follows(records, power).any() else 60
+    return NextStep(records.commands.run_more(trials))
 
 
 def _follows(records: ComparableTrials, power: float) -> Mask:
@@ -171,7 +182,7 @@ CLAIMS = (
         statement="Warmup permits high learning rates: what it gains grows with the rate.",
         published="Kalra & Barkeshli 2024 (arXiv:2406.09405): the main benefit of warmup is that larger learning rates "
         "are tolerated.",
-        measure=_measure_warmup_tolerance, settle=run_plan("warmup_tolerates_rates"),
+        measure=_measure_warmup_tolerance, settle=plan_study,
         varies=("schedule.warmup", "optimizer.lr"),
         # five rates two doublings apart: their squared distances from the middle add up to 40
         design=Design(
@@ -184,7 +195,7 @@ CLAIMS = (
         statement="The best weight decay grows with the square root of the effective batch size: by its power 0.25 to "
         "0.75, at equal learning rate.",
         published="A rule of thumb; no published table.",
-        measure=partial(_measure_tuned_power, tuned=_DECAY, optimizers=()), settle=run_plan("weight_decay_sqrt"),
+        measure=partial(_measure_tuned_power, tuned=_DECAY, optimizers=()), settle=plan_study,
         varies=(_EFFECTIVE, "optimizer.weight_decay"),
         design=_design_powers("adamw", "optimizer.weight_decay", 1e-3, 3.0),
     ),
@@ -195,7 +206,7 @@ CLAIMS = (
         published="Wang & Aitchison 2024 (arXiv:2405.13698): the best time scale of AdamW's average is stable in "
         "epochs. Bergsma et al. 2025 (arXiv:2505.13738): the best weight decay grows linearly with the batch.",
         measure=partial(_measure_tuned_power, tuned=_DECAY_RATE, optimizers=("adamw",)),
-        settle=run_plan("weight_decay_timescale"), varies=(_EFFECTIVE, "optimizer.weight_decay"),
+        settle=plan_study, varies=(_EFFECTIVE, "optimizer.weight_decay"),
         design=_design_powers("adamw", "optimizer.weight_decay", 1e-3, 3.0),
     ),
     Claim(
@@ -205,7 +216,7 @@ CLAIMS = (
         published="Marek et al. 2025 (arXiv:2507.07101): hold the half-life of the second moment fixed in tokens "
         "instead of beta2.",
         measure=partial(_measure_tuned_power, tuned=_MOMENT_RATE, optimizers=_ADAMS),
-        settle=run_plan("beta2_half_life"), varies=(_EFFECTIVE, "optimizer.beta2"),
+        settle=plan_study, varies=(_EFFECTIVE, "optimizer.beta2"),
         design=Design(
             base={"optimizer.name": "adamw"}, space={_BATCH: _BATCHES}, spread=_POWER_SPREAD, fewest=8,
             repeated=Repetition(key="optimizer.beta2", low=1e-4, high=0.5, is_complement=True),

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.claim import Measurement, not_tested
+from sweep.analysis.claims.claim import Measurement, NextStep, not_tested, suggest_variant
 from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate, Region
@@ -29,16 +29,14 @@ def measure_critical_batch(records: ComparableTrials) -> Measurement:
     return Measurement(estimate, detail, tried)
 
 
-def suggest_target(records: ComparableTrials) -> str:
+def suggest_target(records: ComparableTrials) -> NextStep:
     """The study until a target that its batches can reach, with a rate that does not fall over a fixed length."""
     accuracies, batches = read_numbers(records.done, "val_accuracy"), read_numbers(records.done, "global_batch_size")
     best = pd.Series(accuracies).groupby(batches).max().min()
     target = max(0.01, float(np.floor(100 * best - 1) / 100)) if np.isfinite(best) else 0.9
     fixed = {"budget.target_accuracy": target, "schedule.name": "constant"}
-    return (
-        f"{records.commands.run_variant('to_target', fixed)}, with optimizer.lr and {MIN_BATCHES} effective batch "
-        "sizes or more in [space]"
-    )
+    remark = f"the study requires optimizer.lr and {MIN_BATCHES} effective batch sizes or more in [space]"
+    return suggest_variant(records, "to_target", fixed, remark)
 
 
 def has_one_batch(frame: pd.DataFrame) -> Mask:

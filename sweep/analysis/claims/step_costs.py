@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested, run_plan
+from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested, plan_study
 from sweep.analysis.claims.design import PAIRED_MEMORY, PAIRED_TIME, Design, Repetition
 from sweep.analysis.claims.pairs import compare_costs
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
@@ -215,7 +215,7 @@ CLAIMS = (
         statement="A micro batch of 80 % of the largest that fits is the one to use: it gives 5 % throughput or more "
         "over half of the largest.",
         published="A margin against fragmentation that is often given as a rule; no published table.",
-        measure=_measure_near_largest, settle=run_plan("memory_80_percent"), varies=(_MICRO,),
+        measure=_measure_near_largest, settle=plan_study, varies=(_MICRO,),
         metrics=("images_per_second",),
         design=Design(space={_MICRO: (256, 410, 512)}, spread=PAIRED_TIME),
     ),
@@ -224,7 +224,7 @@ CLAIMS = (
         statement="The data loader is the real bottleneck: half of the training time or more is spent waiting for "
         "data that is not kept on the device.",
         published="airbench, hlb-CIFAR10 and ffcv replace the input path by images on the device or compiled loaders.",
-        measure=_measure_waiting, settle=run_plan("loader_bottleneck"), sets=("data.placement",),
+        measure=_measure_waiting, settle=plan_study, sets=("data.placement",),
         metrics=("data_wait_seconds",),
         design=Design(base={"data.placement": "host"}, space={}, spread=0.05),
     ),

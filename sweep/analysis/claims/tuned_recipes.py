@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from sweep.analysis.claims.claim import Claim, Measurement, run_plan
+from sweep.analysis.claims.claim import Claim, Measurement, plan_study
 from sweep.analysis.claims.design import PAIRED_ACCURACY, TUNED_ACCURACY, Design
 from sweep.analysis.claims.pairs import compare_accuracies
 from sweep.analysis.claims.tuned_pairs import compare_tuned
@@ -82,7 +82,7 @@ CLAIMS = (
         "accuracy or more over SGD and Adam, all equally tuned.",
         published="You et al. 2017, 2020. Nado et al. 2021 (arXiv:2102.06356): tuned Nesterov momentum and Adam match "
         "or exceed them.",
-        measure=_measure_layerwise, settle=run_plan("layerwise_needed"), varies=("optimizer.name", _RATE),
+        measure=_measure_layerwise, settle=plan_study, varies=("optimizer.name", _RATE),
         design=Design(
             base={"batch.micro": 256, "optimizer.reference_batch": 32},
             space={"optimizer.name": ("lars", "nesterov"), _RATE: (*_WIDE, 3.0, 10.0)}, spread=TUNED_ACCURACY,
@@ -94,7 +94,7 @@ CLAIMS = (
         "better, both equally tuned.",
         published="Marek et al. 2025 (arXiv:2507.07101): the gap between optimizers shrinks with the batch; SGD "
         "without momentum is close to AdamW at small ones.",
-        measure=_measure_sgd, settle=run_plan("sgd_small_batch"), varies=("optimizer.name", _RATE),
+        measure=_measure_sgd, settle=plan_study, varies=("optimizer.name", _RATE),
         design=Design(
             base={"batch.micro": 32}, space={"optimizer.name": ("sgd", "adamw"), _RATE: (0.001, *_WIDE)},
             spread=TUNED_ACCURACY,
@@ -106,7 +106,7 @@ CLAIMS = (
         "tuned.",
         published="Jordan et al. 2024; Liu et al. 2025 (arXiv:2502.16982): about twice the efficiency. Wen et al. 2025 "
         "(arXiv:2509.02046): far less against a well tuned AdamW, and less for larger models.",
-        measure=_measure_muon, settle=run_plan("muon_ahead"), varies=("optimizer.name", _RATE),
+        measure=_measure_muon, settle=plan_study, varies=("optimizer.name", _RATE),
         design=Design(
             space={"optimizer.name": ("muon", "adamw"), _RATE: (0.001, *_WIDE[:5])}, spread=TUNED_ACCURACY
         ),
@@ -117,7 +117,7 @@ CLAIMS = (
         "point, or more, both equally tuned.",
         published="Defazio et al. 2024 (arXiv:2405.15682): matches or exceeds tuned schedules without knowing the "
         "length of training.",
-        measure=_measure_schedule_free, settle=run_plan("schedule_free_matches"),
+        measure=_measure_schedule_free, settle=plan_study,
         varies=("optimizer.name", "schedule.name", _RATE),
         design=Design(
             space={
@@ -132,7 +132,7 @@ CLAIMS = (
         statement="Fine-tuning needs small batches: up to 64 samples gain half a point of accuracy or more over larger "
         "ones, both equally tuned.",
         published="A rule of thumb (16 to 64 samples, a rate 10 to 100 times smaller); no published table.",
-        measure=_measure_fine_tuning, settle=run_plan("fine_tune_small_batches"), varies=("global_batch_size", _RATE),
+        measure=_measure_fine_tuning, settle=plan_study, varies=("global_batch_size", _RATE),
         sets=("model.weights",),
         design=Design(
             base={"model.weights": "pretrained.safetensors"},
@@ -145,7 +145,7 @@ CLAIMS = (
         "normalization gains half a point of accuracy or more there.",
         published="Wu & He 2018 (arXiv:1803.08494), ResNet-50 with 2 images each: group normalization 24.1 %, batch "
         "normalization 34.7 % error. Goyal et al. 2017 keep 32 samples.",
-        measure=_measure_small_norm, settle=run_plan("small_batch_norm"), varies=("model.norm",),
+        measure=_measure_small_norm, settle=plan_study, varies=("model.norm",),
         design=Design(
             base={"batch.micro": 8, "batch.accumulation": 8}, space={"model.norm": ("batch", "group")},
             spread=PAIRED_ACCURACY,

@@ -3,14 +3,16 @@ study that settles one claim."""
 
 import math
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sweep.cli.arguments import find_records, parse_sets, write_new_study
-from sweep.cli.options import RUNS, AsJson, Root, Sets
+from sweep.cli.arguments import find_records, load_plugin, parse_sets, write_new_study
+from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets
 from sweep.cli.output import print_answer
+from sweep.config.command_lines import StudyCommands
 from sweep.config.errors import InputError, describe_unknown
 
 if TYPE_CHECKING:
@@ -29,26 +31,39 @@ def claims(
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option(help="With --plan: the file to write; default: claim_NAME.toml.")] = None,
     root: Root = RUNS,
+    plugin: Plugin = None,
     as_json: AsJson = False,
 ) -> int:
     """List claims, test them, or plan the study that settles one. Claims are tested on the records of a study; --plan
     writes the smallest study for one of them, which `sweep run` runs."""
-    from sweep.analysis.claims.plans import CLAIMS, find_claim
+    from sweep.analysis.claims.plans import CLAIMS, find_claim, write_plan
 
     claim = find_claim(subject) if subject else None
     if plan:
         if subject is None:
-            raise InputError("sweep claims --plan: name the claim; `sweep claims` lists all of them.")
+            raise InputError("sweep claims --plan: the name of a claim is required; `sweep claims` lists all of them.")
         if claim is None:
             raise InputError(describe_unknown("claim", subject, [each.name for each in CLAIMS]))
-        return _plan(claim, out or Path(f"claim_{claim.name}.toml"), data or "digits", sets or [], root, as_json)
-    if data or sets or out:
-        raise InputError("sweep claims: --data, --set and --out belong to --plan; add it, with the name of a claim.")
+        load_plugin(plugin)
+        text = write_plan(claim, data or "digits", parse_sets(sets or []))
+        return _plan(claim, text, _lead_to_plan(claim, out, root, plugin), root, as_json)
+    if given := [name for name, value in {"--data": data, "--set": sets, "--out": out}.items() if value]:
+        raise InputError(f"sweep claims: {given[0]} requires --plan, with the name of a claim.")
     if subject and claim is None:
-        return _test(find_records(subject, root), as_json)
+        return _test(_find_study(subject, root), as_json)
     chosen = CLAIMS if claim is None else (claim,)
     print_answer([_describe(each) for each in chosen], _list_lines(chosen), as_json=as_json)
     return 0
+
+
+def _find_study(subject: str, root: Path) -> str:
+    from sweep.analysis.claims.plans import CLAIMS
+
+    try:
+        return find_records(subject, root)
+    except InputError as error:
+        near = get_close_matches(subject, [claim.name for claim in CLAIMS])
+        raise InputError(f"{error} Claims of a similar name: {', '.join(near)}." if near else str(error)) from None
 
 
 def _describe(claim: "Claim") -> dict[str, Any]:
@@ -110,38 +125,54 @@ def _finding_lines(found: Sequence["Finding"]) -> Iterator[str]:
         yield f"    {item.statement}"
         if item.reason:
             yield f"    {item.reason}"
+            yield from _list_remedies(item)
             continue
         is_vague = is_too_uncertain(item.unit, item.low, item.high)
         effect = TOO_UNCERTAIN if is_vague else format_effect(item.unit, item.effect, item.low, item.high)
         yield f"    {effect}; n = {item.n}; p = {item.p:.2g}, corrected for all tested claims"
         if item.verdict == "undecided":
-            yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}; run: {item.settle}"
+            yield f"    trainings for power 0.8 by the spread of these records: {item.trainings:,}"
+        yield from _list_remedies(item)
 
 
-def _plan(claim: "Claim", path: Path, data: str, sets: list[str], root: Path, as_json: bool) -> int:
+def _list_remedies(item: "Finding") -> Iterator[str]:
+    # the command has a line of its own, so that it can be pasted
+    if item.settle:
+        yield "    to settle it:"
+        yield f"      {item.settle}"
+    if item.remark:
+        yield f"    note: {item.remark}"
+
+
+def _lead_to_plan(claim: "Claim", out: Path | None, root: Path, plugin: Path | None) -> StudyCommands:
+    path = out or Path(f"claim_{claim.name}.toml")
+    if path.suffix != ".toml":
+        raise InputError(f"--out {path}: the name of a study file ends in .toml.")
+    options = () if root == RUNS else ("--root", str(root))
+    return StudyCommands(
+        name=f"claim_{claim.name}", argument=str(path), changes={}, options=options, plugin=str(plugin or "")
+    )
+
+
+def _plan(claim: "Claim", text: str, commands: StudyCommands, root: Path, as_json: bool) -> int:
     import tomllib
 
     from reports.labels import format_value
-    from sweep.analysis.claims.plans import write_plan
     from sweep.config.study_file import build_study
 
-    if path.suffix != ".toml":
-        raise InputError(f"--out {path}: the name of a study file ends in .toml.")
-    text = write_plan(claim, data, parse_sets(sets))
     spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
-    write_new_study(path, text)
-    seconds = _price(spec, root)
-    command = f"sweep run {path}"
+    write_new_study(Path(commands.argument), text)
+    seconds, command = _price(spec, root), commands.run()
     price = (
         f"about {format_value('seconds', seconds)} by the probes under {root}"
         if seconds
-        else f"its time requires probes, which {command} --dry-run makes"
+        else f"its time requires probes, which `{command} --dry-run` makes"
     )
-    lines = [f"wrote {path}: {spec.trials:,} trainings; {price}", f"run it with: {command}"]
-    lines.append(f"then: sweep claims {spec.name}")
+    lines = [f"wrote {commands.argument}: {spec.trials:,} trainings; {price}", f"run it with: {command}"]
+    lines.append(f"then: {commands.read_claims()}")
     document = {
         "claim": claim.name,
-        "file": str(path),
+        "file": commands.argument,
         "trainings": spec.trials,
         "seconds": seconds,
         "command": command,

@@ -189,6 +189,14 @@ def test_epochs_that_follow_the_batch_are_not_equal_epochs() -> None:
     assert ruled.remark == "the study requires four effective batch sizes or more"
 
 
+def test_a_claim_about_an_optimizer_that_no_training_has_names_those_on_record() -> None:
+    rows = surface(0.5, "adamw")
+    reason = "no training has an optimizer that the claim is about; those on record have adamw"
+    linear, sqrt = (found(rows, f"lr_rule_{rule}") for rule in ("linear", "sqrt"))
+    assert (linear.verdict, linear.reason) == ("not tested", reason)
+    assert sqrt.verdict != "not tested"
+
+
 def test_a_command_replaces_the_budget_that_was_typed() -> None:
     typed = find_study_commands("made", None, origin=StudyOrigin("made.toml", {"budget.epochs": 5, "trials": 9}))
     variant = typed.run_variant("long", {"budget.steps": 500})

@@ -30,7 +30,10 @@ _WARMUP_KEYS = ("schedule.warmup", "schedule.warmup_unit")
 
 
 def _measure_rate_power(records: ComparableTrials, power: float) -> Measurement:
-    found = measure_rate_power(records, _follows(records, power))
+    among = _follows(records, power)
+    if lack := _find_optimizer_lack(records, among):
+        return not_tested(lack)
+    found = measure_rate_power(records, among)
     if found.reason:
         return not_tested(found.reason)
     return Measurement(found.estimate, f"{found.detail}; {_describe_break(records, found.chosen, power)}")
@@ -44,6 +47,14 @@ def _settle_rate_power(records: ComparableTrials, power: float) -> NextStep:
         return suggest_copy(records.commands.extend_space("optimizer.lr", "log = [0.001, 1.0]"))
     trials = 3 * records.spec.trials if records.spec and _follows(records, power).any() else 60
     return NextStep(records.commands.run_more(trials))
+
+
+def _find_optimizer_lack(records: ComparableTrials, among: Mask) -> str:
+    # that no complete training has an optimizer which the claim is about, "" where one has
+    names = sorted(set(read_text(records.frame, "config.optimizer.name").tolist()) - {""})
+    if among.any() or not names:
+        return ""
+    return f"no training has an optimizer that the claim is about; those on record have {', '.join(names)}"
 
 
 def _follows(records: ComparableTrials, power: float) -> Mask:
@@ -91,8 +102,10 @@ def _measure_warmup_tolerance(records: ComparableTrials) -> Measurement:
 
 def _measure_tuned_power(records: ComparableTrials, tuned: TunedKey, optimizers: tuple[str, ...]) -> Measurement:
     names = read_text(records.frame, "config.optimizer.name")
-    among = np.isin(names, optimizers) if optimizers else np.ones(len(names), dtype=np.bool_)
-    found = measure_rate_power(records, np.asarray(among, dtype=np.bool_), tuned)
+    among = np.asarray(np.isin(names, optimizers) if optimizers else np.ones(len(names)), dtype=np.bool_)
+    if lack := _find_optimizer_lack(records, among):
+        return not_tested(lack)
+    found = measure_rate_power(records, among, tuned)
     return not_tested(found.reason) if found.reason else Measurement(found.estimate, found.detail)
 
 

@@ -96,7 +96,7 @@ def _describe_model(found: TunedModel) -> str:
             f"({found.rate_detail})"
         )
     target = format_value("fraction", found.target_accuracy)
-    return f"{found.model}: the target of the last three columns is {target} validation accuracy; {rate}."
+    return f"{found.model}: steps, samples and time to the target are those to {target} validation accuracy; {rate}."
 
 
 def describe_certainty(statement: Statement) -> str:

@@ -186,6 +186,11 @@ def test_a_shipped_study_is_called_by_its_name() -> None:
     assert str(answer.uses["distributed"].missing).startswith("sweep run quickstart --set name=quickstart_distributed")
 
 
+def test_no_command_sets_what_the_study_refuses() -> None:
+    spec = make_spec(base={"diagnostics.branch_after": 1.0})
+    assert recommend(study(spec=spec), uses=("distributed",)).uses["distributed"].missing is None
+
+
 def test_fine_tuning_and_ranks_are_answered_by_trials_that_did_so() -> None:
     tuned = trial(5, 0.97, 30.0, **{"config.model.weights": "w.safetensors"})
     ranks = trial(6, 0.95, 20.0, **{"config.distributed.world_size": 2})

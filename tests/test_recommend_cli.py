@@ -42,6 +42,7 @@ def test_the_batch_size_comes_first_with_its_curve(root: Path, capsys: pytest.Ca
     found = json.loads(capsys.readouterr().out)["batch_size"]
     assert run_app(["recommend", "s", "--root", str(root)]) == 0
     shown = capsys.readouterr().out
+    assert "steps, samples and time to the target are those to " in shown
     lines = shown.splitlines()
     first, curve = lines.index("Batch size"), lines.index("Tuned batch sizes")
     assert first < curve < lines.index("accuracy: the highest validation accuracy")

@@ -54,7 +54,7 @@ class NextBest:
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
     """The choice for one use. Without one ``number`` is None, ``config`` and ``values`` are empty, and ``missing`` is
-    the command that would make one possible.
+    the command that would make one possible, None where the limits or the study's own keys exclude all.
 
     ``probability`` is that of being right: of the configurations that were tried none is truly better for this use by
     more than the study's tolerance. From the study's confidence on it ``is_settled``. ``on_front`` is the probability

@@ -1,5 +1,7 @@
 """The recommendation for one use: the choice, the second choice, and the probability of the first."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -12,8 +14,9 @@ from sweep.analysis.statistics.column_reading import plain_value, read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import LOG, difference_unit, scale_of
-from sweep.config.study import FEWEST_SEEDS
-from sweep.config.trial_config import Scalar, config_keys
+from sweep.config.errors import InputError
+from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.trial_config import Scalar, build_config, config_keys, replace_keys
 from sweep.config.units import format_count
 
 _SHOWN = (
@@ -146,7 +149,8 @@ def _describe_rivals(num_eligible: int, num_nameable: int) -> str:
 
 
 def _command_for_none(candidates: Candidates, name: str, score: Values) -> str | None:
-    # what to run where no configuration may be named for the use called ``name``; None where the limits exclude all
+    # what to run where no configuration may be named for the use called ``name``; None where the limits exclude all, or
+    # the study's keys what the use requires
     records, commands = candidates.records, candidates.records.commands
     if not candidates.within_limits().any():
         return None
@@ -160,5 +164,15 @@ def _command_for_none(candidates: Candidates, name: str, score: Values) -> str |
         tuned = commands.run_variant("fine_tune", {**model, "model.weights": weights})
         return f"{commands.train_and_save(weights, model)} && {tuned}"
     if name == "distributed":
-        return commands.run_variant("distributed", {"distributed.world_size": 2})
+        ranks = {"distributed.world_size": 2}
+        return commands.run_variant("distributed", ranks) if _is_accepted(records.spec, ranks) else None
     return records.command_for_more
+
+
+def _is_accepted(spec: StudySpec | None, changes: dict[str, Any]) -> bool:
+    # --set replaces a key and removes none, so that the others of the study have to go with it
+    try:
+        build_config(replace_keys(spec.base if spec else {}, changes), "base")
+    except InputError:
+        return False
+    return True

@@ -146,8 +146,10 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
 
     yield f"{item.use}: {USE_MEANINGS[item.use]}"
     if item.number is None:
-        limited = "no configuration that was tried keeps to the limits"
-        yield f"  not enough data; run: {item.missing}" if item.missing else f"  {limited}"
+        refused = (
+            "no configuration that was tried is eligible, and no command adds one: the limits or the study exclude it"
+        )
+        yield f"  not enough data; run: {item.missing}" if item.missing else f"  {refused}"
         return
     settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"

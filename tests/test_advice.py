@@ -10,7 +10,7 @@ from frames_factory import make_frames
 from studies import shipped_studies
 from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
-from sweep.config.advice.pitfalls import find_pitfalls
+from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
 from sweep.config.study_file import build_study, load_study
 
 # a study without a fault
@@ -235,6 +235,20 @@ def test_batches_beyond_the_training_split_are_advised_against(
         document = json.loads(capsys.readouterr().out)
         assert document["data"]["num_train"] == 60
         assert [item["name"] for item in document["advice"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("budget", "is_late"),
+    [
+        ({"budget.steps": 20}, True), ({"budget.steps": 21}, False), ({"budget.samples": 640}, True),
+        ({"budget.target_accuracy": 0.9, "budget.max_epochs": 2.0}, True), ({"budget.seconds": 1.0}, False),
+        ({"budget.epochs": 2.5}, False),
+    ],
+)  # fmt: skip
+def test_branches_after_the_end_of_a_training(budget: dict[str, Any], is_late: bool) -> None:
+    base = {"batch.micro": 32, "diagnostics.branch_after": 2.0, **budget}
+    spec = build_study({"name": "mine", "base": base}, "test")
+    assert [item.name for item in find_data_pitfalls(spec, 320)] == ["branches_after_the_end"] * is_late
 
 
 def test_what_the_records_say_stands_beside_the_advice() -> None:

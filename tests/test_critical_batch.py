@@ -111,8 +111,22 @@ def test_a_task_that_measures_nothing_costly_has_no_branches() -> None:
     assert not set(BRANCHES) & searched.keys()
 
 
+def test_a_training_that_ends_before_its_branches_has_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    task = digits(budget__steps=1, budget__epochs=None, data__subset=40)
+    assert not set(BRANCHES) & ending_of(task).keys()
+    assert "the training ended after 0.2 epochs, and its branches were to begin after 1 (" in caplog.text
+
+
 @pytest.mark.parametrize(
-    "values", [{"distributed.world_size": 2}, {"batch.schedule": "linear"}, {"diagnostics.branch_tolerance": 0.0}]
+    "values",
+    [
+        {"distributed.world_size": 2},
+        {"batch.schedule": "linear"},
+        {"diagnostics.branch_tolerance": 0.0},
+        {"budget.epochs": 1.0},
+        {"budget.epochs": 0.8},
+        {"budget.epochs": 1.2, "budget.epochs_rule": "power", "optimizer.reference_batch": 512},
+    ],
 )
 def test_what_has_no_branches_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(InputError, match="branch"):

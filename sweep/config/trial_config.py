@@ -78,6 +78,12 @@ class TrialConfig(Section):
                 "diagnostics.branch_after compares multiples of one effective batch size, but batch.schedule = "
                 f"{self.batch.schedule!r} changes it while training: leave one of the two out"
             )
+        epochs = scale_epochs(self.budget, batch_ratio(self.optimizer, self.global_batch_size))
+        if self.diagnostics.branch_after is not None and epochs is not None and self.diagnostics.branch_after >= epochs:
+            raise ValueError(
+                f"diagnostics.branch_after = {self.diagnostics.branch_after:g} is not before the end of the training, "
+                f"which is after {epochs:g} epochs: lower it, or raise budget.epochs"
+            )
         if self.precision.cuda_graphs and self.diagnostics.noise_scale and self.num_accumulation > 1:
             raise ValueError(
                 "diagnostics.noise_scale reads gradients between the micro batches of a step, which is not supported "

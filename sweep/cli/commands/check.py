@@ -9,7 +9,7 @@ from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.advice.advice_item import Advice
-from sweep.config.advice.pitfalls import find_oversized_batches, find_pitfalls
+from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
@@ -39,7 +39,7 @@ def check(
     except InputError:
         print_lines(() if as_json else _list_advice(spec, found, measured))  # also where the data is missing
         raise
-    found += find_oversized_batches(spec, data.num_train)
+    found += find_data_pitfalls(spec, data.num_train)
     advice = [_document(item, measured.get(item.finding)) for item in found]
     lines = [*_list_advice(spec, found, measured), *format_data(data)]
     print_answer({"study": spec.name, "data": data.document(), "advice": advice}, lines, as_json=as_json)
@@ -55,7 +55,7 @@ def _list_advice(spec: StudySpec, found: Sequence[Advice], measured: dict[str, "
 def print_advice(spec: StudySpec, command: str, num_train: int | None) -> None:
     """Prints one line on standard error for each known pitfall of the study, which has ``num_train`` training images,
     before it runs; ``command`` gives their reasons."""
-    found = [*find_pitfalls(spec), *find_oversized_batches(spec, num_train)]
+    found = [*find_pitfalls(spec), *find_data_pitfalls(spec, num_train)]
     print_lines((f"advice on {item.key}: {item.statement}" for item in found), err=True)
     if found:
         print_lines([f"`{command}` gives the reasons and the remedies"], err=True)

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from sweep.config.advice.advice_item import Advice, Pitfall, is_swept
+from sweep.config.advice.data_pitfalls import find_late_branches, find_oversized_batches
 from sweep.config.advice.rule_pitfalls import RULE_PITFALLS
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection
@@ -31,22 +32,10 @@ def find_pitfalls(spec: StudySpec) -> list[Advice]:
     return [item for pitfall in _PITFALLS for item in pitfall(spec, corners)]
 
 
-def find_oversized_batches(spec: StudySpec, num_train: int | None) -> list[Advice]:
-    """The advice against effective batches larger than the training split of ``num_train`` images; empty where no
-    batch is, or where the images are not counted."""
-    largest = max(config.global_batch_size for config in _corners(spec))
-    if num_train is None or largest <= num_train:
-        return []
-    return [
-        Advice(
-            "batch_exceeds_data",
-            next((key for key in spec.space if key.startswith("batch.")), "batch.micro"),
-            f"The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",
-            f"A step takes at most the images of one epoch, so every batch size above {num_train:,} trains with the "
-            "same full-batch steps: such trials differ in name only.",
-            f"lower the upper end of batch.* to at most {num_train:,} effective samples, or use more data",
-        )
-    ]
+def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
+    """The pitfalls of the study with a training split of ``num_train`` images; None where they are not counted."""
+    corners = _corners(spec)
+    return [*find_oversized_batches(spec, corners, num_train), *find_late_branches(corners, num_train)]
 
 
 def _corners(spec: StudySpec) -> list[TrialConfig]:

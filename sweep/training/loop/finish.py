@@ -102,6 +102,14 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
                 state.facts |= measure_sharpness(task.config, setup)
             except torch.OutOfMemoryError as error:  # the training itself has fitted
                 _log.warning("sharpness was not measured: %s", error)
+    after = task.config.diagnostics.branch_after
+    if after is not None and task.measure_costly and state.epoch < after - _ROUNDING:
+        _log.warning(
+            "the local critical batch was not measured: the training ended after %.3g epochs, and its branches were to "
+            "begin after %g (diagnostics.branch_after)",
+            state.epoch,
+            after,
+        )
     with state.ledger.phase("diagnostics"):
         state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
 

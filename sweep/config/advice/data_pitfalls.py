@@ -1,0 +1,55 @@
+"""Pitfalls that depend on how many training images there are."""
+
+from collections.abc import Iterator, Sequence
+
+from sweep.config.advice.advice_item import Advice
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
+
+
+def find_oversized_batches(spec: StudySpec, corners: Sequence[TrialConfig], num_train: int | None) -> Iterator[Advice]:
+    """The advice against effective batches larger than the training split of ``num_train`` images; none where no
+    batch is, or where the images are not counted."""
+    largest = max(config.global_batch_size for config in corners)
+    if num_train is not None and largest > num_train:
+        yield Advice(
+            "batch_exceeds_data",
+            next((key for key in spec.space if key.startswith("batch.")), "batch.micro"),
+            f"The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",
+            f"A step takes at most the images of one epoch, so every batch size above {num_train:,} trains with the "
+            "same full-batch steps: such trials differ in name only.",
+            f"lower the upper end of batch.* to at most {num_train:,} effective samples, or use more data",
+        )
+
+
+def find_late_branches(corners: Sequence[TrialConfig], num_train: int | None) -> Iterator[Advice]:
+    """The advice against branches after the end of a training whose budget is not in epochs, where the number of its
+    epochs is known; those of a budget in epochs are refused."""
+    lengths = [
+        (config.diagnostics.branch_after, count_most_epochs(config, num_train))
+        for config in corners
+        if config.diagnostics.branch_after is not None
+    ]
+    late = [(after, epochs) for after, epochs in lengths if epochs is not None and after >= epochs]
+    if late:
+        after, epochs = min(late, key=lambda each: each[1])
+        yield Advice(
+            "branches_after_the_end",
+            "diagnostics.branch_after",
+            f"diagnostics.branch_after is {after:g} epochs, and trainings end after {epochs:.3g}.",
+            "The branches begin at an evaluation before the end of the training; a shorter training has none, and no "
+            "local critical batch.",
+            f"set diagnostics.branch_after below {epochs:.3g}, or lengthen the budget",
+        )
+
+
+def count_most_epochs(config: TrialConfig, num_train: int | None) -> float | None:
+    """The most epochs that the budget of ``config`` allows with ``num_train`` training images; None where that is not
+    known."""
+    budget = config.apply_rules().budget
+    if budget.target_accuracy is not None:
+        return budget.max_epochs
+    if budget.epochs is not None or not num_train:
+        return budget.epochs
+    samples = budget.steps * min(config.global_batch_size, num_train) if budget.steps else budget.samples
+    return samples / num_train if samples else None

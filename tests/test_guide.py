@@ -88,6 +88,40 @@ def test_what_does_not_fit_at_once_is_accumulated(
     assert reached >= 512
 
 
+@pytest.mark.parametrize(("num_train", "batch"), [(45_000, None), (45_000, 48), (45_000, 101), (60, None), (9, None)])
+def test_accumulation_keeps_to_the_range(num_train: int, batch: int | None) -> None:
+    decisions = decide(Answers(target="memory", batch=batch), replace(FACTS, num_train=num_train))
+    for num_batches in (2, len(decisions.batches)):
+        draft = draft_of(decisions)
+        spec = build(replace(draft, size=replace(draft.size, num_batches=num_batches)))
+        counts = spec.space["batch.accumulation"].choice or (1,) if "batch.accumulation" in spec.space else (1,)
+        reached = {int(micro) * int(count) for micro in spec.space["batch.micro"].choice or () for count in counts}
+        assert (min(reached), max(reached)) == (decisions.batches[0], decisions.batches[-1])
+        assert batch is None or batch in reached
+    assert max(decisions.batches) <= max(num_train / 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "batches", "micros"),
+    [
+        ({"batch.micro": 64}, (64,), None),
+        ({"batch.micro": 64, "batch.accumulation": 2}, (128,), None),
+        ({"batch.global": 96}, (96,), None),
+        ({"batch.accumulation": 4}, (32, 64, 128, 256, 512), (8, 16, 32, 64, 128)),
+    ],
+)
+def test_a_fixed_key_of_the_batch_leaves_the_space(
+    fixed: dict[str, Any], batches: tuple[int, ...], micros: tuple[int, ...] | None
+) -> None:
+    decisions = decide(Answers(), FACTS, fixed)
+    assert decisions.batches == batches
+    spec = build(draft_of(decisions, changes=fixed))
+    assert not set(fixed) & set(spec.space)
+    assert (spec.space["batch.micro"].choice if micros else None) == micros
+    assert {spec.config(corner).global_batch_size for corner in spec.corners()} == set(batches)
+    assert spec.trials >= 3 * len(batches)
+
+
 def test_a_small_set_has_no_batch_that_is_nearly_all_of_it() -> None:
     decisions = decide(Answers(target="speed"), replace(FACTS, num_train=1000))
     assert decisions.batches == (32, 64, 128)
@@ -287,6 +321,18 @@ def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.Mo
     assert estimate.peak_memory_bytes <= 4 * 2**20
 
 
+def test_a_fixed_micro_batch_is_kept_or_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ("--yes", "--data", "digits", "--set", "data.subset=200", "--set", "batch.micro=64")
+    assert ask("kept.toml", *given)[0] == 0
+    spec = load_study(tmp_path / "kept.toml")
+    assert spec.base["batch.micro"] == 64
+    assert "batch.micro" not in spec.space
+    monkeypatch.setattr(forecaster, "compute_memory_limit", lambda _device_memory: 1000)
+    code, _, errors = ask("refused.toml", *given)
+    assert code == 2
+    assert "--set batch.micro=N" in " ".join(errors.split())
+
+
 def test_a_model_that_does_not_fit_at_all_is_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecaster, "compute_memory_limit", lambda _device_memory: 1000)
     code, _, errors = ask("small.toml", "--yes", "--data", "digits", "--set", "data.subset=200")
@@ -335,6 +381,7 @@ def test_the_tasks_of_the_benchmark_are_what_they_are_named_after(tmp_path: Path
         (("--yes", "--budget", "soon"), "--budget soon"),
         (("--yes", "--model", "resnet9000"), "unknown model"),
         (("--yes", "study.txt"), "ends in .toml"),
+        (("--yes", "--batch", "64", "--set", "batch.micro=32"), "give one of the two"),
         ((), "--budget"),
     ],
 )

@@ -16,9 +16,9 @@ from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
     from sweep.analysis.answer.answer import Answer
-    from sweep.search.guide.decision_tree import Answers
     from sweep.search.guide.guided_study import GuidedStudy, GuideTask
 
+_BATCH_KEYS = ("batch.micro", "batch.global", "batch.accumulation")
 NewStudy = Annotated[
     Path | None, typer.Argument(help="The study file to create; default: a new one here, named after the data.")
 ]
@@ -60,7 +60,7 @@ def ask(
 
     given = {"--target": target, "--weights": weights, "--devices": devices, "--batch": batch, "--budget": budget}
     num_devices = len(list_devices())
-    replies = collect_replies(place, given, tuple(model or ()), num_devices=num_devices, takes_defaults=yes)
+    replies = collect_replies(place, given, _list_models(model, changes), num_devices=num_devices, takes_defaults=yes)
     file = file or _find_free_path(Path(place).name if name == "imagefolder" else name, root)
     origin = StudyOrigin(str(file), plugin=str(plugin or ""))
     options = Options(root=root, executor=ExecutorSettings(device=device), plugin=module, origin=origin)
@@ -76,6 +76,11 @@ def ask(
         changes=changes,
     )
     return _carry_out(task, file, is_run=replies.budget_seconds is not None and not dry_run, as_json=as_json)
+
+
+def _list_models(named: list[str] | None, changes: dict[str, Any]) -> tuple[str, ...]:
+    # a model that is fixed by --set decides what follows from the model
+    return (str(changes["model.name"]),) if "model.name" in changes else tuple(named or ())
 
 
 def _check_path(path: Path | None) -> Path | None:
@@ -104,7 +109,7 @@ def _carry_out(task: "GuideTask", file: Path, *, is_run: bool, as_json: bool) ->
 
     with show_inspection() as show:
         facts, data = look_at_images(task, show)
-        _check_batch(task.answers, facts.num_train)
+        _check_batch(task, facts.num_train)
         made = make_study(task, facts)
     write_new_study(file, made.text)
     print_lines([f"wrote {file}", *_describe_lack(made)], err=True)
@@ -122,10 +127,13 @@ def _carry_out(task: "GuideTask", file: Path, *, is_run: bool, as_json: bool) ->
     return 0
 
 
-def _check_batch(answers: "Answers", num_train: int) -> None:
-    if answers.batch is not None and answers.batch > num_train:
+def _check_batch(task: "GuideTask", num_train: int) -> None:
+    batch, fixed = task.answers.batch, [key for key in _BATCH_KEYS if key in task.changes]
+    if batch is not None and fixed:
+        raise InputError(f"--batch {batch}: --set {fixed[0]} fixes the batch size; give one of the two.")
+    if batch is not None and batch > num_train:
         raise InputError(
-            f"--batch {answers.batch}: the training split has {num_train:,} images, and a step takes at most all of "
+            f"--batch {batch}: the training split has {num_train:,} images, and a step takes at most all of "
             "them; give a smaller one, or more data."
         )
 

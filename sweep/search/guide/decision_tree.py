@@ -4,7 +4,7 @@ It decides in this order: does the batch fit, what is optimized, are given weigh
 one model. How large a study is follows from its budget and is decided in :mod:`sweep.search.guide.study_size`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, log2, sqrt
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ _LEAST_STEPS = 4  # of an epoch: with fewer the batch is nearly the data
 _FEW_TO_NORMALIZE = 16  # samples of a batch normalization's statistics
 _SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images, below which more are held out for validation
 _RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
-_ACCUMULATIONS = [1, 2, 4]
+_ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
 _DISAGREEMENT = 0.02  # of the validation images, about which two good configurations differ
 
@@ -74,12 +74,13 @@ class Setting(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Decisions:
     """The keys of the study by part, without those that depend on its size. ``batches`` are the effective batch sizes
-    to try, ascending; ``largest_micro`` the most samples that fit on a device at once, if that is fewer."""
+    to try, ascending; ``largest_micro`` is the most samples that a device takes at once, so that the largest one is
+    reached with the most accumulation and not exceeded."""
 
     models: tuple[str, ...]
     batches: tuple[int, ...]
     num_devices: int
-    largest_micro: int | None
+    largest_micro: int
     accumulation: Setting
     study: tuple[Setting, ...] = ()
     base: tuple[Setting, ...] = ()
@@ -104,17 +105,18 @@ def _suggest_models(side: int) -> tuple[str, str]:
     return ("resnet20", "vit_tiny") if side <= 64 else ("resnet18", "vit_small")
 
 
-def decide(answers: Answers, facts: Facts) -> Decisions:
-    """The study for ``answers`` where ``facts`` hold."""
+def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = None) -> Decisions:
+    """The study for ``answers`` where ``facts`` hold and the user set the keys ``fixed``."""
     models = list_models(answers, facts.side)
-    batches, notes = _choose_batches(answers, facts)
-    accumulation = _choose_accumulation(answers, facts, batches)
+    usual, notes = _choose_batches(answers, facts, fixed or {})
+    batches = tuple(sorted({*usual, *([answers.batch] if answers.batch else [])}))
+    accumulation = _choose_accumulation(answers, facts, usual, _find_count(fixed or {}, _ACCUMULATION))
     least_micro = min(batches) // answers.num_devices
     return Decisions(
         models=models,
         batches=batches,
         num_devices=answers.num_devices,
-        largest_micro=facts.largest_micro,
+        largest_micro=max(max(usual) // answers.num_devices // max(accumulation.value["choice"]), 1),
         accumulation=accumulation,
         study=(_decide_tolerance(facts),),
         base=(
@@ -126,12 +128,22 @@ def decide(answers: Answers, facts: Facts) -> Decisions:
             _decide_rates(answers),
             Setting("optimizer.weight_decay", {"log": [0.0001, 0.1]}, "it is tuned with the learning rate"),
         ),
-        given=_split_given(answers, facts),
+        given=_split_given(answers, facts, max(accumulation.value["choice"])),
         notes=tuple(notes),
     )
 
 
-def _choose_batches(answers: Answers, facts: Facts) -> tuple[tuple[int, ...], list[str]]:
+def _find_count(fixed: Mapping[str, Any], key: str) -> int | None:
+    # what is no count is refused where the study is built
+    value = fixed.get(key)
+    return value if type(value) is int and value > 0 else None
+
+
+def _choose_batches(answers: Answers, facts: Facts, fixed: Mapping[str, Any]) -> tuple[tuple[int, ...], list[str]]:
+    if micro := _find_count(fixed, "batch.micro"):
+        return (micro * (_find_count(fixed, _ACCUMULATION) or 1) * answers.num_devices,), []
+    if batch := _find_count(fixed, "batch.global"):
+        return (batch,), []
     low, high = _FINE_TUNING if answers.weights else _EXPONENTS[answers.target]
     most = max(int(log2(max(facts.num_train / _LEAST_STEPS, 4))), 2)
     notes = []
@@ -143,31 +155,38 @@ def _choose_batches(answers: Answers, facts: Facts) -> tuple[tuple[int, ...], li
     high = max(min(high, most), 1)
     low = max(min(low, high - 2), 0)
     least = ceil(log2(answers.num_devices)) + 1  # two samples on each device
-    batches = {2**exponent for exponent in range(max(low, least), max(high, least + 1) + 1)}
-    return tuple(sorted(batches | ({answers.batch} if answers.batch else set()))), notes
+    return tuple(2**exponent for exponent in range(max(low, least), max(high, least + 1) + 1)), notes
 
 
-def _choose_accumulation(answers: Answers, facts: Facts, batches: tuple[int, ...]) -> Setting:
-    key = "batch.accumulation"
-    per_device = [batch // answers.num_devices for batch in batches]
-    if facts.largest_micro is not None and max(per_device) > facts.largest_micro:
-        most = 2 ** ceil(log2(max(per_device) / facts.largest_micro))
+def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...], fixed: int | None) -> Setting:
+    largest = max(usual) // answers.num_devices
+    if fixed is not None:
+        return Setting(_ACCUMULATION, {"choice": [fixed]}, "as it was given")
+    if facts.largest_micro is not None and largest > facts.largest_micro:
+        most = 2 ** ceil(log2(largest / facts.largest_micro))
         counts = [2**power for power in range(int(log2(most)) + 1)]
         return Setting(
-            key,
+            _ACCUMULATION,
             {"choice": counts},
             f"more than {facts.largest_micro} samples do not fit at once: larger effective batch sizes are accumulated",
         )
-    if answers.target == "memory":
-        return Setting(key, {"choice": _ACCUMULATIONS}, "smaller micro batches require less memory, and more time")
-    return Setting(key, {"choice": [1]}, "every effective batch size fits at once: accumulation would only take time")
+    # each of them divides a given batch size, so that all products stay within the range
+    shared = (answers.batch or 0) // answers.num_devices
+    counts = [count for count in _ACCUMULATIONS if count * min(usual) <= max(usual) and shared % count == 0]
+    if answers.target == "memory" and len(counts) > 1:
+        return Setting(_ACCUMULATION, {"choice": counts}, "smaller micro batches require less memory, and more time")
+    return Setting(
+        _ACCUMULATION, {"choice": [1]}, "every effective batch size fits at once: accumulation would only take time"
+    )
 
 
-def _split_given(answers: Answers, facts: Facts) -> GivenBatch | None:
+def _split_given(answers: Answers, facts: Facts, most_accumulated: int) -> GivenBatch | None:
     if answers.batch is None:
         return None
     per_device = answers.batch // answers.num_devices
     count = ceil(per_device / (facts.largest_micro or per_device))
+    if answers.target == "memory" and per_device % most_accumulated == 0:
+        count = max(count, most_accumulated)
     while per_device % count:
         count += 1
     return GivenBatch(answers.batch, per_device // count, count)

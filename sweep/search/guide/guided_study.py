@@ -97,7 +97,7 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         InputError: what is requested cannot run here, or the budget is too short.
     """
     check_ranks(task.options.executor, task.answers.num_devices)
-    alone = decide(replace(task.answers, num_devices=1), facts)  # a probe is of one device
+    alone = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
     widest = _build(task, _draft(task, alone, find_full_size(alone, facts.num_train)))
     options = replace(task.options, timeout_seconds=task.budget_seconds)
     opened = time.monotonic()
@@ -106,7 +106,7 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         reserve = _OPENINGS * (time.monotonic() - opened)
         session.forecast()
         largest = _find_largest_micro(session.spec, forecaster)
-        decisions = decide(task.answers, replace(facts, largest_micro=largest))
+        decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
         full = find_full_size(decisions, facts.num_train)
         draft = _draft(task, decisions, find_usual_size(full))
         if task.budget_seconds is not None:
@@ -157,26 +157,37 @@ def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
 
 
 def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
-    """The largest micro batch that every model fits with; None where all of them do.
+    """The largest micro batch that every model fits with; None where all of them do, and where it is fixed.
 
     Raises:
-        InputError: a model does not fit with a single sample.
+        InputError: a model does not fit with a single sample, or with the fixed micro batch.
     """
-    sizes = sorted(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
     anywhere = next(spec.corners())
-    models = spec.space["model.name"].extremes() if "model.name" in spec.space else (None,)
-    largest = sizes[-1]
-    for model in models:
-        point = anywhere | ({} if model is None else {"model.name": model})
-        while refusal := forecaster.memory_gate.check(spec.config(point | {"batch.micro": largest})):
-            if largest == 1:
-                raise InputError(
-                    f"{model or spec.base['model.name']} does not fit with a single sample: it is predicted to require "
-                    f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give a smaller model "
-                    "(--model) or smaller images (--set data.image_size=N)."
-                )
-            largest //= 2
-    return None if largest == sizes[-1] else largest
+    models = spec.space["model.name"].extremes() if "model.name" in spec.space else (spec.base["model.name"],)
+    points = [anywhere | {"model.name": model} for model in models]
+    if "batch.micro" not in spec.space:
+        _refuse_too_large(spec, forecaster, points, "that number of samples", "a smaller batch (--set batch.micro=N)")
+        return None
+    most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
+    check = forecaster.memory_gate.check
+    while largest > 1 and any(check(spec.config(point | {"batch.micro": largest})) for point in points):
+        largest //= 2
+    if largest == 1:
+        points = [point | {"batch.micro": 1} for point in points]
+        _refuse_too_large(spec, forecaster, points, "a single sample", "a smaller model (--model)")
+    return None if largest == most else largest
+
+
+def _refuse_too_large(
+    spec: StudySpec, forecaster: Forecaster, points: list[dict[str, Any]], samples: str, remedy: str
+) -> None:
+    for point in points:
+        if refusal := forecaster.memory_gate.check(spec.config(point)):
+            raise InputError(
+                f"{point['model.name']} does not fit with {samples}: it is predicted to require "
+                f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give {remedy} or smaller "
+                "images (--set data.image_size=N)."
+            )
 
 
 def _head(task: GuideTask, draft: StudyDraft) -> list[str]:

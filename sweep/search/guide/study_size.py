@@ -58,7 +58,7 @@ def find_usual_size(full: Size) -> Size:
 
 def _resize(size: Size, **changes: int | bool) -> Size:
     smaller = replace(size, **changes)  # type: ignore[arg-type]
-    per_batch = CONFIGURATIONS + smaller.tunes_decay if smaller.num_batches > _FEWEST_BATCHES else CONFIGURATIONS - 1
+    per_batch = CONFIGURATIONS + smaller.tunes_decay if smaller.num_batches != _FEWEST_BATCHES else CONFIGURATIONS - 1
     return replace(smaller, num_trials=per_batch * smaller.num_batches * smaller.num_models)
 
 

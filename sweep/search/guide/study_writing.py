@@ -106,10 +106,11 @@ def _space(draft: StudyDraft) -> Iterator[Setting]:
 
 
 def _list_micro(decisions: Decisions, batches: Sequence[int]) -> list[int]:
-    most = decisions.largest_micro or max(batches)
-    sizes = {batch // decisions.num_devices for batch in batches}
-    given = {decisions.given.micro} if decisions.given else set()
-    return sorted({size for size in sizes if size <= most} | given) or [most]
+    # a given batch size has a split of its own
+    least, given = min(decisions.accumulation.value["choice"]), decisions.given
+    sizes = {max(batch // decisions.num_devices // least, 1) for batch in batches if not given or batch != given.batch}
+    own = {given.micro} if given else set()
+    return sorted({min(size, decisions.largest_micro) for size in sizes} | own)
 
 
 def _explain_micro(decisions: Decisions, batches: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """The guide: its decision tree, the size of a study, the file that it writes, and the command on real digits."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -352,6 +353,18 @@ def test_the_images_are_counted(data: str, num_train: int, num_validation: int, 
     assert ("data.validation_share" in values_of(decide(Answers(data=data), facts))) != has_own
 
 
+def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(*_: object) -> None:
+        raise AssertionError("probed")
+
+    monkeypatch.setattr(forecaster.Forecaster, "forecast", probe)
+    code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "0.1s")
+    assert code == 2
+    found = re.search(r"Give more time, at least (\d+) s", " ".join(errors.split()))
+    assert found
+    assert int(found[1]) >= 1
+
+
 def test_the_tasks_of_the_benchmark_are_what_they_are_named_after(tmp_path: Path) -> None:
     noisy, few = (
         ask_tasks.load_digits_task(DataSection(), **each)
@@ -380,6 +393,10 @@ def test_the_tasks_of_the_benchmark_are_what_they_are_named_after(tmp_path: Path
         (("--yes", "--batch", "5000"), "the training split has"),
         (("--yes", "--budget", "soon"), "--budget soon"),
         (("--yes", "--model", "resnet9000"), "unknown model"),
+        (("--yes", "--set", "space.batch.micro=64"), "the space is changed in the study file"),
+        (("--yes", "--set", "trials.most=3"), "write --set trials=VALUE"),
+        (("--yes", "--set", "batch=64", "--set", "batch.micro=3"), "this makes no study file"),
+        (("--yes", "--set", "confirm=3"), "this makes no study file"),
         (("--yes", "study.txt"), "ends in .toml"),
         (("--yes", "--batch", "64", "--set", "batch.micro=32"), "give one of the two"),
         ((), "--budget"),

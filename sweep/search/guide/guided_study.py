@@ -9,7 +9,7 @@ from typing import Any
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.study_file import build_study
+from sweep.config.study_file import apply_changes, build_study
 from sweep.executors.table import check_ranks, device_type
 from sweep.records.data_summary import DataSummary
 from sweep.search.forecast.forecaster import Forecaster
@@ -61,6 +61,7 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
     Raises:
         InputError: it is missing or cannot be used.
     """
+    apply_changes({}, dict(task.changes))  # refuses what no command line can set
     own = {key: value for key, value in task.changes.items() if key.startswith("data.")}
     facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
     if task.answers.data == "imagefolder" and "data.image_size" not in own:
@@ -104,6 +105,8 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
     with open_session(widest, options, preview=True, on_progress=on_progress) as session:
         forecaster = session.forecaster
         reserve = _OPENINGS * (time.monotonic() - opened)
+        if task.budget_seconds is not None:
+            _find_time_left(task, task.budget_seconds, reserve)  # before time is spent on probes
         session.forecast()
         largest = _find_largest_micro(session.spec, forecaster)
         decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
@@ -132,9 +135,11 @@ def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float) -> f
     spent = time.monotonic() - task.began
     left = budget_seconds - spent - reserve
     if left < _LEAST_SHARE * budget_seconds:
+        least = math.ceil((spent + reserve) / (1.0 - _LEAST_SHARE))
         raise InputError(
-            f"--budget: {max(left, 0.0):.0f} of {budget_seconds:.0f} s are left: images and probes took {spent:.0f} s, "
-            f"and starting the run and writing its report take about {reserve:.0f} s. Give more time."
+            f"--budget: {max(left, 0.0):.0f} of {budget_seconds:.0f} s are left: {spent:.0f} s have passed with images "
+            f"and probes, and starting the run and writing its report take about {reserve:.0f} s. Give more time, at "
+            f"least {least} s."
         )
     return left
 
@@ -153,7 +158,15 @@ def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
 
 
 def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
-    return build_study(tomllib.loads(write_study(draft)), f"study {task.name}")
+    try:
+        table = tomllib.loads(write_study(draft))
+    except tomllib.TOMLDecodeError as error:
+        given = ", ".join(f"{key}={value}" for key, value in task.changes.items())
+        raise InputError(
+            f"--set {given}: this makes no study file: {error}. Give dotted keys with one value each, such as "
+            "--set batch.micro=64."
+        ) from None
+    return build_study(table, f"study {task.name}")
 
 
 def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:

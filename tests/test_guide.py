@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +36,10 @@ from sweep.search.guide.study_size import (
     pick_batches,
 )
 from sweep.search.guide.study_writing import StudyDraft, split_time, write_study
+from sweep.search.loop.events import Stopped
 from sweep.search.loop.run_options import Options
+from sweep.search.loop.session import open_session
+from sweep.search.loop.shutdown import Shutdown
 
 FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
 
@@ -307,7 +311,41 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     assert not (tmp_path / "runs/digits_batch").exists()
     assert "search_timeout" not in (tmp_path / "digits_batch.toml").read_text()
     assert ask("digits_batch.toml", "--yes")[0] == 2
-    assert run_app(["new", "asked.toml", "--ask"]) == 2  # no terminal
+    (tmp_path / "own_plugin.py").touch()
+    code, shown, errors = ask("--yes", *subset, "--root", "my runs", "--plugin", "own_plugin.py")
+    assert code == 0, errors
+    assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --plugin own_plugin.py" in shown
+
+
+def test_without_a_terminal_the_command_without_questions_is_named(
+    ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["new", "asked.toml", "--ask"]) == 2
+    assert "Run `sweep ask FILE.toml --yes`" in " ".join(capsys.readouterr().err.split())
+    Path("asked.toml").touch()
+    assert run_app(["new", "asked.toml", "--ask"]) == 2
+    assert "asked.toml exists already" in capsys.readouterr().err
+    Path("mine/old").mkdir(parents=True)
+    for arguments in (("old.toml",), ("new.toml", "--set", "name=old")):
+        code, _, errors = ask(*arguments, "--yes", "--root", "mine")
+        assert code == 2
+        assert "mine/old: it has the records of a study 'old' already; choose another name" in errors
+        assert "--fresh" not in errors
+
+
+def test_what_resumes_the_study_is_what_the_options_state(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated: list[str] = []
+
+    def carry_out(spec: StudySpec, options: Options) -> study_run.EndedRun:
+        shutdown = Shutdown()
+        shutdown.request(signal.SIGINT)
+        with open_session(spec, options) as session:
+            stated.extend(event.reason for event in session.run(shutdown) if isinstance(event, Stopped))
+        return study_run.EndedRun(1, None, study_run.Display(spec, []))
+
+    monkeypatch.setattr(study_run, "carry_out_study", carry_out)
+    assert ask("own.toml", "--yes", *QUICK, "budget.epochs=1", "--budget", "20m", "--root", "mine")[0] == 1
+    assert stated == ["interrupted; run `sweep run own.toml --root mine` to resume."]
 
 
 def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,6 +462,18 @@ def test_questions_are_put_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [text.split()[0] for text in put] == ["What", "Fine-tuning", "How"]  # the devices were found out
     questions.collect_replies("digits", {}, (), num_devices=2, takes_defaults=False)
     assert len(put) == 3 + 5
+
+
+def test_a_typed_answer_that_is_not_valid_is_followed_by_the_same_question(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = iter(["fast", "speed", "none.pt", "", "0", "2", "65", "64", "soon", "1h"])
+    monkeypatch.setattr(questions.typer, "prompt", lambda *_, **__: next(typed))
+    found = questions.collect_replies("digits", {}, (), num_devices=2, takes_defaults=False)
+    assert found == questions.Replies(Answers(target="speed", num_devices=2, batch=64), 3600.0)
+    reasons = capsys.readouterr().err.splitlines()
+    starts = ["--target: unknown", "--weights none.pt", "--devices 0", "--batch 65", "--budget soon"]
+    assert [reason.startswith(start) for reason, start in zip(reasons, starts, strict=True)] == [True] * 5
 
 
 def test_weights_are_followed_by_the_question_for_their_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

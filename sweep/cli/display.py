@@ -53,8 +53,16 @@ _FRONT_ROWS = 8
 class Display:
     """Shows events; a context manager around the study's run."""
 
-    def __init__(self, spec: StudySpec, records: list[TrialRecord], doctor: str = "sweep doctor STUDY") -> None:
-        """``doctor`` is the command that names the trials with quality warnings."""
+    def __init__(
+        self,
+        spec: StudySpec,
+        records: list[TrialRecord],
+        doctor: str = "sweep doctor STUDY",
+        resumed_by: str = "the same command again",
+    ) -> None:
+        """``doctor`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
+        study."""
+        self._resumed_by = resumed_by
         self._spec = spec
         self._doctor = doctor
         self._records = {record.number: record for record in records}
@@ -81,7 +89,7 @@ class Display:
             self._live.update(self._panel(), refresh=True)
             self._live.stop()
         if kind is not None and not issubclass(kind, Exception):
-            self._line("running trials stay open on record; the same command resumes them")
+            self._line(f"running trials stay open on record; run {self._resumed_by} to resume them")
 
     def show(self, event: Event) -> None:
         if isinstance(event, TrialStarted):

@@ -1,17 +1,22 @@
 """The questions of the guide, which are put on a terminal one after another or answered by options."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import typer
 
 from sweep.cli.arguments import parse_duration
+from sweep.cli.output import print_lines
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.models import MODELS
 from sweep.search.guide.decision_tree import TARGETS, Answers
+
+T = TypeVar("T")
 
 
 class Question(NamedTuple):
@@ -48,16 +53,26 @@ def check_terminal(*, takes_defaults: bool) -> None:
         return
     options = "\n".join(f"  {each.option:10} {each.text} [{each.default or 'none'}]" for each in QUESTIONS)
     raise InputError(
-        "sweep ask: standard input is not a terminal, so that no question can be put. Add --yes, and give what "
-        f"differs from the defaults by options:\n{options}"
+        "standard input is not a terminal, so that no question can be put. Run `sweep ask FILE.toml --yes`, and give "
+        f"what differs from the defaults by its options:\n{options}"
     )
 
 
-def put_question(question: Question, given: str | None, *, takes_defaults: bool) -> str:
-    """The answer to ``question``: the one ``given`` by its option, the default, or what is typed."""
+def put_question(question: Question, given: str | None, parse: Callable[[str], T], *, takes_defaults: bool) -> T:
+    """The parsed answer to ``question``: the one ``given`` by its option, the default, or what is typed. What is typed
+    and not valid is followed by the reason and the same question.
+
+    Raises:
+        InputError: what was given by the option is not valid.
+    """
     if given is not None or takes_defaults:
-        return question.default if given is None else given.strip()
-    return str(typer.prompt(question.text, default=question.default, show_default=bool(question.default))).strip()
+        return parse(question.default if given is None else given.strip())
+    while True:
+        text = str(typer.prompt(question.text, default=question.default, show_default=bool(question.default))).strip()
+        try:
+            return parse(text)
+        except InputError as error:
+            print_lines([str(error)], err=True)
 
 
 def collect_replies(
@@ -67,33 +82,26 @@ def collect_replies(
     devices is a question only where there are several, the model only where there are weights.
 
     Raises:
-        InputError: an answer is not valid.
+        InputError: an answer that was given by an option is not valid.
     """
 
-    def reply(question: Question) -> str:
+    def reply(question: Question, parse: Callable[[str], T]) -> T:
         is_known = takes_defaults or (question is _DEVICES and num_devices == 1)
-        return put_question(question, given.get(question.option), takes_defaults=is_known)
+        return put_question(question, given.get(question.option), parse, takes_defaults=is_known)
 
-    target = reply(_TARGET)
-    if target not in TARGETS:
-        raise InputError(f"--target: {describe_unknown('target', target, TARGETS)}")
-    weights = reply(_WEIGHTS) or None
-    if weights is not None and not Path(weights).is_file():
-        raise InputError(f"--weights {weights}: no such file; give a .safetensors or torch file.")
+    target, weights = reply(_TARGET, _parse_target), reply(_WEIGHTS, _parse_weights)
     if weights is not None and not models:
-        models = tuple(filter(None, [reply(_MODEL)]))
+        models = (reply(_MODEL, _parse_model),)
     if weights is not None and len(models) != 1:
         raise InputError("--weights fit one model: name it with --model.")
-    devices, batch = _parse_count(_DEVICES, reply(_DEVICES)), reply(_BATCH)
-    size = _parse_count(_BATCH, batch) if batch else None
-    if size is not None and size % devices:
-        raise InputError(f"--batch {size}: {devices} devices cannot share it evenly; give a multiple of {devices}.")
-    budget = reply(_BUDGET)
+    devices = reply(_DEVICES, partial(_parse_count, _DEVICES))
+    batch = reply(_BATCH, partial(_parse_batch, devices))
+    budget = reply(_BUDGET, lambda text: parse_duration(text or None, "--budget"))
     name, root = find_data(data)
     answers = Answers(
-        data=name, data_root=root, models=models, target=target, weights=weights, num_devices=devices, batch=size
+        data=name, data_root=root, models=models, target=target, weights=weights, num_devices=devices, batch=batch
     )
-    return Replies(answers, parse_duration(budget, "--budget") if budget else None)
+    return Replies(answers, budget)
 
 
 def find_data(text: str) -> tuple[str, str | None]:
@@ -113,3 +121,30 @@ def _parse_count(question: Question, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{question.option} {text}: give a whole number from 1 on.")
     return int(text)
+
+
+def _parse_target(text: str) -> str:
+    if text not in TARGETS:
+        raise InputError(f"--target: {describe_unknown('target', text, TARGETS)}")
+    return text
+
+
+def _parse_weights(text: str) -> str | None:
+    if text and not Path(text).is_file():
+        raise InputError(f"--weights {text}: no such file; give a .safetensors or torch file.")
+    return text or None
+
+
+def _parse_model(text: str) -> str:
+    if not text:
+        raise InputError("--weights fit one model: name it with --model.")
+    if text not in MODELS:
+        raise InputError(f"--model: {describe_unknown('model', text, MODELS)}")
+    return text
+
+
+def _parse_batch(devices: int, text: str) -> int | None:
+    size = _parse_count(_BATCH, text) if text else None
+    if size is not None and size % devices:
+        raise InputError(f"--batch {size}: {devices} devices cannot share it evenly; give a multiple of {devices}.")
+    return size

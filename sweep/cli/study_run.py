@@ -70,7 +70,7 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
         commands = _find_commands(session)
-        display = Display(spec, session.store.trial_records(spec.name), commands.examine())
+        display = Display(spec, session.store.trial_records(spec.name), commands.examine(), options.resumed_by)
         print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
         print_advice(spec, commands.check(), session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:

@@ -46,6 +46,10 @@ class StudyCommands:
         changes = {key: value for key, value in self.changes.items() if key != "trials"}
         return f"{replace(self, changes=changes)._run({})} --trials {trials}"
 
+    def resume(self) -> str:
+        """The same study, of which what is on record is kept."""
+        return self._run({})
+
     def run_again(self) -> str:
         """The same study from its beginning; its old folder is set aside."""
         return f"{self._run({})} --fresh"

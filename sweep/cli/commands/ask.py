@@ -11,7 +11,7 @@ import typer
 from sweep.cli.arguments import choose_study_name, load_plugin, parse_sets, write_new_study
 from sweep.cli.options import RUNS, AsJson, Device, Plugin, Root, Sets
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.command_lines import StudyOrigin
+from sweep.config.command_lines import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,14 +48,16 @@ def ask(
     """Write a study from a few questions, and run it within a budget. Images, devices, times and memory are
     measured; the file has a reason for each key; at the end the answer for the target is printed."""
     began = time.monotonic()
+    from sweep.cli.data_lines import format_data
     from sweep.cli.questions import DATA, check_terminal, collect_replies, find_data, put_question
 
+    changes = parse_sets(sets or [])
+    file = _check_path(path, changes, root)
     check_terminal(takes_defaults=yes)
-    module, changes, file = load_plugin(plugin), parse_sets(sets or []), _check_path(path)
-    place = put_question(DATA, data, takes_defaults=yes)
-    name, _ = find_data(place)
+    module = load_plugin(plugin)
+    place, name = put_question(DATA, data, lambda text: (text, find_data(text)[0]), takes_defaults=yes)
 
-    from sweep.cli.study_run import ExecutorSettings, Options  # with Optuna and pandas
+    from sweep.cli.study_run import ExecutorSettings, Options, format_forecast  # with Optuna and pandas
     from sweep.executors.devices import list_devices
 
     given = {"--target": target, "--weights": weights, "--devices": devices, "--batch": batch, "--budget": budget}
@@ -63,7 +65,11 @@ def ask(
     replies = collect_replies(place, given, _list_models(model, changes), num_devices=num_devices, takes_defaults=yes)
     file = file or _find_free_path(Path(place).name if name == "imagefolder" else name, root)
     origin = StudyOrigin(str(file), plugin=str(plugin or ""))
-    options = Options(root=root, executor=ExecutorSettings(device=device), plugin=module, origin=origin)
+    study = str(changes.get("name", choose_study_name(file)))
+    run = find_study_commands(study, None, str(root / study), origin, origin.plugin).resume()
+    options = Options(
+        root=root, executor=ExecutorSettings(device=device), plugin=module, resumed_by=f"`{run}`", origin=origin
+    )
     from sweep.search.guide.guided_study import GuideTask
 
     began = began if yes else time.monotonic()  # the time of typing does not count
@@ -75,7 +81,12 @@ def ask(
         began=began,
         changes=changes,
     )
-    return _carry_out(task, file, is_run=replies.budget_seconds is not None and not dry_run, as_json=as_json)
+    made, document = _make(task, file)
+    if replies.budget_seconds is not None and not dry_run:
+        return _run(made, task, document=document, as_json=as_json)
+    lines = [*format_data(made.data), *format_forecast(made.forecast), f"run it with: {run}"]
+    print_answer(document, lines, as_json=as_json)
+    return 0
 
 
 def _list_models(named: list[str] | None, changes: dict[str, Any]) -> tuple[str, ...]:
@@ -83,7 +94,10 @@ def _list_models(named: list[str] | None, changes: dict[str, Any]) -> tuple[str,
     return (str(changes["model.name"]),) if "model.name" in changes else tuple(named or ())
 
 
-def _check_path(path: Path | None) -> Path | None:
+def _check_path(path: Path | None, changes: dict[str, Any], root: Path) -> Path | None:
+    name = str(changes.get("name", choose_study_name(path) if path else ""))
+    if name and (root / name).exists():
+        raise InputError(f"{root / name}: it has the records of a study {name!r} already; choose another name.")
     if path is None:
         return None
     if path.suffix != ".toml":
@@ -102,29 +116,23 @@ def _find_free_path(stem: str, root: Path) -> Path:
         number += 1
 
 
-def _carry_out(task: "GuideTask", file: Path, *, is_run: bool, as_json: bool) -> int:
-    from sweep.cli.data_lines import format_data, show_inspection
-    from sweep.cli.study_run import format_forecast
+def _make(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str, Any]]:
+    from sweep.cli.data_lines import show_inspection
     from sweep.search.guide.guided_study import look_at_images, make_study
 
     with show_inspection() as show:
-        facts, data = look_at_images(task, show)
+        facts, _ = look_at_images(task, show)
         _check_batch(task, facts.num_train)
         made = make_study(task, facts)
     write_new_study(file, made.text)
     print_lines([f"wrote {file}", *_describe_lack(made)], err=True)
-    document = {
+    return made, {
         "study": made.spec.name,
         "file": str(file),
         "forecast": made.forecast.document(),
         "left_out": list(made.left_out),
         "notes": list(made.notes),
     }
-    if is_run:
-        return _run(made, task, document=document, as_json=as_json)
-    lines = [*format_data(data), *format_forecast(made.forecast), f"run it with: sweep run {file}"]
-    print_answer(document, lines, as_json=as_json)
-    return 0
 
 
 def _check_batch(task: "GuideTask", num_train: int) -> None:

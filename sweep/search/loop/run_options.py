@@ -21,4 +21,5 @@ class Options:
     plugin: str | None = None
     timeout_seconds: float | None = None  # instead of the study's own
     warm_start: Sequence[str] = ()  # places of earlier results that the sampler learns from
+    resumed_by: str = "the same command again"  # what resumes the study, in words or as a command
     origin: StudyOrigin = field(default_factory=StudyOrigin)  # recorded, so that printed commands repeat it

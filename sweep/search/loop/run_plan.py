@@ -37,6 +37,7 @@ class RunPlan:
     memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
     solo_times: SoloTimes | None = None  # replaces times that are no evidence
     shutdown: Shutdown = field(default_factory=Shutdown)
+    resumed_by: str = "the same command again"  # what resumes the study, in words or as a command
     grace_seconds: float = 30.0  # that a preempted trial has for its step and its checkpoint
 
     @property

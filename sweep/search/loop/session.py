@@ -191,6 +191,7 @@ class Session:
                 forecaster.prober, forecaster.device_class, can_probe=self.options.executor.name in _PROBES_AT_ONCE
             ),
             shutdown=shutdown,
+            resumed_by=self.options.resumed_by,
             make_sampler=partial(make_sampler, predict=forecaster.cost_model.predict_metric),
             prior=make_prior_records(self.earlier, self.spec, forecaster.device_class) if self.earlier else (),
         )

@@ -99,19 +99,20 @@ class Tuner:
 
     def _explain_stop(self) -> Iterator[Event]:
         num_counted, shutdown_cause = self._trials.num_counted, self._plan.shutdown.cause
+        again = self._plan.resumed_by
         if reason := self._circuit_breaker.reason:
-            yield Stopped(f"{reason}, then run the same command again.", is_failure=True)
+            yield Stopped(f"{reason}, then run {again}.", is_failure=True)
         elif shutdown_cause:
-            yield Stopped(f"{shutdown_cause}; run the same command again to resume.")
+            yield Stopped(f"{shutdown_cause}; run {again} to resume.")
         elif self._plan.stop_cause:
-            yield Stopped("the study's timeout has passed; run the same command again to resume.")
+            yield Stopped(f"the study's timeout has passed; run {again} to resume.")
         elif self._search_end.reason:
             yield Stopped(
                 f"the search ended after {num_counted} of {self._spec.trials} trials: {self._search_end.reason}."
             )
         elif num_counted < self._spec.trials and self._plan.is_search_over:
             ended = f"the search ended after {num_counted} of {self._spec.trials} trials: its search_timeout has passed"
-            yield Stopped(f"{ended}; run the same command again to continue.")
+            yield Stopped(f"{ended}; run {again} to continue.")
         elif num_counted < self._spec.trials:
             yield Stopped(f"every point of the space has been tried: {num_counted} instead of {self._spec.trials}.")
 

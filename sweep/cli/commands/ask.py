@@ -51,8 +51,7 @@ def ask(
     from sweep.cli.data_lines import format_data
     from sweep.cli.questions import DATA, check_terminal, collect_replies, find_data, put_question
 
-    changes = parse_sets(sets or [])
-    file = _check_path(path, changes, root)
+    file = _check_path(path, changes := parse_sets(sets or []), root)
     check_terminal(takes_defaults=yes)
     module = load_plugin(plugin)
     place, name = put_question(DATA, data, lambda text: (text, find_data(text)[0]), takes_defaults=yes)
@@ -65,28 +64,29 @@ def ask(
     replies = collect_replies(place, given, _list_models(model, changes), num_devices=num_devices, takes_defaults=yes)
     file = file or _find_free_path(Path(place).name if name == "imagefolder" else name, root)
     origin = StudyOrigin(str(file), plugin=str(plugin or ""))
-    study = str(changes.get("name", choose_study_name(file)))
-    run = find_study_commands(study, None, str(root / study), origin, origin.plugin).resume()
+    run = _find_run_command(origin, changes, root)
     options = Options(
         root=root, executor=ExecutorSettings(device=device), plugin=module, resumed_by=f"`{run}`", origin=origin
     )
     from sweep.search.guide.guided_study import GuideTask
 
     began = began if yes else time.monotonic()  # the time of typing does not count
+    name, budget_seconds = choose_study_name(file), replies.budget_seconds
+    answers = replies.answers
     task = GuideTask(
-        name=choose_study_name(file),
-        answers=replies.answers,
-        options=options,
-        budget_seconds=replies.budget_seconds,
-        began=began,
-        changes=changes,
+        name=name, answers=answers, options=options, budget_seconds=budget_seconds, began=began, changes=changes
     )
     made, document = _make(task, file)
-    if replies.budget_seconds is not None and not dry_run:
+    if budget_seconds is not None and not dry_run:
         return _run(made, task, document=document, as_json=as_json)
     lines = [*format_data(made.data), *format_forecast(made.forecast), f"run it with: {run}"]
     print_answer(document, lines, as_json=as_json)
     return 0
+
+
+def _find_run_command(origin: StudyOrigin, changes: dict[str, Any], root: Path) -> str:
+    study = str(changes.get("name", choose_study_name(Path(origin.argument))))
+    return find_study_commands(study, None, str(root / study), origin, origin.plugin).resume()
 
 
 def _list_models(named: list[str] | None, changes: dict[str, Any]) -> tuple[str, ...]:

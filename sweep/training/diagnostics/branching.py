@@ -1,8 +1,8 @@
 """The local critical batch: how far the batch may grow from one point of a training, by short branches of it.
 
-Merrill et al. 2025, "Critical batch size revisited" (arXiv:2505.23971): from one checkpoint the training goes on with
+Merrill et al. 2025, "Critical batch size revisited" (arXiv:2505.23971): from one checkpoint the training continues with
 k times the batch and the learning rate scaled for it; the largest k whose smoothed loss after the same number of
-samples is within a tolerance of that of k = 1 is the local critical batch. Here a branch goes on from the whole state
+samples is within a tolerance of that of k = 1 is the local critical batch. Here a branch begins from the whole state
 of the trial, momentum included, which is restored afterwards. The loss is that of the validation split, and the mean
 over repeats with other samples smooths it; the branches of a repeat have the same samples in the same order. What it
 estimates depends on the point, on the length of the branches, on the tolerance and on how the rate is scaled: it is not

@@ -115,8 +115,8 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
 
 
 def note_branches(task: TrialTask, setup: TrainingSetup, state: TrialState, lr: float) -> None:
-    """Measures the local critical batch once, from the evaluation that the configuration names; the training goes on
-    as if it had not been measured. ``lr`` is the present learning rate."""
+    """Measures the local critical batch once, from the evaluation that the configuration names; the training
+    continues as if it had not been measured. ``lr`` is the present learning rate."""
     after = task.config.diagnostics.branch_after
     is_due = after is not None and task.measure_costly and state.epoch >= after - _ROUNDING
     if not is_due or "num_branches" in state.facts:

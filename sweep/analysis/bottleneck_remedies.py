@@ -25,7 +25,8 @@ def _for_data(values: Mapping[str, Scalar], num_processors: int) -> str:
     workers = int(values.get("data.workers") or 0)
     if values.get("data.placement") == "host":
         more = f"raise data.workers ({workers} of {num_processors} processors)" if workers < num_processors else ""
-        return " or ".join(filter(None, ("data.placement = 'device' where the images fit", more)))
+        ahead = f"raise data.prefetch ({values['data.prefetch']})" if workers and "data.prefetch" in values else ""
+        return " or ".join(filter(None, ("data.placement = 'device' where the images fit", more, ahead)))
     augment = values.get("data.augment")
     if augment not in (None, "none"):
         return f"a cheaper data.augment than {augment!r}, or data.placement = 'host' with data.workers up to " + str(

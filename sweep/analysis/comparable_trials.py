@@ -19,7 +19,7 @@ from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior, pool_doubtful_times
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.analysis.validation_images import ValidationImages
-from sweep.config.command_lines import StudyCommands, find_study_commands
+from sweep.config.command_lines import StudyCommands
 from sweep.config.errors import InputError
 from sweep.config.study import FEWEST_SEEDS, Confirm, StudySpec
 from sweep.config.units import format_count
@@ -176,7 +176,7 @@ def find_study_name(frames: Frames) -> str:
 
 
 def _find_commands(frames: Frames) -> StudyCommands:
-    return find_study_commands(find_study_name(frames), frames.spec, frames.place, frames.origin, frames.plugin)
+    return frames.find_commands(find_study_name(frames))
 
 
 def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:

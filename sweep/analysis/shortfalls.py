@@ -8,8 +8,10 @@ import pandas as pd
 
 from sweep.analysis.comparable_trials import ComparableTrials
 from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
+from sweep.analysis.statistics.grouping import Numbers
+from sweep.analysis.statistics.pareto import Values
 from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
+from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import NOT_COUNTED
@@ -102,6 +104,44 @@ def explain_left_out_seeds(records: ComparableTrials) -> str:
         f"that are compared ran on {device!r}. The limits of confirm count such trials. For fresh seeds in their "
         f"place, continue on {device!r}: {records.command_for_more_seeds}"
     )
+
+
+def explain_few_seeds(records: ComparableTrials) -> str:
+    """Which configurations have some fresh seeds and too few to be named, and why, as a sentence; empty where there is
+    none, while trials are open, and without the specification of one study."""
+    spec, trials = records.spec, records.frames.trials
+    few = np.flatnonzero((records.num_seeds > 0) & (records.num_seeds < FEWEST_SEEDS))
+    if spec is None or not len(few) or len(_of_outcome(trials, "")):
+        return ""
+    numbers = read_numbers(records.frame, "number")[few].astype(int)
+    named = ", ".join(f"trial {number}: {records.num_seeds[row]}" for number, row in zip(numbers, few, strict=True))
+    which = "1 configuration has" if len(few) == 1 else f"{len(few)} configurations have"
+    return (
+        f"{which} fresh seeds, but fewer than the {FEWEST_SEEDS} with which a configuration is named ({named}): "
+        f"{_explain_few(spec, trials, records.num_seeds[few], numbers)}. For more, run {records.command_for_more_seeds}"
+    )
+
+
+def _explain_few(spec: StudySpec, trials: pd.DataFrame, counts: Numbers, numbers: Numbers) -> str:
+    if spec.confirm.seeds < FEWEST_SEEDS:
+        return f"confirm.seeds is {spec.confirm.seeds}"
+    prices = _read_prices(trials)
+    is_confirm = read_text(trials, "phase") == "confirm"
+    in_all = spec.confirm.share * float(np.nansum(prices[~is_confirm]))
+    spent = float(np.nansum(prices[is_confirm]))
+    own = [prices[read_numbers(trials, "number") == number][0] for number in numbers]
+    if in_all - spent < np.nanmin((FEWEST_SEEDS - counts) * np.array(own)):
+        return (
+            f"the time for fresh seeds does not suffice ({spent:.3g} of {in_all:.3g} s are used; confirm.share is "
+            f"{spec.confirm.share:g} of the search's time)"
+        )
+    return "after those seeds others were worth more, or the run ended before"
+
+
+def _read_prices(trials: pd.DataFrame) -> Values:
+    # as the confirming counts them
+    total = read_numbers(trials, "total_seconds")
+    return np.where(np.isfinite(total), total, read_numbers(trials, "train_seconds"))
 
 
 def explain_search(frames: Frames) -> str:

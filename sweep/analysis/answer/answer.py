@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from sweep.analysis.statistics.intervals import Interval
 from sweep.config.study import Tolerance
+from sweep.config.tables.entries import resolve
 from sweep.config.trial_config import Scalar
 
 # What each use optimizes.
@@ -52,6 +53,17 @@ class NextBest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingPrice:
+    """What one training costs in ``currency``: its training time at the study's price of an hour, without set-up and
+    evaluations."""
+
+    median: float
+    low: float
+    high: float
+    currency: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recommendation:
     """The choice for one use. Without one ``number`` is None, ``config`` and ``values`` are empty, and ``missing`` is
     the command that would make one possible, None where the limits or the study's own keys exclude all.
@@ -61,6 +73,7 @@ class Recommendation:
     of being truly on the front; ``regret`` what is expected to be lost against the truly best, in the unit of
     ``regret_metric``. Only configurations with enough fresh seeds are named. ``values`` are estimates, the same as in
     :class:`ConfigurationEstimate`; ``measured`` are medians over the fresh seeds as they were measured.
+    ``learning_rate`` is the highest one of its training, by the scaling rule of ``config`` from its ``optimizer.lr``.
     """
 
     use: str
@@ -68,6 +81,7 @@ class Recommendation:
     config: dict[str, Scalar] = field(default_factory=dict)
     settings: tuple[str, ...] = ()  # the keys of ``config`` to show
     global_batch_size: int | None = None
+    learning_rate: float | None = None
     values: dict[str, Interval] = field(default_factory=dict)
     measured: dict[str, Interval] = field(default_factory=dict)
     probability: float = 0.0
@@ -78,6 +92,7 @@ class Recommendation:
     next_best: NextBest | None = None
     evidence: tuple[str, ...] = ()
     missing: str | None = None
+    price: TrainingPrice | None = None  # where the study names that of an hour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +102,11 @@ class TunedBatch:
     ``number`` is the first trial of the configuration that stands for it: the fastest of those whose accuracy is within
     the tolerance of the batch's best, ``seconds`` and ``memory_bytes`` are its own. ``accuracy`` is that of the best
     configuration at the batch, whichever it is, so that its interval contains that the best was picked.
-    ``p_without_loss`` is the probability that tuned training at this batch loses no more than the tolerance against
-    the model's best batch. ``num_steps``, ``num_samples`` and those to the model's common target (:class:`TunedModel`)
-    are of the trainings of the representative, ``images_per_second`` and ``seconds_to_target`` with its ``seconds``;
-    NaN where the target was not reached. ``remarks`` name what was tuned too little and what is not known.
+    ``p_without_loss`` is the probability that tuned training at this batch loses no more than the tolerance against the
+    model's best batch. ``num_steps``, ``num_samples`` and those to the model's common target (:class:`TunedModel`) are
+    of the trainings of the representative, ``learning_rate`` is its highest one with the scaling rule applied,
+    ``images_per_second`` and ``seconds_to_target`` with its ``seconds``; NaN where the target was not reached.
+    ``remarks`` name what was tuned too little and what is not known.
     """
 
     model: str
@@ -110,6 +126,7 @@ class TunedBatch:
     seconds_to_target: Interval
     p_without_loss: float
     remarks: tuple[str, ...]
+    price: TrainingPrice | None = None  # where the study names that of an hour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,3 +218,12 @@ class Answer:
     missing_objectives: dict[str, int]
     no_complete_trial: str | None
     method: str
+    price_per_hour: float | None = None
+    currency: str = ""
+
+    def __repr__(self) -> str:
+        found = self.batch_size.statements[0].text if self.batch_size else self.no_complete_trial
+        return f"Answer(study={self.study!r}, {found!r})"
+
+    def _repr_html_(self) -> str:
+        return str(resolve("reports.notebook.html_views:render_answer")(self))  # a notebook shows it

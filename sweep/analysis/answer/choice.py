@@ -1,5 +1,6 @@
 """The recommendation for one use: the choice, the second choice, and the probability of the first."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.estimated_values import estimate_value, measure_values
 from sweep.analysis.answer.use_cases import USE_TABLE, Use, find_regrets, find_right, score_candidates, widen_best
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.rate_powers import scaled_learning_rates
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
@@ -50,6 +52,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         config=config,
         settings=select_shown(candidates, config),
         global_batch_size=int(frame["global_batch_size"].iloc[row]),
+        learning_rate=_find_learning_rate(frame.iloc[[row]]),
         values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
         measured=measure_values(candidates, pick),
         probability=probability,
@@ -61,6 +64,12 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         evidence=tuple(_evidence(candidates, pick, score)),
         missing=None if probability >= candidates.rules.confidence else candidates.records.command_for_more_seeds,
     )
+
+
+def _find_learning_rate(trial: pd.DataFrame) -> float | None:
+    # the highest one with its scaling rule applied; None where it is not on record
+    rate = float(scaled_learning_rates(trial)[0])
+    return rate if math.isfinite(rate) else None
 
 
 def config_of(row: pd.Series) -> dict[str, Scalar]:
@@ -162,7 +171,7 @@ def _command_for_none(candidates: Candidates, name: str, score: Values) -> str |
         best = records.frame.iloc[int(candidates.rows[np.argmax(candidates.values(ACCURACY))])]
         model = {"model.name": best["config.model.name"]} if "model.name" in records.swept else {}
         tuned = commands.run_variant("fine_tune", {**model, "model.weights": weights})
-        return f"{commands.train_and_save(weights, model)} && {tuned}"
+        return tuned if commands.is_foreign else f"{commands.train_and_save(weights, model)} && {tuned}"
     if name == "distributed":
         ranks = {"distributed.world_size": 2}
         return commands.run_variant("distributed", ranks) if _is_accepted(records.spec, ranks) else None

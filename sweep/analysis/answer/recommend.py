@@ -2,12 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sweep.analysis.answer.answer import USES, Answer, Limits, Recommendation, ValidationSize
+from sweep.analysis.answer.answer import (
+    USES,
+    Answer,
+    BatchAnswer,
+    Limits,
+    Recommendation,
+    TrainingPrice,
+    ValidationSize,
+)
 from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.estimated_values import list_estimates
@@ -20,17 +29,21 @@ from sweep.analysis.shortfalls import (
     count_missing_objectives,
     describe_missing_objectives,
     explain_confirmation,
+    explain_few_seeds,
     explain_left_out_seeds,
     explain_no_complete_trial,
     explain_search,
 )
 from sweep.analysis.statistics.column_reading import read_text
+from sweep.analysis.statistics.intervals import Interval
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS
-from sweep.config.study import FEWEST_SEEDS, AnswerRules
+from sweep.config.study import FEWEST_SEEDS, AnswerRules, Price
 from sweep.config.units import format_count, join_words
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
+
+_FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
 
 
 def recommend(
@@ -83,9 +96,18 @@ def make_answer(
         chosen = {use: choose_configuration(candidates, use) for use in uses}
         batch_size = answer_batch_size(candidates, given_batch)
         facts = measure_facts(candidates, _model(candidates))
-        notes = (*comparable.notes, *_list_assumptions(candidates))
+        notes = (*comparable.notes, *_list_assumptions(candidates), *_note_few_steps(batch_size))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()
-    shortfalls = (explain_left_out_seeds(comparable), explain_search(loaded), explain_confirmation(loaded))
+    shortfalls = (
+        explain_left_out_seeds(comparable),
+        explain_search(loaded),
+        explain_confirmation(loaded),
+        explain_few_seeds(comparable),
+    )
+    price = comparable.spec.price if comparable.spec else None
+    if price is not None:
+        chosen = {use: _price_configuration(item, price) for use, item in chosen.items()}
+        batch_size = batch_size and _price_batches(batch_size, price)
     return Answer(
         study=comparable.study,
         limits=limits,
@@ -100,7 +122,24 @@ def make_answer(
         missing_objectives=count_missing_objectives(loaded),
         no_complete_trial=diagnosis or None,
         method=" ".join(text for _, text in METHOD),
+        price_per_hour=price.per_hour if price else None,
+        currency=price.currency if price else "",
     )
+
+
+def _price_configuration(item: Recommendation, price: Price) -> Recommendation:
+    seconds = item.values.get("train_seconds")
+    return item if seconds is None else replace(item, price=_price_training(seconds, price))
+
+
+def _price_batches(found: BatchAnswer, price: Price) -> BatchAnswer:
+    curve = tuple(replace(point, price=_price_training(point.seconds, price)) for point in found.curve)
+    return replace(found, named=_price_configuration(found.named, price), curve=curve)
+
+
+def _price_training(seconds: Interval, price: Price) -> TrainingPrice:
+    median, low, high = (price.of(part) for part in seconds[:3])
+    return TrainingPrice(median=median, low=low, high=high, currency=price.currency)
 
 
 def _check(limits: Limits, uses: Sequence[str]) -> None:
@@ -148,6 +187,17 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
             f"only those can be recommended. For more fresh seeds run {candidates.records.command_for_more_seeds}"
         )
     return notes + _list_assumed(candidates)
+
+
+def _note_few_steps(found: BatchAnswer) -> list[str]:
+    named = [each for each in found.curve if each.number == found.named.number]
+    if not named or not named[0].num_steps.median < _FEW_STEPS:  # also where the steps are not on record
+        return []
+    steps = format_count(round(named[0].num_steps.median), "optimizer step")
+    return [
+        f"A training at the effective batch size to use, {named[0].batch}, has {steps}; with a longer one another "
+        "batch size may be the one to use."
+    ]
 
 
 def _list_assumed(candidates: Candidates) -> list[str]:

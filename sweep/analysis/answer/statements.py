@@ -1,7 +1,7 @@
 """What the records state about the batch size: each statement with the probability that it is right, and what would
 settle those that are not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.choice import choose_for
 from sweep.analysis.answer.limit_texts import OUTSIDE, describe_eligible, explain_exclusion, has_limits
 from sweep.analysis.answer.needed_trainings import Needed, estimate_needed
-from sweep.analysis.answer.thin_batches import describe_thin_batches
+from sweep.analysis.answer.thin_batches import describe_thin_batches, find_thin_batches
 from sweep.analysis.answer.tuned_batches import BatchDraws, describe_model, describe_tuned, draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
@@ -68,6 +68,23 @@ def split_batches(candidates: Candidates, draws: BatchDraws) -> Split:
     return Split(inside, ~inside & (near.mean(axis=0) <= 1 - rules.confidence))
 
 
+def describe_use(named: Recommendation) -> str:
+    """The effective batch size to use with its micro batch, learning rate and model, as the begin of a sentence."""
+    # records of another program may lack each of the settings
+    micro, model = (named.config.get(key) for key in ("batch.micro", "model.name"))
+    settings = ("" if micro is None else f"micro batch {micro}", _describe_learning_rate(named), str(model or ""))
+    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(filter(None, settings))})"
+
+
+def _describe_learning_rate(named: Recommendation) -> str:
+    # the one of the training, and what a scaling rule made it from
+    given, used = named.config.get("optimizer.lr"), named.learning_rate
+    if given is None or used is None:
+        return "" if given is None else f"learning rate {given:.3g}"
+    source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
+    return f"learning rate {used:.3g}{source}"
+
+
 def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     tolerance = candidates.rules.tolerance
     if named.number is None:
@@ -80,11 +97,8 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
             is_settled=False,
             missing=named.missing,
         )
-    rate = named.config.get("optimizer.lr")
     text = (
-        f"Use an effective batch size of {named.global_batch_size} (micro batch {named.config['batch.micro']}, "
-        f"learning rate {rate:.3g}, {named.config['model.name']}): "
-        f"{describe_eligible(candidates, _points(tolerance.accuracy))}, none is more than "
+        f"{describe_use(named)}: {describe_eligible(candidates, _points(tolerance.accuracy))}, none is more than "
         f"{format_share(tolerance.time)} faster."
     )
     needed = None if named.is_settled else _estimate_needed(candidates, named)
@@ -107,34 +121,54 @@ def _estimate_needed(candidates: Candidates, named: Recommendation) -> Needed | 
 
 
 def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
-    rules, split = candidates.rules, split_batches(candidates, draws)
+    rules, split, thin = candidates.rules, split_batches(candidates, draws), _find_open_thin(candidates, draws)
     within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
-    is_right = np.all(within[:, split.inside], axis=1) & ~np.any(near[:, split.outside], axis=1)
+    is_tuned = ~np.isin(draws.batches, list(thin))
+    worse, unknown = split.outside & is_tuned, split.unknown & is_tuned
+    if (split.inside | is_tuned).sum() < 2:
+        return _state_no_comparison(candidates, draws, thin)
+    is_right = np.all(within[:, split.inside], axis=1) & ~np.any(near[:, worse], axis=1)
     parts = [
         f"{_list(draws, mask)} {one if mask.sum() == 1 else several}"
         for mask, one, several in (
             (split.inside, "is as good as the best", "are equally good"),
-            (split.outside, "is worse", "are worse"),
-            (split.unknown, "is not known yet", "are not known yet"),
+            (worse, "is worse", "are worse"),
+            (unknown, "is not known yet to be as good or worse", "are not known yet to be as good or worse"),
         )
         if mask.any()
     ]  # fmt: skip
-    is_settled = not split.unknown.any()
+    tried = f" of the effective batch sizes that were tried, {'; '.join(parts)}." if parts else ""
+    unseeded = unknown & ~candidates.nameable[draws.places]
+    seeds = f" Too few fresh seeds to tell: {_list(draws, unseeded)}." if unseeded.any() else ""
     return Statement(
         name="equally_good",
-        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}: of the effective batch sizes that were "
-        f"tried, {'; '.join(parts)}.{_add_remarks(candidates, draws)}",
+        text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}:{tried}{seeds}"
+        + _add_remarks(candidates, thin),
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
         probability=float(is_right.mean()),
-        is_settled=is_settled,
-        missing=None if is_settled else candidates.records.command_for_more_seeds,
+        is_settled=not unknown.any() and not thin,
+        missing=_find_missing(candidates, has_unknown=bool(unknown.any()), thin=thin),
+    )
+
+
+def _state_no_comparison(candidates: Candidates, draws: BatchDraws, thin: Mapping[int, int]) -> Statement:
+    # that the only one which is tuned is as good as the best is certain, and states nothing
+    return Statement(
+        name="equally_good",
+        text=f"Which effective batch sizes are equally good is not known yet: {draws.model} has no two of them that "
+        f"are tuned.{_add_remarks(candidates, thin)}",
+        batches=(),
+        missing=candidates.records.command_for_more,
     )
 
 
 def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
     rules, split = candidates.rules, split_batches(candidates, draws)
     points = _points(rules.tolerance.accuracy)
-    if not split.inside.any():
+    thin = _find_open_thin(candidates, draws)
+    is_tuned = ~np.isin(draws.batches, list(thin))
+    is_alone = (split.inside | is_tuned).sum() < 2
+    if is_alone or not split.inside.any():
         return Statement(
             name="largest_without_loss",
             text=f"The largest effective batch size that loses no more than {points} is not known yet."
@@ -142,25 +176,40 @@ def _state_largest(candidates: Candidates, draws: BatchDraws) -> Statement:
             batches=(),
             probability=0.0,
             is_settled=False,
-            missing=candidates.records.command_for_more_seeds,
+            missing=candidates.records.command_for_more if is_alone else candidates.records.command_for_more_seeds,
         )
     largest = int(np.flatnonzero(split.inside)[-1])
-    is_settled = bool(split.outside[largest + 1 :].all())
     batch = int(draws.batches[largest])
+    # a smaller one changes nothing here
+    thin = {size: count for size, count in thin.items() if size > batch}
+    has_unknown = bool((split.unknown & is_tuned)[largest + 1 :].any())
+    is_settled = not has_unknown and not thin
+    text = f"An effective batch size of {batch} loses no more than {points}; for larger ones this is not known yet."
     if largest == len(draws.batches) - 1:
         text = f"The largest effective batch size that was tried, {batch}, loses no more than {points}."
     elif is_settled:
         text = f"Of the effective batch sizes that were tried, the largest that loses no more than {points} is {batch}."
-    else:
-        text = f"An effective batch size of {batch} loses no more than {points}; for larger ones this is not known yet."
     return Statement(
         name="largest_without_loss",
-        text=text + _add_remarks(candidates, draws),
+        text=text + _add_remarks(candidates, thin),
         batches=(batch,),
         probability=float(draws.find_within(rules.tolerance.accuracy)[:, largest].mean()),
         is_settled=is_settled,
-        missing=None if is_settled else candidates.records.command_for_more_seeds,
+        missing=_find_missing(candidates, has_unknown=has_unknown, thin=thin),
     )
+
+
+def _find_open_thin(candidates: Candidates, draws: BatchDraws) -> dict[int, int]:
+    # tuning makes no batch size worse, so that one which is as good as the best already is known to be
+    good = set(draws.batches[split_batches(candidates, draws).inside].tolist())
+    return {batch: count for batch, count in find_thin_batches(candidates, draws).items() if batch not in good}
+
+
+def _find_missing(candidates: Candidates, *, has_unknown: bool, thin: Mapping[int, int]) -> str | None:
+    # seeds tell about batch sizes that are tuned; the others require more configurations
+    if has_unknown:
+        return candidates.records.command_for_more_seeds
+    return candidates.records.command_for_more if thin else None
 
 
 def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommendation) -> list[Statement]:
@@ -180,7 +229,11 @@ def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommend
 def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendation, given: int) -> Statement:
     where = np.flatnonzero(draws.batches == given)
     if not len(where):
-        text = f"What an effective batch size of {given} costs is not known: {draws.model} completed no training at it."
+        beside = candidates.records.commands.run_variant(f"batch_{given}", {"batch.micro": given})
+        text = (
+            f"What an effective batch size of {given} costs is not known: {draws.model} completed no training at it. "
+            f"A study of this batch size alone, for `sweep compare`: {beside}"
+        )
     elif named.number is None:
         text = f"What an effective batch size of {given} costs is not known yet: there is none to compare it with."
     elif given == named.global_batch_size:
@@ -230,8 +283,8 @@ def _range(low: str, high: str) -> str:
     return f" ({low} to {high})" if low != high else ""
 
 
-def _add_remarks(candidates: Candidates, draws: BatchDraws) -> str:
-    remarks = (describe_thin_batches(candidates, draws), OUTSIDE if has_limits(candidates.limits) else "")
+def _add_remarks(candidates: Candidates, thin: Mapping[int, int]) -> str:
+    remarks = (describe_thin_batches(thin), OUTSIDE if has_limits(candidates.limits) else "")
     return "".join(f" {sentence}" for sentence in remarks if sentence)
 
 

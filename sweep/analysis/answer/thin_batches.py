@@ -1,5 +1,6 @@
 """The effective batch sizes of a study's space about which its records hold little or nothing."""
 
+from collections.abc import Mapping
 from itertools import islice, product
 
 from sweep.analysis.answer.candidates import Candidates
@@ -12,18 +13,24 @@ _MODEL = "model.name"
 _MOST_POINTS = 1024  # of the space that are looked at
 
 
-def describe_thin_batches(candidates: Candidates, draws: BatchDraws) -> str:
-    """A sentence that names the batch sizes of the space at which ``draws.model`` was not tried, or was with too few
-    configurations to call the batch size tuned; empty where there is none."""
+def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, int]:
+    """The batch sizes of the space at which ``draws.model`` was not tried, or was with too few configurations to call
+    the batch size tuned, each with its number of configurations; in ascending order."""
     counts = {int(batch): count_configurations(candidates, draws.model, int(batch)) for batch in draws.batches}
     spec = candidates.records.spec
     planned = list_batches(spec, draws.model) if spec else []
+    known = dict.fromkeys(planned, 0) | counts
+    return {batch: known[batch] for batch in sorted(known) if known[batch] < FEWEST_CONFIGURATIONS}
+
+
+def describe_thin_batches(thin: Mapping[int, int]) -> str:
+    """A sentence that names ``thin`` batch sizes; empty where there is none."""
+    by_count = {count: [batch for batch, found in thin.items() if found == count] for count in set(thin.values())}
     parts = [
-        f"{_join(batches)} with only {format_count(count, 'configuration')}"
-        for count in range(1, FEWEST_CONFIGURATIONS)
-        if (batches := [batch for batch, found in counts.items() if found == count])
+        f"{_join(by_count[count])} with only {format_count(count, 'configuration')}"
+        for count in sorted(by_count.keys() - {0})
     ]
-    if absent := [batch for batch in planned if batch not in counts]:
+    if absent := by_count.get(0):
         parts.append(f"{_join(absent)} with no complete training")
     return f"Not tuned enough to tell: {'; '.join(parts)}." if parts else ""
 

@@ -17,7 +17,7 @@ from sweep.analysis.answer.batch_costs import (
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.estimated_values import describe_draws, estimate_value
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
-from sweep.analysis.rate_powers import measure_rate_power
+from sweep.analysis.rate_powers import measure_rate_power, scaled_learning_rates
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import confidence_interval
 from sweep.analysis.statistics.grouping import Numbers
@@ -115,7 +115,7 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
         model=draws.model,
         batch=batch,
         number=candidates.number(place),
-        learning_rate=rate,
+        learning_rate=float(scaled_learning_rates(frame.iloc[[candidates.rows[place]]])[0]),
         num_configurations=num_configurations,
         num_seeds=num_seeds,
         accuracy=describe_draws(draws.tuned[:, index], num_seeds),

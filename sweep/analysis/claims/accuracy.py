@@ -208,7 +208,7 @@ def _at_equal(budget: str, published: str) -> Claim:
         matters=_MATTERS,
         varies=(_EFFECTIVE,),
         design=Design(
-            base={f"budget.{budget}": 10 if budget == "epochs" else 200},
+            base={} if budget == "epochs" else {f"budget.{budget}": 200},
             space={_RATE: _RATES},
             repeated=_BATCHES,
             spread=_SLOPE_SPREAD,

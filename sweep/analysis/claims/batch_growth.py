@@ -88,8 +88,12 @@ CLAIMS = (
         "the batch; otherwise training changes with the batch.",
         measure=_measure_average_rule, settle=plan_study, varies=("regularization.ema_rule",),
         sets=("regularization.ema_decay",),
+        # the decay rises to its value over a training's steps: in short ones it is the same with the rule and without
         design=Design(
-            base={"batch.micro": 256, "optimizer.reference_batch": 32, "regularization.ema_decay": 0.98},
+            base={
+                "batch.micro": 64, "optimizer.reference_batch": 16, "regularization.ema_decay": 0.98,
+                "budget.epochs": 20,
+            },
             space={"regularization.ema_rule": ("none", "power")}, spread=PAIRED_ACCURACY,
         ),
     ),

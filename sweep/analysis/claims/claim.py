@@ -1,21 +1,23 @@
 """A common claim about batch sizes, and what the records show of it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from sweep.analysis.claims.design import POWER, Design
+from sweep.analysis.claims.design import Design
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.power import POWER
 from sweep.analysis.statistics.column_reading import most_common, plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
 from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.data_sections import BUDGETS
-from sweep.config.key_labels import key_label
+from sweep.config.key_labels import name_key
+from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, default_settings
-from sweep.config.units import find_unit
+from sweep.config.units import find_unit, join_words
 
 _ACCURACY = ("val_accuracy",)
 
@@ -89,13 +91,34 @@ class Claim:
         return math.log(region.low) if region.low > 0 else -math.inf, math.log(region.high)
 
     def find_lack(self, records: ComparableTrials) -> str:
-        """What the records lack so that the claim is not measured, with what a study would have to vary; "" where they
+        """What the records lack so that the claim is not measured, with what a study would have to do; "" where they
         lack nothing."""
-        lacks = [f"vary {key_label(key)}" for key in self.varies if not _is_varied(records, key)]
-        lacks += [f"set {key_label(key)} ({key})" for key in self.sets if not _is_set(records, key)]
-        if not any(np.isfinite(read_numbers(records.done, name)).any() for name in self.metrics):
-            lacks.append(f"measure {' or '.join(self.metrics)}")
-        return f"not measured by this study: to test it, a study has to {', '.join(lacks)}" if lacks else ""
+        is_measured = any(np.isfinite(read_numbers(records.done, name)).any() for name in self.metrics)
+        lack = describe_needs(
+            [key for key in self.varies if not _is_varied(records, key)],
+            [key for key in self.sets if not _is_set(records, key)],
+            () if is_measured else self.metrics,
+        )
+        return f"not measured by this study: to test it, a study has to {lack}" if lack else ""
+
+    @property
+    def needs(self) -> str:
+        """What a study has to do so that the claim is measured, in words."""
+        return describe_needs(self.varies, self.sets, self.metrics)
+
+
+def describe_needs(varies: Sequence[str], sets: Sequence[str], metrics: Sequence[str]) -> str:
+    """That a study has to vary and set these keys and to measure one of ``metrics``, in words; "" without any."""
+    parts = [
+        f"{verb} {join_words(list(map(name_key, keys)))}" for verb, keys in (("vary", varies), ("set", sets)) if keys
+    ]
+    parts += [f"measure {' or '.join(map(_name_metric, metrics))}"] if metrics else []
+    return ", and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def _name_metric(name: str) -> str:
+    label = METRICS[name].label
+    return f"{label[:1].lower()}{label[1:]} ({name})"
 
 
 def _is_varied(records: ComparableTrials, key: str) -> bool:

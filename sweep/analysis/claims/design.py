@@ -2,14 +2,11 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from scipy.special import nctdtr, ndtri, stdtrit
 
 from sweep.config.trial_config import Scalar
 
-POWER = 0.8  # probability that the planned study settles a claim whose effect is of the size that matters
 SEED = "seed"
 # Assumed standard deviations where a study has no records. Of the accuracy of one training: 0.006 over the seeds of
 # ResNet-8 on the digits. Of the logarithm of a time: 0.05 on a machine with other tenants.
@@ -18,7 +15,6 @@ PAIRED_ACCURACY = math.sqrt(2) * ACCURACY_SPREAD
 TUNED_ACCURACY = 0.85 * PAIRED_ACCURACY  # the best of several rates scatters less than one training
 PAIRED_TIME = math.sqrt(2) * TIME_SPREAD
 PAIRED_MEMORY = math.sqrt(2) * MEMORY_SPREAD
-_MOST_REPETITIONS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +72,3 @@ class Design:
         space = self.list_space(repetitions)
         points = itertools.product(*space.values())
         return [{**self.base, **dict(zip(space, values, strict=True))} for values in points]
-
-
-def count_repetitions(
-    distances: Sequence[tuple[float, float]], spread: float, lost: int, alpha: float, fewest: int
-) -> int:
-    """The fewest repetitions with which the one-sided t test at level ``alpha`` finds an effect at each of the
-    ``distances`` from a bound with the power beside it, by the noncentral t distribution (Cohen 1988, chapter 2).
-
-    The mean of n repetitions has the standard error ``spread`` / sqrt(n) with n - ``lost`` degrees of freedom.
-    """
-    for count in range(max(fewest, lost + 1), _MOST_REPETITIONS):
-        degrees = count - lost
-        threshold = float(stdtrit(degrees, 1 - alpha))
-        shifts = [(distance * math.sqrt(count) / spread, power) for distance, power in distances]
-        if all(1 - float(nctdtr(degrees, shift, threshold)) >= power for shift, power in shifts):
-            return count
-    level = float(ndtri(1 - alpha))  # with so many degrees of freedom t is normal
-    roots = [(level + float(ndtri(power))) * spread / distance for distance, power in distances]
-    return max(_MOST_REPETITIONS, math.ceil(max(roots) ** 2))

@@ -1,7 +1,9 @@
 """The findings: what is commonly claimed about batch sizes, tested on a study's own records."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from sweep.analysis.documents import to_document
 from sweep.analysis.statistics.estimates import (
     NOTHING,
     SIGNIFICANT,
+    Estimate,
     Region,
     Verdict,
     assess_region,
@@ -20,6 +23,7 @@ from sweep.analysis.statistics.estimates import (
 )  # fmt: skip
 from sweep.records.frames.study_frames import Frames
 
+_ACCURACY_UNIT = "fraction difference"
 _TOO_LITTLE = "the records have too little for an interval"
 UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
 UNSETTLED: tuple[Verdict, ...] = ("undecided", *UNTESTED)
@@ -60,38 +64,66 @@ class Finding:
     trainings: int = 0
 
 
+class Assessment(NamedTuple):
+    """A claim measured on the records of one study, before p is corrected; ``lack`` is why it could not be."""
+
+    claim: Claim
+    records: ComparableTrials
+    measurement: Measurement
+    lack: str
+
+    @property
+    def region(self) -> Region:
+        """What the claim allows."""
+        return self.measurement.region or self.claim.region
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether there is an effect with an error."""
+        return self.measurement.estimate.degrees > 0
+
+
 def evaluate_claims(frames: Frames) -> list[Finding]:
     """Every claim in a fixed order; what the records do not show is undecided or not tested, with what would settle
     it."""
     records = select_comparable(frames)
-    lacks = [claim.find_lack(records) for claim in CLAIMS]
-    measured = [not_tested(lack) if lack else claim.measure(records) for claim, lack in zip(CLAIMS, lacks, strict=True)]
-    assessed = [
-        assess_region(measurement.estimate, measurement.region or claim.region)
-        for claim, measurement in zip(CLAIMS, measured, strict=True)
-    ]
-    tested = np.array([measurement.estimate.degrees > 0 for measurement in measured])
-    p_values = np.array([p for _, p in assessed])
-    corrected = np.ones(len(CLAIMS))
-    corrected[tested] = correct_holm(p_values[tested])
-    verdicts: list[Verdict] = [
-        verdict if p <= SIGNIFICANT else "undecided" for (verdict, _), p in zip(assessed, corrected, strict=True)
-    ]
-    for place in np.flatnonzero(~tested):
-        verdicts[place] = "not measured" if lacks[place] else "not tested"
-    num_tested = int(tested.sum())
+    return find_verdicts([assess_claim(claim, records) for claim in CLAIMS])
+
+
+def assess_claim(claim: Claim, records: ComparableTrials) -> Assessment:
+    """The claim measured on the records, without a verdict."""
+    lack = claim.find_lack(records)
+    measurement = not_tested(lack) if lack else claim.measure(records)
+    if claim.unit == _ACCURACY_UNIT:
+        measurement = measurement._replace(estimate=_add_rounding(measurement.estimate, records.images.num_images))
+    return Assessment(claim, records, measurement, lack)
+
+
+def _add_rounding(estimate: Estimate, num_images: int | None) -> Estimate:
+    # An accuracy is rounded to one of the images, so that a few equal differences do not show that there is no scatter:
+    # the error of their mean is at least that of roundings, 1 / (12 images^2) for each of the two accuracies.
+    if not num_images or not estimate.degrees > 0:
+        return estimate
+    return estimate._replace(error=max(estimate.error, 1 / (num_images * math.sqrt(6 * estimate.n))))
+
+
+def find_verdicts(assessments: Sequence[Assessment]) -> list[Finding]:
+    """The verdicts on claims whose records may be of several studies, corrected for all that are tested."""
+    judged = [assess_region(each.measurement.estimate, each.region) for each in assessments]
+    tested = np.array([each.is_tested for each in assessments], dtype=np.bool_)
+    corrected = np.ones(len(assessments))
+    corrected[tested] = correct_holm(np.array([p for _, p in judged])[tested])
     return [
-        _finding(records, claim, measurement, verdict, p, num_tested)
-        for claim, measurement, verdict, p in zip(CLAIMS, measured, verdicts, corrected.tolist(), strict=True)
+        _make_finding(each, leaning if p <= SIGNIFICANT else "undecided", p, int(tested.sum()))
+        for each, (leaning, _), p in zip(assessments, judged, corrected.tolist(), strict=True)
     ]
 
 
-def _finding(
-    records: ComparableTrials, claim: Claim, measurement: Measurement, verdict: Verdict, p: float, num_tested: int
-) -> Finding:
-    is_tested = verdict not in UNTESTED
-    effect, low, high = confidence_interval(measurement.estimate if is_tested else NOTHING)
-    region = measurement.region or claim.region
+def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested: int) -> Finding:
+    claim, records, measurement, lack = assessment
+    if not assessment.is_tested:
+        verdict = "not measured" if lack else "not tested"
+    effect, low, high = confidence_interval(measurement.estimate if assessment.is_tested else NOTHING)
     step = claim.settle(records) if verdict in UNSETTLED else None
     return Finding(
         name=claim.name,
@@ -100,17 +132,17 @@ def _finding(
         low=low,
         high=high,
         unit=claim.unit,
-        claimed=region,
+        claimed=assessment.region,
         n=measurement.estimate.n,
         verdict=verdict,
         settle=(step.command or command_plan(records, claim.name)) if step else "",
         published=claim.published,
         detail=measurement.detail,
         p=p,
-        reason="" if is_tested else measurement.reason or _TOO_LITTLE,
+        reason="" if assessment.is_tested else measurement.reason or _TOO_LITTLE,
         remark=step.remark if step else "",
         matters=claim.matters,
-        trainings=count_needed(claim, measurement.estimate, region, len(records.done), num_tested),
+        trainings=count_needed(claim, measurement.estimate, assessment.region, len(records.done), num_tested),
     )
 
 

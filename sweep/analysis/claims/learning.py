@@ -134,9 +134,10 @@ CLAIMS = (
         "and more over one run.",
         measure=_measure_noise_power, settle=_settle_noise_power, matters=0.25, varies=(_EFFECTIVE,),
         metrics=("num_noise_steps",),
+        # two micro batches in a step, whose gradients are measured often enough in a short training
         design=Design(
-            base={"diagnostics.noise_scale": True}, space={_BATCH: _BATCHES}, repeated=_RATES, fewest=5,
-            spread=_POWER_SPREAD,
+            base={"diagnostics.noise_scale": True, "batch.accumulation": 2, "budget.epochs": 10},
+            space={_BATCH: (8, 16, 32, 64, 128)}, repeated=_RATES, fewest=5, spread=_POWER_SPREAD,
         ),
     ),
     Claim(

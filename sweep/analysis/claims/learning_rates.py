@@ -1,4 +1,4 @@
-"""Claims about the learning rate and what is tuned like it: how the best values follow the batch, and warmup."""
+"""Claims about the learning rate and what is tuned like it: how the best values follow the batch, and warm-up."""
 
 from functools import partial
 
@@ -87,7 +87,7 @@ def _measure_warmup(records: ComparableTrials) -> Measurement:
 
 
 def _measure_warmup_tolerance(records: ComparableTrials) -> Measurement:
-    # what warmup gains against the learning rate, in pairs of equal settings and seed
+    # what warm-up gains against the learning rate, in pairs of equal settings and seed
     trials = records.done
     side = read_numbers(trials, "config.schedule.warmup") > 0
     first, second = pair_by_seed(trials, _WARMUP_KEYS, side)
@@ -96,8 +96,8 @@ def _measure_warmup_tolerance(records: ComparableTrials) -> Measurement:
     chosen, recipe = find_main_recipe(trials.iloc[first], np.isfinite(gains))
     estimate = slope_estimate(np.log2(rates[first][chosen]), gains[chosen])
     if not estimate.degrees > 0:
-        return not_tested("the records have fewer than three pairs with and without warmup, or one learning rate")
-    return Measurement(estimate, f"{recipe}: {count_pairs(estimate.n, 'with and without warmup')}")
+        return not_tested("the records have fewer than three pairs with and without warm-up, or one learning rate")
+    return Measurement(estimate, f"{recipe}: {count_pairs(estimate.n, 'with and without warm-up')}")
 
 
 def _measure_tuned_power(records: ComparableTrials, tuned: TunedKey, optimizers: tuple[str, ...]) -> Measurement:
@@ -164,8 +164,8 @@ CLAIMS = (
         name="lr_rule_linear", unit="exponent", region=Region(0.75, 1.25), matters=0.25,
         statement="With SGD the best learning rate grows linearly with the effective batch size: by its power 0.75 to "
         "1.25.",
-        published="Goyal et al. 2017, ResNet-50, error at 8k: linear with warmup 23.74 +- 0.09 %, square root 26.22 %, "
-        "unscaled 41.67 %; holds to 8k. Shallue et al. 2018: no rule holds across workloads.",
+        published="Goyal et al. 2017, ResNet-50, error at 8k: linear with warm-up 23.74 +- 0.09 %, square root 26.22 "
+        "%, unscaled 41.67 %; holds to 8k. Shallue et al. 2018: no rule holds across workloads.",
         measure=partial(_measure_rate_power, power=1.0), settle=partial(_settle_rate_power, power=1.0),
         varies=(_EFFECTIVE,), design=_design_powers("momentum", "optimizer.lr", 1e-3, 3.0),
     ),
@@ -180,8 +180,8 @@ CLAIMS = (
     ),
     Claim(
         name="warmup_needed", unit="fraction difference", region=Region(0.005, np.inf), matters=0.005,
-        statement="From 8 times the reference batch on, warmup gains half a point of accuracy or more.",
-        published="Goyal et al. 2017, ResNet-50, error at 8k: no warmup 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, "
+        statement="From 8 times the reference batch on, warm-up gains half a point of accuracy or more.",
+        published="Goyal et al. 2017, ResNet-50, error at 8k: no warm-up 24.84 +- 0.37 %, constant 25.88 +- 0.56 %, "
         "gradual 23.74 +- 0.09 %.",
         measure=_measure_warmup, settle=extend_space("schedule.warmup", "choice = [0.0, 0.1]"),
         varies=("schedule.warmup",),
@@ -192,9 +192,9 @@ CLAIMS = (
     ),
     Claim(
         name="warmup_tolerates_rates", unit="fraction/doubling", region=Region(0.0, np.inf), matters=0.003,
-        statement="Warmup permits high learning rates: what it gains grows with the rate.",
-        published="Kalra & Barkeshli 2024 (arXiv:2406.09405): the main benefit of warmup is that larger learning rates "
-        "are tolerated.",
+        statement="Warm-up permits high learning rates: what it gains grows with the rate.",
+        published="Kalra & Barkeshli 2024 (arXiv:2406.09405): the main benefit of warm-up is that larger learning "
+        "rates are tolerated.",
         measure=_measure_warmup_tolerance, settle=plan_study,
         varies=("schedule.warmup", "optimizer.lr"),
         # five rates two doublings apart: their squared distances from the middle add up to 40

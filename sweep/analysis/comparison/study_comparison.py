@@ -18,7 +18,6 @@ from sweep.analysis.comparison.study_differences import (
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.pareto import hypervolume, non_dominated, reference_point
 from sweep.analysis.statistics.scales import difference_unit
-from sweep.config.command_lines import find_study_commands
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar
 from sweep.records.data_summary import DataSummary
@@ -157,11 +156,12 @@ def _is_other_data(a: Frames, b: Frames, data_a: DataSummary | None, data_b: Dat
 
 
 def _run_again(frames: Frames) -> str:
-    return find_study_commands(_name(frames), frames.spec, frames.place, frames.origin, frames.plugin).run_again()
+    return frames.find_commands(_name(frames)).run_again()
 
 
 def _name(frames: Frames) -> str:
-    names = sorted(set(frames.studies["study"]))
+    # records of another program have no study
+    names = sorted(set(frames.studies["study"]) or set(read_text(frames.trials, "study").tolist()))
     return str(names[0]) if len(names) == 1 else f"{len(names)} studies"
 
 

@@ -24,7 +24,7 @@ from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
 from sweep.analysis.statistics.time_evidence import count_copies, has_time_evidence, select_evidence
-from sweep.config.metrics import METRICS
+from sweep.config.metrics import METRICS, list_following
 from sweep.config.trial_config import keys_of_cost
 
 # What changes no cost; and data.root, because the same data may be elsewhere on another machine.
@@ -34,13 +34,6 @@ _SWITCHES = keys_of_cost("switch")
 # machine with other tenants it was 0.105 over 20 equal trainings.
 _MAX_POOLED_SD = 0.15
 _UNKNOWN_ERROR = 0.2  # of a time that is no evidence, where its uncertainty is not on record
-_FOLLOWING_TIMES = (
-    "train_seconds",
-    "images_per_second",
-    "step_seconds_median",
-    "step_seconds_p90",
-    "seconds_to_target",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +258,7 @@ def pool_doubtful_times(done: pd.DataFrame) -> pd.DataFrame:
     groups = _cost_groups("train_seconds", done) * (int(devices.max()) + 1) + devices
     is_replaced = ~select_evidence(is_evidence, groups)
     columns = {}
-    for name in (name for name in _FOLLOWING_TIMES if name in done.columns):
+    for name in filter(done.columns.__contains__, list_following("train_seconds", "probe")):
         values = read_numbers(done, name)
         logarithms = np.log(np.where(is_evidence & (values > 0), values, np.nan))
         means, _ = _means_of_costs(logarithms, groups, np.zeros(len(done)))

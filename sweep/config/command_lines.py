@@ -29,13 +29,22 @@ class StudyOrigin:
 class StudyCommands:
     """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, keys of
     the study among them, and ``options`` lead to its records; ``plugin`` is the file that ``--plugin`` names, "" for
-    none."""
+    none. ``foreign_map`` is None but for records of another program: there it is the map of their columns, "" without
+    one, ``argument`` is their file, and what would add to them is a comment of the shell. ``export`` is the folder of
+    exported records, "" for others: a run imports them first, and then continues them where studies usually are."""
 
     name: str
     argument: str
     changes: Mapping[str, object]
     options: tuple[str, ...] = ()
     plugin: str = ""
+    foreign_map: str | None = None
+    export: str = ""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program made the records, so that no command of this one adds to them."""
+        return self.foreign_map is not None
 
     def run(self) -> str:
         """The study as it is."""
@@ -43,6 +52,8 @@ class StudyCommands:
 
     def run_more(self, trials: int) -> str:
         """The same study, up to ``trials`` search trials."""
+        if self.is_foreign:
+            return _name_elsewhere("more trainings")
         changes = {key: value for key, value in self.changes.items() if key != "trials"}
         return f"{replace(self, changes=changes)._run({})} --trials {trials}"
 
@@ -56,27 +67,35 @@ class StudyCommands:
 
     def confirm_more(self, limits: Mapping[str, object]) -> str:
         """The same study with larger ``limits`` of the confirming trials, by dotted key."""
+        if self.is_foreign:
+            return _name_elsewhere("further seeds of the best configurations")
         return self._run(limits)
 
     def run_variant(self, suffix: str, fixed: Mapping[str, object]) -> str:
         """The study under a new name with the keys ``fixed``."""
-        return self._run({"name": f"{self.name}_{suffix}", **fixed})
+        if self.is_foreign:
+            return _name_elsewhere(f"trainings with {', '.join(f'{key} = {value}' for key, value in fixed.items())}")
+        return self._of_new_study()._run({"name": f"{self.name}_{suffix}", **fixed})
 
     def train_and_save(self, path: str, fixed: Mapping[str, object]) -> str:
         """One training of the study's base configuration with the keys ``fixed``; its weights are saved."""
+        if self.is_foreign:
+            return _name_elsewhere("trainings from pretrained weights")
         changes = _of_configuration({**self.changes, **fixed})
         words = [*self._begin("train"), *_set_options(changes), *_plugin_option(self.plugin)]
         return " ".join([*words, f"--save {shlex.quote(path)}"])
 
     def probe_shapes(self) -> str:
         """Probes of the study's micro batches."""
-        options = self.options if "--root" in self.options else ()
+        if self.is_foreign:
+            return _name_elsewhere("the step time and memory of each micro batch")
+        options = self._root_options()
         words = [*self._begin("probe"), *_set_options(_of_configuration(self.changes)), *map(shlex.quote, options)]
         return " ".join([*words, *_plugin_option(self.plugin)])
 
     def check(self) -> str:
         """The known pitfalls of the study with their reasons."""
-        options = self.options if "--root" in self.options else ()
+        options = self._root_options()
         words = [*self._begin("check"), *_set_options(self.changes), *map(shlex.quote, options)]
         return " ".join([*words, *_plugin_option(self.plugin)])
 
@@ -91,10 +110,12 @@ class StudyCommands:
     def plan_claim(self, claim: str, data: str, fixed: Mapping[str, object]) -> str:
         """The smallest study that settles ``claim``, on the data set ``data`` ("" for the default) with the keys
         ``fixed``; then its run, where this study's records are."""
+        if self.is_foreign:
+            return f"sweep claims {claim} --plan && sweep run claim_{claim}.toml"
         words = ["sweep claims", claim, "--plan", *([f"--data {shlex.quote(data)}"] if data else [])]
-        root = self.options if "--root" in self.options else ()
+        root = self._root_options()
         words += [*_set_options(fixed), *map(shlex.quote, root), *_plugin_option(self.plugin)]
-        planned = replace(self, argument=f"claim_{claim}.toml", changes={})
+        planned = replace(self._of_new_study(), argument=f"claim_{claim}.toml", changes={})
         return f"{' '.join(words)} && {planned.run()}"
 
     def examine(self) -> str:
@@ -103,9 +124,21 @@ class StudyCommands:
 
     def extend_space(self, key: str, form: str) -> str:
         """What to add to the study's file, in words: no command line adds a key to a space."""
+        if self.is_foreign:
+            return _name_elsewhere(f"trainings over {key}")
         return f'a copy of {self.argument} under a new name, with "{key}" = {{ {form} }} in [space]'
 
+    def _of_new_study(self) -> "StudyCommands":
+        # it continues nothing, so that exported records are not imported for it
+        return replace(self, export="", options=()) if self.export else self
+
+    def _root_options(self) -> tuple[str, ...]:
+        return self.options if "--root" in self.options and not self.export else ()
+
     def _read(self, command: str) -> str:
+        if self.is_foreign:
+            mapped = f" --columns {shlex.quote(self.foreign_map)}" if self.foreign_map else ""
+            return f"sweep {command} {shlex.quote(self.argument)}{mapped}"
         if "--store" in self.options:
             return f"sweep {command} {shlex.quote(f'{self.options[1]}#{self.name}')}"
         return " ".join(["sweep", command, *map(shlex.quote, (self.name, *self.options))])
@@ -114,9 +147,22 @@ class StudyCommands:
         return ["sweep", command, shlex.quote(self.argument)]
 
     def _run(self, more: Mapping[str, object]) -> str:
+        if self.is_foreign:
+            return _name_elsewhere("the same trainings again")
         changes = _set_options(replace_keys(dict(self.changes), dict(more)))
-        words = [*self._begin("run"), *changes, *map(shlex.quote, self.options)]
+        begin = [f"sweep import {shlex.quote(self.export)} &&"] if self.export else []
+        options = () if self.export else self.options
+        words = [*begin, *self._begin("run"), *changes, *map(shlex.quote, options)]
         return " ".join([*words, *_plugin_option(self.plugin)])
+
+
+def _name_elsewhere(what: str) -> str:
+    return f"# where these records were made: {what}"
+
+
+def name_foreign_commands(name: str, file: str, map_file: str) -> StudyCommands:
+    """Commands about the records of another program in ``file``, with the map ``map_file``."""
+    return StudyCommands(name=name, argument=file, changes={}, foreign_map=map_file)
 
 
 def find_study_commands(

@@ -60,6 +60,9 @@ class DataSection(Section):
     workers: Annotated[int, Field(ge=0, le=256)] = key(
         0, "that read images which are streamed", unit="processes", cost="step"
     )
+    prefetch: Annotated[int, Field(ge=1, le=1024)] = key(
+        2, "that each worker reads ahead; requires data.workers", unit="micro batches", cost="derived"
+    )
 
 
 class BatchSection(Section):

@@ -1,6 +1,7 @@
 """Durations by the clock, and those within a training, in any one of four units."""
 
 import re
+from math import ceil
 from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field
@@ -17,6 +18,13 @@ def parse_seconds(value: object) -> object:
     if isinstance(value, str):
         raise ValueError("give a number of seconds or a duration like '90s', '10m', '2h'")
     return value
+
+
+def round_up_duration(seconds: float) -> str:
+    """The shortest duration of at least ``seconds`` that is a round number of its unit, as options take it."""
+    if seconds < 2 * _CLOCK["m"]:
+        return f"{10 * ceil(seconds / 10)}s"
+    return f"{ceil(seconds / _CLOCK['m'])}m" if seconds < 3 * _CLOCK["h"] else f"{ceil(seconds / _CLOCK['h'])}h"
 
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)]

@@ -1,7 +1,7 @@
 """What a user did wrong, in one message: the value, the rule and the remedy."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,9 @@ if TYPE_CHECKING:  # the command line imports this module before it knows whethe
     from pydantic import ValidationError
 
 _MAX_COMPLAINTS = 20
+_MOST_LISTED = 24  # known names; more are left to the command that lists them
+_MOST_NEAR = 3
+_LISTING_COMMANDS = {"key": "sweep list --keys", "claim": "sweep claims"}
 _MAX_QUOTED = 200  # characters of what was given, in a message that should stay readable
 
 
@@ -17,12 +20,27 @@ class InputError(ValueError):
     """The user's input was refused before anything ran; the command line ends with exit code 2."""
 
 
+class DeviceFullError(RuntimeError):
+    """Other programs hold the memory of a GPU, so that not even an empty process can use it."""
+
+
 def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """Says that ``name`` is not a known ``kind``, with the nearest known name and the whole list."""
+    """Says that ``name`` is not a known ``kind``, with the nearest known name and the whole list; where that is long
+    and a command prints it, with the nearest names and the command."""
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+    command = _LISTING_COMMANDS.get(kind) if len(names) > _MOST_LISTED else None
+    near = _find_nearest(str(name), names)[: _MOST_NEAR if command else 1]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    listed = f"`{command}` lists all of them" if command else f"Known: {', '.join(names)}"
+    return f"unknown {kind} {name!r}.{hint} {listed}."
+
+
+def _find_nearest(name: str, names: Sequence[str]) -> list[str]:
+    # the nearest first; letters may differ in case, and a dotted key may be given without its section
+    same = [each for each in names if each.lower() == name.lower()]
+    ends = {each.rpartition(".")[2]: each for each in reversed(names)}
+    near = get_close_matches(name, names) + [ends[end] for end in get_close_matches(name, ends)]
+    return list(dict.fromkeys([*same, *(each for each in names if each.endswith(f".{name}")), *near]))
 
 
 def hide_credentials(place: str | Path) -> str:

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 T = TypeVar("T")
 Cost = Literal["step", "switch", "derived", "trial", "none"]
@@ -26,3 +27,15 @@ def key(default: T, meaning: str, *, cost: Cost, unit: str = "") -> T:
     a trial spends; ``none``: nothing at all.
     """
     return Field(default, description=meaning, json_schema_extra={"unit": unit, "cost": cost})
+
+
+def list_fields(section: type[Section], prefix: str = "") -> dict[str, FieldInfo]:
+    """The declaration of every key of ``section`` and of the sections in it, by dotted path."""
+    declared: dict[str, FieldInfo] = {}
+    for name, field in section.model_fields.items():
+        path, kind = f"{prefix}{field.alias or name}", field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            declared |= list_fields(kind, f"{path}.")
+        else:
+            declared[path] = field
+    return declared

@@ -245,6 +245,12 @@ class DiagnosticsSection(Section):
     ledger: Literal["phases", "full"] = key(
         "phases", "full: the time of steps is split into forward, backward and optimizer", cost="step"
     )
+    memory_snapshot: bool = key(
+        False,
+        "record the allocations of a training on a GPU; where memory runs out, a file beside the trial's log has the "
+        "last 100,000 of them, which pytorch.org/memory_viz shows",
+        cost="switch",
+    )
     noise_scale: bool = key(
         False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
     )

@@ -19,7 +19,7 @@ class AdamConstants(NamedTuple):
     eps: float
 
 
-def batch_ratio(section: OptimizerSection, global_batch: int) -> float:
+def compute_batch_ratio(section: OptimizerSection, global_batch: int) -> float:
     """The global batch over ``optimizer.reference_batch``, which all rules count from."""
     return global_batch / section.reference_batch
 
@@ -38,7 +38,7 @@ def scale_lr(section: OptimizerSection, global_batch: int) -> float:
     et al. 2022, arXiv:2205.10287) in the global batch over ``optimizer.reference_batch``, or ``power``, of which these
     are cases: McCandlish et al. 2018 (arXiv:1812.06162) measure powers from 0.5 to 1.
     """
-    return section.lr * _factor(resolve_lr_rule(section), section.lr_power, batch_ratio(section, global_batch))
+    return section.lr * _factor(resolve_lr_rule(section), section.lr_power, compute_batch_ratio(section, global_batch))
 
 
 def follow_growth(batch: BatchSection, section: OptimizerSection, first: int, global_batch: int) -> float:
@@ -56,15 +56,15 @@ def scale_weight_decay(section: OptimizerSection, global_batch: int) -> float:
     """Weight decay for that global batch, by ``optimizer.weight_decay_rule``.
 
     ``timescale``: wd = wd_reference * k * lr_reference / lr for k times the reference batch, so that
-    :func:`weight_decay_timescale` is the same at every batch (Wang and Aitchison 2024, arXiv:2405.13698).
+    :func:`compute_weight_decay_timescale` is the same at every batch (Wang and Aitchison 2024, arXiv:2405.13698).
     """
-    ratio = batch_ratio(section, global_batch)
+    ratio = compute_batch_ratio(section, global_batch)
     if section.weight_decay_rule == "timescale":
         return section.weight_decay * ratio * section.lr / scale_lr(section, global_batch)
     return section.weight_decay * _factor(section.weight_decay_rule, section.weight_decay_power, ratio)
 
 
-def weight_decay_timescale(section: OptimizerSection, global_batch: int, num_train: int) -> float | None:
+def compute_weight_decay_timescale(section: OptimizerSection, global_batch: int, num_train: int) -> float | None:
     """tau = B / (lr * wd * N) in epochs of the ``num_train`` training images; None without weight decay.
 
     AdamW's weights are an average of its updates over about 1 / (lr * wd) steps, each of B / N epochs (Wang and
@@ -87,7 +87,7 @@ def scale_adam_constants(section: OptimizerSection, global_batch: int) -> AdamCo
     entry = OPTIMIZERS[section.name]
     beta2 = entry.beta2 if section.beta2 is None else section.beta2
     eps = entry.eps if section.eps is None else section.eps
-    ratio = batch_ratio(section, global_batch)
+    ratio = compute_batch_ratio(section, global_batch)
     if section.betas_rule == "none":
         return AdamConstants(section.momentum, beta2, eps)
     if section.betas_rule == "half_life":
@@ -117,7 +117,7 @@ def scale_ema_decay(regularization: RegularizationSection, section: OptimizerSec
     (Busbridge et al. 2023, arXiv:2307.13813).
     """
     decay = regularization.ema_decay or 0.0
-    return decay ** batch_ratio(section, global_batch) if regularization.ema_rule == "power" else decay
+    return decay ** compute_batch_ratio(section, global_batch) if regularization.ema_rule == "power" else decay
 
 
 def scale_dropout(section: ModelSection, ratio: float) -> float:

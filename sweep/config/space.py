@@ -105,6 +105,13 @@ class Parameter(BaseModel):
         low, high = self.log or self.float_ or (0.0, 0.0)
         return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
+    def describe(self) -> str:
+        """The range in words."""
+        if self.choice is not None:
+            return f"one of {shorten_text(', '.join(map(str, self.choice)))}"
+        low, *_, high = self.extremes()
+        return f"{'a power of two of ' if self.log2 else ''}{low:g} to {high:g}"
+
     def extremes(self) -> Sequence[Scalar]:
         """The values whose validity decides that of the whole range."""
         if self.choice is not None:
@@ -163,10 +170,25 @@ def explain_point(point: dict[str, Scalar], space: Space) -> str:
     """Why ``point`` does not belong to the ``space``; empty where it does."""
     if missing := [path for path in space if path not in point]:
         return f"it has no {', '.join(missing)}; give a value for every key of the space"
+    return explain_values(point, space)
+
+
+def explain_values(point: dict[str, Scalar], space: Space) -> str:
+    """Why ``point``, which may lack keys, does not belong to the ``space``; empty where it does."""
     if unknown := [path for path in point if path not in space]:
         return f"{', '.join(unknown)} does not vary; remove it, or add it to [space]"
-    outside = [f"{path} = {value!r}" for path, value in point.items() if not space[path].has(value)]
-    return f"{', '.join(outside)} is outside its range; change it, or widen the range in [space]" if outside else ""
+    outside = describe_outside(point, space)
+    return f"{outside}; change it, or widen the range in [space]" if outside else ""
+
+
+def describe_outside(point: dict[str, Scalar], space: Space) -> str:
+    """Which values of ``point`` are outside of the ranges of their keys in ``space``, with the ranges; empty where
+    none is."""
+    return ", ".join(
+        f"{path} = {value!r} is outside its range, {space[path].describe()}"
+        for path, value in point.items()
+        if path in space and not space[path].has(value)
+    )
 
 
 def draw_point(space: Space, seed: int, index: int) -> dict[str, Any]:

@@ -8,12 +8,19 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from sweep.config.durations import Seconds
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.fields import Section
+from sweep.config.fields import Section, list_fields
 from sweep.config.metrics import FORESEEABLE, list_objectives
 from sweep.config.space import Space, explain_point, flatten_space
+from sweep.config.study_sections import FEWEST_SEEDS as FEWEST_SEEDS
+from sweep.config.study_sections import AnswerRules as AnswerRules
+from sweep.config.study_sections import Confirm as Confirm
+from sweep.config.study_sections import Price as Price
+from sweep.config.study_sections import Tolerance as Tolerance
+from sweep.config.tables.entries import resolve
 from sweep.config.trial_config import (
     TrialConfig,
     build_config,
+    config_keys,
     find_rivals,
     flatten_config,
     flatten_table,
@@ -25,57 +32,8 @@ WINDOWS_RESERVED_NAMES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
 )
 _FIXED_DESIGNS = ("qmc", "random", "grid")  # samplers whose points do not depend on results
+_MAX_CORNERS = 64  # that are looked at: there may be billions
 _NOT_SWEPT = ("data.name", "data.root", "data.on_bad_image", "data.validation_share")  # they choose the images
-
-
-# Nothing is named that was trained with fewer fresh seeds.
-FEWEST_SEEDS = 3
-
-
-class Confirm(Section):
-    """How much is trained again with fresh seeds, so that the answer is settled."""
-
-    max_configurations: Annotated[int, Field(ge=0, le=1000)] = Field(
-        16, description="configurations that are trained again, at most"
-    )
-    seeds: Annotated[int, Field(ge=0, le=1000)] = Field(
-        20,
-        description=f"fresh seeds for each of them, at most; {FEWEST_SEEDS} are the least with which a configuration "
-        "is named, more are used only where the answer is not settled",
-    )
-    share: Annotated[float, Field(gt=0, le=1000)] = Field(
-        0.5,
-        description="seconds for all confirming trials, as a share of those of the search trials; one configuration "
-        f"gets {FEWEST_SEEDS} seeds however short that is",
-    )
-
-    @property
-    def most_trials(self) -> int:
-        """The most confirming trials that there may be; the time for them may be less."""
-        return self.max_configurations * self.seeds
-
-    def describe_limits(self) -> str:
-        """How many confirming trials there may be, and for how long, in words that follow those of the search."""
-        return f"at most {self.most_trials:,} to confirm for about {self.share:.0%} of their time"
-
-
-class Tolerance(Section):
-    """Differences that do not matter to the user."""
-
-    accuracy: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.005, description="of accuracy, as a fraction: 0.005 are 0.5 points"
-    )
-    time: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="of training time, as a share of the shorter")
-    memory: Annotated[float, Field(gt=0, lt=10)] = Field(0.05, description="of memory, as a share of the smaller")
-
-
-class AnswerRules(Section):
-    """What the answer may neglect, and when one of its statements is settled."""
-
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        0.95, description="probability of being right from which on a statement is settled"
-    )
-    tolerance: Tolerance = Tolerance()
 
 
 def _no_device(name: str) -> str:
@@ -114,7 +72,7 @@ class StudySpec(Section):
     )
     objectives: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = Field(
         ("val_accuracy", "train_seconds", "peak_memory_bytes"),
-        description="metrics to trade off, from the table below",
+        description="metrics to trade off, of those of which higher or lower is better",
     )
     sampler: Literal["tpe", "nsga2", "qmc", "random", "grid", "gp", "cost_aware"] = Field(
         "cost_aware", description="where the next configuration comes from"
@@ -130,6 +88,14 @@ class StudySpec(Section):
     first: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = Field(
         (), description="points that are tried first, each a table with a value for every key of the space"
     )
+    deliberate: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description="keys whose values are chosen on purpose: no advice on them is given"
+    )
+    price_per_hour: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        None,
+        description="what an hour of all that the study runs on costs; prices are then named beside times",
+    )
+    currency: Annotated[str, Field(max_length=16)] = Field("", description='text behind a price, such as `"EUR"`')
     confirm: Confirm = Confirm()
     answer: AnswerRules = AnswerRules()
     base: dict[str, Any] = Field(default_factory=dict, description="any configuration key: what stays fixed")
@@ -156,6 +122,15 @@ class StudySpec(Section):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise ValueError(f"{', '.join(twice)} is named twice; name each objective once")
         return names
+
+    @field_validator("deliberate")
+    @classmethod
+    def _known_deliberate(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        known = {*cls.model_fields, *list_fields(cls), *config_keys()}
+        for key in keys:
+            if key not in known:
+                raise ValueError(describe_unknown("key", key, known))
+        return keys
 
     @field_validator("base", mode="before")
     @classmethod
@@ -240,7 +215,7 @@ class StudySpec(Section):
                         f"space.{path}: {value!r} is recorded as {recorded!r} and a unit; sweep the number, and set "
                         f"{path}_unit in [base]"
                     )
-        for values in itertools.islice(self.corners(), 64):
+        for values in itertools.islice(self.corners(), _MAX_CORNERS):
             self.config(values)
         return self
 
@@ -254,12 +229,20 @@ class StudySpec(Section):
             except InputError:
                 raise error from None
 
+    def _repr_html_(self) -> str:
+        return str(resolve("reports.notebook.html_views:render_study")(self))  # a notebook shows it
+
     def corners(self, *sections: str) -> Iterator[dict[str, Any]]:
         """Combinations of the parameters' extremes, because some rules hold between two keys; with ``sections``, of
         the parameters in those alone."""
         paths = [path for path in self.space if not sections or path.partition(".")[0] in sections]
         for values in itertools.product(*(self.space[path].extremes() for path in paths)):
             yield dict(zip(paths, values, strict=True))
+
+    @property
+    def price(self) -> Price | None:
+        """What an hour costs; None where the study does not name it."""
+        return None if self.price_per_hour is None else Price(self.price_per_hour, self.currency)
 
     @property
     def largest_world_size(self) -> int:
@@ -278,23 +261,15 @@ def is_batch_key(path: str) -> bool:
     return path.startswith("batch.")
 
 
-# What may change between two invocations on the same records.
-_TIMES = ("timeout", "search_timeout", "trial_timeout", "stall_timeout")
-CHANGEABLE = frozenset({"question", "trials", *_TIMES, "confirm", "answer"})
-
-
-def find_differences(old: StudySpec, new: StudySpec) -> list[str]:
-    """What a changed study file changed of that which its records depend on, a line each."""
-    before, after = _identity(old), _identity(new)
-    return [
-        f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}"
-        for key in dict.fromkeys((*before, *after))
-        if before.get(key) != after.get(key)
-    ]
-
-
-def _identity(spec: StudySpec) -> dict[str, Any]:
-    table = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(CHANGEABLE))
-    flat = {key: value for key, value in table.items() if key not in {"base", "space"}}
-    flat |= {f"base.{key}": value for key, value in table["base"].items()}
-    return flat | {f"space.{key}": value for key, value in table["space"].items()}
+def describe_cost(spec: StudySpec) -> str:
+    """How much training a study requires; how long that takes depends on the device."""
+    budgets = [spec.config(point).apply_rules().budget for point in itertools.islice(spec.corners(), _MAX_CORNERS)]
+    budget = budgets[0]
+    if budget.target_accuracy is not None:
+        each = f"at most {max(item.max_epochs for item in budgets):g} epochs"
+    else:
+        budget = max(budgets, key=lambda item: item.epochs or 0)  # by rule a larger batch has more
+        amounts = {name: getattr(budget, name) for name in ("epochs", "steps", "samples", "seconds")}
+        each = next(f"{value:g} {name}" for name, value in amounts.items() if value is not None)
+    search = f"{spec.trials} trainings of {each}"
+    return f"{search}, then {spec.confirm.describe_limits()}" if spec.confirm.most_trials else search

@@ -1,38 +1,57 @@
-"""Reads a study: from its TOML file, with changes of the command line over it, and from a record."""
+"""Reads a study: from its TOML file, with changes of the command line over it, and from a record; and compares two."""
 
+import logging
 import re
 import tomllib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from sweep.config.errors import InputError, explain_refusal
-from sweep.config.fields import Section
+from studies import shipped_studies
+from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
+from sweep.config.fields import Section, list_fields
 from sweep.config.space import flatten_space
 from sweep.config.study import AnswerRules, Confirm, StudySpec
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import config_keys, find_rivals, flatten_table, replace_keys
+from sweep.config.trial_config import TrialConfig, config_keys, find_rivals, flatten_table, replace_keys
 
+_log = logging.getLogger(__name__)
 _MAX_FILE_BYTES = 100_000
 _MAX_DOTS = 100  # in one key, or in a line of prose
 _MAX_NAME = 200  # characters of a recorded name
 _SECTIONS: dict[str, type[Section]] = {"confirm": Confirm, "answer": AnswerRules}
+# What may change between two invocations on the same records.
+_TIMES = ("timeout", "search_timeout", "trial_timeout", "stall_timeout")
+_PRICE = ("price_per_hour", "currency")
+CHANGEABLE = frozenset({"question", "trials", *_TIMES, *_PRICE, "deliberate", "confirm", "answer"})
 _PLAIN_KEYS = StudySpec.model_fields.keys() - {"base", "space", *_SECTIONS}
 
 
 def load_study(path: str | Path, changes: dict[str, Any] | None = None) -> StudySpec:
     """The study in the TOML file ``path``, with ``changes`` (dotted keys of the study or its base) over it.
 
+    A path without the ending .toml names a shipped study (``sweep list``): ``load_study("quickstart", {"trials": 4})``.
+
     Raises:
         InputError: naming the file, the key, the value, the rule and the remedy.
     """
     path = Path(path)
+    if path.suffix != ".toml":
+        path = _find_shipped(str(path))
     try:
         return build_study(read_toml(path), str(path), changes)
     except RecursionError:
         raise InputError(f"{path}: its tables or lists are nested too deep; a study has three levels.") from None
+
+
+def _find_shipped(name: str) -> Path:
+    shipped = shipped_studies()
+    if name not in shipped:
+        raise InputError(f"{describe_unknown('study', name, shipped)} Or give the path of a .toml file.")
+    return shipped[name]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -65,22 +84,23 @@ def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | Non
             raise InputError(f"{where}: {key}: give a table: {{ key = value }}")
     table = apply_changes(table, changes or {})
     try:
-        return StudySpec.model_validate(table)
+        spec = StudySpec.model_validate(table)
     except ValidationError as error:
-        nested = (f"{head}.{key}" for head, section in _SECTIONS.items() for key in flatten_section(section()))
-        known = {*StudySpec.model_fields, *nested, *config_keys()}
-        raise InputError(explain_refusal(error, where, known)) from None
+        raise InputError(explain_refusal(error, where, {*list_fields(StudySpec), *config_keys()})) from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+    check_root(changes or {}, spec.config(next(spec.corners())).data.name)
+    return spec
 
 
 def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """``--set`` pairs over a study's table: a key of the study changes it, any other the base configuration.
 
-    A key of the base that the space sweeps is fixed: it leaves the space.
+    A key of the base that the space sweeps is fixed: it leaves the space and the points that are tried first.
     """
     table = dict(table)
     base, space = flatten_table(table.get("base", {})), flatten_space(table.get("space", {}))
+    check_keys(changes)
     for path, value in changes.items():
         head, _, rest = path.partition(".")
         if rest and head in _PLAIN_KEYS:
@@ -95,7 +115,39 @@ def apply_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
         base = replace_keys(base, {path: value})
         for fixed in (path, *find_rivals(path)):
             space.pop(fixed, None)
+            table = _fix_in_first(table, fixed, value if fixed == path else None)
     return table | {"base": base, "space": space}
+
+
+def _fix_in_first(table: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    # ``table`` whose first points lack ``key``, and are each there once
+    points = table.get("first")
+    if not isinstance(points, list) or not any(isinstance(point, dict) and key in point for point in points):
+        return table
+    if others := [point[key] for point in points if isinstance(point, dict) and point.get(key, value) != value]:
+        _log.warning("--set fixes %s, which is %s in the points that are tried first.", key, shorten_text(str(others)))
+    rest = [{name: each for name, each in point.items() if name != key} for point in points]
+    return table | {"first": [point for index, point in enumerate(rest) if point not in rest[:index]]}
+
+
+def check_keys(changes: Collection[str]) -> None:
+    """Raises ``InputError`` for a key of ``--set`` that neither a study nor a configuration has."""
+    known, sections = {*list_fields(StudySpec), *config_keys()}, {*StudySpec.model_fields, *TrialConfig.model_fields}
+    for path in changes:
+        head, dot, _ = path.partition(".")
+        is_known = path in known | sections or any(each.startswith(f"{path}.") for each in known)
+        if not is_known and not (dot and head in (*_PLAIN_KEYS, "space")):  # which have a message of their own
+            raise InputError(f"--set: {describe_unknown('key', shorten_text(path), known)}")
+
+
+def check_root(changes: Mapping[str, Any], name: str) -> None:
+    """Raises ``InputError`` where ``--set`` gives a folder to the data set ``name``, which reads none."""
+    entry = DATASETS.get(name)
+    if "data.root" in changes and entry is not None and not entry.depends_on_root and entry.published is None:
+        raise InputError(
+            f"--set data.root={changes['data.root']}: the data set {name!r} reads no folder; add --set "
+            "data.name=imagefolder for a folder of images, or leave data.root out."
+        )
 
 
 def _set_within(table: Any, path: str, value: Any) -> dict[str, Any]:
@@ -132,3 +184,20 @@ def _table(content: Any, name: str) -> dict[str, Any]:
     # a record from elsewhere may hold anything there
     part = content.get(name) if isinstance(content, dict) else None
     return part if isinstance(part, dict) else {}
+
+
+def find_differences(old: StudySpec, new: StudySpec) -> list[str]:
+    """What a changed study file changed of that which its records depend on, a line each."""
+    before, after = _identity(old), _identity(new)
+    return [
+        f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}"
+        for key in dict.fromkeys((*before, *after))
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _identity(spec: StudySpec) -> dict[str, Any]:
+    table = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(CHANGEABLE))
+    flat = {key: value for key, value in table.items() if key not in {"base", "space"}}
+    flat |= {f"base.{key}": value for key, value in table["base"].items()}
+    return flat | {f"space.{key}": value for key, value in table["space"].items()}

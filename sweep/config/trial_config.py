@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from sweep.config.data_sections import BUDGETS, BatchSection, BudgetSection, DataSection, DistributedSection
-from sweep.config.errors import InputError, explain_refusal, shorten_text
-from sweep.config.fields import Cost, Section, key
+from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
+from sweep.config.fields import Cost, Section, key, list_fields
 from sweep.config.recipe_sections import (
     DiagnosticsSection,
     EvaluationSection,
@@ -26,7 +26,7 @@ from sweep.config.recipe_sections import (
     ScheduleSection,
 )
 from sweep.config.scaling import (
-    batch_ratio,
+    compute_batch_ratio,
     find_lost_beta,
     grade_warmup,
     scale_dropout,
@@ -78,7 +78,7 @@ class TrialConfig(Section):
                 "diagnostics.branch_after compares multiples of one effective batch size, but batch.schedule = "
                 f"{self.batch.schedule!r} changes it while training: leave one of the two out"
             )
-        epochs = scale_epochs(self.budget, batch_ratio(self.optimizer, self.global_batch_size))
+        epochs = scale_epochs(self.budget, compute_batch_ratio(self.optimizer, self.global_batch_size))
         if self.diagnostics.branch_after is not None and epochs is not None and self.diagnostics.branch_after >= epochs:
             raise ValueError(
                 f"diagnostics.branch_after = {self.diagnostics.branch_after:g} is not before the end of the training, "
@@ -118,7 +118,7 @@ class TrialConfig(Section):
     def apply_rules(self) -> Self:
         """The configuration with what the rules of dropout, label smoothing, warm-up and epochs give as values, and
         without these rules. Those of ``optimizer`` and of averaging stay: what they give is no configuration key."""
-        ratio = batch_ratio(self.optimizer, self.global_batch_size)
+        ratio = compute_batch_ratio(self.optimizer, self.global_batch_size)
         model = {"dropout": scale_dropout(self.model, ratio), "dropout_rule": "none"}
         regularization = {
             "label_smoothing": scale_label_smoothing(self.regularization, ratio),
@@ -187,14 +187,7 @@ def config_keys() -> tuple[str, ...]:
 @cache
 def config_fields() -> Mapping[str, FieldInfo]:
     """The declaration of every configuration key, by dotted path."""
-    declared: dict[str, FieldInfo] = {}
-    for name, field in TrialConfig.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, Section):
-            declared |= {f"{name}.{inner.alias or own}": inner for own, inner in kind.model_fields.items()}
-        else:
-            declared[name] = field
-    return MappingProxyType(declared)
+    return MappingProxyType(list_fields(TrialConfig))
 
 
 def keys_of_cost(*costs: Cost) -> frozenset[str]:
@@ -221,6 +214,8 @@ def build_config(values: dict[str, Any], where: str) -> TrialConfig:
     nested: dict[str, Any] = {}
     for path, value in values.items():
         section, _, key = path.partition(".")
+        if section not in TrialConfig.model_fields:
+            raise InputError(f"{where}: {describe_unknown('key', shorten_text(path), config_keys())}")
         group = nested.setdefault(section, {} if key else value)
         if key and isinstance(group, dict):
             group[key] = value

@@ -1,10 +1,13 @@
 """Pitfalls that depend on how many training images there are."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from sweep.config.advice.advice_item import Advice
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
+
+_FEW_EPOCHS = 20
 
 
 def find_oversized_batches(spec: StudySpec, corners: Sequence[TrialConfig], num_train: int | None) -> Iterator[Advice]:
@@ -19,6 +22,26 @@ def find_oversized_batches(spec: StudySpec, corners: Sequence[TrialConfig], num_
             f"A step takes at most the images of one epoch, so every batch size above {num_train:,} trains with the "
             "same full-batch steps: such trials differ in name only.",
             f"lower the upper end of batch.* to at most {num_train:,} effective samples, or use more data",
+        )
+
+
+def find_short_growth(corners: Sequence[TrialConfig], num_train: int | None) -> Iterator[Advice]:
+    """The advice against batches that grow in trainings of few epochs; none where the study also trains constant ones,
+    or where the number of epochs is not known."""
+    if any(config.batch.schedule == "constant" for config in corners):
+        return
+    lengths = [count_most_epochs(config, num_train) for config in corners]
+    shortest = min((epochs for epochs in lengths if epochs is not None), default=math.inf)
+    if shortest <= _FEW_EPOCHS:
+        yield Advice(
+            "growth_on_short_training",
+            "batch.schedule",
+            f"The batch grows during trainings of {shortest:.3g} epochs.",
+            f"In {_FEW_EPOCHS} epochs or fewer hardly any step is left for the large batches that the growth is for, "
+            "and nothing shows what it brings; 100 epochs or more are the rule of thumb.",
+            'set batch.schedule = "constant", lengthen the budget, or compare both: "batch.schedule" = { choice = '
+            f'["constant", "{corners[0].batch.schedule}"] }}',
+            "batch_warmup",
         )
 
 
@@ -51,5 +74,7 @@ def count_most_epochs(config: TrialConfig, num_train: int | None) -> float | Non
         return budget.max_epochs
     if budget.epochs is not None or not num_train:
         return budget.epochs
-    samples = budget.steps * min(config.global_batch_size, num_train) if budget.steps else budget.samples
+    growth = 1.0 if config.batch.schedule == "constant" else config.batch.schedule_factor
+    largest = min(growth * config.global_batch_size, num_train)
+    samples = budget.steps * largest if budget.steps else budget.samples
     return samples / num_train if samples else None

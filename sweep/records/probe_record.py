@@ -45,6 +45,7 @@ class ProbeRecord:
     launch_seconds: float | None = None
     peak_memory_bytes: int | None = None
     eval_peak_memory_bytes: int | None = None
+    reserved_memory_bytes: int | None = None
     num_parameters: int | None = None
     num_train: int | None = None
     num_validation: int | None = None

@@ -34,12 +34,13 @@ def digest_plugin(path: str | None) -> dict[str, str]:
 
 @cache
 def _digest_package(start: tuple[str, ...], package: Path) -> str:
-    digests = _digest_files(package.parent, [package / name for name in start])
+    # an installed package has its dependencies beside it, which are no part of it
+    digests = _digest_files(package.parent, [package / name for name in start], f"{package.name}.")
     return hashlib.sha256(str(sorted(digests.items())).encode()).hexdigest()
 
 
-def _digest_files(root: Path, start: Sequence[Path]) -> dict[str, str]:
-    # of the files in ``start`` and of all below ``root`` that they import
+def _digest_files(root: Path, start: Sequence[Path], prefix: str = "") -> dict[str, str]:
+    # of the files in ``start`` and of all below ``root`` that they import by a name that begins with ``prefix``
     found: dict[str, str] = {}
     pending = list(start)
     while pending:
@@ -48,7 +49,9 @@ def _digest_files(root: Path, start: Sequence[Path]) -> dict[str, str]:
         if name in found or not file.is_file():
             continue
         found[name], modules = _parse_source(file.read_bytes())
-        pending += [path for module in modules for path in _module_files(root, module)]
+        pending += [
+            path for module in modules if f"{module}.".startswith(prefix) for path in _module_files(root, module)
+        ]
     return found
 
 

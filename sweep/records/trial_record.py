@@ -20,6 +20,7 @@ class TrialRecord:
     errors: dict[str, float] = field(default_factory=dict)
     trial_key: str = ""
     reused_from: str = ""  # "study/number" of the trial that was taken instead of training
+    is_enqueued: bool = False  # made by hand, with `sweep enqueue`
     device: str = ""
     quality_flags: tuple[str, ...] = ()
     error: str = ""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.trial_config import build_config, default_settings
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
-from sweep.records.frames.frame_columns import FRAME_PARTS, FramePart, build_frame
+from sweep.records.frames.frame_columns import FRAME_PARTS, LATER_PARTS, FramePart, build_frame
 from sweep.records.frames.frame_files import cells_of, column_names, read_table, write_table
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
@@ -22,7 +22,7 @@ from sweep.records.store.store import Store
 _MANIFEST = "export.json"
 _KIND = "batch-sweep export"
 _VERSION = 1
-_FORMATS = ("parquet", "csv")
+FORMATS = ("parquet", "csv")
 _MAX_MANIFEST_BYTES = 100_000
 
 
@@ -32,8 +32,8 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
     Raises:
         InputError: unknown format, evaluations not loaded, or the folder holds other files or cannot be written.
     """
-    if format not in _FORMATS:
-        raise InputError(describe_unknown("format", format, _FORMATS))
+    if format not in FORMATS:
+        raise InputError(describe_unknown("format", format, FORMATS))
     if frames.evaluations is None or frames.correct_images is None:
         raise InputError(
             "the evaluations were not loaded; use load_frames(place, evaluations=True, correct_images=True)."
@@ -53,7 +53,7 @@ def export_frames(frames: Frames, folder: Path, format: Literal["parquet", "csv"
 
 def _empty_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    ours = {_MANIFEST, *(f"{part.file}.{ending}" for part in FRAME_PARTS for ending in _FORMATS)}
+    ours = {_MANIFEST, *(f"{part.file}.{ending}" for part in FRAME_PARTS for ending in FORMATS)}
     found = {path.name for path in folder.iterdir()}
     if found - ours:
         raise InputError(f"{folder}: it holds other files ({min(found - ours)}); give a new or empty folder.")
@@ -75,7 +75,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             manifest: dict[str, Any] = json.loads(file.read(_MAX_MANIFEST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read: {error}.") from None
-    is_ours = isinstance(manifest, dict) and manifest.get("kind") == _KIND and manifest.get("format") in _FORMATS
+    is_ours = isinstance(manifest, dict) and manifest.get("kind") == _KIND and manifest.get("format") in FORMATS
     if not is_ours or not isinstance(manifest.get("num_rows"), dict):
         raise InputError(f"{path}: it does not describe an export of this program.")
     if manifest.get("version") != _VERSION:
@@ -102,15 +102,16 @@ def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_
     _refuse_unknown_keys(folder / f"trials.{ending}")
     # an export may be older than a key, as the recorded tables of benchmarks are, or than the inputs of a study
     settings = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
-    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings, STUDIES: {"inputs": ""}}
+    by_people = {"is_enqueued": False, "tags": "", "notes": ""}
+    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings | by_people, STUDIES: {"inputs": ""}}
     frames: dict[str, Any] = {
         part.field: build_frame(part.columns, {}, 0)
-        if part.table is CORRECT_IMAGES and part.file not in manifest["num_rows"]  # an export of before
+        if part.file in LATER_PARTS and part.file not in manifest["num_rows"]
         else read_table(folder / f"{part.file}.{ending}", part.columns, defaults.get(part.table, {}))
         for part in FRAME_PARTS
         if part.table not in left_out
     }
-    _check_num_rows(frames, {"correct_images": 0} | manifest["num_rows"], folder)
+    _check_num_rows(frames, dict.fromkeys(LATER_PARTS, 0) | manifest["num_rows"], folder)
     return Frames(**frames)
 
 

@@ -23,6 +23,8 @@ from sweep.records.store.schema import (
     ENVIRONMENTS,
     EVALUATIONS,
     PROBES,
+    QUEUE,
+    REMARKS,
     STUDIES,
     TRIALS,
 )
@@ -65,6 +67,9 @@ TRIAL_COLUMNS = (
     FrameColumn("environment_digest", "text", nullable=True),
     FrameColumn("trial_key", "text"),
     FrameColumn("reused_from", "text"),
+    FrameColumn("is_enqueued", "bool"),
+    FrameColumn("tags", "text"),
+    FrameColumn("notes", "text"),
     FrameColumn("quality_flags", "text"),
     FrameColumn("bottleneck", "text", nullable=True),
     FrameColumn("error", "text"),
@@ -82,6 +87,20 @@ EVALUATION_COLUMNS = (
     FrameColumn("attempt", "int"),
 )
 CORRECT_COLUMNS = (*_OF_TRIAL, FrameColumn("correct_images", "text"))
+REMARK_COLUMNS = (
+    *_OF_TRIAL,
+    FrameColumn("position", "int"),
+    FrameColumn("kind", "text"),
+    FrameColumn("text", "text"),
+    FrameColumn("created_at", "time"),
+)
+QUEUE_COLUMNS = (
+    FrameColumn("study", "text"),
+    FrameColumn("position", "int"),
+    FrameColumn("point", "text"),
+    FrameColumn("created_at", "time"),
+    FrameColumn("number", "int", nullable=True),
+)
 PROBE_COLUMNS = (
     *(FrameColumn(name, "text") for name in ("study", "shape_key", "device", "shape")),
     *(FrameColumn(name, kind, nullable=True) for name, kind in PROBE_KINDS.items()),
@@ -116,7 +135,10 @@ FRAME_PARTS = (
     FramePart("evaluations", EVALUATION_COLUMNS, EVALUATIONS, "evaluations"),
     FramePart("correct_images", CORRECT_COLUMNS, CORRECT_IMAGES, "correct_images"),
     FramePart("probes", PROBE_COLUMNS, PROBES, "probes"),
+    FramePart("remarks", REMARK_COLUMNS, REMARKS, "remarks"),
+    FramePart("queue", QUEUE_COLUMNS, QUEUE, "queue"),
 )
+LATER_PARTS = frozenset({"correct_images", "remarks", "queue"})  # files that an export of before lacks
 
 
 def build_frame(declared: Sequence[FrameColumn], cells: Mapping[str, Sequence[Any]], num_rows: int) -> pd.DataFrame:

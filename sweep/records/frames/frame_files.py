@@ -201,10 +201,12 @@ def _read_parquet(path: Path, declared: Sequence[FrameColumn]) -> dict[str, list
     for name in names:
         if not _type_fits(table.schema.field(name).type, known[name].kind):
             raise InputError(f"{path}: column {name} holds {table.schema.field(name).type}, not {known[name].kind}.")
-    return {name: _parquet_cells(table.column(name), f"{path}: column {name}") for name in names}
+    return {name: convert_parquet_column(table.column(name), f"{path}: column {name}") for name in names}
 
 
-def _parquet_cells(column: Any, where: str) -> list[Any]:
+def convert_parquet_column(column: Any, where: str) -> list[Any]:
+    """The cells of a column of pyarrow's; of texts that were read as a dictionary only where all of them together are
+    not too long. Raises ``InputError`` otherwise."""
     from pyarrow import compute, types
 
     if not types.is_dictionary(column.type):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import final
 
+RUN_AGAIN = "run the same command again"  # the command line, which knows the command, names it in these words' place
 BUSY_SECONDS = 60.0
 OUTAGE_SECONDS = 300.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
@@ -37,7 +38,7 @@ def describe_failure(error: BaseException, where: str, shortage: str = "") -> st
     cause = cause_of(error)
     remedy = ""
     if is_full(error):
-        remedy = f" {shortage}Free some space and run the same command again; what was recorded is kept."
+        remedy = f" {shortage}Free some space and {RUN_AGAIN}; what was recorded is kept."
     elif "locked" in cause:
         remedy = f" Another program has held the store for {BUSY_SECONDS:.0f} s; end it and run the command again."
     elif "malformed" in cause or "not a database" in cause:
@@ -94,7 +95,7 @@ class RetryPolicy:
             self._is_spent = True  # the clean-up after this error must not wait again
             raise StoreError(
                 f"{self._where}: {cause}. It was retried for {now - self._since:.0f} s; what was recorded is kept. "
-                "Run the same command again when the database runs."
+                f"When the database runs, {RUN_AGAIN}."
             )
         try:
             self._sleep(self._pause_seconds)

@@ -1,6 +1,5 @@
 """Checks of a database before it is used as a store: the file's header and length, the version and its tables."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,20 @@ from sqlalchemy.schema import CreateColumn
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import Scalar
-from sweep.records.store.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, TRIALS, VERSION, VERSIONS
+from sweep.records.store.schema import (
+    ABSENT_COLUMNS,
+    ABSENT_TABLES,
+    LATER_COLUMNS,
+    LATER_TABLES,
+    METADATA,
+    VERSION,
+    VERSIONS,
+)
 
+AbsentColumns = dict[str, dict[str, Scalar]]
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
+_EARLIER_VERSIONS = ("0001",)  # that this program reads, and completes where it writes
 _TABLES_LOCK = 7_234_012  # PostgreSQL advisory lock while tables are made or changed
 
 
@@ -65,12 +74,14 @@ def prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool)
         version = _read_version(connection, where)
         if version is None and not (create and not read_only):
             raise InputError(f"{where}: no study is recorded there; run one first.")
-        if version != VERSION:
+        if version != VERSION and not read_only:
             migrate(connection)
-        absent = _check_columns(connection, where)
-        if absent and not read_only:
+        absent_tables = frozenset(table.name for table in LATER_TABLES if read_only and version != VERSION)
+        absent = _check_columns(connection, where, absent_tables)
+        if not read_only:
             _add_columns(connection, absent)
-    engine.update_execution_options(**{ABSENT_COLUMNS: {TRIALS.name: absent if read_only else {}}})
+    lacks = {ABSENT_COLUMNS: absent if read_only else {}, ABSENT_TABLES: absent_tables}
+    engine.update_execution_options(**lacks)
 
 
 def _read_version(connection: Connection, where: str) -> str | None:
@@ -81,12 +92,12 @@ def _read_version(connection: Connection, where: str) -> str | None:
             raise InputError(f"{where}: it holds other tables, but no study; give another file or a new name.")
         return None
     found = connection.execute(VERSIONS.select()).scalars().all()
-    if found != [VERSION]:
+    if len(found) != 1 or found[0] not in (*_EARLIER_VERSIONS, VERSION):
         raise InputError(
             f"{where}: its schema is version {', '.join(map(str, found))[:100] or 'unknown'}, this program requires "
             f"{VERSION}; use the version of batch-sweep that wrote it."
         )
-    return VERSION
+    return str(found[0])
 
 
 def migrate(connection: Connection) -> None:
@@ -106,17 +117,19 @@ def migrate(connection: Connection) -> None:
         environment.run_migrations()
 
 
-def _check_columns(connection: Connection, where: str) -> dict[str, Scalar]:
-    """The columns that the trials lack because they are older than a key or a metric, each with its cell for them."""
-    # before the first release the tables change without a new version
+def _check_columns(connection: Connection, where: str, absent_tables: frozenset[str]) -> AbsentColumns:
+    """By table the columns that it lacks because it is older than a key or a measurement, each with its cell."""
     inspector = inspect(connection)
     tables = inspector.get_table_names()
-    absent: dict[str, Scalar] = {}
+    absent: AbsentColumns = {}
     for table in METADATA.sorted_tables:
+        if table.name in absent_tables:
+            continue
         found = {column["name"] for column in inspector.get_columns(table.name)} if table.name in tables else set()
-        if table is TRIALS and found:
-            absent = {name: cell for name, cell in LATER_COLUMNS.items() if name not in found}
-            found |= absent.keys()
+        if found:
+            later = LATER_COLUMNS.get(table.name, {})
+            absent[table.name] = {name: cell for name, cell in later.items() if name not in found}
+            found |= absent[table.name].keys()
         if different := ", ".join(sorted(found ^ set(table.c.keys()))):
             raise InputError(
                 f"{where}: {table.name} differs from this version's in {different[:200]}; "
@@ -125,8 +138,11 @@ def _check_columns(connection: Connection, where: str) -> dict[str, Scalar]:
     return absent
 
 
-def _add_columns(connection: Connection, absent: Mapping[str, Scalar]) -> None:
-    for name in absent:
-        column = CreateColumn(TRIALS.c[name]).compile(dialect=connection.dialect)
-        connection.exec_driver_sql(f"ALTER TABLE {TRIALS.name} ADD COLUMN {column}")
-    connection.execute(TRIALS.update().values({TRIALS.c[name]: cell for name, cell in absent.items()}))
+def _add_columns(connection: Connection, absent: AbsentColumns) -> None:
+    for table in METADATA.sorted_tables:
+        if not (cells := absent.get(table.name)):
+            continue
+        for name in cells:
+            column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
+        connection.execute(table.update().values({table.c[name]: cell for name, cell in cells.items()}))

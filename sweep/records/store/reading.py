@@ -24,7 +24,14 @@ from sweep.records.columns import (
 )
 from sweep.records.messages import Evaluation
 from sweep.records.quality_flags import is_time_evidence
-from sweep.records.store.schema import ABSENT_COLUMNS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
+from sweep.records.store.schema import (
+    ABSENT_COLUMNS,
+    ABSENT_TABLES,
+    CORRECT_IMAGES,
+    ENVIRONMENTS,
+    EVALUATIONS,
+    TRIALS,
+)
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
 Columns = Mapping[str, Sequence[Any]]
@@ -67,6 +74,8 @@ class Repeated(Sequence[Any]):
 
 def read_columns(connection: Connection, table: Table, where: ColumnElement[bool] | None = None) -> Columns:
     """The rows of ``table`` in the order of its key, by column, with the driver's types."""
+    if table.name in connection.get_execution_options().get(ABSENT_TABLES, ()):
+        return {column.name: [] for column in table.c}
     absent = connection.get_execution_options().get(ABSENT_COLUMNS, {}).get(table.name, {})
     columns = [column for column in table.c if column.name not in absent]
     equal = _equal_columns(connection, table, columns, where)
@@ -150,7 +159,17 @@ def records_of_columns(columns: Columns) -> list[TrialRecord]:
     paths = [column.path for column in CONFIG_COLUMNS]
     config_rows = zip(*(config_cells(column, columns, num_rows) for column in CONFIG_COLUMNS), strict=True)
     metric_rows = zip(*(columns[name] for name in METRIC_KINDS), strict=True)
-    texts = ("number", "phase", "outcome", "trial_key", "reused_from", "device", "quality_flags", "error")
+    texts = (
+        "number",
+        "phase",
+        "outcome",
+        "trial_key",
+        "reused_from",
+        "is_enqueued",
+        "device",
+        "quality_flags",
+        "error",
+    )
     rows = zip(*(columns[name] for name in texts), strict=True)
     return [
         TrialRecord(
@@ -161,11 +180,12 @@ def records_of_columns(columns: Columns) -> list[TrialRecord]:
             measurements={name: value for name, value in zip(METRIC_KINDS, measured, strict=True) if value is not None},
             trial_key=key,
             reused_from=reused_from,
+            is_enqueued=bool(is_enqueued),
             device=device,
             quality_flags=tuple(flags.split(",")) if flags else (),
             error=error,
         )
-        for (number, phase, outcome, key, reused_from, device, flags, error), config, measured in zip(
+        for (number, phase, outcome, key, reused_from, is_enqueued, device, flags, error), config, measured in zip(
             rows, config_rows, metric_rows, strict=True
         )
     ]

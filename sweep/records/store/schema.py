@@ -1,7 +1,7 @@
 """The tables of a study's records. Optuna's mirror is in the same database, so every name here has a prefix.
 
-A change of the tables after the first release gets a new number in ``sweep_version`` and a script in ``migrations``;
-until then the one script there creates the tables of today. New keys and metrics need neither: see ``LATER_COLUMNS``.
+A new table gets a new number in ``sweep_version`` and a script in ``migrations``. New keys and metrics need neither:
+see ``LATER_COLUMNS``.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from sweep.config.trial_config import Scalar, default_settings
 from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, Kind
 from sweep.records.probe_record import PROBE_KINDS
 
-VERSION = "0001"
+VERSION = "0002"
 METADATA = MetaData()
 
 _TYPES: dict[Kind, Any] = {
@@ -73,19 +73,13 @@ TRIALS = Table(
     Column("environment_digest", Text),
     _text("trial_key"),
     _text("reused_from"),
+    Column("is_enqueued", Boolean),  # made by hand; NULL where it was not
     _text("quality_flags"),  # names with commas between them
     Column("bottleneck", Text),  # NULL where it was not looked for
     _text("error"),
     ForeignKeyConstraint(["study"], ["sweep_studies.study"]),
     Index("sweep_trials_by_key", "trial_key"),
 )
-# Columns that a store may lack, because it is older than a key or a metric, each with its cell for the trials there: a
-# key's default is the behavior of before the key existed.
-LATER_COLUMNS: dict[str, Scalar] = {
-    **{column.name: column.to_cell(default_settings()[column.path]) for column in CONFIG_COLUMNS},
-    **dict.fromkeys(METRIC_KINDS),
-}
-ABSENT_COLUMNS = "absent_columns"  # an execution option of engines that only read: by table, what of that it lacks
 ATTEMPTS = Table(
     "sweep_attempts",
     METADATA,
@@ -145,4 +139,38 @@ SUPERVISORS = Table(  # of studies on a server; a file's has its lock beside it
     Column("host", Text, nullable=False),
     Column("since", _TYPES["time"], nullable=False),
 )
+REMARKS = Table(
+    "sweep_remarks",
+    METADATA,
+    _key("study", "text"),
+    _key("number"),
+    _key("position"),  # within the trial, from 1
+    Column("kind", Text, nullable=False),  # note or tag
+    Column("text", Text, nullable=False),
+    Column("created_at", _TYPES["time"], nullable=False),
+    _of_trial(),
+)
+QUEUE = Table(
+    "sweep_queue",
+    METADATA,
+    _key("study", "text"),
+    _key("position"),  # within the study, from 1
+    Column("point", Text, nullable=False),  # JSON: values by key of the space
+    Column("created_at", _TYPES["time"], nullable=False),
+    Column("number", BigInteger),  # of its trial; NULL while it waits
+    ForeignKeyConstraint(["study"], ["sweep_studies.study"]),
+)
+# Columns that a store may lack, because it is older than a key or a measurement, by table, each with its cell for the
+# rows there: a key's default is the behavior of before the key existed.
+LATER_COLUMNS: dict[str, dict[str, Scalar]] = {
+    TRIALS.name: {
+        **{column.name: column.to_cell(default_settings()[column.path]) for column in CONFIG_COLUMNS},
+        **dict.fromkeys(METRIC_KINDS),
+        "is_enqueued": None,
+    },
+    PROBES.name: dict.fromkeys(PROBE_KINDS),
+}
+# Execution options of engines that only read: by table what of ``LATER_COLUMNS`` it lacks; tables that are not there.
+ABSENT_COLUMNS, ABSENT_TABLES = "absent_columns", "absent_tables"
+LATER_TABLES = (REMARKS, QUEUE)  # that a store of version 0001 lacks; to a reader they are empty
 VERSIONS = Table("sweep_version", METADATA, Column("version_num", String(32), primary_key=True))

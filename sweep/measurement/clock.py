@@ -31,15 +31,30 @@ class StepWindow(NamedTuple):
     waited: float | None = None  # seconds without a processor; None where they are not known
 
 
+class Moments(NamedTuple):
+    """A clock that never waits for the device: ``mark`` notes the present moment in the order of the device's work, and
+    ``between`` gives the seconds between two moments once the device has passed them."""
+
+    mark: Callable[[], Any]
+    between: Callable[[Any, Any], float]
+
+
+def read_host_moments() -> Moments:
+    """The clock of the host, whose processor computes what it launches."""
+    return Moments(lambda: time.perf_counter(), lambda begin, end: end - begin)
+
+
 @final
 class Ledger:
     """Seconds by phase. The device is synchronized at the edges of phases and windows, never per step.
 
-    ``synchronize`` waits for the device; it is set when the device is known. ``laps``, where set, split the steps.
+    ``synchronize`` waits for the device, and ``moments`` is its clock; both are set when the device is known. ``laps``,
+    where set, split the steps.
     """
 
     def __init__(self) -> None:
         self.synchronize: Callable[[], None] = lambda: None
+        self.moments = read_host_moments()
         self._began = time.perf_counter()
         self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         self.windows: list[StepWindow] = []
@@ -47,7 +62,7 @@ class Ledger:
         self.laps: Laps | None = None
         self._earlier_seconds = 0.0  # of attempts before this one
         self._window_began: float | None = None  # while one is open
-        self._window_wait = 0.0
+        self._waits: list[tuple[Any, Any]] = []  # moments between which the open window waited for data
         self._meter = WaitMeter()
 
     @contextmanager
@@ -63,7 +78,7 @@ class Ledger:
     def open_window(self) -> None:
         """Begins to count time as training."""
         self.synchronize()
-        self._window_wait = 0.0
+        self._waits = []
         began = time.perf_counter()
         self._meter.begin()
         self._window_began = time.perf_counter()
@@ -82,21 +97,24 @@ class Ledger:
         self.seconds["diagnostics"] += time.perf_counter() - began
         if self.laps:
             self.laps.end()
-        self.seconds["data_wait"] += self._window_wait
-        self.seconds["step"] += elapsed - self._window_wait
+        wait = min(sum(self.moments.between(begin, end) for begin, end in self._waits), elapsed)
+        self._waits = []
+        self.seconds["data_wait"] += wait
+        self.seconds["step"] += elapsed - wait
         self.windows.append(StepWindow(elapsed, num_steps, samples, is_full, waited))
 
     def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
-        """``items``, with the time that the host waits for each of them counted as data wait."""
+        """``items``, with the time that the device waits for each of them counted as data wait, which is idle time or
+        what it spends on the images itself."""
         iterator = iter(items)
         while True:
-            began = time.perf_counter()
+            began = self.moments.mark()
             try:
                 item = next(iterator)
             except StopIteration:
                 return
             finally:
-                self._window_wait += time.perf_counter() - began
+                self._waits.append((began, self.moments.mark()))
             yield item
 
     @property
@@ -119,6 +137,11 @@ class Ledger:
         """Training samples over train seconds; 0 before the first window."""
         seconds = sum(window.seconds for window in self.windows)
         return sum(window.samples for window in self.windows) / seconds if seconds else 0.0
+
+    @property
+    def last_step_seconds(self) -> float:
+        """The mean time of a step in the last window."""
+        return self.windows[-1].seconds / self.windows[-1].num_steps
 
     @property
     def usual_samples(self) -> int:
@@ -196,15 +219,12 @@ def list_times(windows: Sequence[StepWindow]) -> tuple[list[float], list[int], l
 
 @final
 class Laps:
-    """Splits the steps of a window. Each call attributes the time since the call before to a lap.
+    """Splits the steps of a window, by the clock ``moments``. Each call attributes the time since the call before to a
+    lap. Outside of windows calls are ignored."""
 
-    ``mark`` notes a moment without waiting for the device, ``between`` gives the seconds between two moments once the
-    device has passed them. Outside of windows calls are ignored.
-    """
-
-    def __init__(self, mark: Callable[[], Any] = time.perf_counter, between: Callable[[Any, Any], float] | None = None):
+    def __init__(self, moments: Moments | None = None):
         self.seconds: dict[Lap, float] = dict.fromkeys(get_args(Lap), 0.0)
-        self._mark, self._between = mark, between or (lambda begin, end: end - begin)
+        self._mark, self._between = moments or read_host_moments()
         self._moments: list[tuple[Lap, Any]] = []
         self._is_open = False
 

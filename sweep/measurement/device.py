@@ -1,8 +1,11 @@
 """The device of a trial: its name, how to wait for it, and how fast it computes at the moment."""
 
+import os
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sweep.config.errors import InputError
-from sweep.measurement.clock import Laps
+from sweep.config.errors import DeviceFullError, InputError
+from sweep.measurement.clock import Moments, read_host_moments
 
 # The reference work, which is timed before each trial: a longer time means that all else takes longer as well.
 _ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # small enough for a processor's cache; large enough to fill a GPU
 _CALLS = 4  # of one piece of the work
 _WARMUP_SECONDS = 0.02
+_MAX_SETTLING_SECONDS = 1.0
+_SETTLED = 0.02  # by which share readings of a settled clock differ
 _REFERENCE_SECONDS = 0.06  # several time slices of a scheduler, so that the mean is that of the machine
 
 
@@ -39,6 +44,46 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cuda", int(index or 0))
 
 
+@contextmanager
+def blame_others_for_memory() -> Iterator[None]:
+    """Where memory runs out in the block, which is before anything of a trial is on the device, others hold it.
+
+    Raises:
+        DeviceFullError: so it is.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        raise DeviceFullError(
+            f"other programs hold the memory of the GPU, before anything of the trial is on it: {error}; end them, or "
+            "choose another GPU with --device or CUDA_VISIBLE_DEVICES."
+        ) from error
+
+
+def reach_gpu(device: torch.device) -> None:
+    """Makes the GPU ``device`` that of this process, with all that the driver requires there; no effect for a CPU.
+
+    Raises:
+        DeviceFullError: there is no memory even for that.
+    """
+    if device.type != "cuda":
+        return
+    with blame_others_for_memory():
+        torch.cuda.set_device(device)
+        torch.zeros(1, device=device)
+        torch.cuda.synchronize(device)
+
+
+def identify_gpu(device: torch.device) -> str:
+    """The UUID of the GPU ``device``, as the driver's library names it: ``GPU-...``, or that of a part of a GPU by
+    which the process was restricted to it, ``MIG-...``. torch gives both the same form."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    entry = visible[device.index or 0].strip() if (device.index or 0) < len(visible) else ""
+    return entry if entry.startswith("MIG-") else f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
 def make_synchronizer(device: torch.device) -> Callable[[], None]:
     """A function that waits until the device is idle; on a CPU it does nothing."""
     return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)
@@ -54,10 +99,10 @@ def time_calls(call: Callable[[], object], num_calls: int, synchronize: Callable
     return (time.perf_counter() - began) / num_calls
 
 
-def make_laps(device: torch.device) -> Laps:
-    """Splits steps by the host's clock on a CPU; on a GPU by events in its queue, without waiting."""
+def make_moments(device: torch.device) -> Moments:
+    """The clock of the host for a CPU; for a GPU events in its queue, which the host does not wait for."""
     if device.type != "cuda":
-        return Laps()
+        return read_host_moments()
 
     cuda: Any = torch.cuda  # torch leaves events untyped
 
@@ -66,7 +111,7 @@ def make_laps(device: torch.device) -> Laps:
         event.record()
         return event
 
-    return Laps(mark, lambda begin, end: float(begin.elapsed_time(end)) / 1e3)
+    return Moments(mark, lambda begin, end: float(begin.elapsed_time(end)) / 1e3)
 
 
 def snapshot_pass(tensors: Iterable[Tensor], device: torch.device) -> Callable[[], None]:
@@ -109,15 +154,39 @@ def read_cpu_model() -> str:
 
 
 def measure_reference_seconds(device: torch.device) -> float:
-    """Mean seconds of one piece of work, sines over a tensor, over at least 60 ms of it, after 20 ms to warm up.
+    """Mean seconds of one piece of work, sines over a tensor, over at least 60 ms of it, after 20 ms to warm up; on a
+    GPU after as many such pieces of time as its clock takes to settle, at most a second.
 
     Element by element on purpose: it depends on the clock and the number of threads, draws no random numbers, and
     leaves no library's workspace behind that would count as memory of the trial.
+
+    Raises:
+        DeviceFullError: other programs hold all memory of the GPU.
     """
     synchronize = make_synchronizer(device)
-    values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
-    _repeat_work(values, synchronize, _WARMUP_SECONDS)
-    return _repeat_work(values, synchronize, _REFERENCE_SECONDS)
+    with blame_others_for_memory():
+        values = torch.linspace(0.0, 1.0, _ELEMENTS["cuda" if device.type == "cuda" else "cpu"], device=device)
+
+    def repeat(seconds: float) -> float:
+        return _repeat_work(values, synchronize, seconds)
+
+    if device.type == "cuda":
+        wait_until_settled(lambda: repeat(_WARMUP_SECONDS), int(_MAX_SETTLING_SECONDS / _WARMUP_SECONDS))
+    else:
+        repeat(_WARMUP_SECONDS)
+    return repeat(_REFERENCE_SECONDS)
+
+
+def wait_until_settled(measure: Callable[[], float], most: int) -> None:
+    """Calls ``measure`` until three values in a row differ by 2 % at most, ``most`` times at most.
+
+    An idle GPU has a low clock, which rises within tenths of a second of work.
+    """
+    latest: deque[float] = deque(maxlen=3)
+    for _ in range(most):
+        latest.append(measure())
+        if len(latest) == latest.maxlen and max(latest) <= (1.0 + _SETTLED) * min(latest):
+            return
 
 
 def _repeat_work(values: Tensor, synchronize: Callable[[], None], seconds: float) -> float:

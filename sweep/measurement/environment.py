@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
-from sweep.measurement.nvml import read_driver_version, read_power_limit
+from sweep.measurement.device import identify_gpu, name_device_class, reach_gpu, read_cpu_model, resolve_device
+from sweep.measurement.nvml import read_driver_version, read_power_limit, read_process_bytes
 
 _PACKAGES = ("torch", "torchvision", "optuna", "numpy", "batch-sweep")
 _OWN_CHECKOUT = Path(__file__).resolve().parents[2]
@@ -19,10 +19,25 @@ _VARIABLE_PREFIXES = ("CUDA_", "OMP_", "GOMP_", "MKL_", "PYTORCH_")
 
 
 def describe_machine(device: str, threads: int | None) -> dict[str, Any]:
-    """The environment of a trial on ``device`` with ``threads``, for a process that trains nothing."""
+    """The environment of a trial on ``device`` with ``threads``, for a process that trains nothing.
+
+    Of a GPU also ``device_free_bytes``, what another such process could allocate now, and ``process_bytes``, what it
+    requires beside that; 0 where the driver does not report it.
+
+    Raises:
+        DeviceFullError: other programs hold all memory of the GPU.
+    """
     if threads is not None:
         torch.set_num_threads(threads)  # a CPU's class names them
-    return describe_environment(resolve_device(device))
+    found = resolve_device(device)
+    description = describe_environment(found)
+    if found.type != "cuda":
+        return description
+    reach_gpu(found)
+    torch.cuda.empty_cache()
+    free_bytes, _ = torch.cuda.mem_get_info(found)
+    held = read_process_bytes(identify_gpu(found)) - torch.cuda.memory_reserved(found)
+    return description | {"device_free_bytes": free_bytes, "process_bytes": max(held, 0)}
 
 
 def describe_environment(device: torch.device) -> dict[str, Any]:
@@ -35,7 +50,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "driver": read_driver_version() if properties else "",
         "cuda": (torch.version.cuda or "") if properties else "",
         "cudnn": _cudnn_version() if properties else "",
-        "power_limit_watts": read_power_limit(f"GPU-{properties.uuid}") if properties else 0.0,
+        "power_limit_watts": read_power_limit(identify_gpu(device)) if properties else 0.0,
         "cpu": read_cpu_model(),
         "num_cpus": os.cpu_count() or 0,
         "threads": torch.get_num_threads(),

@@ -52,22 +52,31 @@ def count_held_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(storages.values())
 
 
-def measure_peak_step_bytes(
+class MemoryPeak(NamedTuple):
+    """The most bytes during a step: ``held_bytes`` in tensors, and ``reserved_bytes`` that the allocator of a GPU had
+    taken from the device, with everything else that the process holds there; 0 on a CPU."""
+
+    held_bytes: int
+    reserved_bytes: int
+
+
+def measure_step_peak(
     step: Callable[[], object], held: Callable[[], int], device: torch.device, other_bytes: int
-) -> int:
-    """Most bytes that the allocator held while ``step`` ran.
+) -> MemoryPeak:
+    """The peak while ``step`` runs.
 
     ``held`` gives the bytes of model and optimizer (used on a CPU, whose allocator keeps no count);
-    ``other_bytes`` on the GPU are neither model nor step and do not count: the resident data set.
+    ``other_bytes`` on the GPU are neither model nor step and are no part of the held ones: the resident data set.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()  # of what earlier steps reserved
         torch.cuda.reset_peak_memory_stats(device)
         step()
         torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - other_bytes
+        return MemoryPeak(torch.cuda.max_memory_allocated(device) - other_bytes, torch.cuda.max_memory_reserved(device))
     before = held()
-    return before + max(accumulate(record_allocations(step), initial=0))
+    return MemoryPeak(before + max(accumulate(record_allocations(step), initial=0)), 0)
 
 
 def record_allocations(call: Callable[[], object]) -> list[int]:
@@ -85,3 +94,8 @@ def record_allocations(call: Callable[[], object]) -> list[int]:
 def read_allocated_bytes(device: torch.device) -> int:
     """Bytes that the GPU's allocator holds now; 0 on a CPU, whose allocator keeps no count."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def read_reserved_bytes(device: torch.device) -> int:
+    """Bytes that the GPU's allocator has taken from the device; 0 on a CPU."""
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0

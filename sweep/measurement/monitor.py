@@ -11,6 +11,7 @@ from sweep.measurement.device_trace import DeviceSummary, SensorReading, Span, m
 
 _log = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 0.5
+_LATEST = 4  # readings of a live value
 _MAX_READINGS = 20_000  # of one trial on one device, about three hours; then every second one is dropped
 
 
@@ -47,6 +48,13 @@ class Monitor:
             # a daemon thread, because a driver that hangs must not keep the program from ending
             self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
             self._thread.start()
+
+    def read_utilization(self, number: int) -> float | None:
+        """Share of the last two seconds in which the GPUs of trial ``number`` were busy; None where it is not read."""
+        with self._lock:
+            latest = [readings[-_LATEST:] for readings in self._watches.get(number, {}).values()]
+        shares = [each.utilization for readings in latest for each in readings if each.utilization is not None]
+        return sum(shares) / len(shares) if shares else None
 
     def end(self, number: int, spans: Sequence[Span]) -> DeviceSummary:
         """Ends the monitoring of trial ``number``; its summary over ``spans``, in which it trained."""

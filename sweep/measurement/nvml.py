@@ -1,8 +1,10 @@
 """Sensors of a GPU by NVIDIA's management library; fields stay empty where the library is missing or fails."""
 
 import logging
+import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar, final
@@ -46,25 +48,76 @@ def read_driver_version() -> str:
         pynvml.nvmlShutdown()
 
 
+def find_gpu(library: Any, entry: str) -> Any:
+    """The library's handle of a GPU: by its number in the order of the bus, or by its UUID (``GPU-...``), also that of
+    a part of one (``MIG-...``), of which as much as is unambiguous suffices, as CUDA accepts it.
+
+    Raises:
+        Exception: of the library, when it does not know the device.
+    """
+    if entry.isdigit():
+        return library.nvmlDeviceGetHandleByIndex(int(entry))
+    try:
+        return library.nvmlDeviceGetHandleByUUID(entry)
+    except Exception:  # an abbreviated one, or torch's name of a part
+        found = [handle for handle, uuid in _list_gpus(library) if _strip_kind(uuid).startswith(_strip_kind(entry))]
+        if len(found) != 1:
+            raise
+        return found[0]
+
+
+def _list_gpus(library: Any) -> Iterator[tuple[Any, str]]:
+    # with the parts of each, where it is divided
+    for index in range(library.nvmlDeviceGetCount()):
+        device = library.nvmlDeviceGetHandleByIndex(index)
+        handles = [device]
+        with suppress(Exception):  # most GPUs cannot be divided
+            for part in range(library.nvmlDeviceGetMaxMigDeviceCount(device)):
+                with suppress(Exception):  # not every place is taken
+                    handles.append(library.nvmlDeviceGetMigDeviceHandleByIndex(device, part))
+        for handle in handles:
+            uuid = library.nvmlDeviceGetUUID(handle)
+            yield handle, uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+
+
+def _strip_kind(uuid: str) -> str:
+    return uuid.removeprefix("MIG-").removeprefix("GPU-")
+
+
 def read_power_limit(uuid: str) -> float:
     """The power limit of the GPU ``GPU-...`` in watts; 0.0 where it cannot be read."""
+    return _read_gpu(uuid, lambda nvml, gpu: float(nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1e3)) or 0.0
+
+
+def read_process_bytes(uuid: str) -> int:
+    """Bytes that this process holds on the GPU ``GPU-...``, all included; 0 where the driver does not report them, as
+    inside most containers."""
+
+    def query(nvml: Any, gpu: Any) -> int:
+        listed = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+        return sum(process.usedGpuMemory or 0 for process in listed if process.pid == os.getpid())
+
+    return _read_gpu(uuid, query) or 0
+
+
+def _read_gpu(uuid: str, query: Callable[[Any, Any], Value]) -> Value | None:
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # as above
-        return 0.0
+    except Exception:  # no library, no driver, or one that does not fit
+        return None
     try:
-        return float(pynvml.nvmlDeviceGetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByUUID(uuid)) / 1e3)
+        return query(pynvml, find_gpu(pynvml, uuid))
     except Exception:
-        return 0.0
+        return None
     finally:
         pynvml.nvmlShutdown()
 
 
 @final
 class NvmlSource(SensorSource):
-    """Reads one GPU. ``entry`` is its number in the order of the bus, or its UUID (``GPU-...``, ``MIG-...``).
+    """Reads one GPU. ``entry`` is its number in the order of the bus, or its UUID, as in :func:`find_gpu`.
 
     A query that fails leaves its field empty and is warned of once; the others continue.
 
@@ -76,10 +129,7 @@ class NvmlSource(SensorSource):
         self._library, self._ours, self._entry = library or import_module("pynvml"), ours, entry
         library = self._library
         library.nvmlInit()
-        by_number = entry.isdigit()
-        self._device = (
-            library.nvmlDeviceGetHandleByIndex(int(entry)) if by_number else library.nvmlDeviceGetHandleByUUID(entry)
-        )
+        self._device = find_gpu(library, entry)
         self._refused: set[str] = set()
 
     def read(self) -> SensorReading:

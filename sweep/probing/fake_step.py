@@ -1,10 +1,10 @@
 """One optimizer step of a configuration with fake tensors, equal to the warm-up step of a trial."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import cut_windows
 from sweep.training.models.norms import find_batch_norms
 from sweep.training.models.table import build_model
+from sweep.training.recipe.foreach_optimizer import ForeachOptimizer
 from sweep.training.recipe.optimizers import build_optimizer
 from sweep.training.recipe.precision import arrange_model, make_precision
 from sweep.training.steps.batch_schedule import BatchSchedule
@@ -105,6 +106,8 @@ def _find_peak(
     del num_threads  # scratch memory depends on it
     with use_fake_tensors():
         step = _make_step(config, shape)
+        if config.precision.dtype == "fp16" and isinstance(step.optimizer, ForeachOptimizer):
+            step.optimizer.found_inf = torch.zeros(())  # by which it keeps copies of weights and state for a moment
         if device_type == "cuda" and step.precision.autocast:
             _widen_norms(step.model)
         with _explain_values(f"optimizer {config.optimizer.name}"):
@@ -112,8 +115,9 @@ def _find_peak(
         counts = sizes.with_statistics if find_batch_norms(step.model) else sizes.plain
         ready = tuple(_ready_images(config, shape, size) for size in counts) if is_ready else ()
         tracker = StepTracker(step.model, step.optimizer, ready)
+        step = replace(step, forward=_announce_calls(step.model, tracker))
         with _explain_values(f"model {config.model.name}"), tracker:
-            step(_batches(config, shape, counts, tracker, ready), sum(counts))
+            step(_batches(config, shape, counts, ready), sum(counts))
         average_bytes = _bytes([*step.model.parameters(), *step.model.buffers()])
 
     held, scratch, num_unmeasured = _find_worst(tracker.worst, has_scratch=device_type == "cpu")
@@ -209,12 +213,20 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+def _announce_calls(model: nn.Module, tracker: StepTracker) -> Callable[[Tensor], Tensor]:
+    # not where batches are made: with several ranks the next one is made before the model is called with this one
+    def forward(images: Tensor) -> Tensor:
+        tracker.begin_micro_batch()
+        return cast(Tensor, model(images))
+
+    return forward
+
+
 def _batches(
-    config: TrialConfig, shape: ImageShape, sizes: tuple[int, ...], tracker: StepTracker, ready: tuple[Tensor, ...]
+    config: TrialConfig, shape: ImageShape, sizes: tuple[int, ...], ready: tuple[Tensor, ...]
 ) -> Iterator[Batch]:
     is_mixed = config.regularization.mixup or config.regularization.cutmix
     for index, size in enumerate(sizes):
-        tracker.begin_micro_batch()
         images = ready[index] if ready else torch.empty(size, shape.side, shape.side, shape.channels, dtype=torch.uint8)
         labels = torch.empty(size, shape.num_classes) if is_mixed else torch.empty(size, dtype=torch.int64)
         yield images, labels

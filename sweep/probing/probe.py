@@ -17,10 +17,11 @@ from sweep.records.messages import Ending, Message, Outcome, ProbeTask
 from sweep.records.quality_flags import MIN_WINDOWS, TIME_DOUBTS
 from sweep.training.constants import WINDOW_SECONDS
 from sweep.training.data.windows import Window
-from sweep.training.loop.trial import choose_device, count_window_steps
+from sweep.training.loop.task_device import announce_gpus, choose_device
+from sweep.training.loop.trial import count_window_steps
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
-from sweep.training.outcomes import classify_error, explain_error
+from sweep.training.outcomes import classify_error, explain_error, find_cause
 from sweep.training.steps.evaluation import evaluate_model
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
@@ -42,20 +43,26 @@ def run_probe(task: ProbeTask) -> Iterator[Message]:
     """
     state = TrialState()
     outcome: Outcome = "complete"
-    error_text = ""
+    error_text = cause = ""
     try:
         _choose_device(task, state)
+        yield from announce_gpus(state.device)
         _measure(task, state)
     except Exception as error:
-        outcome, error_text = classify_error(error), explain_error(error)
+        outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
+    try:
+        name, environment = name_device_class(state.device), describe_environment(state.device)
+    except RuntimeError:  # a GPU that failed cannot be queried
+        name, environment = str(state.device), {}
     yield Ending(
         outcome=outcome,
         measurements=_figures(state),
-        device=name_device_class(state.device),
-        environment=describe_environment(state.device),
+        device=name,
+        environment=environment,
         quality_flags=state.flags,
         training_spans=tuple(state.ledger.spans),  # so that a monitor finds what took part
         error=error_text,
+        cause=cause,
     )
 
 
@@ -77,8 +84,7 @@ def _measure(task: ProbeTask, state: TrialState) -> None:
     state.facts |= {"num_train": len(setup.splits.train), "num_validation": len(setup.splits.validation)}
     state.facts["num_parameters"] = num_parameters(setup.model)
     warmup = warm_up_trial(setup, ledger)
-    state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
-    state.facts["eval_peak_memory_bytes"] = warmup.eval_peak_memory_bytes
+    state.facts |= warmup.memory
     set_lr(setup.step.optimizer, 0.0)
     _time_until_certain(setup, state, task.timed_seconds, warmup.step_seconds)
     if setup.step.noise is None:  # which requires a window before each update

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from math import ceil
 
 from sweep.config.tables.datasets import DATASETS
-from sweep.config.trial_config import Scalar, TrialConfig, config_keys, flatten_config, keys_of_cost
+from sweep.config.trial_config import Scalar, TrialConfig, config_keys, default_settings, flatten_config, keys_of_cost
 from sweep.training.steps.batch_schedule import BatchSchedule
 
 # From the declaration of each key, see sweep.config.fields.key.
@@ -63,6 +63,7 @@ def _derive(config: TrialConfig) -> dict[str, Scalar]:
         "model.ghost_batch": config.model.ghost_batch if config.model.norm == "ghost" else 0,
         "data.root": data.root if DATASETS[data.name].depends_on_root else "",
         "data.augment_ops": data.augment_ops if data.augment == "randaugment" else 0,
+        "data.prefetch": data.prefetch if data.workers else default_settings()["data.prefetch"],
         "batch.micro": config.micro_batch,
         "batch.accumulation": min(find_largest_accumulation(config), 2),
         "batch.schedule": "noise_scale" if config.batch.schedule == "noise_scale" else "constant",

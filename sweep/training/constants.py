@@ -12,8 +12,11 @@ BOTTLENECK_STEPS = 20
 BOTTLENECK_SECONDS = 1.0
 BOTTLENECK_SHARE = 0.1  # of the steps of the training
 
+RESIDENT_SHARE = 0.25  # of the free memory of a GPU; a larger set stays on the host
 READY_PIXELS = 2**22  # of a set that is kept normalized on the device, at most
 
 # Timed windows of several optimizer steps.
 WINDOW_SECONDS = 0.1
 MAX_WINDOW_STEPS = 100
+# Between two readings of the loss, where no time is measured.
+UNTIMED_WINDOW_SECONDS = 1.0

@@ -5,8 +5,8 @@ import traceback
 import torch
 from torch import distributed as dist
 
-from sweep.config.errors import InputError
-from sweep.records.attempt_causes import COLLECTIVE_FAILED, DATA_WORKER_LOST, DEVICE_FAILED, LEFT
+from sweep.config.errors import DeviceFullError, InputError
+from sweep.records.attempt_causes import COLLECTIVE_FAILED, DATA_WORKER_LOST, DEVICE_FAILED, DEVICE_FULL, LEFT
 from sweep.records.messages import Outcome
 
 _MAX_ERROR_CHARACTERS = 4000
@@ -64,6 +64,8 @@ def classify_error(error: Exception) -> Outcome:
         return "target_missed"
     if isinstance(error, PreemptedError):
         return "cancelled"
+    if isinstance(error, DeviceFullError):  # not the configuration's fault
+        return "crashed"
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "out_of_memory"
     text = str(error).lower()
@@ -76,6 +78,8 @@ def find_cause(error: Exception) -> str:
     """The cause (:mod:`sweep.records.attempt_causes`) if something other than the trial ended the attempt, or empty."""
     if isinstance(error, PreemptedError):
         return LEFT
+    if isinstance(error, DeviceFullError):
+        return DEVICE_FULL
     if classify_error(error) != "crashed" or not isinstance(error, RuntimeError):
         return ""
     if isinstance(error, dist.DistError):
@@ -86,7 +90,7 @@ def find_cause(error: Exception) -> str:
 
 def explain_error(error: Exception) -> str:
     """The message of an anticipated error, else the end of the traceback."""
-    if isinstance(error, InputError | DivergedError | TargetMissedError | PreemptedError):
+    if isinstance(error, InputError | DeviceFullError | DivergedError | TargetMissedError | PreemptedError):
         return str(error)
     if _SINGLE_VALUE_TEXT in str(error):
         return (
@@ -94,5 +98,6 @@ def explain_error(error: Exception) -> str:
             "model.norm = 'group'"
         )
     if classify_error(error) == "out_of_memory":
-        return f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARACTERS]
+        notes = getattr(error, "__notes__", [])
+        return "\n".join([f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARACTERS], *notes])
     return "".join(traceback.format_exception(error))[-_MAX_ERROR_CHARACTERS:]

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 Loaded = TypeVar("Loaded")
 Item = TypeVar("Item")
 Forward = Callable[[Tensor], Tensor]
+_TEXT_BYTES = 64
 _SEED_STEP = 0x9E3779B9  # 2^32 over the golden ratio: seeds of ranks are far apart, and from seeds that users choose
 
 
@@ -47,6 +48,13 @@ class World:
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(tensors, tensor)
         return torch.stack(tensors)
+
+    def gather_texts(self, text: str) -> tuple[str, ...]:
+        """The ``text``, of at most 64 bytes, of every rank."""
+        row = torch.zeros(_TEXT_BYTES, dtype=torch.uint8)
+        encoded = text.encode()[:_TEXT_BYTES]
+        row[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8)
+        return tuple(bytes(each.tolist()).rstrip(b"\0").decode() for each in self.gather(row))
 
     def reduce_max(self, value: float) -> float:
         """The largest ``value`` of all ranks."""

@@ -5,7 +5,7 @@ All draws belong to the sample and not to a batch, so that they do not depend on
 
 from collections.abc import Callable
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -21,6 +21,11 @@ from sweep.training.data.images import Indices, Pixels
 CropFunction = Callable[[Indices, Indices, Indices, NDArray[np.bool_]], Tensor]
 _MIRRORED_BYTES = 2**30  # of a set with its mirror images; a larger one is mirrored batch by batch
 _STREAM = 2  # of an epoch's random numbers; 0 is the plan's, 1 RandAugment's
+
+
+def send_array(array: NDArray[Any], device: torch.device) -> Tensor:
+    """``array`` as a tensor on ``device``. The host does not wait for a GPU: the driver copies the array at once."""
+    return torch.from_numpy(array).to(device, non_blocking=True)
 
 
 def pad_images(images: Tensor, pad: int) -> Tensor:
@@ -156,9 +161,7 @@ class SampleMixer:
         """Mixes the images of :meth:`positions`: (2 b, s, s, c) uint8 and labels (2 b,) -> (b, s, s, c) uint8 and class
         weights (b, classes)."""
         device, count = images.device, part.stop - part.start
-        weight, outside, box = (
-            torch.from_numpy(draw[part]).to(device) for draw in (self._weight, self._outside, self._box)
-        )
+        weight, outside, box = (send_array(draw[part], device) for draw in (self._weight, self._outside, self._box))
         mixed = mix_images(images[:count], images[count:], outside, box)
         classes = one_hot(labels, self._num_classes).to(weight.dtype)
         return mixed, torch.lerp(classes[count:], classes[:count], weight[:, None])

@@ -26,7 +26,7 @@ class BatchPlanner:
         self.num_samples = num_samples
         self.micro = micro
         self._feeder = feeder
-        self._least = least
+        self.least = least
         self._epoch = 0
         self._taken = 0  # samples of this epoch
         self._planned: deque[Window] = deque()
@@ -63,7 +63,11 @@ class BatchPlanner:
 
     def windows_of_epoch(self, global_batch: int) -> tuple[Window, ...]:
         """All windows of an epoch with a constant ``global_batch``."""
-        return self._cut(0, lambda _windows, _samples: global_batch)
+        return self.cut_rest(0, global_batch)
+
+    def cut_rest(self, taken: int, global_batch: int) -> tuple[Window, ...]:
+        """The windows of an epoch after ``taken`` samples, with a constant ``global_batch``."""
+        return self._cut(taken, lambda _windows, _samples: global_batch)
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the training."""
@@ -80,7 +84,7 @@ class BatchPlanner:
         self._planned = deque(windows)
 
     def _cut(self, start: int, size_at: SizeAt) -> tuple[Window, ...]:
-        return cut_windows(start, self.num_samples, size_at, self.micro, self._least)
+        return cut_windows(start, self.num_samples, size_at, self.micro, self.least)
 
 
 def shard_window(window: Window, world: World) -> Window:

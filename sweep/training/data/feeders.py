@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from sweep.config.trial_config import TrialConfig
-from sweep.training.constants import READY_PIXELS
-from sweep.training.data.augment import SampleMixer, crop_flip, make_crops, pad_images
+from sweep.training.constants import READY_PIXELS, RESIDENT_SHARE
+from sweep.training.data.augment import SampleMixer, crop_flip, make_crops, pad_images, send_array
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.randaugment import RandAugment
 from sweep.training.data.resized_crop import ResizedCrop
@@ -23,7 +23,6 @@ from sweep.training.subprocesses import die_with_parent
 # images uint8 (b, s, s, c), or float (b, c, s, s) where already normalized, and labels int64 (b,), or for mixed images
 # class weights (b, classes); both on the device
 Batch = tuple[Tensor, Tensor]
-_RESIDENT_SHARE = 0.25  # of the free device memory; a larger set stays on the host
 
 
 class Feeder(Protocol):
@@ -59,7 +58,7 @@ def _fits(images: ArrayImages, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    return images.pixels.nbytes <= _RESIDENT_SHARE * free_bytes
+    return images.pixels.nbytes <= RESIDENT_SHARE * free_bytes
 
 
 def _is_small_and_fixed(config: TrialConfig, images: ArrayImages) -> bool:
@@ -85,7 +84,7 @@ class ReadyFeeder:
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
         del windows  # all are available
         plan = plan_epoch(self._config, len(self._all_labels), 0, epoch)
-        order = torch.from_numpy(plan.order).to(self._all_labels.device)
+        order = send_array(plan.order, self._all_labels.device)
         # by indexing, which keeps channels_last
         self._images, self._labels = self._all_images[order], self._all_labels[order]
 
@@ -114,15 +113,15 @@ class ResidentFeeder:
         del windows  # all are available
         self._transforms.begin_epoch(epoch)
         self._plan = plan = plan_epoch(self._config, len(self._labels), self._pad, epoch)
-        self._order = torch.from_numpy(plan.order).to(self._labels.device)
+        self._order = send_array(plan.order, self._labels.device)
         if self._labels.device.type != "cpu" and self._config.data.augment != "none":
             draws = (plan.top, plan.left, plan.flip)
-            self._draws = tuple(torch.from_numpy(draw).to(self._labels.device) for draw in draws)
+            self._draws = tuple(send_array(draw, self._labels.device) for draw in draws)
 
     def micro_batches(self, window: Window) -> Iterator[Batch]:
         for part in window.slices:
             where = self._transforms.positions(part)
-            on_device = where if isinstance(where, slice) else torch.from_numpy(where).to(self._order.device)
+            on_device = where if isinstance(where, slice) else send_array(where, self._order.device)
             rows = self._order[on_device]
             yield self._transforms.finish(
                 self._gather(rows, where, on_device), self._labels.index_select(0, rows), part
@@ -150,7 +149,7 @@ class StreamFeeder:
         self._device = device
         self._num_samples = len(images)
         self._order: list[Indices] = []  # of the present epoch, a batch each; the loader and its workers outlive it
-        self._loader = _loader(images, self._order, config.data.workers, device, keep_workers=True)
+        self._loader = _loader(config, images, self._order, device, keep_workers=True)
 
     def begin_epoch(self, epoch: int, windows: tuple[Window, ...]) -> None:
         self._transforms.begin_epoch(epoch)
@@ -169,7 +168,7 @@ class StreamFeeder:
         if self._config.data.augment == "none":
             return images
         draws = (self._plan.top, self._plan.left, self._plan.flip)
-        top, left, flip = (torch.from_numpy(draw[where]).to(self._device) for draw in draws)
+        top, left, flip = (send_array(draw[where], self._device) for draw in draws)
         rows = torch.arange(len(images), device=self._device)
         return crop_flip(pad_images(images, self._pad), rows, top, left, flip, self._side)
 
@@ -219,7 +218,7 @@ def make_plain_batches(
 
     def read_batches(size: int) -> Iterator[Batch]:
         order = [np.arange(part.start, part.stop) for part in _even_parts(len(images), size, most_images)]
-        loader = _loader(images, order, config.data.workers, device, keep_workers=False)
+        loader = _loader(config, images, order, device, keep_workers=False)
         return ((pixels.to(device), labels.to(device)) for pixels, labels in _receive_batches(loader))
 
     return read_batches
@@ -244,13 +243,15 @@ class _BatchDataset(Dataset[Batch]):
 
 
 def _loader(
-    images: Images, order: list[Indices], workers: int, device: torch.device, *, keep_workers: bool
+    config: TrialConfig, images: Images, order: list[Indices], device: torch.device, *, keep_workers: bool
 ) -> DataLoader[Batch]:
+    workers = config.data.workers
     return DataLoader(
         _BatchDataset(images),
         sampler=order,
         batch_size=None,
         num_workers=workers,
+        prefetch_factor=config.data.prefetch if workers else None,
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),  # so that a pass does not draw from torch's own, which dropout uses
         multiprocessing_context="fork" if workers else None,

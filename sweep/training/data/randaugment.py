@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from sweep.config.trial_config import TrialConfig
+from sweep.training.data.augment import send_array
 from sweep.training.data.images import Indices
 
 _LEVELS = 30  # magnitudes go from 0 to this
 _STREAM = 1  # of an epoch's random numbers; 0 is the plan's
-_GRAY = (0.2989, 0.587, 0.114)
+_GRAY = np.array((0.2989, 0.587, 0.114), dtype=np.float32)
 
 Operation = Callable[[Tensor, Tensor, float], Tensor]  # uint8 (b, s, s, c), sign (b,), strength in [0, 1] -> uint8
 
@@ -55,8 +56,7 @@ def apply_operations(images: Tensor, chosen: Indices, signs: NDArray[np.float32]
     operations = list(OPERATIONS.values())
     for number in np.unique(chosen):
         members = np.flatnonzero(chosen == number)
-        rows = torch.from_numpy(members).to(images.device)
-        sign = torch.from_numpy(signs[members]).to(images.device)
+        rows, sign = send_array(members, images.device), send_array(signs[members], images.device)
         out[rows] = operations[number](images[rows], sign, strength)
     return out
 
@@ -121,8 +121,7 @@ def _brightness(images: Tensor, sign: Tensor, strength: float) -> Tensor:
 def _gray(images: Tensor) -> Tensor:
     if images.shape[3] != 3:
         return images[..., :1]
-    weights = torch.tensor(_GRAY, device=images.device)
-    return (images * weights).sum(3, keepdim=True).to(torch.uint8)
+    return (images * send_array(_GRAY, images.device)).sum(3, keepdim=True).to(torch.uint8)
 
 
 def _color(images: Tensor, sign: Tensor, strength: float) -> Tensor:

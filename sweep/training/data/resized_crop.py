@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sweep.config.trial_config import TrialConfig
+from sweep.training.data.augment import send_array
 from sweep.training.data.images import Indices
 
 _AREA = (0.08, 1.0)  # of the image
@@ -39,7 +40,7 @@ class ResizedCrop:
 
     def __call__(self, images: Tensor, where: slice | Indices) -> Tensor:
         """Transforms the ``images`` (b, s, s, c) uint8 of the positions ``where``."""
-        return resize_boxes(images, torch.from_numpy(self._boxes[where]).to(images.device))
+        return resize_boxes(images, send_array(self._boxes[where], images.device))
 
 
 def draw_boxes(generator: np.random.Generator, count: int, side: int) -> Indices:

@@ -11,7 +11,7 @@ B_crit of McCandlish et al. 2018, which is of a whole training with the best rat
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, final
@@ -26,13 +26,16 @@ from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.trial_config import TrialConfig
 from sweep.training.checkpoints.checkpoint import Stateful
 from sweep.training.checkpoints.saver import RandomState
+from sweep.training.diagnostics.branch_batches import (
+    HALVINGS,
+    REPEATS,
+    count_branch_samples,
+    list_doubled_batches,
+)
 from sweep.training.outcomes import DivergedError
 from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.step import ignore_lap, set_lr
 
-_REPEATS = 3
-_LEAST_STEPS = 4  # of a branch
-_HALVINGS = 2
 _CONFIDENCE = 0.95
 _LEAST_LOSS = 1e-12  # in nats, so that it has a logarithm
 
@@ -101,11 +104,12 @@ def measure_branches(config: TrialConfig, setup: TrainingSetup, lr: float, evalu
     branches = _Branches(setup, config.diagnostics.branch_epochs, evaluate, lambda size: lr * (size / own) ** power)
 
     try:
-        losses = _bracket(branches.measure_losses, branches.list_batches(own), math.log1p(tolerance))
+        doubled = list_doubled_batches(own, setup.planner.num_samples, branches.num_samples)
+        losses = _bracket(branches.measure_losses, doubled, math.log1p(tolerance))
     finally:
         branches.restore()
     batches = np.array(sorted(losses), dtype=np.float64)
-    found = {"num_branches": float(_REPEATS * len(batches))}
+    found = {"num_branches": float(REPEATS * len(batches))}
     return found | _describe(batches, np.array([losses[batch] for batch in sorted(losses)]).T, tolerance)
 
 
@@ -129,7 +133,7 @@ def _bracket(measure: Callable[[int], list[float]], batches: Iterable[int], limi
             above = batch
             break
         below = batch
-    for _ in range(_HALVINGS if above else 0):
+    for _ in range(HALVINGS if above else 0):
         middle = round(math.sqrt(below * above))
         if middle in losses:
             break
@@ -159,7 +163,7 @@ class _Branches:
     def __init__(self, setup: TrainingSetup, epochs: float, evaluate: Evaluate, rate_of: RateOf) -> None:
         self._setup, self._evaluate, self._rate_of = setup, evaluate, rate_of
         self._step = replace(setup.step, noise=None, lap=ignore_lap)
-        self._samples = max(1, round(epochs * setup.planner.num_samples))
+        self.num_samples = count_branch_samples(epochs, setup.planner.num_samples)
         self._epochs = math.ceil(epochs)
         random = RandomState(setup.step.normalize.mean.device)
         self._parts: dict[str, Stateful] = {**setup.stateful_parts(), "random_state": random}
@@ -167,15 +171,9 @@ class _Branches:
         self._first_epoch = int(self._state["planner"]["epoch"]) + 1
         self._seed = int(torch.randint(2**62, ()))  # other draws than the training has
 
-    def list_batches(self, batch: int) -> Iterator[int]:
-        """``batch`` and its doubles, as far as they can be compared."""
-        yield batch
-        while (batch := 2 * batch) <= min(self._setup.planner.num_samples, self._samples // _LEAST_STEPS):
-            yield batch
-
     def measure_losses(self, batch: int) -> list[float]:
         """The loss of the validation split after each repeat of a branch, infinite where it diverged."""
-        return [self._measure_loss(batch, repeat) for repeat in range(_REPEATS)]
+        return [self._measure_loss(batch, repeat) for repeat in range(REPEATS)]
 
     def _measure_loss(self, batch: int, repeat: int) -> float:
         self.restore()
@@ -195,8 +193,8 @@ class _Branches:
             part.load_state_dict(copy.deepcopy(self._state[name]))
 
     def _train(self, batch: int) -> None:
-        left = self._samples
-        while left > 1 or left == self._samples:  # a single sample has no batch statistics
+        left = self.num_samples
+        while left > 1 or left == self.num_samples:  # a single sample has no batch statistics
             window = self._setup.planner.next_window(partial(_constant, min(batch, left)))
             set_lr(self._step.optimizer, self._rate_of(window.samples))  # of a smaller last step less
             self._step(self._setup.feeder.micro_batches(window), window.samples)

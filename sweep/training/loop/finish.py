@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from sweep.measurement.device import name_device_class
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.memory import release_memory
+from sweep.measurement.storage import name_storage
 from sweep.records.correct_images import encode_correct
 from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.training.checkpoints.checkpoint import save_weights
@@ -110,17 +112,18 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
             state.epoch,
             after,
         )
-    with state.ledger.phase("diagnostics"):
-        state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
+    if task.measures_cost:
+        with state.ledger.phase("diagnostics"):
+            state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
 
 
-def note_branches(task: TrialTask, setup: TrainingSetup, state: TrialState, lr: float) -> None:
-    """Measures the local critical batch once, from the evaluation that the configuration names; the training
-    continues as if it had not been measured. ``lr`` is the present learning rate."""
+def note_branches(task: TrialTask, setup: TrainingSetup, state: TrialState, lr: float) -> bool:
+    """Measures the local critical batch once, from the evaluation that the configuration names; returns whether it did.
+    The training continues as if it had not been measured. ``lr`` is the present learning rate."""
     after = task.config.diagnostics.branch_after
     is_due = after is not None and task.measure_costly and state.epoch >= after - _ROUNDING
     if not is_due or "num_branches" in state.facts:
-        return
+        return False
 
     def evaluate() -> float:
         return evaluate_images(setup, setup.validation_batches)[0]
@@ -130,13 +133,15 @@ def note_branches(task: TrialTask, setup: TrainingSetup, state: TrialState, lr: 
             state.facts |= measure_branches(task.config, setup, lr, evaluate)
         except torch.OutOfMemoryError as error:  # the training itself has fitted
             _log.warning("the local critical batch was not measured: %s", error)
+    return "num_branches" in state.facts
 
 
-def describe_ending(state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
+def describe_ending(task: TrialTask, state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:
     """The ending of a trial: everything that was measured until then."""
     try:
         name = name_device_class(state.device, ranks)
-        environment = {**describe_environment(state.device), "device": name}
+        storage = name_storage(Path(task.config.data.root))
+        environment = {**describe_environment(state.device), "device": name, "data_storage": storage}
     except RuntimeError:  # a GPU that failed cannot be queried
         name, environment = str(state.device), {}
     return Ending(

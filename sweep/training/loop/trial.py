@@ -2,27 +2,29 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from sweep.config.scaling import follow_growth
-from sweep.measurement.device import make_laps, make_synchronizer, measure_reference_seconds, resolve_device
+from sweep.measurement.clock import Laps
+from sweep.measurement.device import measure_reference_seconds
 from sweep.measurement.memory import read_memory, reset_peak
-from sweep.records.messages import Evaluation, Message, Outcome, Progress, Task, TrialTask
+from sweep.measurement.memory_snapshot import keep_memory_snapshot
+from sweep.records.messages import Evaluation, Message, Outcome, Progress, TrialTask
 from sweep.training.checkpoints.saver import CheckpointSaver
-from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
-from sweep.training.data.feeders import Batch
+from sweep.training.constants import MAX_WINDOW_STEPS, UNTIMED_WINDOW_SECONDS, WINDOW_SECONDS
 from sweep.training.data.windows import Window
 from sweep.training.loop.finish import describe_correct, describe_ending, evaluate_images, finish_trial, note_branches
+from sweep.training.loop.pending_step import PendingStep, TrialSteps, note_micro_batch, take_steps
+from sweep.training.loop.task_device import announce_gpus, choose_device
 from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
-from sweep.training.plugins import load_plugin
 from sweep.training.recipe.recipe_facts import list_recipe_facts
-from sweep.training.recipe.schedules import count_warmup_steps, lr_factor
-from sweep.training.steps.auto_micro import step_within_memory
+from sweep.training.recipe.schedules import compute_lr_factor, count_warmup_steps
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
@@ -42,25 +44,36 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     Where the configuration requires several ranks, each of them calls this function with its ``world``
     (:func:`sweep.training.ranks.launcher.launch_trial`).
     """
+    return take_steps(train_trial(task, world))
+
+
+def train_trial(task: TrialTask, world: World = SOLO) -> TrialSteps:
+    """The same as :func:`run_trial`, except that it yields each optimizer step as well and is sent the loss of it."""
     state, error_text, cause = TrialState(), "", ""
     outcome: Outcome = "complete"
     threads_before = torch.get_num_threads()
     try:
         try:
+            choose_device(task, state)
+            yield from announce_gpus(state.device, world)
             setup = _set_up_trial(task, state, world)
-            yield from _train(task, setup, state, world)
-            finish_trial(task, setup, state)
+            snapshot = task.memory_snapshot_path
+            with keep_memory_snapshot(snapshot, state.device) if snapshot else nullcontext():
+                yield from _train(task, setup, state, world)
+                finish_trial(task, setup, state)
         except Exception as error:
             outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
-        ending = replace(describe_ending(state, outcome, error_text, world.size), cause=cause)
+        ending = replace(describe_ending(task, state, outcome, error_text, world.size), cause=cause)
     finally:
         torch.set_num_threads(threads_before)
     yield ending
 
 
-def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
-    """Yields progress and evaluations until the budget is spent or the target accuracy is reached."""
-    window_steps = _warm_up(setup, state)
+def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> TrialSteps:
+    """Yields progress, evaluations and steps until the budget is spent or the target accuracy is reached."""
+    window_steps = _warm_up(setup, state) if task.measures_cost else 1
+    state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
+    state.facts["num_warmup_steps"] = count_warmup_steps(setup.config.schedule, setup.budget.span)
     with state.ledger.phase("setup"):
         eval_schedule = _make_evaluation_schedule(setup)
         torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
@@ -76,7 +89,8 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         before = state.point
         lr = _learning_rate(setup, before, window)
         set_lr(setup.step.optimizer, lr)
-        meter.add(_take_step(setup, state, window), window.samples)
+        loss = yield PendingStep(setup=setup, state=state, window=window)
+        meter.add(loss, window.samples)
         state.num_steps += 1
         state.samples += window.samples
         _update_batch_schedule(setup, state)
@@ -84,32 +98,22 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         if not (is_due or meter.window_steps >= window_steps or _ends_timed_window(setup, window)):
             continue
         meter.close_window(state.ledger, is_full=window.is_whole)
+        if not task.measures_cost:  # no warm-up has found how long a step takes
+            window_steps = count_window_steps(state.ledger.last_step_seconds, UNTIMED_WINDOW_SECONDS)
         _adapt_micro_batch(setup, state)
+        is_costly = False
         if setup.budget.is_spent(state.read_clock()) or is_due:
             state.evaluations.append(_evaluate(setup, state, meter, lr, window))
             setup.schedule.follow_loss(state.evaluations[-1].train_loss)
             yield state.evaluations[-1]
-            note_branches(task, setup, state, lr)
+            is_costly = note_branches(task, setup, state, lr)
             if _is_target_reached(setup, state):
                 break
-        _save_checkpoint(saver, state)
+        _save_checkpoint(saver, state, at_once=is_costly)  # so that nothing costly is measured twice
         if time.perf_counter() - progress_at >= PROGRESS_SECONDS:
             progress_at = time.perf_counter()
             yield _describe_progress(setup, state, state.point)
         _open_window(setup, state)
-
-
-def choose_device(task: Task, state: TrialState) -> None:
-    """Sets threads, plug-in and device of this process as ``task`` requires; ``state.ledger`` times that device."""
-    if task.threads:
-        torch.set_num_threads(task.threads)
-    if task.plugin:
-        load_plugin(task.plugin)
-    state.device = resolve_device(task.device)
-    state.ledger.synchronize = make_synchronizer(state.device)
-    if state.device.type == "cuda":
-        torch.cuda.set_device(state.device)
-        torch.backends.cudnn.benchmark = True  # it chooses algorithms during the warm-up
 
 
 def count_window_steps(step_seconds: float, window_seconds: float) -> int:
@@ -118,16 +122,15 @@ def count_window_steps(step_seconds: float, window_seconds: float) -> int:
 
 
 def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingSetup:
-    choose_device(task, state)
     if task.config.budget.seconds is not None:
         state.agree = world.broadcast_first
-    if world.size == 1:  # several ranks would disturb each other
+    if world.size == 1 and task.measures_cost:  # several ranks would disturb each other
         with state.ledger.phase("diagnostics"):
             state.facts["reference_seconds"] = measure_reference_seconds(state.device)
     with state.ledger.phase("setup"):
         setup = prepare_training(task.config, state.device, world, task.expected_data)
     if task.config.diagnostics.ledger == "full":
-        state.ledger.laps = make_laps(state.device)
+        state.ledger.laps = Laps(state.ledger.moments)
         setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
     state.num_train = num_train = len(setup.splits.train)
     state.facts["num_parameters"] = num_parameters(setup.model)
@@ -145,11 +148,8 @@ def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     warmup = warm_up_trial(setup, state.ledger)
     if memory := read_memory(state.device):
         state.retries_before = memory.num_retries
-    state.facts["peak_memory_bytes"] = warmup.peak_memory_bytes
-    state.facts["eval_peak_memory_bytes"] = warmup.eval_peak_memory_bytes
-    state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
+    state.facts |= warmup.memory
     setup.budget.expect_step_seconds(warmup.step_seconds)
-    state.facts["num_warmup_steps"] = count_warmup_steps(setup.config.schedule, setup.budget.span)
     return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
 
 
@@ -158,9 +158,9 @@ def _make_evaluation_schedule(setup: TrainingSetup) -> EvaluationSchedule:
     return EvaluationSchedule(setup.planner.num_samples, epochs, until_target=setup.budget.target_accuracy is not None)
 
 
-def _save_checkpoint(saver: CheckpointSaver, state: TrialState) -> None:
+def _save_checkpoint(saver: CheckpointSaver, state: TrialState, *, at_once: bool) -> None:
     with state.ledger.phase("checkpoint"):
-        is_preempted = saver.save_if_due()
+        is_preempted = saver.save_if_due(at_once=at_once)
     if is_preempted:
         raise PreemptedError(f"asked to leave, after step {state.num_steps}")
 
@@ -176,7 +176,7 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
 def _learning_rate(setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
     config = setup.config
     highest = follow_growth(config.batch, config.optimizer, config.global_batch_size, window.global_batch)
-    return highest * lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
+    return highest * compute_lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
 
 
 def _open_window(setup: TrainingSetup, state: TrialState) -> None:
@@ -186,39 +186,17 @@ def _open_window(setup: TrainingSetup, state: TrialState) -> None:
     state.ledger.open_window()
 
 
-def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tensor:
-    """Takes one optimizer step; returns its mean loss, a scalar. An automatic micro batch is reduced until it fits."""
-
-    def batches_of(part: Window) -> Iterator[Batch]:
-        return state.ledger.waiting(setup.feeder.micro_batches(part))
-
-    if setup.auto_micro is None:
-        return setup.step(batches_of(window), window.samples)
-
-    def cut_again(part: Window, micro: int) -> Window:
-        _note_micro(state, micro)
-        setup.planner.take_back(part, micro)
-        return setup.planner.next_window(lambda _windows, _samples: part.global_batch)
-
-    return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
-
-
 def _adapt_micro_batch(setup: TrainingSetup, state: TrialState) -> None:
     """Changes an automatic micro batch where the memory use of the last window requires it."""
     if setup.auto_micro and setup.auto_micro.update(at_epoch_end=setup.planner.at_epoch_end):
         setup.planner.set_micro(setup.auto_micro.micro)
-        _note_micro(state, setup.auto_micro.micro)
+        note_micro_batch(state, setup.auto_micro.micro)
 
 
 def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:
     """Whether a timed window ends with ``window``: smaller last steps of an epoch are timed apart from whole ones."""
     is_measured = setup.auto_micro is not None and setup.planner.at_epoch_end
     return is_measured or not (window.is_whole and setup.planner.is_next_whole)
-
-
-def _note_micro(state: TrialState, micro: int) -> None:
-    state.facts["micro_batch_size"] = micro
-    state.flags = tuple(dict.fromkeys((*state.flags, "micro_batch_changed")))  # step times are of several sizes
 
 
 def _update_batch_schedule(setup: TrainingSetup, state: TrialState) -> None:
@@ -286,6 +264,6 @@ def _describe_progress(setup: TrainingSetup, state: TrialState, point: TrainingP
         num_steps=setup.budget.expected_steps(point),
         epoch=state.epoch,
         images_per_second=state.ledger.images_per_second,
-        peak_memory_bytes=int(state.facts["peak_memory_bytes"]),
+        peak_memory_bytes=int(peak) if (peak := state.facts.get("peak_memory_bytes")) else None,
         quality_flags=state.quality_flags(),
     )

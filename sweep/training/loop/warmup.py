@@ -1,22 +1,30 @@
 """The first steps, before the training time begins and undone afterwards: one-time costs, and the memory of a step."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import time_calls
-from sweep.measurement.memory import count_held_bytes, measure_peak_step_bytes, read_allocated_bytes, release_memory
+from sweep.measurement.memory import (
+    MemoryPeak,
+    count_held_bytes,
+    measure_step_peak,
+    read_allocated_bytes,
+    release_memory,
+)
 from sweep.training.data.feeders import Batch
 from sweep.training.data.windows import Window
 from sweep.training.steps.auto_micro import catch_out_of_memory
 from sweep.training.steps.eval_batch import EvalFit, fit_eval_batch
 from sweep.training.steps.evaluation import averaged_model, evaluate_model
+from sweep.training.steps.foreseen_sizes import list_last_micro_sizes
 from sweep.training.steps.setup import TrainingSetup, count_eval_images, count_statistics_images
 from sweep.training.steps.step import set_lr
 
 _SLOW_STEP_SECONDS = 2.0
+_TOO_MANY_BYTES = 2**62  # of what ran out of memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +34,13 @@ class WarmupResult:
     peak_memory_bytes: int  # of a step or of an evaluation, whichever requires more
     eval_peak_memory_bytes: int
     step_seconds: float
+    reserved_memory_bytes: int = 0  # by the allocator of a GPU, of all that the process holds there
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """The bytes that were measured, by name of the metric table."""
+        peaks = {"peak_memory_bytes": self.peak_memory_bytes, "eval_peak_memory_bytes": self.eval_peak_memory_bytes}
+        return peaks | ({"reserved_memory_bytes": self.reserved_memory_bytes} if self.reserved_memory_bytes else {})
 
 
 def warm_up_trial(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
@@ -56,86 +71,87 @@ def warm_up_once(setup: TrainingSetup, ledger: Ledger) -> WarmupResult:
     restore = _snapshot(setup)
     set_lr(setup.step.optimizer, 0.0)
     windows = setup.planner.windows_of_epoch(setup.schedule.first)
-    first, *others = _warmup_windows(windows, setup.planner.windows_of_epoch(setup.schedule.largest)[0])
+    later_sizes = list_last_micro_sizes(setup.planner, setup.schedule, setup.budget)
+    first, *others = _warmup_windows(windows, setup.planner.windows_of_epoch(setup.schedule.largest)[0], later_sizes)
     device = setup.step.normalize.mean.device
     # read before the first step, because the workspaces that it allocates belong to the training
     other_bytes = read_allocated_bytes(device) - _held_bytes(setup)
-    with ledger.phase("compile" if setup.is_compiled else "warmup"):
+    with ledger.phase("compile" if setup.is_compiled or setup.step.graphs else "warmup"):
         seconds = _time_step(setup, first, ledger)
     with ledger.phase("warmup"):
         if setup.step.world.size > 1:  # DistributedDataParallel rebuilds its buckets in its second step
             seconds = _time_step(setup, first, ledger)
+    with ledger.phase("compile" if setup.is_compiled or setup.step.graphs else "warmup"):
+        for window in others:  # other shapes, whose graphs share the memory of the first one's
+            _time_step(setup, window, ledger)
     with ledger.phase("memory"):
         step_peak = _measure_step(setup, first, other_bytes)
-        evaluation = _fit_evaluation(setup, step_peak, other_bytes)
-    if setup.step.graphs:
-        with ledger.phase("compile"):
-            _time_step(setup, first, ledger)  # captures
+        evaluation, reserved_bytes = _fit_evaluation(setup, step_peak, other_bytes)
     with ledger.phase("warmup"):
         if seconds < _SLOW_STEP_SECONDS or setup.is_compiled:
             seconds = _time_step(setup, first, ledger)
-    with ledger.phase("compile" if setup.is_compiled or setup.step.graphs else "warmup"):
-        for window in others:  # other shapes
-            _time_step(setup, window, ledger)
-    with ledger.phase("warmup"):
         restore()
     return WarmupResult(
-        peak_memory_bytes=max(step_peak, evaluation.peak_bytes),
+        peak_memory_bytes=max(step_peak.held_bytes, evaluation.peak_bytes),
         eval_peak_memory_bytes=evaluation.peak_bytes,
         step_seconds=seconds * len(windows[0].slices) / len(first.slices),
+        reserved_memory_bytes=max(step_peak.reserved_bytes, reserved_bytes),
     )
 
 
-def _warmup_windows(windows: tuple[Window, ...], largest: Window) -> list[Window]:
+def _warmup_windows(windows: tuple[Window, ...], largest: Window, later_sizes: frozenset[int]) -> list[Window]:
     # With regard to the peak, two micro batches stand for any larger number. Smaller last micro batches are other
-    # shapes, with one-time costs of their own.
+    # shapes, with one-time costs of their own: cuDNN searches for an algorithm for each.
     head = largest.slices[:2]
-    sizes = {part.stop - part.start for window in (windows[0], windows[-1]) for part in window.slices}
+    sizes = {part.stop - part.start for window in (windows[0], windows[-1]) for part in window.slices} | later_sizes
     rest = sizes - {part.stop - part.start for part in head}
     return [Window(head, head[-1].stop), *(Window((slice(0, size),), size) for size in sorted(rest))]
 
 
-def _measure_step(setup: TrainingSetup, window: Window, other_bytes: int) -> int:
+def _measure_step(setup: TrainingSetup, window: Window, other_bytes: int) -> MemoryPeak:
     setup.feeder.begin_epoch(0, (window,))
-    if setup.step.graphs:
-        setup.step.graphs.clear()
-    eager = replace(setup.step, graphs=None)  # the allocator does not count the memory of a graph
-    eager.clear_gradients()
-    return _measure_peak(setup, lambda: eager(setup.feeder.micro_batches(window), window.samples), other_bytes)
+    setup.step.clear_gradients()
+    return _measure_peak(setup, lambda: setup.step(setup.feeder.micro_batches(window), window.samples), other_bytes)
 
 
-def _fit_evaluation(setup: TrainingSetup, step_peak: int, other_bytes: int) -> EvalFit:
-    """Sets the batch of evaluations so that they require no more than a step; returns it with its peak."""
+def _fit_evaluation(setup: TrainingSetup, step_peak: MemoryPeak, other_bytes: int) -> tuple[EvalFit, int]:
+    """Sets the batch of evaluations so that they require no more than a step; returns it with its peak, and the bytes
+    that were reserved at most. CUDA graphs keep the memory of a step for themselves: then a micro batch at most."""
     setup.step.clear_gradients()
     device, world = setup.step.normalize.mean.device, setup.step.world
     statistics = _make_blank_batch(setup, count_statistics_images(setup.planner, world))
+    reserved = [0]
 
     def evaluate(size: int) -> None:
         with averaged_model(setup.step, lambda: [statistics]) as model:
             step, batch = setup.step, _make_blank_batch(setup, size)
             evaluate_model(model, step, [batch], setup.predict)
 
-    def measure_once(size: int) -> int:
+    def measure_once(size: int) -> MemoryPeak:
         if device.type == "cuda":  # where the first one of a size also searches for algorithms
             evaluate(size)
         return _measure_peak(setup, lambda: evaluate(size), other_bytes)
 
     def measure(size: int) -> int:
         result = catch_out_of_memory(lambda: measure_once(size))
-        if isinstance(result, int):
-            return result
+        if not isinstance(result, str):
+            reserved.append(result.reserved_bytes)
+            return result.held_bytes
         if size == 1 or world.size > 1:  # the other ranks have no part in another attempt
             raise torch.OutOfMemoryError(result)
         release_memory(device)
-        return step_peak + 1  # so that a smaller size is tried
+        return _TOO_MANY_BYTES  # so that a smaller size is tried
 
     # what is held between steps, on a GPU with the workspaces of its libraries
     resting = read_allocated_bytes(device) - other_bytes if device.type == "cuda" else _held_bytes(setup)
+    resting, limit = resting + _pool_bytes(setup), step_peak.held_bytes
     micro, most = setup.planner.micro // world.size, count_eval_images(setup.splits, world)
+    if setup.step.graphs and (needed := measure(min(micro, most))) < _TOO_MANY_BYTES:
+        limit, most = max(limit, needed), min(micro, most)
     # all ranks must try the same sizes, or they would wait for each other
-    fit = fit_eval_batch(measure, micro, most, round(world.reduce_max(resting)), step_peak)
+    fit = fit_eval_batch(measure, micro, most, round(world.reduce_max(resting)), limit)
     setup.eval_batch.size = fit.size
-    return fit
+    return fit, max(reserved)
 
 
 def _make_blank_batch(setup: TrainingSetup, size: int) -> Batch:
@@ -145,11 +161,16 @@ def _make_blank_batch(setup: TrainingSetup, size: int) -> Batch:
     return pixels, torch.zeros(size, dtype=torch.int64, device=device)
 
 
-def _measure_peak(setup: TrainingSetup, call: Callable[[], object], other_bytes: int) -> int:
+def _measure_peak(setup: TrainingSetup, call: Callable[[], object], other_bytes: int) -> MemoryPeak:
     # the same on all ranks, which must agree on what follows from it
-    device = setup.step.normalize.mean.device
-    peak = measure_peak_step_bytes(call, lambda: _held_bytes(setup), device, other_bytes)
-    return round(setup.step.world.reduce_max(peak))
+    device, world = setup.step.normalize.mean.device, setup.step.world
+    peak = measure_step_peak(call, lambda: _held_bytes(setup), device, other_bytes)
+    held = round(world.reduce_max(peak.held_bytes + _pool_bytes(setup)))
+    return MemoryPeak(held, round(world.reduce_max(peak.reserved_bytes)))
+
+
+def _pool_bytes(setup: TrainingSetup) -> int:
+    return setup.step.graphs.pool_bytes if setup.step.graphs else 0
 
 
 def _time_step(setup: TrainingSetup, window: Window, ledger: Ledger) -> float:

@@ -137,6 +137,7 @@ def _train(task: TrialTask, fd: int, rank: int) -> Ending:
     import torch
     import torch.distributed as dist
 
+    from sweep.measurement.device import reach_gpu
     from sweep.training.loop.trial import run_trial
     from sweep.training.world import World
 
@@ -144,7 +145,7 @@ def _train(task: TrialTask, fd: int, rank: int) -> Ending:
     is_on_gpu = task.device != "cpu" and torch.cuda.is_available()
     if is_on_gpu:
         task = replace(task, device=_choose_gpu(task.device, rank % task.ranks_per_node, task.ranks_per_node))
-        torch.cuda.set_device(task.device)
+        reach_gpu(torch.device(task.device))
     backend = "cpu:gloo,cuda:nccl" if is_on_gpu else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=_COLLECTIVE_SECONDS))
     ending = Ending(outcome="crashed", error="no ending")

@@ -22,6 +22,10 @@ class Lars(ForeachOptimizer):
         defaults = {"lr": lr, "momentum": momentum, "trust_coefficient": trust_coefficient, "weight_decay": 0.0}
         super().__init__(groups, {**defaults, "adapt": True})
 
+    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+        del group
+        self._buffers(parameters, "momentum_buffer")
+
     def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         decay = group["weight_decay"]
         updates = torch._foreach_add(gradients, parameters, alpha=decay)
@@ -45,6 +49,10 @@ class Lamb(ForeachOptimizer):
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0, "adapt": True})
+
+    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+        del group
+        self._make_adam_state(parameters)
 
     def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         updates = self._adam_directions(group, parameters, gradients)

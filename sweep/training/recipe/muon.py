@@ -43,6 +43,12 @@ class Muon(ForeachOptimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
         super().__init__(groups, {**defaults, "matrix": False, "num_stacked": 1})
 
+    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+        if group["matrix"]:
+            self._buffers(parameters, "momentum_buffer")
+        else:
+            self._make_adam_state(parameters)
+
     def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         directions = self._orthogonal_directions if group["matrix"] else self._adam_directions

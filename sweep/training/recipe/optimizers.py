@@ -1,7 +1,7 @@
 """What builds each optimizer of :data:`sweep.config.tables.recipes.OPTIMIZERS`.
 
-Fused where torch has it: one kernel for all parameters, and with fp16 no synchronization per step to look for
-overflow. The others work on lists of tensors (foreach). ``optimizer.momentum`` is beta1 of Adam.
+Fused where torch has it: one kernel for all parameters. The others work on lists of tensors (foreach). With fp16 none
+of them waits for the device to find out whether gradients overflowed. ``optimizer.momentum`` is beta1 of Adam.
 """
 
 from functools import partial
@@ -18,6 +18,7 @@ from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.trial_config import TrialConfig
 from sweep.training.recipe.layerwise import Lamb, Lars
 from sweep.training.recipe.muon import Muon
+from sweep.training.recipe.rmsprop import RmsProp
 from sweep.training.recipe.schedule_free import ScheduleFree
 
 Groups = list[dict[str, Any]]
@@ -28,18 +29,35 @@ def sgd(groups: Groups, _section: OptimizerSection, lr: float, _adam: AdamConsta
 
 
 def momentum(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr, momentum=section.momentum, fused=True)
+    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, fused=True))
 
 
 def nesterov(groups: Groups, section: OptimizerSection, lr: float, _adam: AdamConstants) -> torch.optim.Optimizer:
     if not section.momentum:
         raise InputError("optimizer nesterov requires optimizer.momentum above 0.")
-    return torch.optim.SGD(groups, lr, momentum=section.momentum, nesterov=True, fused=True)
+    return _begin_at_rest(torch.optim.SGD(groups, lr, momentum=section.momentum, nesterov=True, fused=True))
+
+
+def _begin_at_rest(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """``optimizer`` with velocities of zero before its first step.
+
+    torch allocates them in that step, and leaves in them what the memory held where the step overflows with fp16.
+    """
+
+    def fill(_optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if optimizer.state:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"] if group["momentum"] else ():
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+    optimizer.register_step_pre_hook(fill)
+    return optimizer
 
 
 def rmsprop(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
     # betas_rule does not reach its momentum, which is not one of Adam
-    return torch.optim.RMSprop(groups, lr, alpha=adam.beta2, eps=adam.eps, momentum=section.momentum, foreach=True)
+    return RmsProp(groups, lr, adam.beta2, adam.eps, section.momentum)
 
 
 def adam(groups: Groups, _section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
@@ -86,12 +104,12 @@ def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimi
     if not groups:
         raise InputError("nothing is left to train: every parameter of the model is frozen.")
     optimizer: torch.optim.Optimizer = resolve(entry.build)(
-        groups, section, peak_lr(config), scale_adam_constants(section, size)
+        groups, section, compute_peak_lr(config), scale_adam_constants(section, size)
     )
     return optimizer
 
 
-def peak_lr(config: TrialConfig) -> float:
+def compute_peak_lr(config: TrialConfig) -> float:
     """The learning rate at the top of the schedule, after ``optimizer.lr_rule``."""
     return scale_lr(config.optimizer, config.global_batch_size)
 

@@ -70,7 +70,7 @@ class Precision:
 
 
 def make_precision(section: PrecisionSection, device: torch.device) -> Precision:
-    """The precision of ``section``; sets whether matrix products and convolutions may use TF32.
+    """The precision of ``section``; on a GPU also sets whether operations may use TF32.
 
     Weights stay in 32 bits for bf16 and fp16 (autocast), fp16 with a loss scaler.
 
@@ -79,14 +79,24 @@ def make_precision(section: PrecisionSection, device: torch.device) -> Precision
     """
     check_precision(section, device.type)
     if device.type == "cuda":
-        # torch allows TF32 in convolutions by default, also with fp32
-        allowed = "tf32" if section.dtype == "tf32" else "ieee"
-        backends: Any = torch.backends  # torch leaves these attributes untyped
-        backends.cuda.matmul.fp32_precision = allowed
-        backends.cudnn.conv.fp32_precision = allowed
+        set_tf32(is_allowed=section.dtype == "tf32")  # torch allows it in convolutions by default, also with fp32
     weights = torch.float64 if section.dtype == "fp64" else torch.float32
     scaler = LossScaler(device) if section.dtype == "fp16" else None
     return Precision(device_type=device.type, weights=weights, autocast=_AUTOCAST.get(section.dtype), scaler=scaler)
+
+
+def set_tf32(*, is_allowed: bool) -> None:
+    """Sets whether matrix products, convolutions and recurrent layers on a GPU may use TF32.
+
+    torch has two sets of switches. The getters of the older ones raise an error where only the newer ones were set, or
+    only that of convolutions; the compiler and plug-ins read them. The older setters set both, and the newer ones then
+    hold against a plug-in that has changed the setting for all backends.
+    """
+    backends: Any = torch.backends  # torch leaves these attributes untyped
+    torch.set_float32_matmul_precision("high" if is_allowed else "highest")
+    backends.cudnn.allow_tf32 = is_allowed
+    for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
+        switch.fp32_precision = "tf32" if is_allowed else "ieee"
 
 
 def place_model(model: nn.Module, section: PrecisionSection, precision: Precision, device: torch.device) -> nn.Module:

@@ -1,9 +1,9 @@
 """What the rules of a recipe have made of its values, for the record of a trial."""
 
-from sweep.config.scaling import scale_adam_constants, scale_weight_decay, weight_decay_timescale
+from sweep.config.scaling import compute_weight_decay_timescale, scale_adam_constants, scale_weight_decay
 from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.trial_config import TrialConfig
-from sweep.training.recipe.optimizers import peak_lr
+from sweep.training.recipe.optimizers import compute_peak_lr
 
 
 def list_recipe_facts(config: TrialConfig, num_train: int) -> dict[str, float]:
@@ -13,10 +13,10 @@ def list_recipe_facts(config: TrialConfig, num_train: int) -> dict[str, float]:
     facts = {
         "scaled_dropout": resolved.model.dropout,
         "scaled_label_smoothing": resolved.regularization.label_smoothing,
-        "peak_learning_rate": peak_lr(config),
+        "peak_learning_rate": compute_peak_lr(config),
         "scaled_weight_decay": scale_weight_decay(section, size),
     }
-    if (timescale := weight_decay_timescale(section, size, num_train)) is not None:
+    if (timescale := compute_weight_decay_timescale(section, size, num_train)) is not None:
         facts["weight_decay_timescale"] = timescale
     if OPTIMIZERS[section.name].has_betas:
         constants = scale_adam_constants(section, size)

@@ -1,6 +1,5 @@
 """Schedule-free SGD and AdamW."""
 
-import math
 from typing import Any, final
 
 import torch
@@ -31,27 +30,31 @@ class ScheduleFree(ForeachOptimizer):
         beta = self.param_groups[0]["betas"][0]
         return parameter.detach().lerp(self.state[parameter]["z"], 1 - 1 / beta)
 
-    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        beta = group["betas"][0]
-        fast = self._fast(parameters)
-        lr, directions = self._directions(group, parameters, gradients, self._count_step(parameters))
-        share = self._share(parameters[0], lr)
-        updates = torch._foreach_add(directions, parameters, alpha=group["weight_decay"])
-        # beta x = y - (1 - beta) z
-        torch._foreach_add_(parameters, fast, alpha=beta - 1)
-        torch._foreach_add_(fast, updates, alpha=-lr)
-        torch._foreach_mul_(parameters, 1 - share)
-        torch._foreach_add_(parameters, fast, alpha=1 - beta + beta * share)
-
-    def _fast(self, parameters: list[Tensor]) -> list[Tensor]:
+    def _make_state(self, group: Group, parameters: list[Tensor]) -> None:
+        self._sum(parameters, "weight_sum")
         for parameter in parameters:
             if "z" not in self.state[parameter]:
                 self.state[parameter]["z"] = parameter.clone(memory_format=torch.preserve_format)
-        return [self.state[parameter]["z"] for parameter in parameters]
+        if group["adaptive"]:
+            self._sum(parameters, "num_steps")
+            self._buffers(parameters, "exp_avg_sq")
+
+    def _update(self, group: Group, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        beta = group["betas"][0]
+        fast = self._buffers(parameters, "z")
+        lr, directions = self._directions(group, parameters, gradients)
+        share = self._share(parameters, lr)
+        updates = torch._foreach_add(directions, parameters, alpha=group["weight_decay"])
+        torch._foreach_mul_(updates, lr)
+        # beta x = y - (1 - beta) z
+        torch._foreach_add_(parameters, fast, alpha=beta - 1)
+        torch._foreach_sub_(fast, updates)
+        torch._foreach_mul_(parameters, 1 - share)
+        torch._foreach_add_(parameters, torch._foreach_mul(fast, 1 - beta + beta * share))
 
     def _directions(
-        self, group: Group, parameters: list[Tensor], gradients: list[Tensor], step: int
-    ) -> tuple[float, list[Tensor]]:
+        self, group: Group, parameters: list[Tensor], gradients: list[Tensor]
+    ) -> tuple[Tensor | float, list[Tensor]]:
         if not group["adaptive"]:
             return group["lr"], gradients
         beta2 = group["betas"][1]
@@ -60,10 +63,10 @@ class ScheduleFree(ForeachOptimizer):
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
         roots = torch._foreach_sqrt(squares)
         torch._foreach_add_(roots, group["eps"])
-        return group["lr"] * math.sqrt(1 - beta2**step), list(torch._foreach_div(gradients, roots))
+        lr = group["lr"] * (1 - beta2 ** self._count_step(parameters)).sqrt()
+        return lr.to(parameters[0].dtype), list(torch._foreach_div(gradients, roots))
 
-    def _share(self, first: Tensor, lr: float) -> float:
-        # Python floats, which a checkpoint restores exactly
-        entry = self.state[first]
-        entry["weight_sum"] = entry.get("weight_sum", 0.0) + lr**2
-        return lr**2 / entry["weight_sum"] if entry["weight_sum"] else 1.0
+    def _share(self, parameters: list[Tensor], lr: Tensor | float) -> Tensor:
+        # of this step in the average; 1 while the rate has been 0
+        total = self._sum(parameters, "weight_sum").add_(lr**2)
+        return torch.where(total > 0, lr**2 / total, 1.0)

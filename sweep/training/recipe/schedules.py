@@ -46,7 +46,7 @@ def root(share: float, final: float) -> float:
     return 1.0 - (1.0 - final) * math.sqrt(share)
 
 
-def lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
+def compute_lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
     """The factor of step ``step`` (from 0) of ``span``: a linear rise to 1, then the named schedule.
 
     The rise begins above 0, so that no step is wasted. ``triangular`` rises until ``schedule.peak`` instead. ``wsd``

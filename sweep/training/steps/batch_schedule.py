@@ -54,6 +54,11 @@ class BatchSchedule:
         return self._section.schedule != "constant" and self._section.schedule_factor > 1.0
 
     @property
+    def is_known_ahead(self) -> bool:
+        """Whether the size depends on the share of the budget alone."""
+        return self._section.schedule in GROWTHS
+
+    @property
     def largest(self) -> int:
         return self._whole(self.first * self._section.schedule_factor) if self.is_growing else self.first
 

@@ -46,6 +46,11 @@ class Budget:
             samples = section.samples or ceil(count_budget_epochs(section) * num_samples - 1e-6)
             self._unit, self._total = "samples", float(max(samples, 1))
 
+    @property
+    def is_of_time(self) -> bool:
+        """Whether it depends on how fast the training is."""
+        return self._unit == "seconds"
+
     def expect_step_seconds(self, seconds: float) -> None:
         """Sets the nominal number of steps of a budget of seconds."""
         if self._unit == "seconds":

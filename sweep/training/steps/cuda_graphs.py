@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sweep.measurement.device import snapshot_pass
+from sweep.measurement.memory import read_reserved_bytes, release_memory
 
 _CUDA: Any = torch.cuda  # torch leaves streams untyped
 _WARM_UP_CALLS = 3  # in which libraries choose algorithms and allocate workspaces
@@ -24,13 +25,17 @@ class GraphedMicroStep:
     """``call`` (images, labels, share of the window) -> loss, which adds to the gradients; captured once per shape.
 
     A graph uses the memory that it was captured with: gradients must be set to zero, never dropped. The returned loss,
-    a scalar, is overwritten by the next call.
+    a scalar, is overwritten by the next call. All shapes share one pool of memory, because no graph reads what another
+    one has left there. ``pool_bytes`` is its size: the allocator keeps it for the graphs, and does not count it as
+    allocated.
     """
 
     def __init__(self, call: MicroStep, model: nn.Module) -> None:
         self._call = call
         self._model = model
         self._captures: dict[tuple[object, ...], _Capture] = {}
+        self._pool: Any = None
+        self.pool_bytes = 0
 
     def __call__(self, images: Tensor, labels: Tensor, share: Tensor) -> Tensor:
         key = (images.shape, labels.shape, labels.dtype)
@@ -42,10 +47,6 @@ class GraphedMicroStep:
         capture.graph.replay()
         return capture.loss
 
-    def clear(self) -> None:
-        """Frees the graphs and their memory; afterwards gradients may be dropped too."""
-        self._captures.clear()
-
     def _capture(self, inputs: tuple[Tensor, Tensor, Tensor]) -> _Capture:
         images, labels, share = (tensor.clone() for tensor in inputs)
         restore = self._snapshot(images.device)
@@ -56,8 +57,13 @@ class GraphedMicroStep:
                 self._call(images, labels, share)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        self._pool = self._pool or _CUDA.graph_pool_handle()
+        release_memory(images.device)  # so that what is reserved next is the pool's
+        reserved_before = read_reserved_bytes(images.device)
+        # Not in global mode, which a call of another thread would end: that of a data loader allocates pinned memory.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = self._call(images, labels, share)
+        self.pool_bytes += read_reserved_bytes(images.device) - reserved_before
         restore()
         return _Capture(graph, (images, labels, share), loss)
 

@@ -91,7 +91,7 @@ class Step:
         is_whole = isinstance(share, float) and share == 1.0
         self.lap("wait")
         with self.precision.context():
-            loss = self._loss(self.forward(self.normalize(images)), labels)
+            loss = self.compute_loss(self.forward(self.normalize(images)), labels)
             if not is_whole:  # saves the product and its gradient
                 loss = loss * share
         self.lap("forward")
@@ -106,7 +106,7 @@ class Step:
     def _gradient(self, images: Tensor, labels: Tensor) -> list[Tensor]:
         # of the mean loss; ``parameter.grad`` is unchanged
         with self.precision.context():
-            loss = self._loss(self.model(self.normalize(images)), labels)
+            loss = self.compute_loss(self.model(self.normalize(images)), labels)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         gradients = torch.autograd.grad(self.precision.scale(loss), trained, materialize_grads=True)
         return [gradient / self._scale for gradient in gradients] if self.precision.scaler else list(gradients)
@@ -116,7 +116,8 @@ class Step:
         # of the loss scaler
         return self.precision.scale(self.normalize.mean.new_ones(())) if self.precision.scaler else 1.0
 
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of ``logits`` (b, classes) for labels (b,) or class weights (b, classes), a scalar."""
         if not len(labels):  # a rank without samples contributes a gradient of zero
             return logits.sum()
         if labels.is_floating_point():  # class weights of mixed images; in the wider of both dtypes

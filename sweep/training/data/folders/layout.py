@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +54,8 @@ def arrange_folder(scan: FolderScan) -> FolderLayout:
     """Splits and classes of the images of ``scan``.
 
     Raises:
-        InputError: the layout is not a known one or can be read in two ways, a class has no image, or a split has a
-            class that the train split lacks.
+        InputError: the layout is not a known one or can be read in two ways, or a split has a class that the train
+            split lacks.
     """
     top = sorted(path for path in scan.folders if "/" not in path)
     named = {name: _SPLIT_NAMES[name.lower()] for name in top if name.lower() in _SPLIT_NAMES}
@@ -122,7 +123,6 @@ def _arrange_splits(scan: FolderScan, folders: Mapping[str, str]) -> FolderLayou
             reason = f"in {top}/, which is no split with class folders"
             ignored.setdefault(reason, []).append(file.path)
     splits = {split: _label(scan, folders[split], found[split], classes) for split in folders}
-    _check_classes(scan, splits["train"], classes)
     return FolderLayout(splits=splits, classes=classes, ignored=ignored)
 
 
@@ -156,13 +156,17 @@ def _label(scan: FolderScan, folder: str, found: Sequence[tuple[str, ScannedFile
     )
 
 
-def _check_classes(scan: FolderScan, train: Listing, classes: Sequence[str]) -> None:
-    counts = np.bincount(train.labels, minlength=len(classes))
-    if empty := [name for name, count in zip(classes, counts, strict=True) if count == 0]:
-        raise InputError(
-            f"{scan.root / train.folder}: {_join(empty)} {'has' if len(empty) == 1 else 'have'} no images "
-            f"({', '.join(SUFFIXES)}) and would count as a class; add images, or move it out of data.root."
-        )
+def explain_empty_classes(root: Path, layout: FolderLayout) -> str:
+    """The complaint about classes without a training image; empty where each has one."""
+    train = layout.splits["train"]
+    counts = np.bincount(train.labels, minlength=len(layout.classes))
+    empty = [name for name, count in zip(layout.classes, counts, strict=True) if count == 0]
+    if not empty:
+        return ""
+    return (
+        f"{root / train.folder}: {_join(empty)} {'has' if len(empty) == 1 else 'have'} no images "
+        f"({', '.join(SUFFIXES)}) and would count as a class; add images, or move it out of data.root."
+    )
 
 
 def _join(names: Mapping[str, str] | Sequence[str]) -> str:

@@ -47,7 +47,10 @@ def scan_folder(root: Path) -> FolderScan:
         InputError: ``root`` is no folder, or something below it cannot be read.
     """
     if not root.is_dir():
-        raise InputError(f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders.")
+        raise InputError(
+            f"data.root = {str(root)!r} is not a folder; imagefolder requires one with class folders: give it by --set "
+            "data.root=FOLDER, or in the study file."
+        )
     images: list[ScannedFile] = []
     folders: set[str] = set()
     ignored: dict[str, list[str]] = {}

@@ -1,35 +1,36 @@
-"""scikit-learn's handwritten digits. No torch here."""
+"""The handwritten digits, which come with this package. No torch here.
 
-import importlib.util
+``digits.csv.gz`` lies beside this file, its origin and licenses in ``digits.NOTICE.md``.
+"""
+
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sweep.config.data_sections import DataSection
-from sweep.config.errors import InputError
 from sweep.training.data.images import ArrayImages
 from sweep.training.data.splits import Source
 
+_FILE = Path(__file__).with_name("digits.csv.gz")
+
+
+class Digits(NamedTuple):
+    """All 1,797 digits in the order of the file: ``levels`` of gray, 0...16, and ``labels``."""
+
+    levels: npt.NDArray[np.int64]  # [1797, 8, 8]
+    labels: npt.NDArray[np.int64]  # [1797]
+
+
+def read_digits() -> Digits:
+    """The digits of the file: a line for each, with 64 levels of gray and the label."""
+    table = np.loadtxt(_FILE, delimiter=",", dtype=np.int64)
+    return Digits(table[:, :-1].reshape(-1, 8, 8), table[:, -1])
+
 
 def load_digits(_section: DataSection) -> Source:
-    """1,797 handwritten digits, 8 x 8 x 1; their 17 gray levels are spread over 0...255."""
-    table = np.loadtxt(_find_digits_file(), delimiter=",", dtype=np.int64)
-    pixels = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
-    return Source(train=ArrayImages(pixels, table[:, -1]), num_classes=10)
-
-
-def _find_digits_file() -> Path:
-    """The digits inside scikit-learn's package: 64 gray levels and the label a line.
-
-    Read directly, because importing scikit-learn takes as long as a small trial.
-
-    Raises:
-        InputError: when scikit-learn is not installed.
-    """
-    spec = importlib.util.find_spec("sklearn")
-    folders = spec.submodule_search_locations if spec else None
-    files = [Path(folder) / "datasets" / "data" / "digits.csv.gz" for folder in folders or ()]
-    for file in files:
-        if file.is_file():
-            return file
-    raise InputError("data digits come with scikit-learn, which is not installed; run pip install scikit-learn.")
+    """1,797 handwritten digits, 8 x 8 x 1; their 17 levels of gray are spread over 0...255."""
+    digits = read_digits()
+    pixels = np.rint(digits.levels[..., None] * (255 / 16)).astype(np.uint8)
+    return Source(train=ArrayImages(pixels, digits.labels), num_classes=10)

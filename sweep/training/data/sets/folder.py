@@ -20,7 +20,7 @@ from sweep.records.data_summary import DataSummary
 from sweep.training.data.cache import load_or_decode
 from sweep.training.data.folders.decoding import Resize, decode_image
 from sweep.training.data.folders.inspection import ImageFacts, OnProgress, inspect_files
-from sweep.training.data.folders.layout import FolderLayout, Listing, arrange_folder
+from sweep.training.data.folders.layout import FolderLayout, Listing, arrange_folder, explain_empty_classes
 from sweep.training.data.folders.scan import scan_folder
 from sweep.training.data.images import ArrayImages, Images, Indices, Pixels
 from sweep.training.data.splits import Source, check_subset, count_train
@@ -50,21 +50,29 @@ def open_folder(section: DataSection, on_progress: OnProgress | None = None) -> 
     """The folder ``data.root``, each of its images decoded once, now or by an earlier process.
 
     Raises:
-        InputError: the layout cannot be used, or images cannot be decoded and ``data.on_bad_image`` is refuse.
+        InputError: the layout cannot be used, a class has no image, or images cannot be decoded and
+            ``data.on_bad_image`` is refuse; both together where both are the case.
     """
     root = Path(section.root)
     layout = arrange_folder(scan_folder(root))
     files = [file for listing in layout.splits.values() for file in listing.files]
     facts = inspect_files(root, files, on_progress)
     bad = {path: each.error for path, each in facts.items() if each.error}
+    complaints = [explain_empty_classes(root, layout)]
     if bad and section.on_bad_image == "refuse":
-        lines = [f"  {show_name(path)} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
-        lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
-        raise InputError(
-            f"data.root = {section.root!r}: {len(bad)} of {len(files)} images cannot be used:\n" + "\n".join(lines) +
-            "\nRepair or remove them, or set data.on_bad_image = 'skip' to train without them."
-        )  # fmt: skip
+        complaints.append(_explain_bad_images(section, bad, len(files)))
+    if any(complaints):
+        raise InputError("\n".join(filter(None, complaints)))
     return ImageFolder(root, _leave_out(layout, bad), facts)
+
+
+def _explain_bad_images(section: DataSection, bad: dict[str, str], num_files: int) -> str:
+    lines = [f"  {show_name(path)} {error}" for path, error in list(bad.items())[:_MAX_NAMED]]
+    lines += [f"  and {len(bad) - _MAX_NAMED} more"] if len(bad) > _MAX_NAMED else []
+    return (
+        f"data.root = {section.root!r}: {len(bad)} of {num_files} images cannot be used:\n" + "\n".join(lines) +
+        "\nRepair or remove them, or set data.on_bad_image = 'skip' to train without them."
+    )  # fmt: skip
 
 
 def _leave_out(layout: FolderLayout, bad: dict[str, str]) -> FolderLayout:

@@ -4,8 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from sweep.measurement.nvml import find_gpu
+
 Result = TypeVar("Result")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ORDER, _BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # in which NVML counts; CUDA only if requested
 
 
 def list_devices() -> list[str]:
@@ -24,30 +27,64 @@ def select_gpus(device: str, world_size: int, devices: Sequence[str]) -> list[st
     return named.get(device, [device])
 
 
-def make_pinned_environment(device: str) -> dict[str, str]:
+def make_pinned_environment(device: str, *, by_uuid: bool = False) -> dict[str, str]:
     """The environment variables that make only ``device`` visible to a process, which then calls it ``cuda``.
 
     ``cuda:1`` is the second entry of this process's own ``CUDA_VISIBLE_DEVICES`` if that is set. ``cuda:2,cuda:3``
-    makes both visible, for a trial of two ranks.
+    makes both visible, for a trial of two ranks. With ``by_uuid`` they are named by their UUIDs where these are known:
+    a service that shares a GPU counts GPUs in its own way.
     """
     if not device.startswith("cuda"):
         return {}
     visible = _visible_entries()
-    chosen = ",".join(_entry(name, visible) for name in device.split(","))
-    # NVML counts by bus; CUDA only if requested
-    return {_VISIBLE: chosen, "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
+    entries = [_entry(name, visible) for name in device.split(",")]
+    if by_uuid:
+        entries = [_find_uuid(entry, visible) or entry for entry in entries]
+    environment = {_VISIBLE: ",".join(entries)}
+    if _ORDER in os.environ:
+        environment[_ORDER] = os.environ[_ORDER]
+    elif visible is None:  # numbers are those of NVML then; those that a user has set are in CUDA's own order
+        environment[_ORDER] = _BUS_ORDER
+    return environment
+
+
+def list_nvml_names(device: str) -> list[str]:
+    """The GPU ``device`` (``cuda:1``, as this process counts them) by its number in the order of the bus, or its UUID;
+    all GPUs where CUDA counts them in an order of its own. Another device by its own name."""
+    if not device.startswith("cuda"):
+        return [device]
+    visible = _visible_entries()
+    name = _name_in_nvml(_entry(device, visible), visible)
+    return [str(index) for index in range(_num_gpus())] if name is None else [name]
 
 
 def find_bus_address(device: str) -> str | None:
     """The PCI address of a GPU (of the first), as the kernel writes it: ``0000:3b:00.0``; None if it is not known."""
-    entry = _entry(device.split(",")[0], _visible_entries())
+    visible = _visible_entries()
+    name = _name_in_nvml(_entry(device.split(",")[0], visible), visible)
 
     def query(nvml: Any) -> str:
-        find = nvml.nvmlDeviceGetHandleByIndex if entry.isdigit() else nvml.nvmlDeviceGetHandleByUUID
-        address = nvml.nvmlDeviceGetPciInfo(find(int(entry) if entry.isdigit() else entry))
+        address = nvml.nvmlDeviceGetPciInfo(find_gpu(nvml, str(name)))
         return f"{address.domain:04x}:{address.bus:02x}:{address.device:02x}.0"
 
-    return _query_nvml(query)
+    return None if name is None else _query_nvml(query)
+
+
+def _find_uuid(entry: str, visible: list[str] | None) -> str | None:
+    """The whole UUID of the GPU ``entry``; None where it is not known."""
+    name = _name_in_nvml(entry, visible)
+
+    def query(nvml: Any) -> str:
+        uuid = nvml.nvmlDeviceGetUUID(find_gpu(nvml, str(name)))
+        return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+
+    return None if name is None else _query_nvml(query)
+
+
+def _name_in_nvml(entry: str, visible: list[str] | None) -> str | None:
+    # numbers that a user has set are in CUDA's own order, fastest first, unless it is set too
+    order = os.environ.get(_ORDER, _BUS_ORDER if visible is None else "")
+    return entry if not entry.isdigit() or order == _BUS_ORDER or _num_gpus() == 1 else None
 
 
 def _entry(device: str, visible: list[str] | None) -> str:

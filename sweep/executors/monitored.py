@@ -8,10 +8,10 @@ from typing import final, get_args
 
 from sweep.config.metrics import Sensor
 from sweep.executors.base import Executor, ExecutorWrapper
-from sweep.executors.devices import make_pinned_environment
+from sweep.executors.devices import list_nvml_names
 from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.quality import find_reference_flags
-from sweep.records.messages import Ending, Message, Task
+from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task
 
 SENSORS: frozenset[Sensor] = frozenset(get_args(Sensor))
 
@@ -29,26 +29,38 @@ class MonitoredExecutor(ExecutorWrapper):
         super().__init__(inner)
         self._monitor = monitor
         self._references = {device: list(seconds) for device, seconds in references.items()}
+        self._unidentified: set[int] = set()  # trials that have not reported their GPUs yet
 
     def start(self, task: Task) -> None:
         super().start(task)
-        self._monitor.begin(task.number, self.devices_of(task.number))
+        devices = self.devices_of(task.number)
+        if any(device.startswith("cuda") for device in devices):  # which one it is, the trial itself finds out
+            self._unidentified.add(task.number)
+        else:
+            self._monitor.begin(task.number, devices)
 
     def poll(self, timeout_seconds: float) -> list[tuple[int, Message]]:
-        return [
-            (number, self._annotate(number, message) if isinstance(message, Ending) else message)
-            for number, message in super().poll(timeout_seconds)
-        ]
+        return [(number, self._add_readings(number, message)) for number, message in super().poll(timeout_seconds)]
 
     def stop(self, number: int) -> None:
         super().stop(number)
+        self._unidentified.discard(number)
         self._monitor.drop(number)
 
     def close(self) -> None:
         self._monitor.close()
         super().close()
 
+    def _add_readings(self, number: int, message: Message) -> Message:
+        if isinstance(message, Heartbeat) and message.gpus and number in self._unidentified:
+            self._unidentified.discard(number)
+            self._monitor.begin(number, message.gpus)
+        if isinstance(message, Progress):
+            return replace(message, gpu_utilization=self._monitor.read_utilization(number))
+        return self._annotate(number, message) if isinstance(message, Ending) else message
+
     def _annotate(self, number: int, ending: Ending) -> Ending:
+        self._unidentified.discard(number)
         seen = self._monitor.end(number, ending.training_spans)
         flags = (*ending.quality_flags, *seen.flags, *self._compare_reference(ending))
         return replace(
@@ -77,25 +89,30 @@ def _scale_to_all_attempts(seen: dict[str, float], ending: Ending) -> dict[str, 
 
 
 def make_source(device: str) -> SensorSource:
-    """The source of readings of ``device``: ``cpu``, or ``cuda:1`` as this process counts them."""
-    if device.startswith("cuda"):
-        from sweep.measurement.nvml import NvmlSource
+    """The source of readings of ``device``: ``cpu``, or a GPU by its UUID, or by its number in the order of the bus."""
+    if device == "cpu":
+        from sweep.measurement.host import HostSource
 
-        return NvmlSource(make_pinned_environment(device)["CUDA_VISIBLE_DEVICES"])
-    from sweep.measurement.host import HostSource
+        return HostSource()
+    from sweep.measurement.nvml import NvmlSource
 
-    return HostSource()
+    return NvmlSource(device)
 
 
 def find_sensors(device: str) -> frozenset[Sensor]:
-    """The sensors of ``device`` (as in :func:`make_source`) that can be read at the moment; none of a CPU."""
+    """The sensors of ``device`` (``cpu``, or ``cuda:1`` as this process counts them) that can be read at the moment;
+    none of a CPU, and those of all GPUs where it is not known which one it is."""
     if not device.startswith("cuda"):
         return frozenset()
+    return frozenset.intersection(frozenset(SENSORS), *map(_read_sensors, list_nvml_names(device)))
+
+
+def _read_sensors(name: str) -> frozenset[Sensor]:
     try:
-        with contextlib.closing(make_source(device)) as source:
+        with contextlib.closing(make_source(name)) as source:
             reading = source.read()
     except Exception as error:  # whatever a driver's library may raise
-        _log.warning("%s has no sensors (%s: %s)", device, type(error).__name__, error)
+        _log.warning("GPU %s has no sensors (%s: %s)", name, type(error).__name__, error)
         return frozenset()
     has_energy = reading.energy_joules is not None
     # a mean power follows from the energy as well

@@ -29,12 +29,13 @@ class ExecutorSettings:
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     slurm: Path | None = None  # a TOML file of sbatch settings
     address: str | None = None  # of a Ray cluster; without one this machine becomes one
-    per_device: int | None = None  # concurrent trials on each device
+    per_device: int | None = None  # concurrent trials on each device; with stacks, processes
+    stack: int | None = None  # trials of one shape that a process trains together, at most
 
     @property
     def is_packed(self) -> bool:
         """Whether trials share a device."""
-        return self.name == "packed" or (self.per_device or 1) > 1
+        return self.name == "packed" or (self.per_device or 1) > 1 or (self.stack or 1) > 1
 
 
 @final
@@ -70,9 +71,14 @@ def check_executor(settings: ExecutorSettings) -> None:
         raise InputError(f"--executor: {describe_unknown('executor', settings.name, EXECUTORS)}")
     if settings.per_device is not None and settings.per_device < 1:
         raise InputError(f"--per-device {settings.per_device}: give 1 or more.")
+    if settings.stack is not None and settings.stack < 1:
+        raise InputError(f"--stack {settings.stack}: give 1 or more.")
     if settings.is_packed and settings.name not in _CAN_SHARE_DEVICES:
+        option = (
+            f"--per-device {settings.per_device}" if (settings.per_device or 1) > 1 else f"--stack {settings.stack}"
+        )
         raise InputError(
-            f"--per-device {settings.per_device}: --executor {settings.name} trains one trial on a device; choose "
+            f"{option}: --executor {settings.name} trains one trial on a device; choose "
             f"{' or '.join(_CAN_SHARE_DEVICES)}."
         )
     EXECUTORS[settings.name].check(settings)
@@ -80,6 +86,11 @@ def check_executor(settings: ExecutorSettings) -> None:
     known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
     if settings.device not in known:
         raise InputError(f"--device: {describe_unknown('device', settings.device, known)}")
+    if (settings.stack or 1) > 1 and device_type(settings) != "cpu":
+        raise InputError(
+            f"--stack {settings.stack}: one process trains several trials on a CPU only; leave it out, or give "
+            "--device cpu."
+        )
 
 
 def check_ranks(settings: ExecutorSettings, world_size: int) -> None:

@@ -73,6 +73,7 @@ class ProcessExecutor(PollingExecutor[_Running]):
         self._slots = self._devices * per_device
         self._cores = divide_cores(self._slots, frozenset(os.sched_getaffinity(0)))
         self._environment = dict(environment or {})
+        self._is_shared = per_device > 1 or bool(environment)
 
     @property
     def slots(self) -> int:
@@ -156,7 +157,8 @@ class ProcessExecutor(PollingExecutor[_Running]):
         return self._server.fork(request, output)
 
     def _make_request(self, slot: int, function: str) -> ChildRequest:
-        environment = {**make_pinned_environment(self._slots[slot]), **self._environment}
+        pinned = make_pinned_environment(self._slots[slot], by_uuid=self._is_shared)
+        environment = {**pinned, **self._environment}
         return ChildRequest(function=function, environment=environment, cores=self._cores[slot] if self._cores else ())
 
     def _place_task(self, task: Task, slot: int) -> Task:

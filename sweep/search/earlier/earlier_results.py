@@ -15,7 +15,7 @@ from sweep.search.earlier.reuse_index import keep_portable
 from sweep.search.mirror.optuna_conversion import from_optuna_params, to_optuna_params
 
 # Keys that change no measurement of a training, or only by chance.
-_IRRELEVANT = frozenset({"seed", "data.root", "data.workers", "data.placement"})
+_IRRELEVANT = frozenset({"seed", "data.root", "data.workers", "data.prefetch", "data.placement"})
 # due to the configuration on every device
 _PORTABLE_OUTCOMES = frozenset({"complete", "pruned", "diverged", "target_missed"})
 _OWN_OUTCOMES = _PORTABLE_OUTCOMES | {"out_of_memory", "not_fitting", "timed_out"}

@@ -9,11 +9,13 @@ import numpy as np
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
+from sweep.probing.resident_images import count_resident_bytes
 from sweep.probing.shape import Shape, derive_shape
 from sweep.records.store.probe_book import ProbeBook
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.memory_gate import MemoryGate, compute_memory_limit, find_largest_micro
+from sweep.search.forecast.memory_gate import MemoryGate, find_largest_micro
+from sweep.search.forecast.memory_room import measure_room
 from sweep.search.forecast.probe_selection import select_shapes
 from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
@@ -30,7 +32,8 @@ _MAX_REPORT_SHAPES = 16
 
 @final
 class Forecaster:
-    """Made once for a run of a study; the executor describes the machine."""
+    """Made once for a run of a study; the executor describes the machine. ``num_held_out`` images of the study are for
+    validation and test."""
 
     def __init__(
         self,
@@ -40,18 +43,23 @@ class Forecaster:
         *,
         device: str = "auto",
         plugin: str | None = None,
+        num_held_out: int = 0,
     ) -> None:
         self._spec = spec
         self.slots = executor.slots
         self.machine = machine = executor.describe()
         self.device_class = str(machine["device"])
-        limit_bytes = compute_memory_limit(int(machine.get("device_memory_bytes", 0)))
+        self.memory_room = measure_room(machine)
+        limit_bytes = self.memory_room.limit_bytes
         settings = ProbeSettings(
             device=device, device_class=self.device_class, plugin=plugin, memory_limit_bytes=limit_bytes
         )
         self.prober = Prober(executor.run_query, settings, book)
         self.cost_model = CostModel(self.prober.list_valid())
-        self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec))
+        is_on_gpu = bool(machine.get("device_memory_bytes"))
+        resident = self._count_resident_bytes if is_on_gpu else lambda _config: 0
+        self._num_held_out = num_held_out
+        self.memory_gate = MemoryGate(limit_bytes, self._predict_bytes, find_largest_micro(spec), resident)
 
     def forecast(self, planned: PlannedTrials) -> Forecast:
         """The forecast of the rest of the study; probes a few shapes where that is worth its time."""
@@ -86,6 +94,11 @@ class Forecaster:
         records = store.trial_records(self._spec.name)
         estimate_trained(records, estimated, self.prober.estimate_peak_memory_bytes)
         self.save_probes(store)
+
+    def _count_resident_bytes(self, config: TrialConfig) -> int:
+        facts = self.prober.find_data_facts(config)
+        room = self.memory_room.free_bytes
+        return 0 if facts is None else count_resident_bytes(config, facts, self._num_held_out, room)
 
     def _predict_bytes(self, config: TrialConfig) -> int | None:
         measured = self.cost_model.predict_peak_memory_bytes(config)

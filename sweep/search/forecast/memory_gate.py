@@ -7,12 +7,10 @@ from typing import final
 
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
-from sweep.measurement.host_memory import measure_available_bytes
 from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation, make_probed_config, replace_micro_batch
 from sweep.records.messages import Ending
 
 _log = logging.getLogger(__name__)
-_USABLE_SHARE = 0.9  # of the memory; the rest is for what no allocator counts
 _CHECKED_EVERY = 20  # one of so many trial numbers is launched although it is refused
 PredictBytes = Callable[[TrialConfig], int | None]
 
@@ -23,25 +21,35 @@ class Refusal:
 
     predicted_bytes: int
     limit_bytes: int
+    resident_bytes: int = 0
 
     @property
     def reason(self) -> str:
+        images = f" beside {_format_mebibytes(self.resident_bytes)} of images" if self.resident_bytes else ""
         return (
-            f"not launched: its peak memory is predicted to be {_format_mebibytes(self.predicted_bytes)}, above the "
-            f"limit of {_format_mebibytes(self.limit_bytes)}"
+            f"not launched: its peak memory is predicted to be {_format_mebibytes(self.predicted_bytes)}{images}, "
+            f"above the limit of {_format_mebibytes(self.limit_bytes)}"
         )
 
 
 @final
 class MemoryGate:
-    """Compares the predicted peak memory of a configuration with the limit before each launch.
+    """Compares the predicted peak memory of a configuration with the limit before each launch, and adds the bytes that
+    it keeps ``resident`` beside its step.
 
     ``predict`` is called as seldom as possible. Memory grows with the micro batch, so the ``largest`` micro batch of
     the study is predicted first, and one that is smaller than another that fits is not predicted at all.
     """
 
-    def __init__(self, limit_bytes: int, predict: PredictBytes, largest: int = 0) -> None:
+    def __init__(
+        self,
+        limit_bytes: int,
+        predict: PredictBytes,
+        largest: int = 0,
+        resident: Callable[[TrialConfig], int] = lambda _config: 0,
+    ) -> None:
         self.limit_bytes = limit_bytes
+        self._resident = resident
         self._predict = predict
         self._largest = largest
         self._fitting: dict[tuple[Shape, int], int] = {}  # the largest micro batch known to fit
@@ -63,15 +71,17 @@ class MemoryGate:
             return None
         self._fitting.setdefault(kind, 0)
         predicted = self._predict_once(replace_micro_batch(config, micro))
-        if predicted is None or predicted > self.limit_bytes:
-            return None if predicted is None else Refusal(predicted, self.limit_bytes)
+        if predicted is None or not self._is_within(config, predicted):
+            return None if predicted is None else Refusal(predicted, self.limit_bytes, self._resident(config))
         self._fitting[kind] = micro
         return None
 
     def learn(self, config: TrialConfig, ending: Ending) -> None:
         """Takes the ending of a trial into account: if it was refused and did fit, smaller ones are launched too."""
         kind, peak = _kind_of(config), ending.measurements.get("peak_memory_bytes")
-        if ending.outcome != "complete" or peak is None or peak > self.limit_bytes or kind not in self._fitting:
+        if ending.outcome != "complete" or peak is None or kind not in self._fitting:
+            return
+        if not self._is_within(config, peak):
             return
         micro, predicted = config.micro_batch, self.predicted(config)
         if not config.batch.is_auto and micro > self._fitting[kind]:
@@ -95,7 +105,10 @@ class MemoryGate:
 
     def _fits(self, config: TrialConfig, micro: int) -> bool:
         predicted = self._predict_once(replace_micro_batch(config, micro))
-        return predicted is not None and predicted <= self.limit_bytes
+        return predicted is not None and self._is_within(config, predicted)
+
+    def _is_within(self, config: TrialConfig, peak_bytes: float) -> bool:
+        return peak_bytes + self._resident(config) <= self.limit_bytes
 
     def _predict_once(self, config: TrialConfig) -> int | None:
         shape = derive_shape(config)
@@ -106,11 +119,6 @@ class MemoryGate:
 
 def _kind_of(config: TrialConfig) -> tuple[Shape, int]:
     return derive_shape(config).group, min(find_largest_accumulation(config), 2)
-
-
-def compute_memory_limit(device_memory_bytes: int) -> int:
-    """Bytes that a trial may use: nine tenths of the device's memory; on a CPU (0), of what is available now."""
-    return int(_USABLE_SHARE * (device_memory_bytes or measure_available_bytes()))
 
 
 def find_largest_micro(spec: StudySpec) -> int:

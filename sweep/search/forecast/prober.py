@@ -103,6 +103,10 @@ class Prober:
         found = self.estimates[self._key(derive_shape(config))].forecast
         return {part: found[f"forecast_{part}_bytes"] for part in MEMORY_PARTS}
 
+    def find_data_facts(self, config: TrialConfig) -> DataFacts | None:
+        """Shape and number of the training images of ``config``; None where they are not there."""
+        return self._find_facts(config.data)
+
     def _find_facts(self, section: DataSection) -> DataFacts | None:
         # once for all configurations, because a folder of many images is read for it
         if section not in self._facts:

@@ -12,6 +12,7 @@ from statistics import median
 from typing import final
 
 from sweep.config.data_sections import BudgetSection
+from sweep.config.metrics import list_following
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
 from sweep.records.messages import Ending
@@ -148,10 +149,7 @@ def _replace_steps(
     step = seconds / measured["num_steps"]
     is_probed = find_largest_accumulation(config) <= _MOST_PROBED
     scale = 1.0 if is_probed else step / (probe.step_seconds_mean or step)
-    found = {
-        "step_seconds_median": probe.step_seconds_median,
-        "step_seconds_p90": probe.step_seconds_p90,
-    }
+    found = {name: getattr(probe, name) for name in list_following("probe")}
     values: dict[str, float | int] = {name: scale * value for name, value in found.items() if value is not None}
     if probe.step_time_error is not None:
         values["step_time_error"] = probe.step_time_error

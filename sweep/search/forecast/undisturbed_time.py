@@ -6,7 +6,7 @@ from dataclasses import replace
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.packed.packed_executor import replace_train_seconds
 from sweep.records.messages import Ending
-from sweep.records.quality_flags import SLOWED_BY_OTHERS, TIME_DOUBTS, UNDISTURBED_TIME
+from sweep.records.quality_flags import SLOWED_BY_OTHERS, STACKED, TIME_DOUBTS, UNDISTURBED_TIME
 
 
 def take_undisturbed_time(config: TrialConfig, ending: Ending) -> Ending:
@@ -15,7 +15,7 @@ def take_undisturbed_time(config: TrialConfig, ending: Ending) -> Ending:
     measured, flags = ending.measurements, ending.quality_flags
     # not on record where it was not finite, or where the flag is that of an earlier attempt
     slowdown = measured.get("slowdown_by_others")
-    is_only_doubt = TIME_DOUBTS.intersection(flags) == {SLOWED_BY_OTHERS}
+    is_only_doubt = TIME_DOUBTS.union({STACKED}).intersection(flags) == {SLOWED_BY_OTHERS}
     if slowdown is None or not is_only_doubt or not is_replaceable(config, ending):
         return ending
     seconds = measured["train_seconds"] / (1.0 + slowdown)
@@ -34,8 +34,5 @@ def replace_time(ending: Ending, seconds: float, steps: Mapping[str, float | int
     measured time is kept beside."""
     measured = ending.measurements
     replaced: dict[str, float | int] = {**replace_train_seconds(measured, seconds), **steps}
-    if "steps_to_target" in measured and measured.get("num_steps", 0) > 0:
-        # the quotient first, so that a training that ends at its target takes exactly the same time to it
-        replaced["seconds_to_target"] = seconds * (measured["steps_to_target"] / measured["num_steps"])
     replaced["measured_train_seconds"] = measured["train_seconds"]
     return replace(ending, measurements=measured | replaced, quality_flags=(*ending.quality_flags, flag))

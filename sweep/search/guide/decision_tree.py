@@ -10,6 +10,7 @@ from math import ceil, log2, sqrt
 from typing import Any, NamedTuple
 
 from sweep.config.tables.models import has_batch_statistics
+from sweep.config.units import format_count
 
 TARGETS = {
     "balanced": "accuracy, time and memory alike",
@@ -21,9 +22,11 @@ TARGETS = {
 _EXPONENTS = {"balanced": (5, 9), "accuracy": (4, 8), "speed": (6, 10), "memory": (3, 7)}
 _FINE_TUNING = (4, 7)  # 16 to 64 is the rule of thumb; a larger one shows what it costs
 _LEAST_STEPS = 4  # of an epoch: with fewer the batch is nearly the data
+_FEW_STEPS = 10  # of an epoch, below which the number of steps is stated
 _FEW_TO_NORMALIZE = 16  # samples of a batch normalization's statistics
 _SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images, below which more are held out for validation
 _RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
+_REFERENCE = 256  # effective batch size at which these rates are usual
 _ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
 _LEAST_TOLERANCE = 0.005
 _DISAGREEMENT = 0.02  # of the validation images, about which two good configurations differ
@@ -53,6 +56,7 @@ class Facts:
     image_size: int | None = None  # that images of several sizes are brought to
     largest_micro: int | None = None  # that fits, on one device; None: whatever is tried
     has_own_validation: bool = True  # a split that data.validation_share does not change
+    best_batch: int | None = None  # effective batch size that records of the same images name
 
 
 class GivenBatch(NamedTuple):
@@ -78,6 +82,7 @@ class Decisions:
     reached with the most accumulation and not exceeded."""
 
     models: tuple[str, ...]
+    are_models_given: bool = False  # by the user
     batches: tuple[int, ...]
     num_devices: int
     largest_micro: int
@@ -86,6 +91,7 @@ class Decisions:
     base: tuple[Setting, ...] = ()
     space: tuple[Setting, ...] = ()
     given: GivenBatch | None = None
+    best_batch: int | None = None  # of ``batches``, that is kept where others are left out
     notes: tuple[str, ...] = ()
 
 
@@ -111,12 +117,17 @@ def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = Non
     usual, notes = _choose_batches(answers, facts, fixed or {})
     batches = tuple(sorted({*usual, *([answers.batch] if answers.batch else [])}))
     accumulation = _choose_accumulation(answers, facts, usual, _find_count(fixed or {}, _ACCUMULATION))
-    least_micro = min(batches) // answers.num_devices
+    counts = accumulation.value["choice"]
+    largest_micro = max(max(usual) // answers.num_devices // max(counts), 1)
+    given = _split_given(answers, facts, max(counts))
+    smallest = min(usual) // answers.num_devices // min(counts)
+    least_micro = min(smallest, largest_micro, given.micro if given else largest_micro)
     return Decisions(
         models=models,
+        are_models_given=bool(answers.models),
         batches=batches,
         num_devices=answers.num_devices,
-        largest_micro=max(max(usual) // answers.num_devices // max(accumulation.value["choice"]), 1),
+        largest_micro=largest_micro,
         accumulation=accumulation,
         study=(_decide_tolerance(facts),),
         base=(
@@ -128,8 +139,9 @@ def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = Non
             _decide_rates(answers),
             Setting("optimizer.weight_decay", {"log": [0.0001, 0.1]}, "it is tuned with the learning rate"),
         ),
-        given=_split_given(answers, facts, max(accumulation.value["choice"])),
-        notes=tuple(notes),
+        given=given,
+        best_batch=facts.best_batch,
+        notes=(*notes, *_note_few_steps(facts, max(batches))),
     )
 
 
@@ -148,14 +160,25 @@ def _choose_batches(answers: Answers, facts: Facts, fixed: Mapping[str, Any]) ->
     most = max(int(log2(max(facts.num_train / _LEAST_STEPS, 4))), 2)
     notes = []
     if high > most:
+        but = f" but for the given {answers.batch}" if answers.batch and answers.batch > 2**most else ""
         notes.append(
-            f"Effective batch sizes above {2**most} are left out: an epoch of {facts.num_train:,} images would have "
-            f"fewer than {_LEAST_STEPS} steps."
+            f"Effective batch sizes above {2**most} are left out{but}: an epoch of {facts.num_train:,} images would "
+            f"have fewer than {_LEAST_STEPS} steps."
         )
     high = max(min(high, most), 1)
     low = max(min(low, high - 2), 0)
-    least = ceil(log2(answers.num_devices)) + 1  # two samples on each device
-    return tuple(2**exponent for exponent in range(max(low, least), max(high, least + 1) + 1)), notes
+    shared = ceil(log2(answers.num_devices))
+    exponents = range(max(low, shared + 1), max(high, shared + 2) + 1)  # two samples on each device or more
+    return tuple(answers.num_devices * 2 ** (exponent - shared) for exponent in exponents), notes
+
+
+def _note_few_steps(facts: Facts, batch: int) -> Iterator[str]:
+    num_steps = ceil(facts.num_train / batch)
+    if num_steps < _FEW_STEPS:
+        yield (
+            f"{facts.num_train:,} training images at an effective batch size of {batch} are "
+            f"{format_count(num_steps, 'optimizer step')} an epoch: a lower accuracy there may come from few steps."
+        )
 
 
 def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...], fixed: int | None) -> Setting:
@@ -241,9 +264,8 @@ def _decide_model(answers: Answers, facts: Facts, models: tuple[str, ...], least
 
 def _decide_recipe() -> Iterator[Setting]:
     yield Setting("optimizer.name", "adamw", "one optimizer for residual networks and transformers")
-    yield Setting(
-        "optimizer.lr_rule", "auto", "the learning rate follows the effective batch size; it is given for 256 samples"
-    )
+    yield Setting("optimizer.lr_rule", "auto", "the learning rate follows the effective batch size")
+    yield Setting("optimizer.reference_batch", _REFERENCE, "the effective batch size that learning rates are given for")
     yield Setting("schedule.name", "cosine", "it ends near 0, whatever the number of epochs")
     yield Setting("schedule.warmup", 0.1, "larger batches have higher rates, which a warm-up reaches step by step")
 
@@ -251,11 +273,13 @@ def _decide_recipe() -> Iterator[Setting]:
 def _decide_rates(answers: Answers) -> Setting:
     if answers.weights:
         return Setting("optimizer.lr", {"log": _TUNING_RATES}, "10 to 100 times below those from scratch")
-    return Setting("optimizer.lr", {"log": _RATES}, "at an effective batch size of 256; every batch size is tuned")
+    reason = f"at an effective batch size of {_REFERENCE}; every batch size is tuned"
+    return Setting("optimizer.lr", {"log": _RATES}, reason)
 
 
-def find_use(answers: Answers) -> str:
-    """The use of the answer that is about the target."""
-    if answers.weights:
-        return "fine_tune"
-    return "distributed" if answers.num_devices > 1 and answers.target == "speed" else answers.target
+def find_uses(answers: Answers) -> tuple[str, ...]:
+    """The uses of the answer that are about the target; of fine-tuning the highest accuracy comes first."""
+    target = "distributed" if answers.num_devices > 1 and answers.target == "speed" else answers.target
+    if not answers.weights:
+        return (target,)
+    return ("fine_tune",) if target == "accuracy" else ("fine_tune", target)

@@ -15,7 +15,18 @@ from sweep.records.data_summary import DataSummary
 from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, is_small, list_data_settings
-from sweep.search.guide.study_size import Size, choose_size, describe_left_out, find_full_size, find_usual_size
+from sweep.search.guide.known_best import find_best_batch
+from sweep.search.guide.study_size import (
+    PROBING_SECONDS,
+    Size,
+    choose_size,
+    describe_left_out,
+    find_full_size,
+    find_usual_size,
+    is_too_little,
+    list_sizes,
+    name_sufficient_budget,
+)
 from sweep.search.guide.study_writing import StudyDraft, split_time, write_study
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
@@ -27,7 +38,6 @@ _USUAL_SIDE = 32  # pixels that images of several sizes are brought to
 # A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
 # is assumed.
 _OPENINGS = 2
-_LEAST_SHARE = 0.25  # of the budget, which must be left for the study after probing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +55,7 @@ class GuideTask:
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedStudy:
-    """The study with the text of its file, its price, its data and what was left out for lack of time."""
+    """The study with the text of its file, its forecast, its data and what was left out for lack of time."""
 
     spec: StudySpec
     text: str
@@ -59,14 +69,17 @@ def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tu
     """What is known of the data set before anything is probed.
 
     Raises:
-        InputError: it is missing or cannot be used.
+        InputError: it is missing or cannot be used, or there are fewer devices than were given.
     """
     apply_changes({}, dict(task.changes))  # refuses what no command line can set
+    check_ranks(task.options.executor, task.answers.num_devices)
     own = {key: value for key, value in task.changes.items() if key.startswith("data.")}
     facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
     if task.answers.data == "imagefolder" and "data.image_size" not in own:
         facts = replace(facts, image_size=_USUAL_SIDE)
     facts, data = _look(task, facts, own, on_progress)
+    if task.answers.batch is not None and task.budget_seconds is not None:  # others may have to be left out
+        facts = replace(facts, best_batch=find_best_batch(task.options.root, data.digest))
     if len(data.sizes) == 1 and facts.image_size is not None:
         width, _, height = next(iter(data.sizes)).partition(" x ")
         if width == height and int(width) <= 2 * _USUAL_SIDE:
@@ -97,25 +110,30 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
     Raises:
         InputError: what is requested cannot run here, or the budget is too short.
     """
-    check_ranks(task.options.executor, task.answers.num_devices)
     alone = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
     widest = _build(task, _draft(task, alone, find_full_size(alone, facts.num_train)))
+    if task.answers.weights:
+        _check_weights(widest)
     options = replace(task.options, timeout_seconds=task.budget_seconds)
     opened = time.monotonic()
     with open_session(widest, options, preview=True, on_progress=on_progress) as session:
         forecaster = session.forecaster
         reserve = _OPENINGS * (time.monotonic() - opened)
-        if task.budget_seconds is not None:
-            _find_time_left(task, task.budget_seconds, reserve)  # before time is spent on probes
+        full = find_full_size(alone, facts.num_train)
+        if task.budget_seconds is not None:  # before time is spent on probes
+            probing = 0.0 if forecaster.prober.list_valid() else PROBING_SECONDS
+            least = _price_smallest(task, _draft(task, alone, full), full, forecaster)
+            _find_time_left(task, task.budget_seconds, reserve + probing, least)
         session.forecast()
         largest = _find_largest_micro(session.spec, forecaster)
         decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
         full = find_full_size(decisions, facts.num_train)
         draft = _draft(task, decisions, find_usual_size(full))
         if task.budget_seconds is not None:
-            left = _find_time_left(task, task.budget_seconds, reserve)
+            least = _price_smallest(task, draft, full, forecaster)
+            left = _find_time_left(task, task.budget_seconds, reserve, least)
             draft = _fit_time(task, draft, full, left, forecaster)
-        left_out = describe_left_out(draft.size, full, decisions) if draft.limits else []
+        left_out = describe_left_out(draft.size, full, decisions, task.changes)
         text = write_study(draft, _head(task, draft))
         spec = _build(task, draft)
         limit = math.inf if draft.limits is None else draft.limits.seconds
@@ -130,26 +148,42 @@ def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = N
         )
 
 
-def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float) -> float:
-    # for the study itself, by now
+def _check_weights(spec: StudySpec) -> None:
+    # a probe takes no weights, so that only crashed trials would show that they are another model's
+    from sweep.training.models.table import build_model  # imports torch, which takes seconds
+
+    config = spec.config(next(spec.corners()))
+    build_model(config.model, find_facts(config.data).shape)
+
+
+def _price_smallest(task: GuideTask, draft: StudyDraft, full: Size, forecaster: Forecaster) -> float | None:
+    *_, smallest = list_sizes(full)
+    return forecaster.estimate_seconds(_build(task, replace(draft, size=smallest)))
+
+
+def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, least: float | None) -> float:
+    # for the study itself, by now; the smallest one is expected to take ``least`` seconds, None where that is unknown
     spent = time.monotonic() - task.began
-    left = budget_seconds - spent - reserve
-    if left < _LEAST_SHARE * budget_seconds:
-        least = math.ceil((spent + reserve) / (1.0 - _LEAST_SHARE))
+    if is_too_little(budget_seconds, spent + reserve):
+        left = max(budget_seconds - spent - reserve, 0.0)
+        sufficient = name_sufficient_budget(spent + reserve, least or 0.0)
+        remedy = f"--budget {sufficient} or more"
+        if least is None:
+            remedy = f"more than {sufficient}; what the smallest study takes is known after the probes"
         raise InputError(
-            f"--budget: {max(left, 0.0):.0f} of {budget_seconds:.0f} s are left: {spent:.0f} s have passed with images "
-            f"and probes, and starting the run and writing its report take about {reserve:.0f} s. Give more time, at "
-            f"least {least} s."
+            f"--budget: {left:.0f} of {budget_seconds:.0f} s are left: {spent:.0f} s have passed with images and "
+            f"probes, and what probes remain, the start of the run and its report take about {reserve:.0f} s. Give "
+            f"{remedy}."
         )
-    return left
+    return budget_seconds - spent - reserve
 
 
 def _fit_time(task: GuideTask, draft: StudyDraft, full: Size, seconds: float, forecaster: Forecaster) -> StudyDraft:
     def price(size: Size) -> float | None:
         return forecaster.estimate_seconds(_build(task, replace(draft, size=size)))
 
-    size = choose_size(full, seconds, price)
-    return replace(draft, size=size, limits=split_time(seconds, size))
+    size = choose_size(full, seconds, price, (task.budget_seconds or seconds) - seconds)
+    return replace(draft, size=size, limits=split_time(seconds, size), full_epochs=full.epochs)
 
 
 def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
@@ -183,12 +217,18 @@ def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
         return None
     most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
     check = forecaster.memory_gate.check
-    while largest > 1 and any(check(spec.config(point | {"batch.micro": largest})) for point in points):
+    while largest > 1 and any(check(spec.config(point | _accumulate(spec, largest, most))) for point in points):
         largest //= 2
     if largest == 1:
         points = [point | {"batch.micro": 1} for point in points]
         _refuse_too_large(spec, forecaster, points, "a single sample", "a smaller model (--model)")
     return None if largest == most else largest
+
+
+def _accumulate(spec: StudySpec, micro: int, most: int) -> dict[str, int]:
+    # a micro batch below the most is accumulated, and the gradients that are kept for it require memory of their own
+    is_accumulated = micro < most and "batch.accumulation" not in spec.base
+    return {"batch.micro": micro} | ({"batch.accumulation": 2} if is_accumulated else {})
 
 
 def _refuse_too_large(

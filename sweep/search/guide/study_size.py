@@ -1,9 +1,11 @@
 """How large a study is: models, batch sizes, epochs and trainings, so that it takes the time that there is for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sized
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, log2
 
+from sweep.config.data_sections import BUDGETS
+from sweep.config.durations import round_up_duration
 from sweep.config.errors import InputError
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count
@@ -18,6 +20,10 @@ _FEW_BATCHES, _FEWEST_BATCHES = 3, 2
 _ROOM = 1.5  # times the trainings that are expected to fit, so that the search ends by its time
 _MOST_TRIALS = 1000
 _MOST_OVER = 1.25  # times the budget: the least study may be expected to take so long, as its time limits end it
+
+_LEAST_LEFT = 0.25  # of the budget, for the study itself
+_MOST_OVERHEAD = 1.25  # times what was measured before the study: the next command may take longer for it
+PROBING_SECONDS = 10.0  # that the first probe and the estimates of memory take at least, where none is on record
 
 PriceStudy = Callable[["Size"], float | None]
 
@@ -80,9 +86,33 @@ def list_sizes(full: Size) -> Iterator[Size]:
     yield _resize(size, num_batches=min(size.num_batches, _FEWEST_BATCHES))
 
 
-def choose_size(full: Size, budget_seconds: float, price: PriceStudy) -> Size:
-    """The largest size whose forecast time is within ``budget_seconds``. What time is left goes to epochs that were
-    left out, then to more trainings. ``price`` gives the seconds of a study without time limits.
+def is_too_little(budget_seconds: float, overhead_seconds: float) -> bool:
+    """Whether ``overhead_seconds`` of a budget leave too little of it for a study."""
+    return budget_seconds - overhead_seconds < _LEAST_LEFT * budget_seconds
+
+
+def check_budget(seconds: float) -> None:
+    """Raises ``InputError`` for a budget that is shorter than what comes before any study."""
+    if is_too_little(seconds, PROBING_SECONDS):
+        raise InputError(
+            f"--budget: {seconds:g} s are too short, because probes alone take {PROBING_SECONDS:.0f} s or more. A "
+            "number without a unit is in seconds; give minutes, such as 10m. Which time suffices is known after the "
+            "probes."
+        )
+
+
+def name_sufficient_budget(overhead_seconds: float, study_seconds: float) -> str:
+    """The least --budget with which a study of ``study_seconds`` is not refused by another command that may take a
+    quarter longer than ``overhead_seconds`` before it."""
+    overhead_seconds *= _MOST_OVERHEAD
+    least = max(overhead_seconds / (1.0 - _LEAST_LEFT), overhead_seconds + study_seconds / _MOST_OVER)
+    return round_up_duration(least)
+
+
+def choose_size(full: Size, budget_seconds: float, price: PriceStudy, overhead_seconds: float = 0.0) -> Size:
+    """The largest size whose forecast time is within ``budget_seconds``, which are left of a longer budget after
+    ``overhead_seconds``. What time is left goes to epochs that were left out, then to more trainings. ``price`` gives
+    the seconds of a study without time limits.
 
     Raises:
         InputError: the smallest one is not.
@@ -99,8 +129,9 @@ def choose_size(full: Size, budget_seconds: float, price: PriceStudy) -> Size:
         raise InputError(
             f"--budget: the smallest study, {format_count(chosen.num_trials, 'training')} of "
             f"{format_count(chosen.epochs, 'epoch')} and {FEWEST_SEEDS} fresh seeds, is forecast to take "
-            f"{seconds:,.0f} s; {max(budget_seconds, 0.0):,.0f} s are left of the budget. Give more time, a smaller "
-            "model (--model), or fewer images (--set data.subset=N)."
+            f"{seconds:,.0f} s; {max(budget_seconds, 0.0):,.0f} s are left of the budget. Give --budget "
+            f"{name_sufficient_budget(overhead_seconds, seconds)} or more, a smaller model (--model), or fewer images "
+            "(--set data.subset=N)."
         )
     return _spend_rest(chosen, full, budget_seconds / seconds if seconds else 1.0)
 
@@ -113,24 +144,42 @@ def _spend_rest(size: Size, full: Size, ratio: float) -> Size:
 
 
 def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
-    """So many of the effective batch sizes, spread evenly, and the one that was given."""
-    batches = decisions.batches
+    """So many of the effective batch sizes: the one that was given and others, spread evenly. A single other one is
+    the best on record, or the middle one; of several the nearest to the best on record is replaced by it."""
+    batches, given = decisions.batches, decisions.given.batch if decisions.given else None
     if num_batches >= len(batches):
         return batches
-    last = max(num_batches - 1, 1)
-    chosen = {batches[round(index * (len(batches) - 1) / last)] for index in range(num_batches)}
-    given = decisions.given.batch if decisions.given else None
+    others = [batch for batch in batches if batch != given]
+    num_others = max(num_batches - (given is not None), 1)
+    chosen = {others[round(place * (len(others) - 1))] for place in _spread_places(num_others)}
+    best = decisions.best_batch
+    if best in others and best not in chosen:
+        chosen -= {min(chosen, key=lambda batch: abs(log2(batch / best)))}
+        chosen |= {best}
     return tuple(batch for batch in batches if batch in chosen or batch == given)
 
 
-def describe_left_out(size: Size, full: Size, decisions: Decisions) -> list[str]:
-    """What a study of ``size`` lacks of the ``full`` one, for lack of time."""
+def _spread_places(count: int) -> list[float]:
+    return [0.5] if count == 1 else [index / (count - 1) for index in range(count)]
+
+
+def describe_left_out(size: Size, full: Size, decisions: Decisions, fixed: Collection[str] = ()) -> list[str]:
+    """What a study of ``size`` lacks of the ``full`` one, for lack of time; the keys ``fixed`` are as they were
+    given."""
     kept = pick_batches(decisions, size.num_batches)
     missing = [batch for batch in decisions.batches if batch not in kept]
+    models = decisions.models[size.num_models : full.num_models]
+    is_best_kept = decisions.best_batch in kept and decisions.given is not None
+    because = f" ({decisions.best_batch} is kept, as the best on record for these images)" if is_best_kept else ""
+    has_budget = any(f"budget.{name}" in fixed for name in BUDGETS)
     parts = [
-        (size.num_models < full.num_models, f"the model {', '.join(decisions.models[size.num_models :])}"),
-        (bool(missing), f"the effective batch sizes {', '.join(map(str, missing))}"),
-        (size.epochs < full.epochs, f"{full.epochs - size.epochs} of {full.epochs} epochs"),
-        (not size.tunes_decay, "tuning of the weight decay"),
+        (bool(models), f"the model{_plural(models)} {', '.join(models)}"),
+        (bool(missing), f"the effective batch size{_plural(missing)} {', '.join(map(str, missing))}{because}"),
+        (size.epochs < full.epochs and not has_budget, f"{full.epochs - size.epochs} of {full.epochs} epochs"),
+        (not size.tunes_decay and "optimizer.weight_decay" not in fixed, "tuning of the weight decay"),
     ]
     return [text for is_left_out, text in parts if is_left_out]
+
+
+def _plural(items: Sized) -> str:
+    return "s" if len(items) > 1 else ""

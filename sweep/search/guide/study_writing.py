@@ -39,6 +39,7 @@ class StudyDraft:
     decisions: Decisions
     size: Size
     limits: TimeLimits | None = None
+    full_epochs: int | None = None  # of a study for which time does not matter
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -86,17 +87,29 @@ def _study(draft: StudyDraft) -> Iterator[Setting]:
 def _base(draft: StudyDraft) -> Iterator[Setting]:
     decisions, size = draft.decisions, draft.size
     if size.num_models == 1:
-        yield Setting("model.name", decisions.models[0], "by the size of the images, unless it was named")
+        yield Setting("model.name", decisions.models[0], _explain_models(decisions))
     yield from decisions.base
-    reason = "passes over the training images" if draft.limits is None else "as many as the time allows"
-    yield Setting("budget.epochs", size.epochs, reason)
+    yield Setting("budget.epochs", size.epochs, _explain_epochs(draft))
+
+
+def _explain_models(decisions: Decisions) -> str:
+    return "as it was given" if decisions.are_models_given else "by the size of the images"
+
+
+def _explain_epochs(draft: StudyDraft) -> str:
+    reason = "passes over the training images"
+    if draft.limits is None or draft.size.epochs == draft.full_epochs:
+        return reason
+    if draft.size.epochs == 1:
+        return f"{reason}: the time allows a single one of {draft.full_epochs}"
+    return f"{reason}: the time allows so many of {draft.full_epochs}"
 
 
 def _space(draft: StudyDraft) -> Iterator[Setting]:
     decisions, size = draft.decisions, draft.size
     if size.num_models > 1:
         models = list(decisions.models[: size.num_models])
-        yield Setting("model.name", {"choice": models}, "by the size of the images, unless they were named")
+        yield Setting("model.name", {"choice": models}, _explain_models(decisions))
     batches = pick_batches(decisions, size.num_batches)
     yield Setting("batch.micro", {"choice": _list_micro(decisions, batches)}, _explain_micro(decisions, batches))
     counts = {*decisions.accumulation.value["choice"], *([decisions.given.accumulation] if decisions.given else [])}

@@ -8,7 +8,7 @@ from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.records.disk_space import describe_shortage, estimate_record_bytes, measure_free_bytes
 from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.database_errors import StoreError
+from sweep.records.store.database_errors import RUN_AGAIN, StoreError
 from sweep.search.forecast.prober import Prober
 
 _NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written
@@ -37,9 +37,7 @@ class DiskSpace:
         """Raises ``StoreError`` if there is too little for the next trial."""
         if measure_free_bytes(self._folder) < self._least_bytes:
             shortage = describe_shortage(self._folder)
-            raise StoreError(
-                f"The disk is full: {shortage}Free some space and run the same command again; records are kept."
-            )
+            raise StoreError(f"The disk is full: {shortage}Free some space and {RUN_AGAIN}; records are kept.")
 
 
 def estimate_checkpoint_bytes(spec: StudySpec, prober: Prober) -> int:

@@ -13,6 +13,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.records.attempt_causes import FAULTS_OF_THE_MACHINE
 from sweep.records.messages import Ending
+from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 
 _SAME_CRASHES = 2  # a second crash with the same message is no accident
@@ -177,3 +178,8 @@ def _shorten(message: str) -> str:
     lines = message.splitlines() or ["without a message"]
     shown = lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "  ...", lines[-1]]
     return "\n".join(shown).rstrip(".")
+
+
+def list_repeated_crashes(store: Store, study: str, records: Sequence[TrialRecord]) -> RepeatedCrashes:
+    """Those of ``records`` that crashed in the same way, whose next run tries them again."""
+    return find_repeated_crashes(records, lambda number: next(reversed(store.attempts(study, number)), ("", None))[0])

@@ -1,12 +1,15 @@
 """Opens the records of a study: for the supervisor that writes them, or read only for a preview."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, find_differences
+from sweep.config.study import StudySpec
+from sweep.config.study_file import find_differences
+from sweep.records.frames.exchange import is_export
 from sweep.records.store.lock import database_lock, study_lock
 from sweep.records.store.store import Store, open_store
 from sweep.records.study_inputs import StudyInputs, find_changed_inputs
@@ -29,6 +32,7 @@ def open_for_preview(spec: StudySpec, options: Options, inputs: StudyInputs) -> 
         InputError: the study, or what its trials read, has changed.
     """
     file = study_file(spec, options)
+    _refuse_export(file, options)
     if options.fresh or (options.store is None and not file.exists()):
         yield None
         return
@@ -50,6 +54,7 @@ def open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) -> 
     """
     file = study_file(spec, options)
     folder = file.parent
+    _refuse_export(file, options)
     with contextlib.ExitStack() as stack:
         try:
             if options.fresh:
@@ -71,6 +76,16 @@ def open_for_writing(spec: StudySpec, options: Options, inputs: StudyInputs) -> 
             store.create_study(spec)
         store.record_inputs(spec.name, inputs)
         yield store
+
+
+def _refuse_export(file: Path, options: Options) -> None:
+    # a store beside the exported records would hide them
+    folder = file.parent
+    if options.store is None and not options.fresh and not file.exists() and is_export(folder):
+        raise InputError(
+            f"{folder}: it holds exported records, which a run beside them would hide; import them first with "
+            f"`sweep import {shlex.quote(str(folder))} --root OTHER` and run with --root OTHER, or give another --root."
+        )
 
 
 def _refuse_changes(recorded: StudySpec, spec: StudySpec, folder: Path) -> None:

@@ -13,7 +13,7 @@ from sweep.probing.accumulation_costs import SplitStep, describe_accumulation, m
 from sweep.probing.micro_batch_search import MicroBatchSearch, ProbeFailedError, search_micro_batch
 from sweep.probing.shape import derive_shape, replace_micro_batch
 from sweep.records.probe_record import ProbeRecord
-from sweep.search.forecast.memory_gate import compute_memory_limit
+from sweep.search.forecast.memory_room import measure_room
 from sweep.search.forecast.prober import Prober, ProbeSettings, open_shared_book
 from sweep.search.forecast.workload import compute_workload
 from sweep.search.loop.checks import check_config
@@ -82,11 +82,12 @@ def check_probe(config: TrialConfig, options: Options) -> None:
 
 @contextlib.contextmanager
 def open_prober(options: Options, limit_bytes: int | None) -> Iterator[tuple[Prober, int]]:
-    """A prober with an executor of its own, and the memory limit of a probe: ``limit_bytes``, else nine tenths."""
+    """A prober with an executor of its own, and the memory limit of a probe: ``limit_bytes``, else nine tenths
+    of what is free."""
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(QueryableExecutor(make_executor(options.executor, root=options.root)))
         machine = executor.describe()
-        limit = limit_bytes or compute_memory_limit(int(machine.get("device_memory_bytes", 0)))
+        limit = limit_bytes or measure_room(machine).limit_bytes
         settings = ProbeSettings(
             device=options.executor.device,
             device_class=str(machine["device"]),

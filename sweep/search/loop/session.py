@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.packed.mps import share_gpu
 from sweep.executors.packed.packed_executor import PackedExecutor
+from sweep.executors.packed.stacked_executor import StackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import device_type, make_executor
@@ -34,7 +35,7 @@ from sweep.search.forecast.solo_times import SoloTimes
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
 from sweep.search.loop.checks import check_run
-from sweep.search.loop.circuit_breaker import RepeatedCrashes
+from sweep.search.loop.circuit_breaker import RepeatedCrashes, list_repeated_crashes
 from sweep.search.loop.device_sharing import share_devices
 from sweep.search.loop.events import Event, TrialEnded
 from sweep.search.loop.own_records import open_for_preview, open_for_writing, study_file
@@ -42,7 +43,7 @@ from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.loop.trial_index import KeyMaker
-from sweep.search.loop.tuner import Tuner, list_repeated_crashes
+from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
 from sweep.training.data.folders.inspection import OnProgress
@@ -91,9 +92,10 @@ def open_session(
             earlier=earlier,
             inputs=inputs,
             is_preview=preview,
+            packed=packed,
         )
         if packed:
-            share_devices(spec, packed, session.forecaster, environment, options.executor.per_device)
+            share_devices(spec, packed, session.forecaster, environment, options.executor)
             session.forecaster.save_probes(session.store)
         yield session
 
@@ -111,6 +113,7 @@ class Session:
     earlier: tuple[EarlierResult, ...] = ()  # what the sampler learns from beforehand
     inputs: StudyInputs = field(default_factory=StudyInputs)
     is_preview: bool = False
+    packed: PackedExecutor | None = None  # the part of the executor that shares devices
 
     @property
     def data(self) -> DataSummary:
@@ -136,7 +139,10 @@ class Session:
     def forecaster(self) -> Forecaster:
         """Predicts the cost of configurations on the machine of the executor."""
         device, plugin = self.options.executor.device, self.options.plugin
-        return Forecaster(self.spec, self.executor, self.probe_book, device=device, plugin=plugin)
+        held_out = (self.inputs.data.num_val or 0) + (self.inputs.data.num_test or 0) if self.inputs.data else 0
+        return Forecaster(
+            self.spec, self.executor, self.probe_book, device=device, plugin=plugin, num_held_out=held_out
+        )
 
     @cached_property
     def key_of(self) -> KeyMaker:
@@ -186,6 +192,7 @@ class Session:
             device=self.options.executor.device,
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",
+            log_root=self.folder / "logs",
             memory_gate=forecaster.memory_gate,
             solo_times=SoloTimes(
                 forecaster.prober, forecaster.device_class, can_probe=self.options.executor.name in _PROBES_AT_ONCE
@@ -213,17 +220,23 @@ class Session:
         return DiskSpace(self.folder, num_left, self.executor.slots, checkpoint_bytes)
 
 
-def run_study(spec: StudySpec, options: Options | None = None) -> Path:
-    """Runs or resumes ``spec`` to its end and returns its folder. Writes records and no report.
+Watch = Callable[["Session"], contextlib.AbstractContextManager[Callable[[Event], None]]]
+
+
+def run_study(spec: StudySpec, options: Options | None = None, watch: Watch | None = None) -> Path:
+    """Runs or resumes ``spec`` to its end and returns its folder. Writes records and no report; ``watch`` opens what is
+    called with each event.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when what was trained has written a checkpoint.
         SystemExit: likewise after SIGTERM (143) and SIGUSR1 (75). Both in the main thread only, which gets signals.
     """
-    with open_session(spec, options or Options()) as session:
+    with open_session(spec, options or Options()) as session, contextlib.ExitStack() as stack:
+        show = stack.enter_context(watch(session)) if watch else None
         with shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:
-            for _ in events:
-                pass
+            for event in events:
+                if show:
+                    show(event)
         shutdown.raise_if_requested()
         return session.folder
 
@@ -242,8 +255,14 @@ def _open_executor(
             with QueryableExecutor(trainer) as executor:
                 yield executor, None, environment
             return
-        monitored = MonitoredExecutor(trainer, Monitor(make_source), _reference_seconds(store, spec.name))
-        packed = PackedExecutor(monitored, trainer) if is_packed and isinstance(trainer, ProcessExecutor) else None
+        monitor, references = Monitor(make_source), _reference_seconds(store, spec.name)
+        packed: PackedExecutor | None = None
+        if is_packed and isinstance(trainer, ProcessExecutor):
+            stacks = StackedExecutor(trainer)
+            monitored = MonitoredExecutor(stacks, monitor, references)
+            packed = PackedExecutor(monitored, trainer, stacks)
+        else:
+            monitored = MonitoredExecutor(trainer, monitor, references)
         with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
             yield executor, packed, environment
 

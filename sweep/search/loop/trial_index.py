@@ -28,6 +28,7 @@ class TrialIndex:
         self.next_number = 0
         self.num_changes = 0  # a list that was derived from the records is valid as long as this is the same
         self.num_counted = 0  # search trials that are running, or that were trained or reused
+        self.num_enqueued = 0  # of the proposed ones, those that were made by hand
         self.num_proposed = 0  # search trials, each configuration that was tried again once
         for record in records:
             self.put(record)
@@ -53,6 +54,7 @@ class TrialIndex:
             if record.number in self._not_counted:
                 return
             self.num_proposed += previous is None
+            self.num_enqueued += previous is None and record.is_enqueued
             was_counted = previous is not None and previous.outcome not in NOT_COUNTED
             self.num_counted += (record.outcome not in NOT_COUNTED) - was_counted
 

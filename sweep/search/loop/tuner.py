@@ -5,9 +5,9 @@ command resumes where the records end.
 """
 
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from sweep.config.metrics import BRANCHES, SHARPNESS
 from sweep.config.space import count_grid_points, draw_point
@@ -15,12 +15,13 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
 from sweep.records.frames.frames import read_frames
-from sweep.records.messages import Ending, Evaluation, Heartbeat, Phase, Progress
+from sweep.records.messages import Ending, Evaluation, Phase, Progress
 from sweep.records.store.store import Store
+from sweep.records.store.trial_queue import EnqueuedPoint, list_waiting, take_point
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import Refusal
 from sweep.search.loop.attempts import Attempt, Attempts
-from sweep.search.loop.circuit_breaker import CircuitBreaker, RepeatedCrashes, find_repeated_crashes
+from sweep.search.loop.circuit_breaker import CircuitBreaker, list_repeated_crashes
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
@@ -42,6 +43,14 @@ from sweep.search.seed_allocation.search_end import SearchEnd
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 
 
+class Proposal(NamedTuple):
+    """The next trial; ``position`` is its place in the queue of hand-made ones, 0 where it is none of these."""
+
+    phase: Phase
+    config: TrialConfig
+    position: int = 0
+
+
 @final
 class Tuner:
     """Runs one study over one executor. :meth:`run` yields events and ends when the study is complete, its space is
@@ -54,7 +63,7 @@ class Tuner:
         self._trials = TrialIndex(recorded, crashes.numbers)
         self._attempts = Attempts(spec, store, executor, plan)
         # search trials that crashed alike; those of the confirmation are missing there and so are listed again
-        self._to_repeat = [each.config for each in crashes.to_repeat if each.phase == "search"]
+        self._to_repeat = [Proposal("search", each.config) for each in crashes.to_repeat if each.phase == "search"]
         self._circuit_breaker = CircuitBreaker(spec, has_complete=any(each.outcome == "complete" for each in recorded))
         self._search_end = SearchEnd(spec)
         self._confirmations: list[TrialConfig] = []
@@ -92,7 +101,7 @@ class Tuner:
             chosen = self._choose()
             if chosen is None:
                 return
-            yield self._reuse_or_launch(*chosen)
+            yield self._reuse_or_launch(chosen)
 
     def _must_stop(self) -> bool:
         return bool(self._plan.stop_cause or self._circuit_breaker.reason)
@@ -116,10 +125,10 @@ class Tuner:
         elif num_counted < self._spec.trials:
             yield Stopped(f"every point of the space has been tried: {num_counted} instead of {self._spec.trials}.")
 
-    def _choose(self) -> tuple[Phase, TrialConfig] | None:
-        config = self._propose()
-        if config is not None:
-            return "search", config
+    def _choose(self) -> Proposal | None:
+        proposal = self._propose()
+        if proposal is not None:
+            return proposal
         if any(attempt.record.phase == "search" for attempt in self._attempts):
             return None  # the front is not known before every search trial has ended
         if self._confirmations_of != self._trials.num_changes:  # idle slots come here again and again
@@ -127,18 +136,29 @@ class Tuner:
             frames = read_frames(self._store.database, self._spec.name)
             self._confirmations = list_confirmations(frames, self._trials.counted_records(), self._spec)
         running = [attempt.record.config for attempt in self._attempts]
-        return next((("confirm", config) for config in self._confirmations if config not in running), None)
+        return next((Proposal("confirm", config) for config in self._confirmations if config not in running), None)
 
-    def _propose(self) -> TrialConfig | None:
+    def _propose(self) -> Proposal | None:
         if self._trials.num_counted >= self._spec.trials:
             return None
         if self._to_repeat:
             return self._to_repeat.pop(0)
+        index, first = self._trials.num_proposed - self._trials.num_enqueued, self._spec.first
+        if waiting := list_waiting(self._store.database, self._spec.name):
+            return self._complete(waiting[0], index)
         if self._plan.is_search_over or self._has_settled():
             return None
-        index, first = self._trials.num_proposed, self._spec.first
         values = first[index] if index < len(first) else self._sampler.propose(index - len(first))
-        return None if values is None else self._make_distinct(values, index)
+        config = None if values is None else self._make_distinct(values, index)
+        return None if config is None else Proposal("search", config)
+
+    def _complete(self, waiting: EnqueuedPoint, index: int) -> Proposal:
+        """A hand-made trial; the sampler chooses the values that its maker left open."""
+        open_keys = self._spec.space.keys() - waiting.point.keys()
+        values = self._sampler.propose(max(index - len(self._spec.first), 0)) if open_keys else None
+        if open_keys and values is None:
+            values = draw_point(self._spec.space, self._spec.seed, index * _MAX_RANDOM_DRAWS)
+        return Proposal("search", self._spec.config((values or {}) | waiting.point), waiting.position)
 
     def _has_settled(self) -> bool:
         if self._search_end.is_due(self._trials.counted_records()):
@@ -161,7 +181,8 @@ class Tuner:
 
     # ------------------------------------------------------------------ start of a trial
 
-    def _reuse_or_launch(self, phase: Phase, config: TrialConfig) -> Event:
+    def _reuse_or_launch(self, proposal: Proposal) -> Event:
+        phase, config, position = proposal
         key = self._plan.key_of(config)
         number = self._trials.next_number
         reusable = self._plan.find_reusable(key, self._required_metrics(phase, config))
@@ -171,6 +192,8 @@ class Tuner:
         is_refused = bool(memory_gate and refusal and not memory_gate.is_launched_to_check(number))
         with self._store.transaction():
             record = self._store.add_trial(self._spec.name, number, phase, config, key, origin)
+            if position:
+                record = take_point(self._store.database, self._spec.name, position, record)
             attempt = 0 if reusable or is_refused else self._store.start_attempt(self._spec.name, number)
         self._trials.put(record)
         if reusable:
@@ -208,7 +231,7 @@ class Tuner:
         self._mirror.push_next()  # while the child trains
         messages = self._attempts.receive()
         for number, message in messages:
-            if number in self._attempts and not isinstance(message, Heartbeat):
+            if number in self._attempts and isinstance(message, Progress | Evaluation | Ending):
                 yield self._handle(number, message)
         if (cause := self._plan.stop_cause) and (num_preempted := self._attempts.preempt(cause)):
             yield Stopping(cause, num_preempted)
@@ -274,8 +297,3 @@ class Tuner:
 
     def _extrapolate(self, record: TrialRecord) -> TrialRecord:
         return self._pruner.extrapolate_record(record) if self._pruner else record
-
-
-def list_repeated_crashes(store: Store, study: str, records: Sequence[TrialRecord]) -> RepeatedCrashes:
-    """Those of ``records`` that crashed in the same way, whose next run tries them again."""
-    return find_repeated_crashes(records, lambda number: next(reversed(store.attempts(study, number)), ("", None))[0])

@@ -51,8 +51,8 @@ class SearchEnd:
         candidates = select_candidates(select_comparable(frames), Limits())
         if candidates is not None and _is_settled(candidates):
             self.reason = (
-                "every statement about the batch size and the uses is settled, and one more trial is expected to raise "
-                f"a tuned accuracy by at most {100 * expected_gain:.2f} points"
+                "every statement about the configurations that were tried is settled, and one more trial is expected "
+                f"to raise a tuned accuracy by at most {100 * max(expected_gain, 0.0):.2f} points"
             )
 
 

@@ -1,30 +1,67 @@
 """Measure how batch size, learning rate and other hyperparameters change accuracy, time and memory of a training.
 
-from sweep import StudySpec, TrialConfig, load_frames, run_study, train_trial
+from sweep import StudySpec, TrialConfig, load_frames, recommend, run_study, train_trial
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sweep.analysis.answer.answer import Answer, BatchAnswer, Recommendation, Statement, TunedBatch
+    from sweep.analysis.answer.recommend import recommend
+    from sweep.analysis.statistics.intervals import Interval
+    from sweep.cli.python_run import run_study
     from sweep.config.errors import InputError
     from sweep.config.study import StudySpec
     from sweep.config.study_file import load_study
     from sweep.config.trial_config import TrialConfig
+    from sweep.executors.table import ExecutorSettings
+    from sweep.foreign.foreign_records import load_foreign_frames
     from sweep.records.frames.frames import load_frames
-    from sweep.search.loop.session import run_study
+    from sweep.records.frames.study_frames import Frames
+    from sweep.search.loop.run_options import Options
     from sweep.search.loop.single_trial import train_trial
 
-__all__ = ["InputError", "StudySpec", "TrialConfig", "load_frames", "load_study", "run_study", "train_trial"]
+__all__ = [
+    "Answer",
+    "BatchAnswer",
+    "ExecutorSettings",
+    "Frames",
+    "InputError",
+    "Interval",
+    "Options",
+    "Recommendation",
+    "Statement",
+    "StudySpec",
+    "TrialConfig",
+    "TunedBatch",
+    "load_foreign_frames",
+    "load_frames",
+    "load_study",
+    "recommend",
+    "run_study",
+    "train_trial",
+]
 
 # Loaded at first use: torch and Optuna take seconds, and a reader of records needs neither.
 _HOMES = {
+    "Answer": "sweep.analysis.answer.answer",
+    "BatchAnswer": "sweep.analysis.answer.answer",
+    "ExecutorSettings": "sweep.executors.table",
+    "Frames": "sweep.records.frames.study_frames",
     "InputError": "sweep.config.errors",
+    "Interval": "sweep.analysis.statistics.intervals",
+    "Options": "sweep.search.loop.run_options",
+    "Recommendation": "sweep.analysis.answer.answer",
+    "Statement": "sweep.analysis.answer.answer",
     "StudySpec": "sweep.config.study",
     "TrialConfig": "sweep.config.trial_config",
+    "TunedBatch": "sweep.analysis.answer.answer",
+    "load_foreign_frames": "sweep.foreign.foreign_records",
     "load_frames": "sweep.records.frames.frames",
     "load_study": "sweep.config.study_file",
-    "run_study": "sweep.search.loop.session",
+    "recommend": "sweep.analysis.answer.recommend",
+    "run_study": "sweep.cli.python_run",
     "train_trial": "sweep.search.loop.single_trial",
 }
 

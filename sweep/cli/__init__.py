@@ -1,4 +1,4 @@
-"""The command line: `sweep COMMAND`.
+"""The command line: `sweep COMMAND`, and what a notebook shows of a running study.
 
 Here belongs what parses arguments and prints; nothing imports it."""
 

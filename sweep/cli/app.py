@@ -4,7 +4,9 @@ A command's module is imported when the command is invoked, so that `sweep --hel
 """
 
 import logging
+import os
 import platform
+import shlex
 import signal
 import sys
 import warnings
@@ -16,9 +18,9 @@ import typer
 from typer.core import TyperGroup
 
 from sweep.cli.output import escape_controls
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, hide_credentials
 from sweep.records.address import has_password
-from sweep.records.store.database_errors import StoreError
+from sweep.records.store.database_errors import RUN_AGAIN, StoreError
 from sweep.search.loop.shutdown import REASONS
 
 
@@ -30,6 +32,8 @@ class CommandEntry(NamedTuple):
     summary: str
 
 
+_SECRET_OPTIONS = ("--notify-url", "--notify-command")  # an address of a webhook is a secret
+
 COMMANDS: dict[str, CommandEntry] = {
     "ask": CommandEntry("ask", "ask", "Write a study from a few questions, and run it within a budget."),
     "run": CommandEntry("run", "run", "Run a study or resume it, then write its report."),
@@ -37,15 +41,21 @@ COMMANDS: dict[str, CommandEntry] = {
     "check": CommandEntry("check", "check", "Count the images of a study and report its known pitfalls."),
     "estimate": CommandEntry("estimate", "estimate", "Forecast peak memory by category, without training."),
     "probe": CommandEntry("probe", "probe", "Measure step time, memory and the largest micro batch."),
+    "trials": CommandEntry("trials", "list_trials", "List the trials of a study with their tags and notes."),
+    "note": CommandEntry("trials", "note", "Add a note to a trial, list its notes, or remove some."),
+    "tag": CommandEntry("trials", "tag", "Add tags to a trial, list its tags, or remove some."),
+    "enqueue": CommandEntry("trials", "enqueue", "Enqueue a hand-made trial, which is trained first."),
     "report": CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
-    "export": CommandEntry("records", "export", "Export the records of a study as Parquet or CSV."),
+    "export": CommandEntry("records", "export", "Export the records of a study."),
     "import": CommandEntry("records", "import_folder", "Import exported records as a study."),
+    "columns": CommandEntry("records", "columns", "List the columns of another program's records."),
     "dashboard": CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
     "recommend": CommandEntry("recommend", "recommend", "Recommend a batch size and a configuration for each use."),
     "claims": CommandEntry("claims", "claims", "List claims, test them, or plan the study that settles one."),
+    "rules": CommandEntry("rules", "rules", "Rank scaling rules by the accuracy that they lose."),
     "compare": CommandEntry("compare", "compare", "Compare two studies."),
     "replay": CommandEntry("replay", "replay", "Replay a search on recorded trainings."),
-    "list": CommandEntry("look", "list_studies", "List the shipped studies with their questions and costs."),
+    "list": CommandEntry("look", "list_studies", "List the shipped studies, or all keys of a study file."),
     "new": CommandEntry("look", "new", "Write a commented study file that runs as it is."),
     "doctor": CommandEntry("look", "doctor", "Check this machine, or diagnose the trials of a study."),
 }
@@ -131,7 +141,11 @@ def _run(arguments: list[str] | None) -> int:
     except InputError as error:
         return _print_error(str(error), 2)
     except StoreError as error:
-        return _print_error(str(error), 1)
+        return _print_error(str(error).replace(RUN_AGAIN, f"run `{_repeat_command(arguments)}` again"), 1)
+    except SystemExit as ending:  # typer's end on a closed pipe
+        if not isinstance(ending.__context__, BrokenPipeError):
+            raise
+        return _end_quietly()
     except OSError as error:
         return _print_error(f"{error.filename or 'input or output'}: {error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
@@ -143,6 +157,24 @@ def _run(arguments: list[str] | None) -> int:
     except typer.TyperException as error:
         return _print_error(error.format_message(), error.exit_code)
     return code if isinstance(code, int) else 0
+
+
+def _end_quietly() -> int:
+    # what reads the output has ended, as `head` does: there is nobody to tell, and a flush at exit would fail again
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+
+
+def _repeat_command(arguments: list[str] | None) -> str:
+    typed = sys.argv[1:] if arguments is None else arguments
+    shown = [hide_credentials(each) if "://" in each else each for each in typed]
+    for place, word in enumerate(shown):
+        option, is_joined, _ = word.partition("=")
+        if option in _SECRET_OPTIONS:  # repeated without its value
+            shown[place] = f"{option}=..." if is_joined else option
+            if not is_joined:
+                shown[place + 1 : place + 2] = ["..."]
+    return shlex.join(["sweep", *shown])
 
 
 def _warn_of_passwords(arguments: list[str]) -> None:

@@ -1,18 +1,20 @@
-"""What the commands' arguments mean: a study by name or path, ``--set`` pairs, durations."""
+"""What the commands' arguments mean: a study by name or path, the records of a place, ``--set`` pairs, durations."""
 
 import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from studies import shipped_studies
 from sweep.config.durations import parse_seconds
-from sweep.config.errors import InputError, describe_unknown, hide_credentials
-from sweep.config.study import WINDOWS_RESERVED_NAMES, StudySpec
-from sweep.config.study_file import load_study, read_toml
+from sweep.config.errors import InputError, hide_credentials
+from sweep.config.study import WINDOWS_RESERVED_NAMES
+from sweep.config.study_file import check_keys, check_root, load_study, read_toml
 from sweep.config.trial_config import TrialConfig, build_config, replace_keys
 from sweep.records.address import STORE_VARIABLE
+
+if TYPE_CHECKING:
+    from sweep.records.frames.study_frames import Frames
 
 
 def parse_sets(pairs: list[str]) -> dict[str, Any]:
@@ -99,30 +101,22 @@ def write_new_study(path: Path, text: str) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}.") from None
 
 
-def find_study(name: str, changes: dict[str, Any]) -> StudySpec:
-    """The shipped study called ``name``, or the one in the TOML file at that path.
-
-    Raises:
-        InputError: there is neither, with the known names.
-    """
-    shipped = shipped_studies()
-    path = Path(name)
-    if path.suffix == ".toml":
-        return load_study(path, changes)
-    if name in shipped:
-        return load_study(shipped[name], changes)
-    raise InputError(f"{describe_unknown('study', name, shipped)} Or give the path of a .toml file.")
-
-
 def build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
     """The base configuration of ``study`` (the defaults without one) with ``changes`` over it.
 
     Raises:
         InputError: no such study, or a key or value that is none.
     """
+    config = _build_base_config(study, changes)
+    check_root(changes, config.data.name)
+    return config
+
+
+def _build_base_config(study: str | None, changes: dict[str, Any]) -> TrialConfig:
     if study is None:
         return build_config(replace_keys({}, changes), "--set")
-    spec = find_study(study, {})
+    spec = load_study(study, {})
+    check_keys(changes)
     seed = {} if "seed" in changes else {"seed": spec.seed}
     return build_config(replace_keys(spec.base, changes | seed), f"study {study}")
 
@@ -174,3 +168,24 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):  # a name that is too long, a zero byte
         return False
+
+
+def load_records(place: str, root: Path, columns: Path | None, evaluations: bool = True) -> "Frames":
+    """The frames at ``place``; ``columns`` is the map of a foreign file.
+
+    Raises:
+        InputError: nothing is there, it cannot be read, or a map is given for records of this program.
+    """
+    from sweep.foreign.source_kinds import is_foreign
+    from sweep.records.frames.frames import load_frames
+
+    found = find_records(place, root)
+    if is_foreign(found):
+        from sweep.foreign.foreign_records import load_foreign_frames
+
+        return load_foreign_frames(found, columns)
+    if columns is not None:
+        raise InputError(
+            f"--columns {columns}: {place} holds records of this program, which need no map; leave it out."
+        )
+    return load_frames(found, evaluations=evaluations)

@@ -6,12 +6,18 @@ from contextlib import contextmanager
 
 from reports import data_texts
 from sweep.config.errors import show_name
+from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
+
+_FEWEST_VALIDATION = 8  # images: of fewer the tolerance of sweep ask, two standard errors, exceeds 10 points
+_FEWEST_OF_CLASS = 5  # images of a class, in all splits
+_MOST_NAMED = 10  # classes in one warning
 
 
 def format_data(data: DataSummary) -> list[str]:
     """The images by split and class, where they come from, and what is not used and why."""
-    lines = [f"data: {data_texts.describe_set(data)}", *(f"  {line}" for line in _format_classes(data))]
+    lines = list(_warn_of_few_images(data))
+    lines += [f"data: {data_texts.describe_set(data)}", *(f"  {line}" for line in _format_classes(data))]
     if data.held_out:
         lines.append(f"  {show_name(data.held_out, shorten=False)}")
     if data.sizes:
@@ -19,6 +25,23 @@ def format_data(data: DataSummary) -> list[str]:
     lines += [f"  not used: {line}" for line in data_texts.list_unused(data)]
     lines += [f"  note: {note}" for note in data_texts.list_notes(data)]
     return [*lines, f"  digest {data.digest[:12]}"] if data.digest else lines
+
+
+def _warn_of_few_images(data: DataSummary) -> Iterator[str]:
+    # with so few the noise of a single accuracy is larger than any difference between batch sizes
+    if data.num_val is not None and data.num_val < _FEWEST_VALIDATION:
+        yield (
+            f"WARNING: no answer is possible with {format_count(data.num_val, 'validation image')}: two equally good "
+            "configurations differ by more than 10 points by chance; add images"
+        )
+    small = {name: sum(counts.values()) for name, counts in data.classes.items()}
+    small = {name: count for name, count in small.items() if count < _FEWEST_OF_CLASS}
+    if not small:
+        return
+    named = ", ".join(f"{show_name(name)} ({count})" for name, count in list(small.items())[:_MOST_NAMED])
+    head = f"{format_count(len(small), 'class', 'classes')} of {len(data.classes)} with fewer than {_FEWEST_OF_CLASS}"
+    lacks = "no answer is possible with" if len(data.classes) - len(small) < 2 else "accuracy means nothing for"
+    yield f"WARNING: {lacks} {head} images: {named}; add images, or remove the class"
 
 
 def _format_classes(data: DataSummary) -> list[str]:

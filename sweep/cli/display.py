@@ -1,24 +1,25 @@
-"""What a running study shows: a live panel on a terminal, plain lines elsewhere. Everything goes to standard error.
+"""What a running study shows: a live panel on a terminal or in a notebook, plain lines elsewhere.
+
+What is printed goes to standard error.
 
 The panel is redrawn at most twice a second, so that the display does not disturb what is being timed.
 """
 
 import statistics
-import sys
 import time
 from collections import Counter
 from types import TracebackType
 from typing import Any, Self, final
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from reports.labels import format_metric, format_value
+from reports.labels import format_metric, format_price, format_value
 from sweep.cli.output import escape_controls
+from sweep.cli.surfaces import ConsoleSurface, Surface
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
@@ -59,17 +60,18 @@ class Display:
         records: list[TrialRecord],
         doctor: str = "sweep doctor STUDY",
         resumed_by: str = "the same command again",
+        surface: Surface | None = None,
     ) -> None:
         """``doctor`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
-        study."""
+        study; without a ``surface`` it is shown on standard error."""
         self._resumed_by = resumed_by
         self._spec = spec
         self._doctor = doctor
         self._records = {record.number: record for record in records}
         self._running: dict[int, tuple[TrialStarted, Progress | None, Evaluation | None]] = {}
-        self._console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._surface = surface or ConsoleSurface()
         self._drawn = 0.0
+        self._has_ended = False
         self._saved_seconds: list[float] = []
 
     def __enter__(self) -> Self:
@@ -78,16 +80,15 @@ class Display:
         start = f"study {self._spec.name}: {format_count(self._spec.trials, 'search trial')} planned"
         start += f", then {confirm.describe_limits()}" if confirm.most_trials else ""
         self._line(start + (f", {known} on record" if known else ""))
-        if self._live:
-            self._live.start()
+        self._surface.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._live:
-            self._live.update(self._panel(), refresh=True)
-            self._live.stop()
+        self._has_ended = True
+        if self._surface.has_panel:
+            self._surface.stop(self._panel())
         if kind is not None and not issubclass(kind, Exception):
             self._line(f"running trials stay open on record; run {self._resumed_by} to resume them")
 
@@ -132,10 +133,17 @@ class Display:
             self._line(f"objective {name} is missing in {format_count(count, 'complete trial')}; no front has these")
         if shortfall := answer["confirmation_shortfall"]:
             self._line(shortfall)
+        if few_seeds := answer["few_seeds"]:
+            self._line(few_seeds)
         if self._saved_seconds:
             saved = format_value("seconds", sum(self._saved_seconds))
             reused = format_count(len(self._saved_seconds), "trial")
             self._line(f"reused {reused} from earlier records, which saved {saved} of training")
+        if waiting := answer["num_enqueued"]:
+            self._line(f"{format_count(waiting, 'enqueued trial')} not trained; raise the budget with --trials")
+        if answer["price"] is not None:
+            took = format_value("seconds", answer["seconds"])
+            self._line(f"this run took {took}: price {format_price(answer['price'], answer['currency'])}")
         if warnings := self._warnings():
             self._line(warnings)
         Console(soft_wrap=True, highlight=False).print(f"report: {escape(escape_controls(answer['report']))}")
@@ -156,7 +164,7 @@ class Display:
         return f"quality warnings for {share} ({names}): {times}; see: {self._doctor}"
 
     def _line(self, text: str) -> None:
-        self._console.print(Text(escape_controls(text)))
+        self._surface.print_line(Text(escape_controls(text)))
 
     def _ended_line(self, event: TrialEnded | TrialReused) -> str:
         record = event.record
@@ -165,6 +173,8 @@ class Display:
         )
         how = f"reused from {record.reused_from}" if isinstance(event, TrialReused) else str(record.outcome)
         line = f"trial {record.number:>4} {record.phase:<7} {how:<13} {values}  [{self._swept(record.config)}]"
+        if record.is_enqueued:
+            line += " enqueued by hand"
         if isinstance(event, TrialEnded) and (doubt := _describe_doubt(record)):
             line += f"\n           {doubt}"
         if isinstance(event, TrialEnded) and event.error:
@@ -173,9 +183,9 @@ class Display:
 
     def _redraw(self) -> None:
         now = time.monotonic()
-        if self._live and now - self._drawn >= _REDRAW_SECONDS:
+        if self._surface.has_panel and now - self._drawn >= _REDRAW_SECONDS:
             self._drawn = now
-            self._live.update(self._panel(), refresh=True)
+            self._surface.show_panel(self._panel())
 
     def _panel(self) -> Group:
         done = sum(record.outcome is not None for record in self._records.values())
@@ -192,6 +202,7 @@ class Display:
             if progress:
                 share = f"step {progress.step}/{progress.num_steps}"
                 text += f"  epoch {progress.epoch:.1f}  {share}  {progress.images_per_second:,.0f} images/s"
+                text += _describe_device(progress)
             if evaluation:
                 text += f"  val_accuracy {100 * evaluation.val_accuracy:.2f} %"
             lines.append(Text(escape_controls(text)))
@@ -223,6 +234,8 @@ class Display:
         return self._spec.trials + count_expected(self._spec, self._spec.trials)
 
     def _seconds_left(self) -> float | None:
+        if self._has_ended:
+            return None
         trained = [
             float(record.measurements["total_seconds"])
             for record in self._records.values()
@@ -234,6 +247,15 @@ class Display:
 
 def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _describe_device(progress: Progress) -> str:
+    parts = []
+    if progress.gpu_utilization is not None:
+        parts.append(f"GPU {progress.gpu_utilization:.0%} busy")
+    if progress.peak_memory_bytes is not None:
+        parts.append(format_value("bytes", progress.peak_memory_bytes))
+    return "".join(f"  {part}" for part in parts)
 
 
 def _describe_doubt(record: TrialRecord) -> str:

@@ -21,6 +21,7 @@ class Check:
     found: str
     remedy: str = ""
     essential: bool = False
+    is_noticed: bool = False  # there, and no doubt about what was measured
 
 
 def check_machine() -> list[Check]:

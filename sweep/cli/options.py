@@ -13,6 +13,13 @@ RecordedStudy = Annotated[
     str,
     typer.Argument(help="A study's file, its folder, its name under the root, a database URL, or SWEEP_STORE."),
 ]
+AnyRecords = Annotated[
+    str,
+    typer.Argument(
+        help="A study's file, its folder, its name under the root, a database URL, SWEEP_STORE, or a file of another "
+        "program (with --columns)."
+    ),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key, or a key of the study; repeatable."),
@@ -20,4 +27,27 @@ Sets = Annotated[
 Root = Annotated[Path, typer.Option(help="Folder of all studies.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Plugin = Annotated[Path | None, typer.Option(help="Python file that registers models or data sets.")]
+SlurmFile = Annotated[
+    Path | None, typer.Option("--slurm", metavar="FILE", help="TOML file: sbatch settings of each trial's job.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option("--address", help="Ray cluster: host:port, or auto; default: a cluster on this machine."),
+]
+# Variables too, because an address is often a secret and every user of a machine can see its command lines.
+NotifyCommand = Annotated[
+    str | None,
+    typer.Option(
+        envvar="SWEEP_NOTIFY_COMMAND",
+        help="Command that is started when the run has ended, with a JSON document on its standard input.",
+    ),
+]
+NotifyUrl = Annotated[
+    str | None,
+    typer.Option(envvar="SWEEP_NOTIFY_URL", help="URL that gets a JSON document when the run has ended."),
+]
+Columns = Annotated[
+    Path | None,
+    typer.Option("--columns", help="Map (TOML) of the columns, where the records are a file of another program."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]

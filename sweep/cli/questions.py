@@ -1,5 +1,6 @@
 """The questions of the guide, which are put on a terminal one after another or answered by options."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import MODELS
 from sweep.search.guide.decision_tree import TARGETS, Answers
+from sweep.search.guide.study_size import check_budget
 
 T = TypeVar("T")
 
@@ -89,14 +91,15 @@ def collect_replies(
         is_known = takes_defaults or (question is _DEVICES and num_devices == 1)
         return put_question(question, given.get(question.option), parse, takes_defaults=is_known)
 
+    models = tuple(map(_parse_model, models))
     target, weights = reply(_TARGET, _parse_target), reply(_WEIGHTS, _parse_weights)
     if weights is not None and not models:
         models = (reply(_MODEL, _parse_model),)
     if weights is not None and len(models) != 1:
         raise InputError("--weights fit one model: name it with --model.")
-    devices = reply(_DEVICES, partial(_parse_count, _DEVICES))
+    devices = reply(_DEVICES, partial(_parse_devices, num_devices))
     batch = reply(_BATCH, partial(_parse_batch, devices))
-    budget = reply(_BUDGET, lambda text: parse_duration(text or None, "--budget"))
+    budget = reply(_BUDGET, _parse_budget)
     name, root = find_data(data)
     answers = Answers(
         data=name, data_root=root, models=models, target=target, weights=weights, num_devices=devices, batch=batch
@@ -114,6 +117,8 @@ def find_data(text: str) -> tuple[str, str | None]:
         return text, None
     if Path(text).is_dir():
         return "imagefolder", text
+    if "/" in text or os.sep in text:
+        raise InputError(f"--data {text}: there is no such folder; give the path of a folder of images.")
     raise InputError(f"--data: {describe_unknown('data set', text, DATASETS)} Or give the path of a folder of images.")
 
 
@@ -121,6 +126,17 @@ def _parse_count(question: Question, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{question.option} {text}: give a whole number from 1 on.")
     return int(text)
+
+
+def _parse_devices(present: int, text: str) -> int:
+    count = _parse_count(_DEVICES, text)
+    if count > present:
+        here = "no GPU or a single one" if present == 1 else f"{present} GPUs"
+        raise InputError(
+            f"--devices {count}: this machine has {here}; give at most {present}. Several ranks on one processor show "
+            f"that the trainings run, not what they cost: for that give --set distributed.world_size={count}."
+        )
+    return count
 
 
 def _parse_target(text: str) -> str:
@@ -141,6 +157,13 @@ def _parse_model(text: str) -> str:
     if text not in MODELS:
         raise InputError(f"--model: {describe_unknown('model', text, MODELS)}")
     return text
+
+
+def _parse_budget(text: str) -> float | None:
+    seconds = parse_duration(text or None, "--budget")
+    if seconds is not None:
+        check_budget(seconds)
+    return seconds
 
 
 def _parse_batch(devices: int, text: str) -> int | None:

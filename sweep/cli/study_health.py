@@ -80,7 +80,9 @@ def _check_warning(flag: str, affected: list[list[str]], num_trials: int) -> Che
     num_lost = sum(not is_time_evidence(flags) for flags in affected) if is_doubt else 0
     if is_doubt and num_lost < len(affected):
         found = f"{found} (replaced for {len(affected) - num_lost})"
-    return Check(name=flag.replace("_", " "), ok=num_lost == 0, found=found, remedy=_REMEDIES.get(flag, ""))
+    return Check(
+        name=flag.replace("_", " "), ok=num_lost == 0, found=found, remedy=_REMEDIES.get(flag, ""), is_noticed=True
+    )
 
 
 def _check_data(frames: Frames) -> list[Check]:

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,19 +12,27 @@ from typing import Any
 import typer
 
 from reports import write_report
-from reports.labels import format_value
-from sweep.analysis.shortfalls import count_missing_objectives, explain_confirmation, explain_no_complete_trial
+from reports.labels import describe_price, format_value
+from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.shortfalls import (
+    count_missing_objectives,
+    explain_confirmation,
+    explain_few_seeds,
+    explain_no_complete_trial,
+)
 from sweep.cli.commands.check import print_advice
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.display import Display
+from sweep.cli.notification import Notifier, gather_records, send_message_at_end
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.errors import hide_credentials
-from sweep.config.study import StudySpec
+from sweep.config.study import Price, StudySpec
 from sweep.config.trial_config import flatten_config
 from sweep.config.units import format_count
 from sweep.executors.table import ExecutorSettings
 from sweep.records.frames.frames import load_frames
+from sweep.records.store.trial_queue import list_waiting
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.events import Stopped
@@ -31,7 +41,15 @@ from sweep.search.loop.session import Session, open_session
 from sweep.search.loop.shutdown import shutdown_on_signals
 from sweep.search.seed_allocation.confirmation import count_confirmations, find_front, list_confirmations
 
-__all__ = ["ExecutorSettings", "Options", "carry_out_study", "format_forecast", "preview_study", "run_study"]
+__all__ = [
+    "ExecutorSettings",
+    "Options",
+    "carry_out_study",
+    "describe_time",
+    "format_forecast",
+    "preview_study",
+    "run_study",
+]
 
 
 def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
@@ -40,8 +58,9 @@ def preview_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
         forecast = session.forecast()
     data = session.data
     print_advice(spec, _find_commands(session).check(), data.num_train)
-    lines = [*format_data(data), *format_forecast(forecast)]
-    print_answer(forecast.document() | {"data": data.document()}, lines, as_json=as_json)
+    lines = [*format_data(data), *format_forecast(forecast, spec.price)]
+    document = forecast.document() | _price_forecast(forecast, spec.price) | {"data": data.document()}
+    print_answer(document, lines, as_json=as_json)
     return 0
 
 
@@ -55,9 +74,9 @@ class EndedRun:
     display: Display
 
 
-def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
-    """Runs a study and writes its report; returns the exit code."""
-    ended = carry_out_study(spec, options)
+def run_study(spec: StudySpec, options: Options, *, as_json: bool, notifier: Notifier | None = None) -> int:
+    """Runs a study and writes its report; returns the exit code. ``notifier`` gets a message when it has ended."""
+    ended = carry_out_study(spec, options, notifier)
     if ended.document is not None and as_json:
         typer.echo(json.dumps(ended.document))
     elif ended.document is not None:
@@ -65,8 +84,23 @@ def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
     return ended.exit_code
 
 
-def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
+def carry_out_study(spec: StudySpec, options: Options, notifier: Notifier | None = None) -> EndedRun:
     """The same as :func:`run_study`, without printing how it ended."""
+    if notifier is None:
+        return _carry_out(spec, options, {})
+    with send_message_at_end(notifier, spec) as known:
+        return _carry_out(spec, options, known, gather_records)
+
+
+def _carry_out(
+    spec: StudySpec,
+    options: Options,
+    known: dict[str, Any],
+    gather: Callable[[Session], dict[str, Any]] = lambda _session: {},
+) -> EndedRun:
+    """Runs the study and writes its report; puts into ``known`` what a message tells, with what ``gather`` finds in the
+    records."""
+    began = time.monotonic()
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
         commands = _find_commands(session)
@@ -78,16 +112,21 @@ def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
                 display.show(event)
                 stopped = event if isinstance(event, Stopped) else None
         if stopped and shutdown.cause:
+            known |= {"exit_code": shutdown.exit_code, "stopped": stopped.reason, "records": gather(session)}
             return EndedRun(shutdown.exit_code, None, display)
         if not stopped:
             session.forecaster.estimate_breakdowns(session.store)
         records = session.store.trial_records(spec.name)
         report = Path(write_report(session.records_place, out=session.folder))
+        known |= {"report": str(report), "records": gather(session)}
+        num_waiting = len(list_waiting(session.store.database, spec.name))
         shortfalls = _find_shortfalls(session, records, stopped)
     answer = _summarize(spec, records, report) | shortfalls | {"stopped": stopped.reason if stopped else None}
     answer["num_earlier"] = len(session.earlier)
+    answer |= _price_run(spec, time.monotonic() - began) | {"num_enqueued": num_waiting}
     is_failure = stopped is not None and stopped.is_failure
     is_done = any(record.outcome == "complete" for record in records) and not is_failure
+    known |= {"exit_code": 0 if is_done else 1, "stopped": answer["stopped"]}
     return EndedRun(0 if is_done else 1, answer, display)
 
 
@@ -97,13 +136,18 @@ def _find_commands(session: Session) -> StudyCommands:
 
 
 def _opening_lines(session: Session) -> list[str]:
-    lines = format_forecast(session.forecast())
+    lines = format_forecast(session.forecast(), session.spec.price)
     if num_again := len(session.repeated_crashes.to_repeat):
         lines.append(f"tried again: {format_count(num_again, 'trial')} that failed in the same way")
     if session.earlier:
         lines.append(f"warm start: the sampler has seen {len(session.earlier)} earlier trials")
     if session.options.executor.is_packed:
         lines.append(f"packed: {session.executor.slots} concurrent trials; time and memory come from solo probes")
+        depth = session.packed.depth if session.packed else 1
+        if depth > 1:
+            lines.append(
+                f"stacked: a process trains up to {depth} trials of one shape together; others are trained one by one"
+            )
     return lines
 
 
@@ -115,6 +159,7 @@ def _find_shortfalls(session: Session, records: list[TrialRecord], stopped: Stop
     return {
         "missing_objectives": count_missing_objectives(frames),
         "confirmation_shortfall": reason or None,
+        "few_seeds": explain_few_seeds(select_comparable(frames)) or None,
         "no_complete_trial": explain_no_complete_trial(frames) or None,
     }
 
@@ -126,7 +171,7 @@ def _summarize(spec: StudySpec, records: list[TrialRecord], report: Path) -> dic
         "study": spec.name,
         "report": str(report),
         "num_trials": len(records),
-        "outcomes": dict(Counter(record.outcome or "running" for record in records)),
+        "outcomes": dict(Counter(record.outcome or "interrupted" for record in records)),
         "num_reused": len(reused),
         "reused_seconds": sum(record.measurements.get("total_seconds", 0.0) for record in reused),
         "confirmed": count_confirmations(records) | {"seeds_at_most": spec.confirm.seeds},
@@ -143,17 +188,38 @@ def _front_row(record: TrialRecord, spec: StudySpec) -> dict[str, Any]:
     }
 
 
-def format_forecast(forecast: Forecast) -> list[str]:
-    """The forecast of a study, for people."""
+def _price_run(spec: StudySpec, seconds: float) -> dict[str, Any]:
+    price = spec.price
+    return {"seconds": seconds, "price": price and price.of(seconds), "currency": spec.currency}
+
+
+def _price_forecast(forecast: Forecast, price: Price | None) -> dict[str, Any]:
+    names = ("expected_total_seconds", "expected_total_seconds_low", "expected_total_seconds_high")
+    amounts = {
+        name.replace("seconds", "price"): price and price.of(seconds) if seconds is not None else None
+        for name in names
+        for seconds in [getattr(forecast, name)]
+    }
+    return amounts | {"currency": price.currency if price else ""}
+
+
+def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]:
+    """The forecast of a study, for people; with the price of its time where that of an hour is known."""
     trials = format_count(forecast.num_trials, "trial")
     if forecast.num_reused:
         trials += f", {forecast.num_reused} of them reused from records"
     if forecast.num_confirm:
         trials += f", and up to about {forecast.num_confirm} to confirm"
-    return [f"forecast: {trials}: {_time_text(forecast)}", f"forecast: {_memory_text(forecast)}"]
+    lines = [f"forecast: {trials}: {describe_time(forecast)}"]
+    amounts = _price_forecast(forecast, price)
+    middle, low, high, currency = amounts.values()
+    if middle is not None:
+        lines.append(f"forecast: price about {describe_price(middle, low, high, currency)}")
+    return [*lines, f"forecast: {_memory_text(forecast)}"]
 
 
-def _time_text(forecast: Forecast) -> str:
+def describe_time(forecast: Forecast) -> str:
+    """The forecast time with its interval, in words."""
     middle, low, high = (
         forecast.expected_total_seconds,
         forecast.expected_total_seconds_low,

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.cli.arguments import find_study, load_plugin, parse_sets
+from sweep.cli.arguments import load_plugin, parse_sets
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.advice.advice_item import Advice
 from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
-from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
 
 if TYPE_CHECKING:
     from sweep.analysis.claims.findings import Finding
@@ -30,16 +30,11 @@ def check(
     from sweep.training.data.study_data import check_study_data  # with NumPy and Pillow
 
     load_plugin(plugin)
-    spec = find_study(study, parse_sets(sets or []))
-    found = [*find_pitfalls(spec), *_advise_on_objectives(spec)]
+    spec = load_study(study, parse_sets(sets or []))
+    with show_inspection() as show:
+        data = check_study_data(spec, show)
+    found = [*find_pitfalls(spec), *_advise_on_objectives(spec), *find_data_pitfalls(spec, data.num_train)]
     measured = load_settled_findings(spec, root) if found else {}
-    try:
-        with show_inspection() as show:
-            data = check_study_data(spec, show)
-    except InputError:
-        print_lines(() if as_json else _list_advice(spec, found, measured))  # also where the data is missing
-        raise
-    found += find_data_pitfalls(spec, data.num_train)
     advice = [_document(item, measured.get(item.finding)) for item in found]
     lines = [*_list_advice(spec, found, measured), *format_data(data)]
     print_answer({"study": spec.name, "data": data.document(), "advice": advice}, lines, as_json=as_json)

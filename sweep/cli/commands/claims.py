@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sweep.analysis.claims.claim import Claim
     from sweep.analysis.claims.findings import Finding
     from sweep.config.study import StudySpec
+    from sweep.search.forecast.study_forecast import Forecast
 
 
 def claims(
@@ -92,12 +93,10 @@ def _list_lines(chosen: Sequence["Claim"]) -> Iterator[str]:
 
     for claim in chosen:
         facts = _describe(claim)
-        needs = [f"vary {', '.join(claim.varies)}"] if claim.varies else []
-        needs += [f"set {', '.join(claim.sets)}"] if claim.sets else []
         yield claim.name
         yield f"    {claim.statement}"
         yield f"    source: {claim.published}"
-        yield f"    a study has to {' and '.join(needs)}, and measure {' or '.join(claim.metrics)}"
+        yield f"    a study has to {claim.needs}"
         yield (
             f"    claimed: {describe_range(claim.unit, *claim.region)}; difference that matters: "
             f"{format_margin(claim.unit, claim.matters)}; trainings for power 0.8: {facts['trainings']:,}"
@@ -157,34 +156,39 @@ def _lead_to_plan(claim: "Claim", out: Path | None, root: Path, plugin: Path | N
 def _plan(claim: "Claim", text: str, commands: StudyCommands, root: Path, as_json: bool) -> int:
     import tomllib
 
-    from reports.labels import format_value
     from sweep.config.study_file import build_study
 
     spec = build_study(tomllib.loads(text), f"the study of {claim.name}")
     write_new_study(Path(commands.argument), text)
-    seconds, command = _price(spec, root), commands.run()
-    price = (
-        f"about {format_value('seconds', seconds)} by the probes under {root}"
-        if seconds
-        else f"its time requires probes, which `{command} --dry-run` makes"
-    )
-    lines = [f"wrote {commands.argument}: {spec.trials:,} trainings; {price}", f"run it with: {command}"]
-    lines.append(f"then: {commands.read_claims()}")
+    forecast, command = _forecast(spec, root), commands.run()
+    lines = [
+        f"wrote {commands.argument}: {spec.trials:,} trainings; {_describe_price(forecast, command, root)}",
+        f"run it with: {command}",
+        f"then: {commands.read_claims()}",
+    ]
     document = {
         "claim": claim.name,
         "file": commands.argument,
         "trainings": spec.trials,
-        "seconds": seconds,
+        "seconds": forecast and forecast.expected_total_seconds,
+        "seconds_low": forecast and forecast.expected_total_seconds_low,
+        "seconds_high": forecast and forecast.expected_total_seconds_high,
         "command": command,
     }
     print_answer(document, lines, as_json=as_json)
     return 0
 
 
-def _price(spec: "StudySpec", root: Path) -> float | None:
-    """The seconds of all trainings of a grid by the probes on record; None where there are none for it. Probes
-    nothing."""
-    from sweep.config.space import pick_grid_point
+def _describe_price(forecast: "Forecast | None", command: str, root: Path) -> str:
+    if forecast is None:
+        return f"its time requires probes, which `{command} --dry-run` makes"
+    from sweep.cli.study_run import describe_time  # with Optuna and pandas
+
+    return f"{describe_time(forecast)} by the probes under {root}"
+
+
+def _forecast(spec: "StudySpec", root: Path) -> "Forecast | None":
+    """The forecast of the study by the probes on record; None where there are none for it. Probes nothing."""
     from sweep.records.store.probe_book import PROBES_FILE
 
     if not (root / PROBES_FILE).is_file():
@@ -194,10 +198,7 @@ def _price(spec: "StudySpec", root: Path) -> float | None:
 
     try:
         with open_session(spec, Options(root=root), preview=True) as session:
-            model, slots = session.forecaster.cost_model, session.executor.slots
-            configs = (spec.config(pick_grid_point(spec.space, index)) for index in range(spec.trials))
-            seconds = [model.predict_seconds(config) for config in configs]
+            forecast = session.forecaster.forecast_other(spec, math.inf)
     except InputError:  # what the study requires is not here yet: data, or weights to start from
         return None
-    known = [each for each in seconds if each is not None]
-    return sum(known) / slots if known and len(known) == len(seconds) else None
+    return None if forecast.expected_total_seconds is None else forecast

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.cli.arguments import find_records
-from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
+from sweep.cli.arguments import load_records
+from sweep.cli.options import RUNS, AnyRecords, AsJson, Root
 from sweep.cli.output import print_answer
+from sweep.config.errors import InputError
 from sweep.config.units import format_count
 
 if TYPE_CHECKING:
@@ -17,24 +20,51 @@ if TYPE_CHECKING:
     from sweep.analysis.comparison.study_comparison import Comparison
     from sweep.analysis.comparison.study_differences import Difference
     from sweep.records.data_summary import DataSummary
+    from sweep.records.frames.study_frames import Frames
 
 _MAX_LINES = 20
 
 
 def compare(
-    run_a: RecordedStudy,
+    run_a: AnyRecords,
     run_b: Annotated[str, typer.Argument(help="The study to compare with it.")],
+    columns_a: Annotated[
+        Path | None,
+        typer.Option("--columns-a", help="Map (TOML) of the columns of the first, if it is of another program."),
+    ] = None,
+    columns_b: Annotated[
+        Path | None,
+        typer.Option("--columns-b", help="Map (TOML) of the columns of the second, if it is of another program."),
+    ] = None,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
     """Compare two studies. Shows configurations that both have, their Pareto fronts, and what changed in settings and
     environment."""
     from sweep.analysis.comparison.study_comparison import compare_studies
-    from sweep.records.frames.frames import load_frames
 
-    found = compare_studies(*(load_frames(find_records(place, root)) for place in (run_a, run_b)))
-    print_answer(_document(found), _lines(found), as_json=as_json)
+    given = ((run_a, columns_a), (run_b, columns_b))
+    a, b = (load_records(place, root, columns, evaluations=False) for place, columns in given)
+    for place, frames in ((run_a, a), (run_b, b)):
+        _require_data_name(place, frames)
+    found = compare_studies(a, b)
+    sources = {"a": a.source, "b": b.source}
+    document = _document(found)
+    document["source"] = {side: source.to_document() if source else None for side, source in sources.items()}
+    origin = [f"{side.upper()}: {line}" for side, source in sources.items() if source for line in source.describe()]
+    print_answer(document, chain(origin, _lines(found)), as_json=as_json)
     return 0
+
+
+def _require_data_name(place: str, frames: "Frames") -> None:
+    from sweep.analysis.statistics.column_reading import read_text
+
+    # without it the fronts of two data sets would be compared
+    if frames.source is not None and not any(read_text(frames.trials, "config.data.name")):
+        raise InputError(
+            f"{place}: its data set is not stated, and results on different data are never compared; map a column as "
+            'data.name, or add "data.name" = "..." to [constants].'
+        )
 
 
 def _document(found: "Comparison") -> dict[str, Any]:

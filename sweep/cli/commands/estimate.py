@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from reports.labels import format_value
-from sweep.cli.arguments import find_study, load_plugin, parse_sets
+from sweep.cli.arguments import load_plugin, parse_sets
 from sweep.cli.options import AsJson, Plugin, Sets
 from sweep.cli.output import print_lines, print_table
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
+from sweep.config.study_file import load_study
 from sweep.config.trial_config import Scalar, TrialConfig, build_config, replace_keys
 from sweep.records.probe_record import MEMORY_LABELS
 
@@ -57,7 +58,7 @@ def estimate(
         base = _case("configuration", {}, config, device_type, find_facts(config.data))
         space: list[Case] = []
     else:
-        base, space = _study_cases(find_study(study, changes), device_type)
+        base, space = _study_cases(load_study(study, changes), device_type)
     step = _measure_step(base, device_type)
     if as_json:
         typer.echo(json.dumps(_figures(base.estimate) | step | {"space": [_point(case) for case in space]}))

@@ -4,35 +4,75 @@ import json
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from studies import shipped_studies, template
 from sweep.cli.arguments import choose_study_name, find_records, write_new_study
 from sweep.cli.options import RUNS, AsJson, Root
-from sweep.cli.output import print_lines, print_table
+from sweep.cli.output import print_answer, print_lines, print_table
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec
+from sweep.config.fields import list_fields
+from sweep.config.study import StudySpec, describe_cost
 from sweep.config.study_file import load_study
+from sweep.config.trial_config import config_fields
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from sweep.cli.health import Check
 
 _INDENT = "    "
 _LEAST_WIDTH = 20
-_MAX_CORNERS = 64  # as many as a study's own check looks at
 
 
-def list_studies(as_json: AsJson = False) -> None:
-    """List the shipped studies with their questions and costs."""
+def list_studies(
+    keys: Annotated[bool, typer.Option("--keys", help="List every key of a study file instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the shipped studies, or all keys of a study file. A study has its question and cost, a key its default."""
+    if keys:
+        print_answer(_list_keys(), _format_keys(), as_json=as_json)
+        return
     specs = [load_study(path) for path in shipped_studies().values()]
     if as_json:
         typer.echo(json.dumps([{"name": s.name, "question": s.question, "cost": describe_cost(s)} for s in specs]))
         return
     print_lines(line for spec in specs for line in _describe_study(spec))
+
+
+def _list_keys() -> list[dict[str, Any]]:
+    # base and space hold configuration keys and are none themselves
+    study = {path: field for path, field in list_fields(StudySpec).items() if path not in ("base", "space")}
+    declared = (("study", study), ("configuration", config_fields()))
+    return [_describe_key(where, path, field) for where, fields in declared for path, field in fields.items()]
+
+
+def _describe_key(where: str, path: str, field: "FieldInfo") -> dict[str, Any]:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    return {
+        "key": path,
+        "where": where,
+        "is_required": field.is_required(),
+        "default": None if field.is_required() else field.default,
+        "unit": extra.get("unit", ""),
+        "meaning": field.description or "",
+    }
+
+
+def _format_keys() -> Iterator[str]:
+    heads = {"study": "keys of the study", "configuration": "configuration keys, in [base], [space] and --set"}
+    shown = ""
+    for row in _list_keys():
+        if row["where"] != shown:
+            shown = row["where"]
+            yield heads[shown]
+        unit = f", in {row['unit']}" if row["unit"] else ""
+        default = json.dumps(row["default"]) if row["default"] is not None else "absent"
+        yield f"  {row['key']} ({'required' if row['is_required'] else f'default: {default}'}{unit})"
+        yield f"      {row['meaning']}"
 
 
 def _describe_study(spec: StudySpec) -> Iterator[str]:
@@ -42,20 +82,6 @@ def _describe_study(spec: StudySpec) -> Iterator[str]:
     for text in (spec.question, describe_cost(spec)):
         lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
         yield from (_INDENT + line for line in lines)
-
-
-def describe_cost(spec: StudySpec) -> str:
-    """How much training a study requires; how long that takes depends on the device."""
-    budgets = [spec.config(point).apply_rules().budget for point in islice(spec.corners(), _MAX_CORNERS)]
-    budget = budgets[0]
-    if budget.target_accuracy is not None:
-        each = f"at most {max(item.max_epochs for item in budgets):g} epochs"
-    else:
-        budget = max(budgets, key=lambda item: item.epochs or 0)  # by rule a larger batch has more
-        amounts = {name: getattr(budget, name) for name in ("epochs", "steps", "samples", "seconds")}
-        each = next(f"{value:g} {name}" for name, value in amounts.items() if value is not None)
-    search = f"{spec.trials} trainings of {each}"
-    return f"{search}, then {spec.confirm.describe_limits()}" if spec.confirm.most_trials else search
 
 
 def new(
@@ -119,4 +145,6 @@ def doctor(
 
 
 def _mark(check: "Check") -> str:
-    return "ok" if check.ok else ("FAIL" if check.essential else "note")
+    if check.ok:
+        return "noticed" if check.is_noticed else "ok"
+    return "FAIL" if check.essential else "note"

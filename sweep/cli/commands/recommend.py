@@ -1,12 +1,13 @@
 """``sweep recommend``: which configuration to take for which use, and how sure that is."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweep.cli.arguments import find_records, parse_bytes, parse_duration
-from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
+from sweep.cli.arguments import load_records, parse_bytes, parse_duration
+from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, Root
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.errors import InputError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def recommend(
-    study: RecordedStudy,
+    study: AnyRecords,
     max_memory: Annotated[str | None, typer.Option(help="Upper limit of peak memory, such as 24GiB.")] = None,
     max_seconds: Annotated[str | None, typer.Option(help="Upper limit of training time: 600, 90s, 10m, 2h.")] = None,
     min_accuracy: Annotated[
@@ -32,6 +33,7 @@ def recommend(
     latex: Annotated[
         bool, typer.Option("--latex", help="Print the tuned batch sizes as a LaTeX table (package booktabs).")
     ] = False,
+    columns: Columns = None,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> int:
@@ -41,13 +43,12 @@ def recommend(
     from sweep.analysis.answer.recommend import as_document
     from sweep.analysis.answer.recommend import recommend as answer_for
     from sweep.analysis.claims.findings import evaluate_claims, findings_document
-    from sweep.records.frames.frames import load_frames
 
     if latex and as_json:
         raise InputError("sweep recommend: --latex and --json are two formats of one output; choose one of them.")
     max_memory_bytes = parse_bytes(max_memory, "--max-memory")
     limit_seconds = parse_duration(max_seconds, "--max-seconds")
-    frames = load_frames(find_records(study, root), evaluations=True)
+    frames = load_records(study, root, columns)
     answer = answer_for(
         frames,
         max_memory_bytes=max_memory_bytes,
@@ -57,11 +58,14 @@ def recommend(
         given_batch=batch,
     )
     if latex:
-        print_lines(_latex_lines(answer, ", ".join(map(str, frames.studies["study"]))))
+        print_lines(_latex_lines(answer, ", ".join(map(str, frames.studies["study"])) or answer.study))
+        print_lines(frames.source.describe() if frames.source else [], err=True)
         return 0
     claims = evaluate_claims(frames)
     document = as_document(answer) | {"findings": findings_document(claims)}
-    print_answer(document, describe_recommendations(answer, claims), as_json=as_json)
+    document["source"] = frames.source.to_document() if frames.source else None
+    origin = [*frames.source.describe(), ""] if frames.source else []
+    print_answer(document, chain(origin, describe_recommendations(answer, claims)), as_json=as_json)
     return 0
 
 
@@ -135,6 +139,7 @@ def _name_cell(head: str, value: str, note: str) -> str:
 def describe_use(item: "Recommendation") -> Iterator[str]:
     """The recommendation for one use."""
     from reports.labels import (
+        describe_price,
         format_difference,
         format_estimate,
         format_probability,
@@ -157,6 +162,8 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
         for name, value in values.items():
             shown, interval = format_estimate(name, *value)
             yield f"    {metric_label(name)}: {shown}{f' ({interval})' if interval else ''}, n = {value.n}{kind}"
+    if item.price is not None:
+        yield f"    price of a training: {describe_price(**vars(item.price))}"
     state = "settled" if item.is_settled else "not settled"
     yield (
         f"  {format_probability(item.probability)} probability that nothing tried is better by more than the tolerance "

@@ -1,20 +1,28 @@
-"""The commands on what is recorded: ``report``, ``export``, ``import``, ``dashboard``."""
+"""The commands on what is recorded: ``report``, ``export``, ``import``, and ``columns`` of other programs' records."""
 
 import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweep.cli.arguments import find_records
-from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
+from sweep.cli.arguments import find_records, load_records, write_new_study
+from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, RecordedStudy, Root
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, describe_unknown, shorten_text
+
+if TYPE_CHECKING:
+    from reports.figure import Paper
+    from sweep.foreign.foreign_table import ForeignTable
+    from sweep.records.frames.study_frames import Frames
+
+_NUM_EXAMPLES = 3
 
 
 def report(
-    study: RecordedStudy,
+    study: AnyRecords,
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default: the study's folder.")] = None,
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="Image format: png (default), svg or pdf; repeatable.")
@@ -28,6 +36,7 @@ def report(
     live: Annotated[
         bool, typer.Option("--live", help="Write the page again every 30 s until the study has ended, then the images.")
     ] = False,
+    columns: Columns = None,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -35,8 +44,16 @@ def report(
     from reports import write_report
     from reports.figure import Paper, check_width
     from sweep.cli.live_report import write_live
+    from sweep.foreign.source_kinds import is_foreign
 
     place = find_records(study, root)
+    if is_foreign(place) or columns:
+        if live:
+            raise InputError("sweep report: --live follows a study of this program; leave it out.")
+        paper = Paper(check_width(width), has_title)
+        path = _write_foreign_report(load_records(study, root, columns), out, tuple(formats or ("png",)), paper)
+        print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
+        return
     if "://" in place and out is None:
         raise InputError("sweep report: records in a database have no folder; give one with --out DIR.")
     if live:
@@ -45,21 +62,43 @@ def report(
     print_answer({"report": str(path)}, [f"report: {path}"], as_json=as_json)
 
 
+def _write_foreign_report(frames: "Frames", out: Path | None, formats: tuple[str, ...], paper: "Paper") -> Path:
+    from reports.writing import write_frames_report
+
+    if out is None:
+        raise InputError("sweep report: records of another program have no folder here; give one with --out DIR.")
+    page = out if out.suffix == ".html" else out / "report.html"
+    return write_frames_report(frames, page, formats, paper)
+
+
 def export(
     study: RecordedStudy,
     folder: Annotated[Path, typer.Argument(help="Folder of the exported tables, created if missing.")],
-    to: Annotated[str, typer.Option("--to", help="parquet or csv.")] = "parquet",
+    to: Annotated[
+        str, typer.Option("--to", help="parquet or csv, which lose nothing; mlflow, tensorboard or wandb-offline.")
+    ] = "parquet",
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Export the records of a study as Parquet or CSV. `sweep import` restores them losslessly."""
-    from sweep.records.frames.exchange import export_frames
+    """Export the records of a study. `sweep import` restores Parquet and CSV losslessly; the other formats are runs for
+    MLflow, TensorBoard or W&B, and need the extra `export`."""
+    from sweep.foreign.own_runs import NOT_CARRIED
+    from sweep.foreign.run_export import FOREIGN_FORMATS, export_runs
+    from sweep.records.frames.exchange import FORMATS, export_frames
     from sweep.records.frames.frames import load_frames
 
-    frames = load_frames(find_records(study, root), evaluations=True, correct_images=True)
-    export_frames(frames, folder, format=to)
-    document = {"folder": str(folder), "num_trials": len(frames.trials)}
-    print_answer(document, [f"exported {len(frames.trials)} trials to {folder}"], as_json=as_json)
+    if to not in (*FORMATS, *FOREIGN_FORMATS):
+        raise InputError(describe_unknown("format", to, (*FORMATS, *FOREIGN_FORMATS)))
+    is_foreign = to in FOREIGN_FORMATS
+    frames = load_frames(find_records(study, root), evaluations=True, correct_images=not is_foreign)
+    lines = [f"exported {len(frames.trials)} trials to {folder}"]
+    document: dict[str, object] = {"folder": str(folder), "num_trials": len(frames.trials)}
+    if is_foreign:
+        document |= {"open": export_runs(frames, folder, to), "not_carried": NOT_CARRIED}
+        lines += [f"not carried: {NOT_CARRIED}", f"open it: {document['open']}"]
+    else:
+        export_frames(frames, folder, format=to)
+    print_answer(document, lines, as_json=as_json)
 
 
 def import_folder(
@@ -95,3 +134,65 @@ def dashboard(
     from sweep.cli.commands.dashboard import serve_dashboard as serve
 
     return serve(find_records(study, root), port)
+
+
+def columns(
+    file: Annotated[Path, typer.Argument(help="A file or folder of records that another program wrote.")],
+    draft: Annotated[
+        Path | None, typer.Option("--draft", help="Write a draft of the map there, to be completed.")
+    ] = None,
+    study: Annotated[str, typer.Option("--study", help="The study or experiment, where the file holds several.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the columns of another program's records. `--draft` writes a draft of their map, for `--columns` of
+    recommend, report and compare."""
+    from sweep.foreign.map_drafts import find_candidates, write_draft
+    from sweep.foreign.source_kinds import is_foreign, read_foreign_table
+
+    if not file.exists():
+        raise InputError(f"{file}: nothing is there; give a file or folder of runs.")
+    if not is_foreign(str(file)):
+        raise InputError(f"{file}: it holds records of this program, which need no map of columns.")
+    table = read_foreign_table(file, study)
+    candidates = find_candidates(table)
+    if draft is not None:
+        write_new_study(draft, write_draft(table, study))
+    document = {
+        "program": table.program,
+        "file": table.place,
+        "sha256": table.digest,
+        "num_runs": len(table.cells),
+        "columns": {str(name): _describe_column(table, str(name)) for name in table.cells},
+        "candidates": {target: list(names) for target, names in candidates.items()},
+        "draft": str(draft) if draft else None,
+    }
+    print_answer(document, _list_columns(document), as_json=as_json)
+
+
+def _describe_column(table: "ForeignTable", name: str) -> dict[str, Any]:
+    known = [cell for cell in table.cells[name].tolist() if cell is not None]
+    examples = [shorten_text(str(cell)) for cell in dict.fromkeys(known)]
+    return {
+        "role": table.roles[name] or None,
+        "num_values": len(known),
+        "num_distinct": len(examples),
+        "has_series": table.has_series(name),
+        "examples": examples[:_NUM_EXAMPLES],
+    }
+
+
+def _list_columns(document: dict[str, Any]) -> Iterator[str]:
+    yield f"{document['program']}: {document['num_runs']:,} runs in {document['file']}, SHA-256 {document['sha256']}"
+    for name, facts in document["columns"].items():
+        role = facts["role"] or "role not stated by the program"
+        series = ", a series per run" if facts["has_series"] else ""
+        examples = ", ".join(facts["examples"])
+        counts = f"{facts['num_values']:,} values, {facts['num_distinct']:,} distinct"
+        yield f"  {name}: {role}{series}; {counts}: {examples}"
+    yield "Columns whose names are usual for a quantity:"
+    for target, names in document["candidates"].items():
+        yield f"  {target}: {' or '.join(names)}"
+    if not document["candidates"]:
+        yield "  none"
+    if document["draft"]:
+        yield f"draft of the map: {document['draft']}; complete it, and give it with --columns"

@@ -5,9 +5,23 @@ from typing import Annotated
 
 import typer
 
-from sweep.cli.arguments import find_study, load_plugin, parse_duration, parse_sets
-from sweep.cli.options import RUNS, AsJson, Device, Plugin, Root, Sets, StudyFile
+from sweep.cli.arguments import load_plugin, parse_duration, parse_sets
+from sweep.cli.notification import Notifier
+from sweep.cli.options import (
+    RUNS,
+    AsJson,
+    Device,
+    NotifyCommand,
+    NotifyUrl,
+    Plugin,
+    RayAddress,
+    Root,
+    Sets,
+    SlurmFile,
+    StudyFile,
+)
 from sweep.config.command_lines import StudyOrigin
+from sweep.config.study_file import load_study
 from sweep.records.address import STORE_VARIABLE
 
 
@@ -21,15 +35,15 @@ def run(
         str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL of the records; default: an SQLite file.")
     ] = None,
     executor: Annotated[str, typer.Option(help="Where trials run: process, packed, inline, ray or slurm.")] = "process",
-    slurm: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file: sbatch settings of each trial's job.")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster: host:port, or auto; default: a cluster on this machine.")
-    ] = None,
+    slurm: SlurmFile = None,
+    address: RayAddress = None,
     per_device: Annotated[
         int | None,
         typer.Option(help="Concurrent trials per device; with 2 or more, time and memory come from probes."),
+    ] = None,
+    stack: Annotated[
+        int | None,
+        typer.Option(help="ResNets on a CPU: trials of one shape that a process trains together, at most."),
     ] = None,
     device: Device = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set the old records aside and start again.")] = False,
@@ -41,6 +55,8 @@ def run(
         list[str] | None,
         typer.Option("--warm-start", help="Study, export, table or Optuna URL to learn from first; repeatable."),
     ] = None,
+    notify_command: NotifyCommand = None,
+    notify_url: NotifyUrl = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the forecast and stop.")] = False,
     plugin: Plugin = None,
     as_json: AsJson = False,
@@ -48,11 +64,14 @@ def run(
     """Run a study or resume it, then write its report."""
     from sweep.cli.study_run import ExecutorSettings, Options, preview_study, run_study  # with Optuna and pandas
 
+    notifier = Notifier(notify_command or "", notify_url or "") if notify_command or notify_url else None
     changes = parse_sets(sets or []) | ({} if trials is None else {"trials": trials})
     options = Options(
         root=root,
         store=store,
-        executor=ExecutorSettings(name=executor, device=device, slurm=slurm, address=address, per_device=per_device),
+        executor=ExecutorSettings(
+            name=executor, device=device, slurm=slurm, address=address, per_device=per_device, stack=stack
+        ),
         fresh=fresh,
         reuse=not no_reuse,
         reuse_from=tuple(reuse or ()),
@@ -61,5 +80,7 @@ def run(
         warm_start=tuple(warm_start or ()),
         origin=StudyOrigin(study, changes, str(plugin or "")),
     )
-    spec = find_study(study, changes)
-    return (preview_study if dry_run else run_study)(spec, options, as_json=as_json)
+    spec = load_study(study, changes)
+    if dry_run:
+        return preview_study(spec, options, as_json=as_json)
+    return run_study(spec, options, as_json=as_json, notifier=notifier)

@@ -11,6 +11,7 @@ from reports.labels import format_metric
 from sweep.cli.arguments import build_base_config, load_plugin, parse_sets
 from sweep.cli.options import AsJson, BaseStudy, Device, Plugin, Sets
 from sweep.cli.output import print_lines, print_table
+from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.search.loop.shutdown import shutdown_on_signals
@@ -31,6 +32,9 @@ def train(
     """Train one configuration and print its record."""
     from sweep.search.loop.single_trial import train_trial
 
+    if save is not None and save.suffix != ".safetensors":
+        named = save.with_suffix(".safetensors")
+        raise InputError(f"--save {save}: the weights are written as safetensors; name it --save {named}.")
     plugin_path = load_plugin(plugin)
     config = build_base_config(study, parse_sets(sets or []))
     print_lines([_headline(config)], err=True)

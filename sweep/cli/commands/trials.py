@@ -1,0 +1,224 @@
+"""The commands on single trials of a study: ``trials``, ``note``, ``tag``, ``enqueue``."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sweep.cli.arguments import find_records, parse_sets
+from sweep.cli.options import RUNS, AsJson, RecordedStudy, Root
+from sweep.cli.output import print_answer
+from sweep.config.errors import InputError, describe_unknown
+from sweep.records.address import STORE_VARIABLE
+
+if TYPE_CHECKING:
+    from sweep.records.store.remarks import Remark
+    from sweep.records.store.store import Store
+    from sweep.records.store.trial_queue import EnqueuedPoint
+
+Trial = Annotated[int, typer.Argument(min=0, help="Number of the trial.")]
+
+
+def list_trials(
+    study: RecordedStudy,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="Only trials with this tag; repeatable, all are required.")
+    ] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only trials with this outcome.")] = None,
+    root: Root = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """List the trials of a study with their tags and notes. Hand-made trials that wait are listed after them."""
+    from sweep.cli.trial_rows import describe_row, list_queue, list_rows
+    from sweep.records.frames.frames import load_frames
+    from sweep.records.messages import OUTCOMES
+
+    if outcome is not None and outcome not in OUTCOMES:
+        raise InputError(describe_unknown("outcome", outcome, OUTCOMES))
+    place = find_records(study, root)
+    frames = load_frames(place)
+    all_rows = list_rows(frames, is_running=_may_run(place))
+    rows = [row for row in all_rows if outcome in (None, row["outcome"]) and {*(tag or ())} <= {*row["tags"]}]
+    queue = [] if tag or outcome else list_queue(frames)
+    lines = [line for row in rows for line in describe_row(frames, row)] or ["no such trial"]
+    lines += [f"enqueued, number {each['position']} of the queue: {_join_point(each['point'])}" for each in queue]
+    print_answer({"trials": rows, "queue": queue}, lines, as_json=as_json)
+
+
+def _may_run(place: str) -> bool:
+    # on a server nothing tells that without the lock of the supervisor
+    from sweep.records.store.lock import is_held
+
+    path = Path(place)
+    return "://" in place or is_held(path if path.is_dir() else path.parent)
+
+
+def note(
+    study: RecordedStudy,
+    trial: Trial,
+    text: Annotated[str | None, typer.Argument(help="The note; without it the notes of the trial are listed.")] = None,
+    remove: Annotated[
+        list[int] | None, typer.Option("--remove", help="Remove the note of this number; repeatable.")
+    ] = None,
+    root: Root = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Add a note to a trial, list its notes, or remove some. Works while the study runs."""
+    from sweep.records.store.remarks import add_note, remove_remarks
+
+    if text is not None and remove:
+        raise InputError("sweep note: give a text or --remove, not both.")
+    with _open_study(find_records(study, root)) as (store, name):
+        if remove:
+            keys = [_find_note(_list_notes(store, name, trial), trial, number) for number in dict.fromkeys(remove)]
+            remove_remarks(store.database, name, trial, "note", keys)
+        if text is not None:
+            add_note(store.database, name, trial, text)
+        found = _list_notes(store, name, trial)
+    notes = [
+        {"number": number, "text": each.text, "created_at": each.created_at.isoformat()}
+        for number, each in enumerate(found, start=1)
+    ]
+    lines = [f"{each['number']}: {each['text']}" for each in notes] or [f"trial {trial} has no note"]
+    print_answer({"study": name, "trial": trial, "notes": notes}, lines, as_json=as_json)
+
+
+def _list_notes(store: "Store", study: str, trial: int) -> "list[Remark]":
+    from sweep.records.store.remarks import list_remarks
+
+    return [each for each in list_remarks(store.database, study) if (each.number, each.kind) == (trial, "note")]
+
+
+def _find_note(notes: "list[Remark]", trial: int, number: int) -> str:
+    # the position of the note of that number among the remarks of the trial, which tags share
+    if not 1 <= number <= len(notes):
+        known = f"its notes are 1 to {len(notes)}" if notes else "it has none"
+        raise InputError(f"trial {trial} has no note {number}; {known}.")
+    return str(notes[number - 1].position)
+
+
+def tag(
+    study: RecordedStudy,
+    trial: Trial,
+    tags: Annotated[list[str] | None, typer.Argument(help="Tags; without any those of the trial are listed.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove these tags instead of adding them.")] = False,
+    root: Root = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Add tags to a trial, list its tags, or remove some. Works while the study runs."""
+    from sweep.records.store.remarks import add_tags, list_remarks, remove_remarks
+
+    if remove and not tags:
+        raise InputError("sweep tag --remove: name the tags to remove.")
+    with _open_study(find_records(study, root)) as (store, name):
+        if remove:
+            remove_remarks(store.database, name, trial, "tag", list(dict.fromkeys(tags or ())))
+        else:
+            add_tags(store.database, name, trial, tags or [])
+        found = list_remarks(store.database, name)
+    names = [each.text for each in found if (each.number, each.kind) == (trial, "tag")]
+    lines = [f"trial {trial}: {', '.join(names) or 'no tag'}"]
+    print_answer({"study": name, "trial": trial, "tags": names}, lines, as_json=as_json)
+
+
+def enqueue(
+    study: Annotated[
+        str, typer.Argument(help="A shipped study, a study's file, its folder, its name under the root, or a URL.")
+    ],
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Value of a key of the space; repeatable."),
+    ] = None,
+    remove: Annotated[int | None, typer.Option(help="Remove the waiting trial of this number of the queue.")] = None,
+    root: Root = RUNS,
+    store: Annotated[
+        str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL of the records; default: an SQLite file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Enqueue a hand-made trial, which is trained first. A running or the next `sweep run` trains it; keys of the space
+    that are not set are chosen by the sampler; without --set the waiting trials are listed."""
+    from sweep.records.store.trial_queue import enqueue_point, list_waiting, remove_point
+
+    if sets and remove is not None:
+        raise InputError("sweep enqueue: give --set or --remove, not both.")
+    lines: list[str] = []
+    with _open_for_queue(study, root, store) as (records, name):
+        if remove is not None:
+            remove_point(records.database, name, remove)
+            lines.append(f"removed number {remove} of the queue")
+        if sets:
+            added = enqueue_point(records, name, parse_sets(sets))
+            lines += [f"enqueued as number {added.position} of the queue", *_describe_budget(records, name)]
+        waiting = list_waiting(records.database, name)
+    queue = [{"position": each.position, "point": each.point} for each in waiting]
+    lines += [f"study {name}: {len(queue)} enqueued, waiting", *map(_describe_point, waiting)]
+    print_answer({"study": name, "queue": queue}, lines, as_json=as_json)
+
+
+def _describe_point(waiting: "EnqueuedPoint") -> str:
+    return f"  {waiting.position}: {_join_point(waiting.point)}"
+
+
+def _join_point(point: dict[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in point.items())
+
+
+def _describe_budget(store: "Store", study: str) -> Iterator[str]:
+    from sweep.records.messages import NOT_COUNTED
+
+    spec = store.load_spec(study)
+    assert spec is not None
+    done = [each for each in store.trial_records(study) if each.phase == "search" and each.outcome not in NOT_COUNTED]
+    if len(done) >= spec.trials:
+        yield (
+            f"the budget of {spec.trials} search trials is spent: it waits until `sweep run` has a larger one, "
+            f"--trials {len(done) + 1}"
+        )
+
+
+@contextlib.contextmanager
+def _open_study(place: str) -> "Iterator[tuple[Store, str]]":
+    """The store at ``place`` for writing, and the one study in it that is meant."""
+    from sweep.records.address import split_study
+    from sweep.records.store.store import open_store
+
+    target, named = split_study(place)
+    with contextlib.closing(open_store(target)) as store:
+        names = store.study_names()
+        if named is not None and named not in names:
+            raise InputError(describe_unknown("study", named, names))
+        if named is None and len(names) != 1:
+            raise InputError(f"there are {len(names)} studies; name one of {', '.join(names)} behind a #: URL#NAME.")
+        yield store, named or names[0]
+
+
+@contextlib.contextmanager
+def _open_for_queue(study: str, root: Path, url: str | None) -> "Iterator[tuple[Store, str]]":
+    """The records of ``study``; those of a file or a shipped study are made where it has not run yet."""
+    from sweep.config.study_file import find_differences, load_study
+    from sweep.records.store.store import open_store
+
+    is_file = study.endswith(".toml") or _is_shipped(study)
+    if not is_file or (url is None and (root / study).exists()):
+        with _open_study(find_records(study, root)) as found:
+            yield found
+        return
+    spec = load_study(study)
+    target = url or root / spec.name / "study.sqlite"
+    with contextlib.closing(open_store(target, create=True)) as store:
+        recorded = store.load_spec(spec.name)
+        if recorded is None:
+            store.create_study(spec)
+        elif changed := find_differences(recorded, spec):
+            lines = "\n  ".join(changed)
+            raise InputError(f"study {spec.name!r}: its records were made with another study:\n  {lines}")
+        yield store, spec.name
+
+
+def _is_shipped(name: str) -> bool:
+    from studies import shipped_studies
+
+    return name in shipped_studies()

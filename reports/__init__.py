@@ -1,17 +1,19 @@
-"""Reports of studies: figures from frames, as one HTML page and PNG files."""
+"""Reports of studies: figures from frames, as one HTML page and PNG files, and in notebooks."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reports.notebook.figure_set import collect_figures
     from reports.writing import write_report
 
-__all__ = ["write_report"]
+__all__ = ["collect_figures", "write_report"]
+
+# Loaded at first use: pandas and scipy are slow to import, and most commands do not need them.
+_HOMES = {"collect_figures": "reports.notebook.figure_set", "write_report": "reports.writing"}
 
 
 def __getattr__(name: str) -> Any:
-    # matplotlib is slow to import, and most commands do not need it
-    if name == "write_report":
-        from reports.writing import write_report
-
-        return write_report
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

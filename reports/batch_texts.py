@@ -8,6 +8,7 @@ from reports.labels import (
     format_effect,
     format_estimate,
     format_interval,
+    format_price,
     format_probability,
     format_setting,
     format_value,
@@ -112,12 +113,18 @@ def describe_certainty(statement: Statement) -> str:
     return f"{sure}, {'settled' if statement.is_settled else 'not settled'}{needed}"
 
 
+def _price_note(point: TunedBatch, cell: tuple[str, str]) -> tuple[str, str]:
+    shown, interval = cell
+    price = format_price(point.price.median, point.price.currency) if point.price else ""
+    return shown, "; ".join(filter(None, (interval, f"price {price}" if price else "")))
+
+
 def _row(point: TunedBatch, *, is_alone: bool) -> tuple[tuple[str, str], ...]:
     return (
         (point.model, ""),
         (str(point.batch), f"trial {point.number}"),
         format_estimate("val_accuracy", *point.accuracy),
-        format_estimate("train_seconds", *point.seconds),
+        _price_note(point, format_estimate("train_seconds", *point.seconds)),
         format_estimate("peak_memory_bytes", *point.memory_bytes),
         (format_setting(point.learning_rate), format_count(point.num_configurations, "configuration")),
         (str(point.num_seeds), ""),

@@ -12,6 +12,7 @@ from sweep.config.command_lines import train_command
 from sweep.config.trial_config import default_settings
 from sweep.config.units import format_count
 from sweep.records.columns import CONFIG_COLUMNS
+from sweep.records.frames.study_frames import Frames
 from sweep.records.quality_flags import PROBED_TIME, name_flags
 
 MAX_ERROR = 200
@@ -121,16 +122,24 @@ def describe_value(row: pd.Series, name: str) -> tuple[str, str]:
     return shown, ", ".join(filter(None, (interval, f"{seeds}, as measured")))
 
 
-def train_commands(frame: pd.DataFrame, plugin: str = "") -> list[str]:
-    """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed."""
+def train_commands(frame: pd.DataFrame, frames: Frames) -> list[str]:
+    """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed. Of
+    records of another program the run that the row is of, because no command repeats it."""
+    if frames.source is not None:
+        file, word = frames.source.file, "run" if frames.source.map_file else "trial"
+        return [f"# {word} {int(number)} of {file}" for number in _first_numbers(frame)]
     seeds = frame["seed"] if "seed" in frame.columns else [numbers[0] for numbers in frame["seeds"]]
     # what is the default in every row is named in none
     varied = {key: read_settings(frame, key) for key in default_settings() if _is_named(frame, key)}
     rows = zip(*varied.values(), strict=True) if varied else [()] * len(frame)
     return [
-        train_command(dict(zip(varied, row, strict=True)), int(seed), plugin)
+        train_command(dict(zip(varied, row, strict=True)), int(seed), frames.plugin)
         for row, seed in zip(rows, seeds, strict=True)
     ]
+
+
+def _first_numbers(frame: pd.DataFrame) -> Iterable[int]:
+    return (numbers[0] for numbers in frame["numbers"]) if "numbers" in frame.columns else frame["number"].tolist()
 
 
 def read_settings(frame: pd.DataFrame, key: str) -> list[object]:

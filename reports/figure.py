@@ -12,12 +12,16 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from sweep.config.errors import InputError, describe_unknown
+from sweep.config.tables.entries import resolve
 
 Floats = tuple[float, ...]
 Format = Literal["png", "svg", "pdf"]  # of a picture
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Width = Literal["screen", "column", "page"]
 INCHES: dict[Width, float] = {"column": 3.25, "page": 6.75}  # of a journal with two columns
+
+
+DRAW = "reports.print.pictures:draw_picture"  # by name, because matplotlib is slow to import
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +222,12 @@ class Figure:
         """A layer of every name, in the order of drawing."""
         layers = [layer for panel in self.panels for layer in panel.layers if layer.name]
         return tuple({layer.name: layer for layer in reversed(layers)}.values())[::-1]
+
+    def __repr__(self) -> str:
+        return f"Figure({self.name!r}, {self.title!r})"
+
+    def _repr_png_(self) -> bytes:
+        return bytes(resolve(DRAW)(self))  # a notebook shows it
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,19 @@ def format_estimate(name: str, value: float, low: float, high: float, n: int) ->
     return format_metric(name, value), format_interval(METRICS[name].unit, low, high, value, n)
 
 
+def format_price(amount: float, currency: str) -> str:
+    """``amount`` with three digits and the text of its currency, "" for none: "0.0125 EUR"."""
+    return f"{_digits(amount)} {currency}".strip() if math.isfinite(amount) else "–"
+
+
+def describe_price(median: float, low: float, high: float, currency: str) -> str:
+    """A price with its interval: "0.0125 EUR (0.0120 to 0.0130)"; the value alone where there is no interval."""
+    shown = format_price(median, currency)
+    bounds = (format_price(low, ""), format_price(high, ""))
+    is_known = math.isfinite(low + high) and {*bounds} != {format_price(median, "")}
+    return f"{shown} ({bounds[0]} to {bounds[1]})" if is_known else shown
+
+
 def format_metric(name: str, value: float | None) -> str:
     """:func:`format_value` with the metric's own unit."""
     return format_value(METRICS[name].unit, value)

@@ -5,7 +5,8 @@ It imports nothing heavy: the process that draws loads it while the records are 
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.figure import Floats
+from reports.figure import DRAW, Floats
+from sweep.config.tables.entries import resolve
 
 ANSWER_NAME = "answer"  # of the image's file
 AxisScale = Literal["log", "error", "batch"]  # error: 1 - accuracy, the least at the top
@@ -68,3 +69,9 @@ class AnswerFigure:
     caption: str
     panels: tuple[AnswerPanel, ...]
     name: str = ANSWER_NAME
+
+    def __repr__(self) -> str:
+        return f"AnswerFigure({self.title!r})"
+
+    def _repr_png_(self) -> bytes:
+        return bytes(resolve(DRAW)(self))  # a notebook shows it

@@ -41,6 +41,7 @@ def draw_tuned_accuracies(found: AnswerMarks, finding: str) -> Markup:
 
     for model in found.models:
         parts += _draw_series(found, model, "val_accuracy", x, up)
+    parts.append(_write_below(found, x, area))
     return wrap_picture(SIZE, "tuned", finding, parts)
 
 
@@ -106,6 +107,7 @@ def _draw_band(found: AnswerMarks, axis: LogAxis, area: Box) -> Markup:
 
 def _draw_series(found: AnswerMarks, model: str, name: str, x: LogAxis, up: Place) -> list[Markup]:
     # a mark with its interval for each batch, joined by a line; below the cut of the axis a mark lies at its end
+    # (_write_below)
     points, shape = points_of(found, model), found.models.index(model)
     values = [value_of(point, name) for point in points]
     places = [(x.place(point.batch), up(value.median)) for point, value in zip(points, values, strict=True)]
@@ -118,6 +120,16 @@ def _draw_series(found: AnswerMarks, model: str, name: str, x: LogAxis, up: Plac
         drawn = draw_mark(across, height, shape, kind, _describe_point(point, name), point.number)
         parts.append(element("g", drawn, style=hue))
     return parts
+
+
+def _write_below(found: AnswerMarks, x: LogAxis, area: Box) -> Markup:
+    # the true values above the marks that lie at the lower end, because they are below the cut
+    below: dict[int, list[str]] = {}
+    for point in found.curve:
+        if point.accuracy.median < found.cut:
+            below.setdefault(point.batch, []).append(f"{100 * point.accuracy.median:.0f}")
+    texts = {batch: f"▾ {', '.join(dict.fromkeys(shown))}" for batch, shown in below.items()}
+    return join([write(text, x.place(batch), area.bottom - 9, "remark", "middle") for batch, text in texts.items()])
 
 
 def value_of(point: TunedBatch, name: str) -> Interval:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from reports.batch_texts import describe_certainty
 from reports.evidence import Evidence
 from reports.first.provenance import describe_provenance
-from reports.labels import format_estimate, format_probability, format_setting, metric_label
+from reports.labels import format_estimate, format_price, format_probability, metric_label
 from sweep.analysis.answer.answer import BatchAnswer, Recommendation, TunedBatch
+from sweep.analysis.answer.statements import describe_use
 from sweep.analysis.statistics.column_reading import read_text
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count, format_share
@@ -67,11 +68,14 @@ def describe_first(evidence: Evidence) -> FirstTexts:
     use = found.statements[0]
     return FirstTexts(
         provenance=provenance,
-        headline=_describe_use(found.named),
+        headline=f"{describe_use(found.named)}.",
         comparison=_compare_neighbor(found),
         certainty=_describe_certainty(evidence, found),
         command=use.missing or "",
-        chips=tuple(_make_chip(evidence, found, name) for name in _METRICS if name in found.named.values),
+        chips=(
+            *(_make_chip(evidence, found, name) for name in _METRICS if name in found.named.values),
+            *_make_price_chip(evidence, found.named),
+        ),
     )
 
 
@@ -95,16 +99,6 @@ def format_points(share: float) -> str:
     """0.005 as "0.5 points"."""
     shown = f"{100 * share:.2g}"
     return f"{shown} {'point' if shown == '1' else 'points'}"
-
-
-def _describe_use(named: Recommendation) -> str:
-    config = named.config
-    settings = [
-        f"micro batch {format_setting(config['batch.micro'])}",
-        f"learning rate {format_setting(config['optimizer.lr'])}",
-        format_setting(config["model.name"]),
-    ]
-    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(settings)})."
 
 
 def _compare_neighbor(found: BatchAnswer) -> str:
@@ -132,6 +126,19 @@ def _make_chip(evidence: Evidence, found: BatchAnswer, name: str) -> Chip:
         interval=interval,
         sure="; ".join([count, *_list_grounds(evidence, found, name)]),
         doubt=_describe_doubt(evidence, found.named) if name == "train_seconds" else "",
+    )
+
+
+def _make_price_chip(evidence: Evidence, named: Recommendation) -> Iterator[Chip]:
+    price, per_hour = named.price, evidence.answer.price_per_hour
+    if price is None or per_hour is None:
+        return
+    yield Chip(
+        label="Price of a training",
+        value=format_price(price.median, price.currency),
+        interval=f"{format_price(price.low, '')} to {format_price(price.high, price.currency)}",
+        sure=f"the training time at {format_price(per_hour, price.currency)} an hour, without set-up and evaluations",
+        doubt="",
     )
 
 

@@ -22,7 +22,9 @@ def describe_provenance(evidence: Evidence) -> tuple[str, ...]:
     """The parts of the line of provenance; what is not on record is named as such, or left out where there is no trial
     to have it."""
     trials = evidence.trials
+    source = evidence.frames.source
     parts = [
+        f"records from elsewhere ({source.program}, SHA-256 {source.digest[:12]}...)" if source else "",
         _describe_images(evidence),
         _list_values(trials, "model.name"),
         _describe_budget(trials),
@@ -44,10 +46,18 @@ def describe_basis(evidence: Evidence) -> str:
     if not evidence.num_confirmed:
         return f"{begin}; none trained again with fresh seeds {_FRESH}; a recommendation requires {FEWEST_SEEDS}"
     chosen = frame[frame["confirmed"].to_numpy(dtype=bool)]
+    if not done:
+        return _describe_equal_seeds(chosen)
     counts = sorted(set(chosen["num_seeds"].tolist()))
     seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
     how_many = format_count(len(chosen), "configuration")
     return f"{begin}; {how_many} trained again with {seeds} {_FRESH}"
+
+
+def _describe_equal_seeds(chosen: pd.DataFrame) -> str:
+    # records of another program may have no run that others were chosen by
+    num_seeds = format_count(int(chosen["num_seeds"].max()), "seed")
+    return f"{format_count(len(chosen), 'configuration')} trained with {num_seeds} each, none chosen by its result"
 
 
 def _describe_images(evidence: Evidence) -> str:

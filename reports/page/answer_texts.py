@@ -1,11 +1,9 @@
 """The recommendations and additional measurements as texts, without any markup, and the claims."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from reports.batch_texts import BatchTexts, describe_batch_answer
+from reports.describe import train_commands
 from reports.evidence import Evidence
 from reports.labels import (
     format_difference,
@@ -22,7 +20,6 @@ from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommend
 from sweep.analysis.answer.method import METHOD
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
-from sweep.config.command_lines import train_command
 from sweep.config.metrics import METRICS
 
 USE_TITLES = {
@@ -110,14 +107,14 @@ def _card(evidence: Evidence, item: Recommendation) -> Card:
         confidence=_describe_confidence(item) if item.number is not None else "",
         comparison=_compare_next(item.next_best) if item.next_best else "",
         evidence=tuple(f"{line[:1].upper()}{line[1:]}." for line in item.evidence),
-        command=_train_command(evidence, item.config, item.number) if item.number is not None else "",
+        command=_train_command(evidence, item.number) if item.number is not None else "",
         missing=item.missing or "",
     )
 
 
-def _train_command(evidence: Evidence, config: Mapping[str, object], number: int) -> str:
-    rows = np.flatnonzero(read_numbers(evidence.trials, "number") == number)
-    return train_command(config, int(read_numbers(evidence.trials, "seed")[rows[0]]), evidence.frames.plugin)
+def _train_command(evidence: Evidence, number: int) -> str:
+    row = evidence.trials[(read_numbers(evidence.trials, "number") == number)].head(1)
+    return train_commands(row, evidence.frames)[0]
 
 
 def _value(name: str, value: Interval) -> tuple[str, str, str]:

@@ -61,7 +61,7 @@ def make_front_table(evidence: Evidence) -> Table:
     labels = [label for label, _ in found[0]] if found else []
     columns = [[f"{cell.text} {cell.note}".strip() for _, cell in column] for column in zip(*found, strict=True)]
     split = split_columns(labels, columns, 2 + len(leading))
-    commands = train_commands(first, evidence.frames.plugin)
+    commands = train_commands(first, evidence.frames)
     rows = tuple(
         Row(
             cells=tuple(cells[place][1] for place in split.shown),

@@ -100,6 +100,7 @@ def _texts(evidence: Evidence) -> dict[str, Any]:
         "batch_heads": CURVE_HEADS,
         "cost_heads": COST_HEADS,
         "has_study": spec is not None,
+        "source": evidence.frames.source,
         "warnings": [reading_checks.split_command(each) for each in reading_checks.find_reservations(evidence)],
         "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in counts.items()],
         "num_trials": len(evidence.trials),

@@ -42,10 +42,10 @@ def _running(evidence: Evidence) -> str:
 
 
 def _few_trials(evidence: Evidence) -> str:
-    done = len(evidence.search)
+    done = len(evidence.search) or evidence.num_confirmed
     if done >= FEW_TRIALS or evidence.answer.no_complete_trial:
         return ""
-    completed = format_count(done, "search trial")
+    completed = format_count(done, "search trial" if len(evidence.search) else "configuration")
     return f"Only {completed} completed, so the front may still change considerably: run more trials."
 
 
@@ -53,6 +53,8 @@ def _nothing_confirmed(evidence: Evidence) -> str:
     if not len(evidence.configurations) or evidence.num_confirmed:
         return ""
     text = "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased upward."
+    if evidence.frames.source is not None:
+        return f"{text} No configuration has runs with several seeds that can be told apart."
     remedy = "Finish the study, or raise confirm.share, so that it trains its best configurations again."
     return text if explain_confirmation(evidence.frames) else f"{text} {remedy}"
 

@@ -7,7 +7,6 @@ from reports.describe import format_column
 from reports.evidence import Evidence
 from reports.labels import format_setting, key_label
 from reports.page.study_text import write_study
-from sweep.config.command_lines import find_study_commands
 
 _SKIPPED = {"seed"}  # each trial has its own
 
@@ -30,7 +29,7 @@ def describe_run(evidence: Evidence) -> RunTexts:
     settings = tuple(_list_settings(evidence))
     if not settings:
         lacks.append("No configuration is on record.")
-    commands = find_study_commands(evidence.name, spec, frames.place, frames.origin, frames.plugin)
+    commands = frames.find_commands(evidence.name)
     return RunTexts(
         study=write_study(spec) if spec else "",
         command=commands.run_again() if spec else "",

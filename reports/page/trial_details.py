@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.describe import format_column, train_commands
+from reports.describe import format_column, read_cells, train_commands
 from reports.evidence import Evidence, keep_finite
 from reports.figures.curves import select_evenly
 from reports.figures.ledger import PARTS, parts_of
@@ -67,7 +67,7 @@ def describe_details(evidence: Evidence) -> Json:
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
         "clocks": _clocks(evidence),
         "curves": _curves(evidence),
-        "commands": train_commands(frame, evidence.frames.plugin),
+        "commands": train_commands(frame, evidence.frames),
         "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
     }
 
@@ -79,6 +79,7 @@ def _arrange(columns: list[Json]) -> list[Json]:
 def _identity(evidence: Evidence) -> list[Json]:
     frame = evidence.detailed
     outcomes = [OUTCOME_NAMES.get(name, name) for name in frame["outcome"]]
+    tags = [str(text).replace(",", ", ") for text in read_text(frame, "tags")]
     return [
         _numbers(
             "Trial", "number", "trial", [str(int(number)) for number in frame["number"]], read_numbers(frame, "number")
@@ -86,6 +87,7 @@ def _identity(evidence: Evidence) -> list[Json]:
         {"label": "Outcome", "name": "outcome", "group": "trial", "texts": outcomes},
         {"label": "Phase", "name": "phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
         _whole("Seed", "seed", frame),
+        *([{"label": "Tags", "name": "tags", "group": "trial", "texts": tags}] if any(tags) else []),
     ]
 
 
@@ -178,14 +180,23 @@ def _first_key(given: Json, value: str) -> float:
 
 
 def _notes(evidence: Evidence) -> list[str]:
-    """Remarks about a trial: its error, quality warnings, origin."""
+    """Remarks about a trial: people's notes and tags, its error, quality warnings, origin."""
     frame = evidence.detailed
-    whole = zip(*(read_text(frame, name) for name in ("error", "quality_flags", "reused_from")), strict=True)
-    return ["\n".join(_note(*map(str, parts)))[:MAX_NOTE] for parts in whole]
+    names = ("notes", "tags", "error", "quality_flags", "reused_from")
+    whole = zip(*(read_text(frame, name) for name in names), read_cells(frame, "is_enqueued"), strict=True)
+    return ["\n".join(_note(list(map(str, parts)), bool(by_hand)))[:MAX_NOTE] for *parts, by_hand in whole]
 
 
-def _note(error: str, flags: str, origin: str) -> Sequence[str]:
-    remarks = [(error, error), (flags, f"Quality warnings: {name_flags(flags)}"), (origin, f"Reused from {origin}")]
+def _note(texts: Sequence[str], is_enqueued: bool) -> Sequence[str]:
+    notes, tags, error, flags, origin = texts
+    remarks = [
+        (notes, f"Notes: {notes}"),
+        (tags, f"Tags: {tags.replace(',', ', ')}"),
+        ("by hand" if is_enqueued else "", "Enqueued by hand"),
+        (error, error),
+        (flags, f"Quality warnings: {name_flags(flags)}"),
+        (origin, f"Reused from {origin}"),
+    ]
     return [sentence for cause, sentence in remarks if cause]
 
 

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reports.first.first_texts import format_points
-from reports.labels import format_estimate, format_probability, format_setting, key_label, metric_label
+from reports.labels import (
+    describe_price,
+    format_estimate,
+    format_probability,
+    format_setting,
+    key_label,
+    metric_label,
+)
 from reports.page.answer_texts import Card
 from reports.page.constant_columns import LEADING
 from sweep.analysis.answer.answer import Answer, Recommendation
@@ -73,7 +80,7 @@ def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
             trial=number,
             batch=str(item.global_batch_size),
             cells=tuple(_estimate_cell(item.values.get(name), name, scales[name]) for name in metrics),
-            settings=_list_settings(item, varied or keys),
+            settings=_list_settings(item, varied or keys) + _describe_price(item),
         )
         for number, item in named.items()
     ]
@@ -84,6 +91,10 @@ def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
         terms=_define_terms(answer),
         common=f"All rows: {_list_settings(items[0], common)}." if common else "",
     )
+
+
+def _describe_price(item: Recommendation) -> str:
+    return f"; price of a training {describe_price(**vars(item.price))}" if item.price else ""
 
 
 def _define_terms(answer: Answer) -> str:

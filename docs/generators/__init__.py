@@ -1,0 +1,1 @@
+"""What the pages contain that is made from the code: one module for each kind of table."""

@@ -1,0 +1,108 @@
+"""The claims about batch sizes: what each requires, and what was measured of it on the digits."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from generators.markdown import table
+
+from reports.labels import TOO_UNCERTAIN, describe_range, format_effect, format_margin, is_too_uncertain
+from sweep.analysis.claims.plans import CLAIMS, count_planned
+
+Json = dict[str, Any]
+_RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
+_ORDER = ("contradicted", "supported", "undecided", "not tested", "not measured")
+
+
+def claims() -> str:
+    """Every claim with its source, what a study has to do, what matters, and the trainings that settle it."""
+    rows = []
+    for claim in CLAIMS:
+        matters = format_margin(claim.unit, claim.matters)
+        trainings = claim.design.count_trainings(count_planned(claim))
+        range_ = describe_range(claim.unit, *claim.region)
+        rows.append((f"`{claim.name}`", claim.statement, claim.published, claim.needs, range_, matters, str(trainings)))
+    return table(("claim", "statement", "source", "a study has to", "claimed", "matters", "trainings"), rows)
+
+
+def claims_measured() -> str:
+    """What the newest result on the digits shows of each claim, contradicted ones first."""
+    result = _read_newest()
+    rows = sorted(result["claims"], key=lambda row: _ORDER.index(row["verdict"]))
+    head = ("claim", "published", "measured on the digits [95 % interval]", "verdict", "trainings")
+    return table(head, [_make_row(row) for row in rows])
+
+
+def claims_summary() -> str:
+    """How many claims have which verdict, and what the result rests on."""
+    result = _read_newest()
+    verdicts = Counter(row["verdict"] for row in result["claims"])
+    counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in _ORDER if verdicts[verdict])
+    studies = list({row["study"]: row for row in result["claims"]}.values())
+    untested = [row for row in result["claims"] if row["verdict"] in _ORDER[-2:]]
+    lines = [
+        f"Of {len(result['claims'])} claims: {counted}. The p values are corrected for the {result['num_tested']} "
+        "tested claims together (Holm 1979).",
+        f"{sum(map(_is_cut_short, studies))} of {len(studies)} studies were cut short by the limit of time, among them "
+        f"those of {sum(map(_is_cut_short, untested))} of the {len(untested)} claims without a test. "
+        + _count_trainings(studies)
+        + f" ({result['environment']['device']}, one thread for each, {result['date']}).",
+        _describe_load([row for row in studies if row["is_timed"]]),
+    ]
+    missing = ", ".join(f"`{name}`" for name in result["without_records"])
+    lines += [f"Without records: {missing}."] if missing else []
+    return "\n\n".join(lines)
+
+
+def _count_trainings(studies: list[Json]) -> str:
+    keys = ("trainings_planned", "trainings_run", "trainings_reused", "seconds")
+    planned, run, reused, seconds = (sum(row[key] for row in studies) for key in keys)
+    return (
+        f"{run:,} of {planned:,} planned trainings were run; {reused:,} of them were reused, and the others took "
+        f"{seconds / 3600:.1f} hours"
+    )
+
+
+def _describe_load(timed: list[Json]) -> str:
+    busy, run = (sum(row[key] for row in timed) for key in ("trainings_with_busy_host", "trainings_run"))
+    return (
+        "Studies that measure time or memory had no other study beside them, but other programs: during "
+        f"{busy:,} of their {run:,} trainings these used 10 % of the cores or more. Read their times with that in mind."
+    )
+
+
+def _read_newest() -> Json:
+    newest: Json = json.loads(max(_RESULTS.glob("claims_digits-*.json")).read_text(encoding="utf-8"))
+    return newest
+
+
+def _make_row(row: Json) -> tuple[str, ...]:
+    unit, bounds = row["unit"], [_or_nan(row[key]) for key in ("effect", "low", "high")]
+    low, high = (
+        limit if bound is None else bound for bound, limit in zip(row["claimed"], (-math.inf, math.inf), strict=True)
+    )
+    measured = "cut short" if _is_cut_short(row) else row["reason"]
+    if not row["reason"]:
+        is_vague = is_too_uncertain(unit, *bounds[1:])
+        effect = TOO_UNCERTAIN if is_vague else format_effect(unit, *bounds)
+        measured = f"{effect}; n = {row['n']}, p = {row['p']:.2g}; claimed: {describe_range(unit, low, high)}"
+    return f"`{row['name']}`: {row['statement']}", row["published"], measured, f"**{row['verdict']}**", _describe(row)
+
+
+def _describe(row: Json) -> str:
+    # the trainings, and how many settle the claim
+    run, needed, matters = row["trainings_run"], row["trainings_needed"], format_margin(row["unit"], row["matters"])
+    text = f"{run:,} of {row['trainings_planned']:,}"
+    if needed is None:
+        return text
+    return f"{text}; {needed:,} settle it" if needed > run else f"{text}; closer to a bound than {matters}"
+
+
+def _is_cut_short(row: Json) -> bool:
+    return bool(row["trainings_run"] < row["trainings_planned"])
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

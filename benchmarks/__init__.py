@@ -1,4 +1,4 @@
-"""What the performance figures of the README come from: each compares two arms, interleaved in one process."""
+"""What the figures of docs/explanation/measured.md come from: each compares two arms, interleaved in one process."""
 
 from sweep.executors.openmp import limit_spinning
 

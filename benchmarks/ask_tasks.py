@@ -11,6 +11,7 @@ from benchmarks.made_images import to_pixels
 from sweep.config.data_sections import DataSection
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.training.data.images import ArrayImages
+from sweep.training.data.sets.digits import read_digits
 from sweep.training.data.splits import Source
 
 Drawn = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
@@ -45,12 +46,10 @@ def load_rings(section: DataSection) -> Source:
 
 def load_digits_task(_section: DataSection, *, num_train: int | None, wrong_share: float) -> Source:
     """``num_train`` digits (None: all) of which a share has another label, and others for validation and test."""
-    from sklearn.datasets import load_digits
-
     generator = np.random.default_rng(_SEED)
-    known = load_digits()
-    order = generator.permutation(len(known.target))
-    pixels, labels = to_pixels(255.0 / 16.0 * known.images[order]), known.target[order].astype(np.int64)
+    known = read_digits()
+    order = generator.permutation(len(known.labels))
+    pixels, labels = to_pixels(np.float64(255 / 16) * known.levels[order]), known.labels[order]
     validation, test, rest = np.split(np.arange(len(labels)), np.cumsum(_HELD_OUT))
     chosen = rest[:num_train]
     given = labels[chosen]

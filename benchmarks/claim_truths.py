@@ -14,6 +14,7 @@ import pandas as pd
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.design import ACCURACY_SPREAD, MEMORY_SPREAD, TIME_SPREAD
 from sweep.analysis.claims.plans import CLAIMS, write_plan
+from sweep.config.command_lines import StudyCommands, find_study_commands
 from sweep.config.metrics import METRICS
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study_file import build_study
@@ -41,6 +42,10 @@ class MadeRecords:
     plugin: str = ""
     data: None = None
     find_correct: None = None
+
+    def find_commands(self, name: str) -> StudyCommands:
+        """Commands about the study ``name``, as those of real frames."""
+        return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
 
 
 def find_effect(claim: Claim, *, is_true: bool, times: float = 1.0) -> float:

@@ -204,7 +204,8 @@ def _collect(session: Session) -> StudyCosts:
 def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
     rows: list[tuple[str, str, float, float]] = []
     for record in session.store.trial_records(session.spec.name):
-        cost = session.forecaster.cost_model.predict(record.config, reads_test=record.phase == "confirm")
+        is_last = record.phase == "confirm"
+        cost = session.forecaster.cost_model.predict(record.config, read_test=is_last, measure_costly=is_last)
         taken = float(record.measurements.get("total_seconds", 0.0))
         rows.append((record.phase, record.outcome or "", cost.seconds if cost else 0.0, taken))
     return rows

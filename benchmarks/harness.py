@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -104,26 +104,34 @@ def measure(benchmark: Benchmark, setting: Setting, num_pairs: int | None = None
         ArmsDifferError: when they did not compute the same.
     """
     load_before = os.getloadavg()[0]
-    ours: list[float] = []
-    theirs: list[float] = []
     with benchmark.prepare(setting) as arms:
-        for pair in range(-1, num_pairs or benchmark.num_pairs):
-            # each goes first in turn, because a machine's pace drifts
-            for arm, figures in ((arms.ours, ours), (arms.theirs, theirs))[:: -1 if pair % 2 else 1]:
-                figures.append(arm(pair))
-            _tell(benchmark, pair, ours[-1], theirs[-1])
+        pairs = list(run_pairs(benchmark, arms, num_pairs or benchmark.num_pairs))
         facts = {**arms.facts, **arms.check()}
+    ours, theirs = zip(*pairs, strict=True)
     return Result(
         benchmark.name,
         benchmark.unit,
         benchmark.better,
         benchmark.target,
-        tuple(ours[1:]),
-        tuple(theirs[1:]),
+        ours,
+        theirs,
         facts,
         load_before,
         os.getloadavg()[0],
     )
+
+
+def run_pairs(benchmark: Benchmark, arms: Arms, num_pairs: int) -> Iterator[tuple[float, float]]:
+    """The figures of ours and theirs, pair by pair, after one pair that warms up."""
+    for pair in range(-1, num_pairs):
+        figures = [0.0, 0.0]
+        # each goes first in turn, because a machine's pace drifts
+        for index, arm in tuple(enumerate((arms.ours, arms.theirs)))[:: -1 if pair % 2 else 1]:
+            figures[index] = arm(pair)
+        ours, theirs = figures
+        _tell(benchmark, pair, ours, theirs)
+        if pair >= 0:
+            yield ours, theirs
 
 
 def warn_if_busy(load: float) -> None:

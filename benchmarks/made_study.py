@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from benchmarks.truths import BATCHES, Truth, memory_of, seconds_of
-from sweep.config.command_lines import StudyOrigin
+from sweep.config.command_lines import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
@@ -49,6 +49,10 @@ class MadeFrames:
     def inputs(self) -> dict[str, StudyInputs]:
         """Those of the one study."""
         return {self.spec.name: StudyInputs(data=self.data)}
+
+    def find_commands(self, name: str) -> StudyCommands:
+        """Commands about the study ``name``, as those of real frames."""
+        return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
 
     def find_correct(self, _study: str, numbers: Sequence[int]) -> dict[int, Correct]:
         """Which images trials got right."""

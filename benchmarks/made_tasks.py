@@ -10,6 +10,7 @@ import numpy.typing as npt
 from benchmarks.made_images import to_pixels
 from sweep.config.data_sections import DataSection
 from sweep.training.data.images import ArrayImages
+from sweep.training.data.sets.digits import read_digits
 from sweep.training.data.splits import Source
 
 NUM_TRAIN, NUM_VALIDATION = 1200, 2000
@@ -97,14 +98,12 @@ def classify_mixtures(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 def draw_blended(count: int, seed: int) -> Drawn:
     """``count`` real digits, each under half as bright another one, shape ``[count, 8, 8, 1]``; the class is the bright
     one. Seeds 0 and 1 draw from disjoint halves of the digits."""
-    from sklearn.datasets import load_digits
-
     generator = np.random.default_rng([_SEED, 4, seed])
-    known = load_digits()
-    pool = np.random.default_rng(_SEED).permutation(len(known.target))[seed::2]
+    known = read_digits()
+    pool = np.random.default_rng(_SEED).permutation(len(known.labels))[seed::2]
     bright, dark = generator.choice(pool, count), generator.choice(pool, count)
-    values = 255.0 / 16.0 * (known.images[bright] + 0.5 * known.images[dark])
-    return to_pixels(values), known.target[bright].astype(np.int64)
+    values = 255.0 / 16.0 * (known.levels[bright] + 0.5 * known.levels[dark])
+    return to_pixels(values), known.labels[bright]
 
 
 # ---------------------------------------------------------------------- sources

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweep.analysis.rules.combinations import scale_recipe
+from sweep.analysis.rules.settings import fix_settings
 from sweep.config.errors import InputError
 from sweep.config.space import count_grid_points, pick_grid_point
-from sweep.config.study import StudySpec, find_differences
+from sweep.config.study import StudySpec
+from sweep.config.study_file import find_differences
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Message, TrialTask
 from sweep.records.store.store import Store, open_store
@@ -25,13 +28,33 @@ class Job:
 
 
 def all_jobs(spec: StudySpec, num_seeds: int) -> Iterator[Job]:
-    """Every training: all points with the study's seed, then all with the next."""
+    """Every training: all points with the study's seed, then all with the next. Where the space has the seed, its seeds
+    in their order, and of the points whose rules give the same recipe the first alone.
+
+    Raises:
+        InputError: the space is no grid.
+    """
     size = count_grid_points(spec.space)
     if size is None:
         raise InputError(f"{spec.name}: a table wants a grid; give choice, int or log2 for every key of its space.")
+    if "seed" in spec.space:
+        yield from _list_recipes(spec, size)
+        return
     for number in range(size * num_seeds):
         turn, index = divmod(number, size)
         yield Job(number, spec.config(pick_grid_point(spec.space, index), spec.seed + turn))
+
+
+def _list_recipes(spec: StudySpec, size: int) -> Iterator[Job]:
+    jobs = (Job(number, spec.config(pick_grid_point(spec.space, number))) for number in range(size))
+    seen = set()
+    for job in sorted(jobs, key=lambda job: job.config.seed):
+        config = job.config
+        recipe = scale_recipe(config, config.global_batch_size)
+        training = (fix_settings(config), config.batch, config.seed, recipe)
+        if training not in seen:
+            seen.add(training)
+            yield job
 
 
 @contextlib.contextmanager

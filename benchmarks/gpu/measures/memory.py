@@ -1,23 +1,20 @@
 """The forecast of memory on a GPU: how near it comes, what it admits that runs out, what it refuses that fits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 import torch
 
-from benchmarks.gpu_part import Job, Measure
-from benchmarks.gpu_sheet import Row
+from benchmarks.gpu.found import Found, Job, Measure, Sample
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.estimate import estimate_memory
 from sweep.records.messages import Ending
-from sweep.search.forecast.memory_gate import compute_memory_limit
+from sweep.search.forecast.memory_room import MemoryRoom
 from sweep.search.loop.single_trial import train_trial
 
-LEAST = 24
-MEDIAN_TARGET, REFUSED_TARGET = 0.05, 0.1
 # Sizes of cards, in GiB, from a notebook's to the largest: on which of them is refused what fits?
 CARDS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 141)
 _FAST = {"precision.dtype": "bf16", "precision.channels_last": True}
@@ -42,7 +39,7 @@ CONFIGURATIONS: tuple[dict[str, Any], ...] = tuple(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     """A configuration's forecast beside its record."""
 
@@ -58,63 +55,63 @@ class Seen:
         return self.forecast_bytes / self.recorded_bytes - 1
 
 
-def forecast(job: Job) -> Iterator[Row]:
-    """Trains every configuration twice: free, and within the least memory at which it would be admitted."""
-    seen: list[Seen] = []
+def judge_forecasts(job: Job) -> Iterator[Sample]:
+    """Trains every configuration twice: free, and within the least memory at which it would be admitted. A
+    configuration that does not complete is kept with its outcome."""
+    count = job.setting.pick(len(CONFIGURATIONS), 2)
     slowest = 0.0
-    for values in CONFIGURATIONS[: job.setting.pick(len(CONFIGURATIONS), 2)]:
+    for values in CONFIGURATIONS[len(job.kept) : count]:
         before = job.seconds_left
-        if before < 2 * slowest:
-            break
-        if found := _see(values, job):
-            seen.append(found)
-            print(f"{found} {100 * found.error:+.1f} %", flush=True)
+        job.require(1.5 * slowest)
+        yield _see(values, job)
         slowest = max(slowest, before - job.seconds_left)
-    yield from rows(seen)
 
 
-def rows(seen: list[Seen]) -> Iterator[Row]:
-    """What the configurations say together."""
-    n, facts = len(seen), {"configurations": [vars(each) | {"error": each.error} for each in seen]}
-    errors = [abs(each.error) for each in seen]
-    yield Row("median error of the memory forecast", median(errors), MEDIAN_TARGET, n=n, least_n=LEAST, facts=facts)
-    yield Row("worst error of the memory forecast", max(errors), n=n)
+def answer(samples: Sequence[Sample]) -> dict[str, Found]:
+    """What the configurations come to together."""
+    seen = [Seen(**sample) for sample in samples if "outcome" not in sample]
+    others = [f"{sample['outcome']}: {sample['values']}" for sample in samples if "outcome" in sample]
+    if not seen:
+        names = ("memory_median", "memory_worst", "memory_admitted", "memory_refused")
+        return {name: Found(n=0, note="; ".join(others)) for name in names}
+    errors, n = [abs(each.error) for each in seen], len(seen)
     tried = [each for each in seen if each.is_edge_passed is not None]
     ran_out = sum(not each.is_edge_passed for each in tried)
-    yield Row(
-        "admitted at the edge, and ran out of memory",
-        ran_out if tried else None,
-        0,
-        n=len(tried),
-        least_n=LEAST,
-        note="trained within forecast / 0.9",
-    )
     fitting = [(each, card << 30) for each in seen for card in CARDS if each.reserved_bytes <= card << 30]
-    refused = [each for each, card in fitting if each.forecast_bytes > compute_memory_limit(card)]
-    yield Row(
-        "share that is refused of what fits",
-        len(refused) / len(fitting) if fitting else None,
-        REFUSED_TARGET,
-        n=n,
-        least_n=LEAST,
-        note=f"worked out for cards of {CARDS[0]} to {CARDS[-1]} GiB, {len(fitting)} cases",
-    )
+    refused = sum(each.forecast_bytes > MemoryRoom(card, 0).limit_bytes for each, card in fitting)
+    return {
+        "memory_median": Found(measured=median(errors), n=n, note="; ".join(others)),
+        "memory_worst": Found(measured=max(errors), n=n),
+        "memory_admitted": Found(
+            measured=ran_out if tried else None, n=len(tried), note="trained within forecast / 0.9"
+        ),
+        "memory_refused": Found(
+            measured=refused / len(fitting) if fitting else None, n=n, note=f"{len(fitting)} cases"
+        ),
+    }
 
 
-def _see(values: dict[str, Any], job: Job) -> Seen | None:
+def _see(values: dict[str, Any], job: Job) -> Sample:
     device, config = job.setting.device, _config(values, job)
     predicted = estimate_memory(config, device_type=device.type).peak_memory_bytes
     ending = _train(config, device)
     if ending.outcome != "complete":
-        print(f"{values}: the trial ended as {ending.outcome}: {ending.error}", flush=True)
-        return None
+        return {"values": values, "outcome": ending.outcome, "error": ending.error}
     recorded, is_passed = int(ending.measurements["peak_memory_bytes"]), None
     reserved = recorded
     if device.type == "cuda":
         reserved = torch.cuda.max_memory_reserved(device)
         with _card_of(int(predicted / 0.9), device):
             is_passed = _train(config, device).outcome == "complete"
-    return Seen(values, predicted, recorded, reserved, is_passed)
+    return asdict(
+        Seen(
+            values=values,
+            forecast_bytes=predicted,
+            recorded_bytes=recorded,
+            reserved_bytes=reserved,
+            is_edge_passed=is_passed,
+        )
+    )
 
 
 def _config(values: dict[str, Any], job: Job) -> TrialConfig:
@@ -144,4 +141,4 @@ def _card_of(limit_bytes: int, device: torch.device) -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
-MEASURES: dict[str, Measure] = {"forecast": forecast}
+MEASURES = {"memory": Measure(judge_forecasts, answer)}

@@ -1,0 +1,146 @@
+"""Runs pieces, each in a process of its own and for its time, and writes down what they find."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from benchmarks.gpu.piece import find_measure
+from benchmarks.gpu.plan import Piece, State
+from benchmarks.gpu.sheet import Sheet
+
+ROOT = Path(__file__).resolve().parents[2]
+_GRACE_SECONDS = 15.0  # a piece that knows its time ends before it is ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class Day:
+    """What all pieces share; ``until`` by ``time.monotonic``."""
+
+    sheet: Sheet
+    device: str
+    until: float
+    is_tiny: bool = False
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the whole run."""
+        return self.until - time.monotonic()
+
+
+def run_pieces(pieces: Sequence[Piece], day: Day, *, is_again: bool = False) -> list[Piece]:
+    """Runs ``pieces`` in turn, each whose estimate fits into the time; returns those that were left out."""
+    left = []
+    for piece in pieces:
+        if not day.is_tiny and day.seconds_left < piece.seconds:
+            _tell(day, f"{piece.name}: left out, {day.seconds_left:.0f} s remain and {piece.seconds:.0f} are estimated")
+            left.append(piece)
+            continue
+        limit = min(piece.limit_seconds, day.seconds_left)
+        _tell(day, f"{piece.name}: begins, about {piece.seconds:.0f} s on a GPU, {limit:.0f} s at most")
+        began, kept = time.monotonic(), day.sheet.begin(piece.name, is_again=is_again)
+        # a command that is killed leaves nothing on the GPU that the next one would find busy
+        command = [sys.executable, "-m", "benchmarks.gpu.piece", piece.name, "--parent", str(os.getpid())]
+        command += [
+            "--device",
+            day.device,
+            f"--seconds={max(1.0, limit - _GRACE_SECONDS)}",
+            *(["--tiny"] if day.is_tiny else _keep_page(day)),
+        ]
+        state, why = run_piece(piece, command, limit, day.sheet, json.dumps(kept))
+        day.sheet.end(piece.name, state, why, time.monotonic() - began)
+        _tell(day, f"{piece.name}: {state} after {time.monotonic() - began:.1f} s{f', {why}' if why else ''}")
+    return left
+
+
+def _keep_page(day: Day) -> list[str]:
+    path = day.sheet.path
+    return ["--page", str(path.with_name(f"{path.stem}-study.html").absolute())]
+
+
+def run_piece(
+    piece: Piece, command: Sequence[str], limit_seconds: float, sheet: Sheet, kept: str = "[]"
+) -> tuple[State, str]:
+    """How the process of a piece ended, and why; what it sends is in ``sheet`` at once, its other output in the log."""
+    is_over = threading.Event()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        log = threading.Thread(target=_copy_log, args=(process.stderr, sheet.path.with_suffix(".log")), daemon=True)
+        log.start()
+
+        def cut_off() -> None:
+            is_over.set()
+            _kill(process.pid)
+
+        timer = threading.Timer(limit_seconds, cut_off)
+        timer.start()
+        try:
+            with suppress(BrokenPipeError):  # it ended before it read
+                process.stdin.write(kept)
+                process.stdin.close()
+            ending = _follow(piece, process.stdout, sheet)
+            code = process.wait()
+        finally:
+            timer.cancel()
+            _kill(process.pid)  # what it may have left running would disturb the next
+            log.join(timeout=5.0)
+    if ending:
+        return ending
+    if is_over.is_set():
+        return "cut short", f"ended after {limit_seconds:.0f} s"
+    return "failed", f"its process ended with exit code {code}"
+
+
+def _follow(piece: Piece, output: IO[str], sheet: Sheet) -> tuple[State, str] | None:
+    measure = find_measure(piece.name)
+    ending = None
+    for line in output:
+        message = json.loads(line)
+        if message["kind"] == "sample":
+            samples = [*sheet.document["pieces"][piece.name]["samples"], message["sample"]]
+            sheet.add(piece.name, message["sample"], measure.answer(samples))
+        else:
+            ending = message["state"], message["why"]
+    return ending
+
+
+def _copy_log(output: IO[str], path: Path) -> None:
+    with path.open("a", encoding="utf-8") as log:
+        for line in output:
+            log.write(hide_folders(line))
+            log.flush()
+
+
+def hide_folders(line: str) -> str:
+    """``line`` without the folders of this machine, so that logs of two machines can be compared."""
+    places = {str(ROOT): ".", sys.prefix: "PYTHON", sys.base_prefix: "PYTHON", tempfile.gettempdir(): "TMP"}
+    for folder in sorted(places, key=len, reverse=True):  # one may lie in another
+        line = line.replace(folder, places[folder])
+    return line
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(group, signal.SIGKILL)
+
+
+def _tell(day: Day, text: str) -> None:
+    line = f"{time.strftime('%H:%M:%S')} {text}\n"
+    print(line, end="", file=sys.stderr, flush=True)
+    day.sheet.path.parent.mkdir(parents=True, exist_ok=True)
+    with day.sheet.path.with_suffix(".log").open("a", encoding="utf-8") as log:
+        log.write(line)

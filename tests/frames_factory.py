@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.config.command_lines import StudyOrigin
+from sweep.config.command_lines import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.metrics import METRICS as METRIC_TABLE
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
@@ -15,6 +15,7 @@ from sweep.config.trial_config import config_keys, flatten_config
 from sweep.probing.shape import derive_shape
 from sweep.records.correct_images import FindCorrect
 from sweep.records.data_summary import DataSummary
+from sweep.records.frames.record_source import RecordSource
 from sweep.records.probe_record import MEMORY_PARTS
 from sweep.records.study_inputs import StudyInputs
 
@@ -50,6 +51,11 @@ class MadeFrames:
     plugin: str = ""
     origin: StudyOrigin | None = None
     find_correct: FindCorrect | None = None
+    source: RecordSource | None = None
+
+    def find_commands(self, name: str) -> StudyCommands:
+        """Those of the frames that this stands for."""
+        return find_study_commands(name, self.spec, self.place, self.origin, self.plugin)
 
     @property
     def inputs(self) -> dict[str, StudyInputs]:

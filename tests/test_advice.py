@@ -1,6 +1,7 @@
 """Advice on a study before it runs."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 from frames_factory import make_frames
 
 from studies import shipped_studies
+from sweep.analysis.claims.claim import Claim
+from sweep.analysis.claims.plans import CLAIMS, find_claim, write_plan
 from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
 from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
+from sweep.config.errors import InputError
 from sweep.config.study_file import build_study, load_study
 
 # a study without a fault
@@ -28,7 +32,9 @@ CLEAN: dict[str, Any] = {
 
 def names(base: dict[str, Any] | None = None, space: dict[str, Any] | None = None, **rest: Any) -> list[str]:
     table = CLEAN | rest | {"base": CLEAN["base"] | (base or {}), "space": CLEAN["space"] | (space or {})}
-    return [item.name for item in find_pitfalls(build_study(table, "test"))]
+    found = find_pitfalls(build_study(table, "test"))
+    assert all(find_claim(item.finding) for item in found if item.finding)
+    return [item.name for item in found]
 
 
 def test_nothing_is_said_against_a_good_study() -> None:
@@ -50,11 +56,163 @@ def test_each_pitfall(expected: str, base: dict[str, Any], space: dict[str, Any]
     assert names(base, space, **rest) == [expected]
 
 
+def test_no_advice_on_what_the_study_compares_or_chooses_on_purpose() -> None:
+    many = {"batch.micro": {"log2": [5, 11]}}
+    assert names({"schedule.warmup": 0.0}, many) == ["no_warmup"]
+    assert names({}, many | {"schedule.warmup": {"choice": [0.0, 0.1]}}) == []  # which it will show
+    assert names({}, many | {"schedule.warmup": {"choice": [0.0]}}) == ["no_warmup"]
+    assert names({"schedule.warmup": 0.0}, many, deliberate=["schedule.warmup"]) == []
+    assert names({}, {}, confirm={"seeds": 0}, deliberate=["confirm"]) == []
+    with pytest.raises(InputError, match=r"unknown key 'schedule.warm'. Did you mean 'schedule.warmup'"):
+        names(deliberate=["schedule.warm"])
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+def test_the_study_of_a_claim_draws_no_advice(claim: Claim) -> None:
+    assert find_pitfalls(build_study(tomllib.loads(write_plan(claim)), claim.name)) == []
+
+
+def test_a_key_that_the_user_set_over_the_study_of_a_claim_draws_advice() -> None:
+    claim = find_claim("memory_linear")
+    assert claim is not None
+    text = write_plan(claim, changes={"optimizer.name": "schedule_free", "schedule.name": "cosine"})
+    found = find_pitfalls(build_study(tomllib.loads(text), claim.name))
+    assert [item.name for item in found] == ["schedule_free_decays"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "patience", "is_late"),
+    [
+        ({"epochs": 3}, 2, True),  # it would double at the third and last evaluation
+        ({"epochs": 4}, 2, False),
+        ({"epochs": 4}, 3, True),
+        ({"samples": 300}, 2, True),  # 3 epochs
+        ({"steps": 8}, 2, False),  # 4 epochs
+        ({"steps": 6}, 2, True),
+        ({"seconds": 5.0}, 2, False),  # not known
+        ({"target_accuracy": 0.9, "max_epochs": 2}, 2, False),
+    ],
+)
+def test_growth_at_a_plateau_that_comes_after_the_end(budget: dict[str, Any], patience: int, is_late: bool) -> None:
+    base = {"batch": {"micro": 50, "schedule": "plateau", "plateau_patience": patience}, "budget": budget}
+    found = find_data_pitfalls(build_study({"name": "s", "base": base}, "test"), 100)
+    assert ("growth_after_the_end" in [item.name for item in found]) == is_late
+    if is_late:
+        statement = next(item.statement for item in found if item.name == "growth_after_the_end")
+        assert f"at evaluation {patience + 1} at the earliest, and trainings have {patience + 1} at most" in statement
+
+
 def test_sixteen_micro_batches_and_sixteen_samples_are_not_too_many_or_too_few() -> None:
     assert names({}, {"batch.accumulation": {"choice": [1, 16]}, "batch.micro": {"choice": [16, 32]}}) == []
     # no batch normalisation in these
     assert names({"model.norm": "group"}, {"batch.micro": {"log2": [2, 7]}}) == []
     assert names({"model.name": "vit_micro"}, {"batch.micro": {"log2": [2, 7]}}) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "samples"),
+    [
+        ({"model.norm": "ghost", "model.ghost_batch": 8}, 8),
+        ({"model.norm": "ghost", "model.ghost_batch": 16}, None),
+        ({"model.norm": "sync", "distributed.world_size": 4}, None),
+        ({"model.norm": "sync", "distributed.world_size": 2}, 8),
+        ({"distributed.world_size": 4}, 4),
+        ({"batch.micro": 64, "batch.global": 12}, 12),
+        ({"batch.micro": "auto", "batch.global": 8}, None),
+    ],
+)
+def test_the_samples_of_a_statistic_depend_on_the_normalization(base: dict[str, Any], samples: int | None) -> None:
+    micro = 16 if base.get("model.norm") == "ghost" else 4
+    table = {"name": "normed", "base": CLEAN["base"] | {"batch.micro": micro} | base}
+    found = [item for item in find_pitfalls(build_study(table, "test")) if item.key == "model.norm"]
+    assert [item.name for item in found] == ["few_samples_to_normalise"] * (samples is not None)
+    assert all(f"takes each of its statistics from {samples} samples." in item.statement for item in found)
+
+
+def test_only_large_batches() -> None:
+    large = {"schedule.warmup": 0.1}
+    assert names(large, {"batch.micro": {"log2": [9, 11]}}) == ["only_large_batches"]
+    assert names(large, {"batch.micro": {"log2": [8, 11]}}) == []
+    assert names(large, {"batch.micro": {"log2": [7, 8]}, "batch.accumulation": {"choice": [4]}}) == [
+        "only_large_batches"
+    ]
+    alone = {"name": "alone", "base": CLEAN["base"] | {"batch.micro": 1024}}
+    (found,) = find_pitfalls(build_study(alone, "test"))
+    assert (found.key, found.statement) == ("batch.micro", "The smallest effective batch size is 1024.")
+    assert find_pitfalls(build_study(alone | {"base": alone["base"] | {"batch.micro": 511}}, "test")) == []
+
+
+def test_a_weight_decay_that_does_not_follow_the_batch() -> None:
+    decayed = {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "optimizer.lr_rule": "sqrt"}
+    assert names(decayed) == ["decay_does_not_follow"]
+    assert names(decayed, {"batch.micro": {"choice": [64, 255]}}) == []  # less than 4 times
+    assert names(decayed, {"optimizer.weight_decay": {"float": [0.0, 0.1]}}) == []
+    assert names(decayed | {"optimizer.weight_decay_rule": "timescale"}) == []
+    assert names(decayed | {"optimizer.weight_decay": 0.0}) == []
+    # in proportion to the batch the rate makes up for the fewer steps, unless the decay is not by the rate
+    assert names(decayed | {"optimizer.lr_rule": "linear"}) == []
+    assert names(decayed | {"optimizer.lr_rule": "power", "optimizer.lr_power": 1.0}) == []
+    assert names(decayed | {"optimizer.lr_rule": "linear", "optimizer.name": "adam"}) == ["decay_does_not_follow"]
+    for optimizer, rule in (("adamw", "timescale"), ("lamb", "sqrt")):
+        base = CLEAN["base"] | decayed | {"optimizer.name": optimizer}
+        (found,) = find_pitfalls(build_study(CLEAN | {"base": base}, "test"))
+        assert found.statement == "The effective batch size varies from 16 to 128 at one weight decay."
+        assert found.remedy.startswith(f'set optimizer.weight_decay_rule = "{rule}"')
+        assert found.finding == f"weight_decay_{rule}"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rates", "expected"),
+    [
+        ("momentum", {"choice": [0.02, 0.1]}, "0.001 to 0.01"),
+        ("momentum", {"log": [0.01, 0.1]}, ""),
+        ("adamw", {"log": [2e-4, 1e-2]}, "1e-05 to 0.0001"),
+        ("adamw", {"log": [1e-4, 1e-2]}, ""),
+        ("lars", {"log": [1.0, 10.0]}, ""),  # its usual rate is not known
+    ],
+)
+def test_the_learning_rate_for_fine_tuning(optimizer: str, rates: dict[str, Any], expected: str) -> None:
+    base = {"model.weights": "w.safetensors", "optimizer.name": optimizer}
+    assert names(base, {"optimizer.lr": rates}) == ["high_rate_for_fine_tuning"] * bool(expected)
+    assert names({"optimizer.name": optimizer}, {"optimizer.lr": rates}) == []  # from scratch
+    if expected:
+        table = CLEAN | {"base": CLEAN["base"] | base, "space": CLEAN["space"] | {"optimizer.lr": rates}}
+        (found,) = find_pitfalls(build_study(table, "test"))
+        assert found.remedy == f"lower optimizer.lr, or the lower end of its range, to {expected}"
+
+
+def test_the_rate_for_fine_tuning_where_it_is_fixed() -> None:
+    fixed = {"name": "fixed", "base": CLEAN["base"] | {"model.weights": "w.safetensors", "batch.micro": 32}}
+    (found,) = find_pitfalls(build_study(fixed, "test"))  # 0.1 is the default
+    assert found.statement == "Training from given weights with momentum at learning rates from 0.1 on."
+    assert find_pitfalls(build_study(fixed | {"base": fixed["base"] | {"optimizer.lr": 0.003}}, "test")) == []
+
+
+@pytest.mark.parametrize(
+    ("budget", "epochs"),
+    [
+        ({"budget.epochs": 20}, 20), ({"budget.epochs": 21}, None), ({"budget.seconds": 1.0}, None),
+        ({"budget.epochs": 12, "budget.epochs_rule": "power", "optimizer.reference_batch": 8}, None),
+        # 8 times the batch of 32 at most, of 320 images: 25 steps are 20 epochs
+        ({"budget.steps": 25}, 20), ({"budget.steps": 26}, None), ({"budget.samples": 320}, 1),
+        ({"budget.target_accuracy": 0.9, "budget.max_epochs": 9.0}, 9), ({"budget.target_accuracy": 0.9}, None),
+    ],
+)  # fmt: skip
+def test_a_batch_that_grows_in_a_short_training(budget: dict[str, Any], epochs: int | None) -> None:
+    table = {"name": "mine", "base": {"batch.micro": 32, "batch.schedule": "linear", **budget}}
+    found = find_data_pitfalls(build_study(table, "test"), 320)
+    assert [item.name for item in found] == ["growth_on_short_training"] * (epochs is not None)
+    assert all(item.statement == f"The batch grows during trainings of {epochs} epochs." for item in found)
+    compared = table | {"space": {"batch.schedule": {"choice": ["constant", "linear"]}}}
+    compared["base"] = {key: value for key, value in table["base"].items() if key != "batch.schedule"}
+    assert find_data_pitfalls(build_study(compared, "test"), 320) == []
+
+
+def test_a_growing_batch_of_unknown_data_is_judged_by_its_epochs_alone() -> None:
+    growing = {"batch.schedule": "stepwise", "batch.micro": 32}
+    for budget, expected in (({"budget.epochs": 5}, 1), ({"budget.steps": 5}, 0)):
+        spec = build_study({"name": "mine", "base": growing | budget}, "test")
+        assert len(find_data_pitfalls(spec, None)) == expected
 
 
 def test_a_rate_that_does_not_follow_the_batch() -> None:
@@ -70,7 +228,7 @@ def test_a_rate_that_does_not_follow_the_batch() -> None:
 
 def test_warm_up_of_a_swept_schedule() -> None:
     wide = {"batch.micro": {"log2": [5, 11]}}
-    assert names({}, wide | {"schedule.warmup": {"choice": [0.0, 0.1]}}) == ["no_warmup"]
+    assert names({}, wide | {"schedule.warmup": {"choice": [0.0]}}) == ["no_warmup"]
     assert names({"schedule.warmup": 0.0, "schedule.name": "triangular"}, wide) == []
     assert names({"schedule.warmup": 0.0, "optimizer.reference_batch": 512}, wide) == []
 
@@ -146,6 +304,8 @@ def test_other_keys_that_no_training_depends_on() -> None:
     assert names({"model.norm_momentum": 0.01, "model.norm": "group"}) == ["key_without_effect"]
     assert names({"model.norm_momentum": 0.01}, {"model.norm": {"choice": ["batch", "group"]}}) == []
     assert names({"budget.epochs_power": 0.3}) == ["key_without_effect"]
+    assert names({"data.prefetch": 4}) == ["key_without_effect"]
+    assert names({"data.prefetch": 4, "data.workers": 1}) == []
 
 
 def test_a_graded_warm_up_and_epochs_by_rule_are_what_is_advised() -> None:
@@ -195,7 +355,7 @@ def test_shipped_studies_walk_into_nothing_but_fixed_epochs(name: str) -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text('name = "mine"\nconfirm = { seeds = 0 }\n[base]\nbatch.accumulation = 20\n')
+    path.write_text('name = "mine"\nconfirm = { seeds = 0 }\n[base]\nbatch.micro = 16\nbatch.accumulation = 20\n')
     assert run_app(["check", str(path), "--root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "mine: 2 pieces of advice" in shown

@@ -452,6 +452,8 @@ def test_the_largest_batch_that_loses_no_more_than_the_tolerance() -> None:
     rows: list[dict[str, Any]] = []
     for place, (batch, accuracy) in enumerate({64: 0.95, 128: 0.95, 256: 0.949, 512: 0.92, 1024: 0.90}.items()):
         keys = {"config.batch.micro": batch, "global_batch_size": batch, "config.optimizer.lr": 0.1}
+        rows += [trial(10 + place, accuracy - 0.1, 10.0, **keys | {"config.optimizer.lr": 1.0})]
+        rows += [trial(20 + place, accuracy - 0.1, 10.0, **keys | {"config.optimizer.lr": 0.01})]
         rows.append(trial(place, accuracy, 10.0, **keys))
         values = [(accuracy + 0.001 * float(rng.normal()), 10.0) for _ in range(3)]
         rows += confirm(rows[-1], 100 + 10 * place, values)

@@ -11,6 +11,7 @@ import torch
 
 from sweep.analysis import bottleneck_remedies
 from sweep.cli.app import run_app
+from sweep.cli.commands.look import _mark
 from sweep.cli.health import Check
 from sweep.cli.study_health import check_trials
 from sweep.config.trial_config import build_config, flatten_config
@@ -216,6 +217,7 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
     assert "--no-reuse" in slowed.remedy
     assert (busy.ok, undisturbed.ok, spread.ok) == (True, True, True)  # what is no doubt about a time
     assert "--no-reuse" in busy.remedy
+    assert [_mark(check) for check in (compute, spread, slowed, busy)] == ["ok", "noticed", "note", "noticed"]
 
 
 def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for(
@@ -238,6 +240,7 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
     [
         ("data_bound", {"data.placement": "host", "data.workers": 1}, "data.workers (1 of 4 processors)"),
         ("data_bound", {"data.placement": "host", "data.workers": 4}, "data.placement = 'device'"),
+        ("data_bound", {"data.placement": "host", "data.workers": 4}, "or raise data.prefetch (2)"),
         ("data_bound", {"data.augment": "randaugment"}, "'randaugment'"),
         ("launch_bound", {"batch.micro": 8, "batch.accumulation": 4}, "lower batch.accumulation (4)"),
         ("launch_bound", {"precision.compile": False}, "precision.compile = true"),

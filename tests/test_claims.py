@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,14 +13,16 @@ from test_findings import row
 from benchmarks.claim_truths import TRUTHS, find_effect, make_records
 from benchmarks.claims_truth import Judged, judge_study, summarize
 from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.design import count_repetitions
-from sweep.analysis.claims.findings import evaluate_claims
+from sweep.analysis.claims.findings import assess_claim, evaluate_claims, find_verdicts
 from sweep.analysis.claims.plans import CLAIMS, count_needed, count_planned, count_tested, find_claim, write_plan
 from sweep.analysis.claims.tuned_pairs import expect_best
 from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.power import count_repetitions
 from sweep.analysis.statistics.estimates import Estimate, Region, assess_region
 from sweep.config.space import count_grid_points
 from sweep.config.study_file import build_study
+from sweep.records.data_summary import DataSummary
+from sweep.records.study_inputs import StudyInputs
 
 NAMES = [claim.name for claim in CLAIMS]
 
@@ -54,9 +57,11 @@ def test_what_a_study_did_not_vary_is_not_measured_with_what_would() -> None:
         assert (item.verdict, item.n, math.isnan(item.effect)) == ("not measured", 0, True)
         assert item.reason.startswith("not measured by this study: to test it, a study has to ")
         assert item.trainings == claim.design.count_trainings(count_planned(claim)) > 0
-    assert found["warmup_needed"].reason.endswith("has to vary warmup")
-    assert found["ema_per_step"].reason.endswith("has to vary accumulation, set ema decay (regularization.ema_decay)")
-    assert found["large_batches_sharp"].reason.endswith("measure sharpness_eigenvalue or sharpness_keskar")
+    assert found["warmup_needed"].reason.endswith("has to vary warm-up (schedule.warmup)")
+    assert found["ema_per_step"].reason.endswith(
+        "has to vary accumulation (batch.accumulation), and set ema decay (regularization.ema_decay)"
+    )
+    assert found["large_batches_sharp"].reason.endswith(" or sharpness (Keskar) (sharpness_keskar)")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,3 +123,17 @@ def test_a_verdict_is_judged_by_the_truth() -> None:
     made = [Judged("a", True, "supported"), Judged("a", True, "contradicted"), Judged("a", False, "undecided")]
     whole = summarize(made)
     assert (whole["num_studies"], whole["wrong"]["share"], whole["undecided"]["share"]) == (3, 1 / 3, 1 / 3)
+
+
+def test_equal_accuracies_of_a_few_images_have_the_error_of_their_rounding() -> None:
+    claim = claim_of("ema_follows_batch")
+    made = make_records(claim, 0.0, np.random.default_rng(1))
+    trials = made.trials.assign(val_accuracy=0.875).query("seed < 4")
+    data = DataSummary(name="digits", num_val=504)
+    records = replace(made, trials=trials, inputs={trials["study"].iloc[0]: StudyInputs(data=data)})
+    (finding,) = find_verdicts([assess_claim(claim, select_comparable(records))])
+    error = 1 / (504 * math.sqrt(6 * 4))
+    assert (finding.n, finding.effect) == (4, 0.0)
+    assert finding.high == pytest.approx(stats.t.ppf(0.975, 3) * error)
+    assert finding.p == pytest.approx(stats.t.sf(0.005 / error, 3))
+    assert finding.verdict == "contradicted"

@@ -23,7 +23,8 @@ def test_all_claims_are_listed_with_what_a_study_requires(capsys: pytest.Capture
     assert run_app(["claims", "ema_per_step"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("ema_per_step\n")
-    assert "vary batch.accumulation and set regularization.ema_decay, and measure val_accuracy" in shown
+    needs = "vary accumulation (batch.accumulation), set ema decay (regularization.ema_decay), and measure validation "
+    assert f"    a study has to {needs}accuracy (val_accuracy)\n" in shown
     assert "difference that matters: 0.50 points; trainings for power 0.8: " in shown
 
 
@@ -56,6 +57,7 @@ def test_a_plan_is_a_file_that_runs(
     document = json.loads(capsys.readouterr().out)
     assert document == {
         "claim": "warmup_needed", "file": "claim_warmup_needed.toml", "trainings": 52, "seconds": None,
+        "seconds_low": None, "seconds_high": None,
         "command": "sweep run claim_warmup_needed.toml",
     }  # fmt: skip
     spec = load_study("claim_warmup_needed.toml")
@@ -65,6 +67,24 @@ def test_a_plan_is_a_file_that_runs(
     assert "exists already" in capsys.readouterr().err
     assert run_app([*arguments, "--out", "other.toml", "--data", "cifar10"]) == 0
     assert load_study("other.toml").base["data.name"] == "cifar10"
+
+
+def test_the_price_of_a_plan_is_the_forecast_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = ["claims", "warmup_needed", "--plan", "--set", "data.subset=64", "--set", "budget.steps=2"]
+    assert run_app(plan) == 0
+    assert "its time requires probes" in capsys.readouterr().out
+    assert run_app(["run", "claim_warmup_needed.toml", "--dry-run", "--json", "--executor", "inline"]) == 0
+    forecast = json.loads(capsys.readouterr().out)
+    assert run_app([*plan, "--out", "again.toml", "--json"]) == 0
+    price = json.loads(capsys.readouterr().out)
+    assert 0 < price["seconds_low"] < price["seconds"] < price["seconds_high"]
+    for end in ("", "_low", "_high"):
+        assert price[f"seconds{end}"] == pytest.approx(forecast[f"expected_total_seconds{end}"])
+    assert run_app([*plan, "--out", "third.toml"]) == 0
+    assert re.search(r"52 trainings; about .* \(90 % interval .* to .*\) by the probes under", capsys.readouterr().out)
 
 
 def test_printed_commands_repeat_root_and_plugin(

@@ -18,6 +18,7 @@ from sweep.cli.app import COMMANDS, load_command, run_app
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import MODELS
 from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
+from sweep.config.trial_config import TrialConfig, config_keys
 from sweep.records.frames.frame_columns import TRIAL_COLUMNS
 
 TINY = """
@@ -189,6 +190,24 @@ def test_list_shows_question_and_cost(capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+def test_list_has_every_key_that_an_unknown_one_may_stand_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["list", "--keys", "--json"]) == 0
+    keys = {(item["where"], item["key"]): item for item in json.loads(capsys.readouterr().out)}
+    assert keys[("configuration", "batch.global")]["default"] is None
+    assert keys[("configuration", "optimizer.lr")]["default"] == TrialConfig().optimizer.lr
+    assert keys[("study", "answer.tolerance.accuracy")]["default"] == 0.005
+    assert keys[("study", "name")]["is_required"]
+    assert {path for where, path in keys if where == "configuration"} == set(config_keys())
+    assert run_app(["list", "--keys"]) == 0
+    assert "  confirm.share (default: 0.5)\n      how long all confirming" in capsys.readouterr().out
+    assert run_app(["train", "--set", "lr_rules=3"]) == 2
+    refusal = capsys.readouterr().err
+    assert "unknown key 'lr_rules'. Did you mean 'optimizer.lr_rule'" in refusal
+    assert refusal.endswith("`sweep list --keys` lists all of them.\n")
+    assert run_app(["claims", "lr_rule_linaer", "--plan"]) == 2
+    assert "Did you mean 'lr_rule_linear'" in capsys.readouterr().err
+
+
 def test_new_writes_a_study_that_loads_and_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "my batch.toml"
     assert run_app(["new", str(path)]) == 0
@@ -212,7 +231,13 @@ def test_doctor_finds_this_machine_fit(capsys: pytest.CaptureFixture[str]) -> No
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "unknown study": (["run", "quikstart"], "Did you mean 'quickstart'?"),
     "missing file": (["run", "absent.toml"], "absent.toml: cannot be read"),
-    "typo in a key": (["run", "tiny.toml", "--set", "batch.mirco=3"], "Did you mean 'batch.micro'?"),
+    "typo in a key": (["run", "tiny.toml", "--set", "batch.mirco=3"], "--set: unknown key 'batch.mirco'. Did you mean"),
+    "typo in a section": (["run", "tiny.toml", "--set", "dta.root=x"], "Did you mean 'data.root'"),
+    "capitals in a name": (["run", "tiny.toml", "--set", "optimizer.name=adamW"], "Did you mean 'adamw'?"),
+    "a folder that is not read": (["run", "tiny.toml", "--set", "data.root=x"], "add --set data.name=imagefolder"),
+    "a folder that train does not read": (["train", "--set", "data.root=x"], "add --set data.name=imagefolder"),
+    "a missing folder to check": (["check", "imagefolder"], "give it by --set data.root=FOLDER"),
+    "weights of another format": (["train", "--save", "w.pt"], "name it --save w.safetensors"),
     "no value": (["run", "tiny.toml", "--set", "batch.micro"], "write it as dotted.key=value"),
     "unknown model": (["run", "tiny.toml", "--set", "model.name=resnet9"], "Did you mean 'resnet8'?"),
     "out of bounds": (["run", "tiny.toml", "--set", "optimizer.lr=-1"], "optimizer.lr"),
@@ -255,6 +280,32 @@ def test_mistakes_are_refused_before_anything_runs(
     assert message in error.replace("\n", " ") or message in error
     assert "Traceback" not in error
     assert not list(Path("runs").glob("tiny/study.sqlite"))
+
+
+def test_a_closed_pipe_ends_a_command_quietly(tmp_path: Path) -> None:
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "sweep.cli", "list", "--keys"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
+    )  # fmt: skip
+    assert listing.stdout
+    assert listing.stderr
+    listing.stdout.close()
+    assert listing.stderr.read() == b""
+    listing.stderr.close()
+    assert listing.wait() == 128 + signal.SIGPIPE
+
+
+def test_a_run_does_not_hide_exported_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(TINY)
+    Path("runs/tiny").mkdir(parents=True)
+    Path("runs/tiny/export.json").touch()
+    for more in ((), ("--dry-run",)):
+        assert run_app(["run", "tiny.toml", *more]) == 2
+        assert "import them first with `sweep import runs/tiny --root OTHER`" in capsys.readouterr().err
+    assert [file.name for file in Path("runs/tiny").iterdir()] == ["export.json"]
 
 
 HEAVY = {

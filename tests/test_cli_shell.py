@@ -11,7 +11,7 @@ import pytest
 
 from studies import shipped_studies
 from sweep.cli.app import COMMANDS
-from sweep.cli.commands.look import describe_cost
+from sweep.config.study import describe_cost
 from sweep.config.study_file import load_study
 
 BIN = Path(sys.executable).parent
@@ -57,7 +57,7 @@ def test_an_installed_completion_knows_commands_and_their_options(tmp_path: Path
 
     assert complete("sweep", "re") == ["report", "recommend", "replay"]
     assert complete("sweep", "run", "--dr") == ["--dry-run"]
-    assert set(complete("sweep", "compare", "--")) == {"--root", "--json", "--help"}
+    assert set(complete("sweep", "compare", "--")) == {"--columns-a", "--columns-b", "--root", "--json", "--help"}
     assert set(complete("sweep", "''")) >= set(COMMANDS)
 
 

@@ -82,7 +82,7 @@ def said(executor: ProcessExecutor, count: int) -> set[str]:
     return set(found)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="wants two cores")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
 def test_trials_at_once_run_on_cores_of_their_own() -> None:
     allowed = sorted(os.sched_getaffinity(0))
     shares = divide_cores(["cpu"] * 2, frozenset(allowed))

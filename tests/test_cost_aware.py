@@ -46,6 +46,14 @@ def search(spec: StudySpec, count: int, judge: Callable[[dict[str, Any]], Measur
     return records
 
 
+def test_a_search_begins_near_the_center_of_its_space() -> None:
+    space = {"batch.micro": {"log2": [5, 9]}, "optimizer.lr": {"log": [1e-3, 0.1]}}
+    firsts = [make_sampler(make_spec(space=space, sampler="cost_aware", seed=seed), []).propose(0) for seed in range(6)]
+    assert firsts[0] is not None
+    assert firsts[0]["batch.micro"] == 128
+    assert all(first is not None and 64 <= first["batch.micro"] <= 256 for first in firsts)
+
+
 # ---------------------------------------------------------------------- models
 
 

@@ -3,6 +3,8 @@
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,8 @@ from sweep.config.metrics import BRANCHES
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import MODELS
 from sweep.config.trial_config import build_config
-from sweep.records.messages import Ending, TrialTask
-from sweep.training.diagnostics.branching import find_local_batch
+from sweep.records.messages import Ending, Progress, TrialTask
+from sweep.training.diagnostics.branching import find_local_batch, measure_branches
 from sweep.training.loop.trial import run_trial
 
 
@@ -115,6 +117,34 @@ def test_a_training_that_ends_before_its_branches_has_a_warning(caplog: pytest.L
     task = digits(budget__steps=1, budget__epochs=None, data__subset=40)
     assert not set(BRANCHES) & ending_of(task).keys()
     assert "the training ended after 0.2 epochs, and its branches were to begin after 1 (" in caplog.text
+
+
+def test_a_trial_that_is_cut_off_before_or_after_its_branches_measures_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[dict[str, float]] = []
+
+    def count(*arguments: Any) -> dict[str, float]:
+        counted.append(measure_branches(*arguments))
+        return counted[-1]
+
+    monkeypatch.setattr("sweep.training.loop.finish.measure_branches", count)
+    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
+    monkeypatch.setattr("sweep.training.loop.trial.PROGRESS_SECONDS", 0.0)
+    whole = digits(data__subset=80)  # 10 steps are an epoch, after which it has its branches
+    undisturbed = ending_of(whole)
+    for cut, checkpoint_seconds in ((6, 0.0), (11, 1e9)):
+        broken = replace(whole, checkpoint_dir=str(tmp_path / str(cut)), checkpoint_seconds=checkpoint_seconds)
+        messages = run_trial(broken)
+        assert any(isinstance(each, Progress) and each.step == cut for each in messages)
+        messages.close()  # type: ignore[attr-defined]
+        torch.manual_seed(cut)  # another process draws other numbers
+        resumed = ending_of(broken)
+        # Other programs are measured only where they take processor time, which no test can rule out.
+        assert set(resumed) - {"slowdown_by_others"} == set(undisturbed) - {"slowdown_by_others"}
+        for name in (*BRANCHES, "val_loss", "train_accuracy", "num_steps", "num_epochs"):
+            assert resumed.get(name) == undisturbed.get(name)
+    assert counted == 3 * counted[:1]  # each trial once
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,22 @@ def test_a_disk_that_will_not_do_is_refused_before_anything_runs(
         assert store.trial_records("s") == []
 
 
+def test_the_command_to_run_again_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = iter([1 << 40] * 2)  # when the study begins
+    monkeypatch.setattr("sweep.search.loop.checkpoint_space.measure_free_bytes", lambda _folder: next(free, 0))
+    monkeypatch.chdir(tmp_path)
+    space = '[space]\n"batch.micro" = { choice = [50, 100] }\n'
+    Path("s.toml").write_text(f'name = "s"\ntrials = 2\n[base]\ndata.subset = 100\nbudget.steps = 1\n{space}')
+    command = ["run", "s.toml", "--root", "my runs", "--executor", "inline", "--device", "cpu"]
+    assert run_app(command) == 1
+    message = " ".join(capsys.readouterr().err.split())
+    again = "sweep run s.toml --root 'my runs' --executor inline --device cpu"
+    assert "The disk is full: " in message
+    assert f"Free some space and run `{again}` again; records are kept." in message
+
+
 def test_what_is_needed_counts_trials_slots_and_checkpoints(disk: Path) -> None:
     asked: list[int] = []
 

@@ -1,6 +1,8 @@
-"""The pages under docs: their tables are the code's, their examples run, their links lead somewhere."""
+"""The pages under docs: their tables are the code's, their examples run, their links lead somewhere. The shell blocks
+of tutorial and guides are in test_guides.py, the site that is made of the pages in test_site.py."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -13,28 +15,30 @@ import pytest
 import torch
 from executor_contract import program, run, task
 from frames_factory import make_frames
+from guide_blocks import PAGES, ROOT, read_blocks
 
+import reports
+import sweep
 from reports.evidence import gather_evidence
+from reports.figure import Absent
 from reports.figures.marks import to_floats
+from studies import template
 from sweep.config.study_file import load_study
 from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, Message, TrialTask
 from sweep.training.data.summaries import look_at_data
 from sweep.training.loop.trial import run_trial
 from sweep.training.plugins import load_plugin
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_FENCE = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
 
 def examples(kind: str) -> Iterator[tuple[str, str]]:
     """File name ("" without one) and text of each example of that language."""
     for page in PAGES:
-        for language, name, text in _FENCE.findall(page.read_text(encoding="utf-8")):
-            if language == kind:
-                yield name, text
+        for block in read_blocks(page):
+            if block.language == kind:
+                yield block.title, block.text
 
 
 def example(name: str, folder: Path) -> Path:
@@ -62,30 +66,64 @@ def test_tables_are_those_of_the_code() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_every_study_loads(tmp_path: Path) -> None:
-    studies = [text for _, text in examples("toml")]
-    assert len(studies) == 3
-    for text in studies:
-        path = tmp_path / "study.toml"
-        path.write_text(text)
-        assert load_study(path).space
+def test_every_study_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "logistic", ModelEntry(build=None))  # of docs/guides/own-loop.md
+    names = set()
+    for _, text in examples("toml"):
+        if "[space]" in text:
+            path = tmp_path / "study.toml"
+            path.write_text(text)
+            names.add(load_study(path).name)
+    assert names == {"lr_for_batch", "own_loop", "width_of_batch"}
 
 
-def test_the_public_names_are_there() -> None:
-    found: dict[str, object] = {}
-    exec(dict(examples("python"))[""], found)
-    assert {"load_frames", "run_study", "write_report"} <= found.keys()
+def test_the_python_page_describes_every_public_name() -> None:
+    page = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
+    public = {*(f"sweep.{name}" for name in sweep.__all__), *(f"reports.{name}" for name in reports.__all__)}
+    assert set(re.findall(r"^::: (\S+)$", page, re.MULTILINE)) == public
+
+
+def test_the_example_of_an_answer_reads_one(capsys: pytest.CaptureFixture[str]) -> None:
+    text = next(text for _, text in examples("python") if "found.curve" in text)
+    text = text.replace("runs/my_study", str(ROOT / "docs/gallery/quickstart"))
+    exec(text, {name: getattr(sweep, name) for name in sweep.__all__})
+    batch, accuracy, curve, statements = capsys.readouterr().out.splitlines()
+    assert batch.startswith("256 ")
+    assert 0.9 < float(accuracy) < 1.0
+    assert curve.startswith("[(")
+    assert "Use an effective batch size of 256" in statements
+
+
+def test_the_python_example_runs_a_small_study(tmp_path: Path) -> None:
+    study = template()
+    for usual, fast in (
+        ("trials = 12", "trials = 2"),
+        ("budget.epochs = 5", "budget.epochs = 1\ndata.subset = 200"),
+        ("log2 = [4, 8]", "log2 = [4, 5]"),
+        ("max_configurations = 16", "max_configurations = 1"),
+        ("confirm.seeds = 20", "confirm.seeds = 1"),
+    ):
+        assert usual in study
+        study = study.replace(usual, fast)
+    (tmp_path / "my_study.toml").write_text(study)
+    script = example("run_and_read.py", tmp_path)
+    command = [sys.executable, str(script)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "global_batch_size" in result.stdout
+    assert result.stdout.splitlines()[-1] == "runs/my_study/report.html"
 
 
 def test_the_plug_in_trains(tmp_path: Path) -> None:
     plugin = str(example("mine.py", tmp_path))
     load_plugin(plugin)
-    values = {"model.name": "perceptron", "data.name": "stripes", "budget.epochs": 5.0}
+    values = {"model.name": "perceptron", "data.name": "digits", "budget.epochs": 5.0}
     *messages, ending = run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu", plugin=plugin))
     assert isinstance(ending, Ending)
     assert (ending.outcome, ending.error) == ("complete", "")
-    assert ending.measurements["num_parameters"] == 64 * 64 + 64 + 64 * 2 + 2
-    assert ending.measurements["val_accuracy"] > 0.95
+    assert ending.measurements["num_parameters"] == 64 * 64 + 64 + 64 * 10 + 10
+    assert ending.measurements["val_accuracy"] > 0.8
     assert sum(isinstance(message, Evaluation) for message in messages) == 5
 
 
@@ -134,7 +172,29 @@ def test_the_figure_holds_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (points,) = figure.panels[0].layers
     assert points.y == to_floats(evidence.search["generalization_gap"])
     assert points.x == to_floats(evidence.search["global_batch_size"])
+    assert points.trials == tuple(evidence.search["number"])  # by which filters and clicks find the marks
     assert len(points.texts) == len(points.x) > 10
+    assert figure.caption.startswith(f"{len(points.x)} complete search trials, one seed each. Lower")
+    monkeypatch.setattr(reports.evidence, "MAX_DETAILED", 8)
+    (figure,) = module.make_gap(gather_evidence(make_frames(20)))
+    assert figure.caption.startswith(f"{len(points.x)} complete search trials, one seed each. ")
+    assert f" {len(figure.panels[0].layers[0].x)} of them are drawn." in figure.caption
+    assert len(figure.panels[0].layers[0].x) < len(points.x)
+    assert isinstance(module.make_gap(gather_evidence(make_frames(0))), Absent)
+
+
+def test_examples_pass_the_linter() -> None:
+    # what is added to the project passes all of its rules; other examples lie in folders of users
+    for page in PAGES:
+        of_project = page.name == "extend.md"
+        for block in read_blocks(page):
+            if block.language != "python" or not block.title:
+                continue
+            name = f"{'reports' if of_project else 'docs'}/{block.title}"
+            for command in (["check", *([] if of_project else ["--select", "E,F,W"])], ["format", "--check"]):
+                line = [sys.executable, "-m", "ruff", *command, "--stdin-filename", name, "-"]
+                done = subprocess.run(line, input=block.text, cwd=ROOT, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, f"{page.name}: {block.title}\n{done.stdout}{done.stderr}"
 
 
 @pytest.mark.parametrize(("runner", "reason"), [("complete", ""), ("exits", "7"), ("raises", "the reason")])
@@ -179,3 +239,11 @@ def test_files_that_are_named_are_there() -> None:
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"`((?:sweep|reports|studies|tests|docs)/[\w./]+\.\w+)`", text):
             assert (ROOT / name).exists(), name
+
+
+def test_a_ratio_to_a_budget_has_no_unit_of_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    measured = importlib.import_module("generators.measured")
+    shown = {name: row.unit for name, row in measured.MEASURED.items() if "budget" in row.against}
+    assert len(shown) >= 5
+    assert set(shown.values()) == {measured.BUDGET}

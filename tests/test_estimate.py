@@ -224,6 +224,7 @@ def test_operations_that_could_not_be_measured_are_counted(monkeypatch: pytest.M
         {"batch.micro": 32, "batch.global": 50, "batch.schedule": "noise_scale", "model.norm": "group"},
         {"batch.micro": 32, "diagnostics.noise_scale": True, "model.freeze_stages": 1},
         {"model.name": "vit_micro", "batch.micro": 16, "precision.dtype": "bf16", "optimizer.name": "rmsprop"},
+        {"model.name": "vit_micro", "batch.micro": 1, "precision.dtype": "fp16", "optimizer.name": "lamb"},
         {"data.augment": "crop_flip", "regularization.mixup": 0.2, "model.stochastic_depth": 0.1},
         {"data.augment": "random_resized_crop", "batch.micro": 32, "batch.accumulation": 2},
     ],
@@ -287,7 +288,7 @@ def test_what_an_optimizer_needs_for_a_moment_is_temporary() -> None:
     # one image of 8 x 8 pixels: the step of the optimizer is the peak, with copies of the weights
     found = estimate(model__name="vit_micro", batch__micro=1, optimizer__name="lamb")
     weights = found.parameter_bytes
-    assert found.optimizer_bytes == 2 * weights
+    assert found.optimizer_bytes == pytest.approx(2 * weights, rel=1e-3)  # counters
     assert found.temporary_bytes > 0.9 * weights
     assert found.activation_bytes < 0.1 * weights
 
@@ -408,3 +409,13 @@ def test_micro_batches_of_the_largest_window(
     values: dict[str, object], plain: tuple[int, ...], with_statistics: tuple[int, ...]
 ) -> None:
     assert find_micro_sizes(config(**values), 200) == MicroSizes(plain, with_statistics)
+
+
+@pytest.mark.parametrize("model", ["resnet8", "vit_micro"])
+def test_a_rank_that_accumulates_holds_little_more_than_one_that_does_not(model: str) -> None:
+    ranks: dict[str, Any] = {"model__name": model, "distributed__world_size": 2, "batch__micro": 32}
+    one, two, three = (estimate(**ranks, batch__accumulation=count) for count in (1, 2, 3))
+    # the gradients of all ranks are held between steps; the second micro batch adds its loss
+    assert 0 <= two.peak_memory_bytes - one.peak_memory_bytes < 2048
+    assert three == two  # the warm-up step has at most two
+    assert two.gradient_bytes == one.gradient_bytes > 0

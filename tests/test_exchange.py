@@ -78,6 +78,18 @@ def test_an_export_comes_back_equal(tmp_path: Path, format: str) -> None:
     other.close()
 
 
+def test_the_commands_about_an_export_import_it_before_they_continue_it(tmp_path: Path) -> None:
+    make_store(tmp_path / "study.sqlite").close()
+    export_frames(load_frames(tmp_path / "study.sqlite", evaluations=True, correct_images=True), tmp_path / "out")
+    commands = load_frames(tmp_path / "out").find_commands("s")
+    assert commands.run_more(9) == f"sweep import {tmp_path}/out && sweep run s.toml --trials 9"
+    assert commands.probe_shapes() == "sweep probe s.toml"
+    assert commands.run_variant("b", {"batch.micro": 8}) == "sweep run s.toml --set name=s_b --set batch.micro=8"
+    planned = commands.plan_claim("warmup_needed", "", {})
+    assert planned == "sweep claims warmup_needed --plan && sweep run claim_warmup_needed.toml"
+    assert "import" not in load_frames(tmp_path / "study.sqlite").find_commands("s").run_more(9)
+
+
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_an_empty_study_comes_back_too(tmp_path: Path, format: str) -> None:
     make_store(tmp_path / "a" / "study.sqlite").close()

@@ -1,16 +1,19 @@
 """Which devices are found, and what a child is shown of them."""
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sweep.config.errors import InputError
 from sweep.executors import devices, table
-from sweep.executors.devices import list_devices, make_pinned_environment
+from sweep.executors.devices import find_bus_address, list_devices, list_nvml_names, make_pinned_environment
 from sweep.executors.openmp import limit_spinning
+from sweep.measurement.nvml import find_gpu
 
 
 @pytest.mark.parametrize(
@@ -42,11 +45,100 @@ def test_a_device_is_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     assert make_pinned_environment("cpu") == {}
     assert make_pinned_environment("cuda:3") == {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")  # in CUDA's own order, which stays that of the child
+    assert make_pinned_environment("cuda:1") == {"CUDA_VISIBLE_DEVICES": "7"}
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     assert make_pinned_environment("cuda:1") == {"CUDA_VISIBLE_DEVICES": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
     assert make_pinned_environment("cuda")["CUDA_VISIBLE_DEVICES"] == "6"
     assert make_pinned_environment("cuda:1,cuda:0")["CUDA_VISIBLE_DEVICES"] == "7,6"
+
+
+UUIDS = ("GPU-1f2e-00", "GPU-1f77-00")
+PARTS = ("MIG-aa00-01", "MIG-bb00-02")  # of the second
+
+
+def fake_driver() -> SimpleNamespace:
+    """Two GPUs, of which the second is divided into two parts."""
+
+    def find(uuid: str) -> str:
+        if uuid not in (*UUIDS, *PARTS):
+            raise RuntimeError("Not Found")
+        return uuid
+
+    def find_part(_device: str, index: int) -> str:
+        if index >= len(PARTS):
+            raise RuntimeError("Not Found")
+        return PARTS[index]
+
+    def count_parts(device: str) -> int:
+        if device != UUIDS[1]:
+            raise RuntimeError("Not Supported")
+        return 7
+
+    addresses = {uuid: SimpleNamespace(domain=0, bus=0x3B + index, device=0) for index, uuid in enumerate(UUIDS)}
+    return SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: UUIDS[index],
+        nvmlDeviceGetHandleByUUID=find,
+        nvmlDeviceGetUUID=lambda device: device.encode(),  # older libraries give bytes
+        nvmlDeviceGetMaxMigDeviceCount=count_parts,
+        nvmlDeviceGetMigDeviceHandleByIndex=find_part,
+        nvmlDeviceGetPciInfo=addresses.__getitem__,
+        NVMLError=RuntimeError,
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ("1", UUIDS[1]),
+        (UUIDS[0], UUIDS[0]),
+        ("GPU-1f7", UUIDS[1]),
+        ("MIG-bb00-02", PARTS[1]),
+        ("MIG-b", PARTS[1]),
+        ("GPU-aa00-01", PARTS[0]),  # torch's name of a part
+    ],
+)
+def test_a_gpu_is_found_by_what_cuda_accepts(entry: str, found: str) -> None:
+    assert find_gpu(fake_driver(), entry) == found
+
+
+@pytest.mark.parametrize("entry", ["GPU-1f", "GPU-9", "MIG-c"])
+def test_a_name_of_several_gpus_or_of_none_is_refused(entry: str) -> None:
+    with pytest.raises(RuntimeError, match="Not Found"):
+        find_gpu(fake_driver(), entry)
+
+
+@pytest.mark.parametrize(
+    ("visible", "order", "shared", "names", "address"),
+    [
+        (None, None, f"{UUIDS[1]}", ["1"], "0000:3c:00.0"),
+        ("1,0", "PCI_BUS_ID", f"{UUIDS[0]}", ["0"], "0000:3b:00.0"),
+        ("1,0", None, "0", ["0", "1"], None),  # which one is CUDA's first is not known
+        ("1,0", "FASTEST_FIRST", "0", ["0", "1"], None),
+        ("GPU-1f2e,GPU-1f7", None, UUIDS[1], ["GPU-1f7"], "0000:3c:00.0"),
+        ("0,MIG-bb", None, PARTS[1], ["MIG-bb"], None),
+    ],
+)
+def test_gpus_that_are_shared_are_named_by_uuid_where_their_order_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    order: str | None,
+    shared: str,
+    names: list[str],
+    address: str | None,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", fake_driver())
+    for name, value in (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_DEVICE_ORDER", order)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert make_pinned_environment("cuda:1", by_uuid=True)["CUDA_VISIBLE_DEVICES"] == shared
+    assert list_nvml_names("cuda:1") == names
+    with contextlib.suppress(KeyError):  # a part has no address of its own here
+        assert find_bus_address("cuda:1") == address
 
 
 def test_a_device_that_is_not_shown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

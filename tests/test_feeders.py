@@ -1,6 +1,9 @@
 """The way of the images to the step: order, windows, augmentation per sample, resident and streamed alike."""
 
+import multiprocessing as mp
+import time
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +27,21 @@ def numbered_images(count: int, side: int = 8) -> ArrayImages:
     generator = np.random.default_rng(0)
     pixels = generator.integers(1, 256, (count, side, side, 3), dtype=np.uint8)
     return ArrayImages(pixels, np.arange(count, dtype=np.int64))
+
+
+class CountedImages:
+    """Images that count how often a batch is read, in every process."""
+
+    def __init__(self, images: ArrayImages, count: Any) -> None:
+        self.side, self.labels, self._images, self._count = images.side, images.labels, images, count
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, indices: Any) -> Any:
+        with self._count.get_lock():
+            self._count.value += 1
+        return self._images.read(indices)
 
 
 def epoch_of(settings: TrialConfig, images: ArrayImages) -> torch.Tensor:
@@ -171,6 +189,21 @@ def test_streamed_equals_resident(augment: str, workers: int) -> None:
         expected, got = epoch(resident, 50, 4, number), epoch(streamed, 50, 4, number)
         assert torch.equal(expected[0], got[0])
         assert torch.equal(expected[1], got[1])
+
+
+def test_workers_read_ahead_as_many_batches_as_configured() -> None:
+    images = numbered_images(64)
+    read = mp.get_context("fork").Value("i", 0)
+    settings = config(data__workers=1, data__prefetch=5)
+    counted: Any = CountedImages(images, read)
+    feeder = StreamFeeder(settings, counted, CPU)
+    windows = cut_epoch(64, 64, 2)
+    feeder.begin_epoch(0, windows)
+    next(feeder.micro_batches(windows[0]))
+    while read.value < 6:  # the one that was taken, and 5 ahead
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert read.value == 6
 
 
 def test_augmentation_does_not_depend_on_the_micro_batch() -> None:

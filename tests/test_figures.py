@@ -139,10 +139,8 @@ def test_slices_place_every_parameter():
 
 def test_one_objective_has_slices():
     names = [figure.name for figure in make_figures(gather_evidence(make_frames(20, objectives=["val_loss"]))).figures]
-    assert names == [
-        "batch_and_rate", "importances", "slices_val_loss", "curves", "throughput", "memory", "time_ledger",
-        "outcomes", "where_outcomes",
-    ]  # fmt: skip
+    assert [name for name in names if name.startswith("slices_")] == ["slices_val_loss"]
+    assert {"fronts", "hypervolume"}.isdisjoint(names)
 
 
 def test_curves_colour_the_front_and_keep_the_others_faint():

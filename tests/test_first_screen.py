@@ -4,6 +4,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from frames_factory import frames_of, make_frames, make_spec
 
 from reports.evidence import Evidence, gather_evidence
 from reports.first.answer_marks import AnswerMarks, collect_marks
+from reports.first.batch_pictures import draw_tuned_accuracies
 from reports.first.first_texts import describe_first
 from reports.first.label_places import Box, Label, place_labels
 from reports.first.log_axis import LogAxis, make_axis, make_error_axis
@@ -20,6 +22,7 @@ from reports.first.svg_elements import hue_of
 from reports.first.tradeoff_picture import WIDE, TradeOff, _list_obstacles
 from reports.labels import format_estimate, format_probability
 from sweep.analysis.answer.recommend import as_document
+from sweep.analysis.statistics.intervals import Interval
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 GROUNDS = {"light": "#ffffff", "dark": "#14181d"}
@@ -131,6 +134,15 @@ def test_each_tuned_batch_and_each_configuration_of_the_front_has_its_label(
     chosen = [mark for mark in found.shown if mark.is_tuned or mark.is_front or mark.is_named]
     assert sorted(labels) == sorted(str(mark.batch) for mark in chosen)
     assert {mark.batch for mark in found.shown if mark.is_tuned} <= {int(label) for label in labels}
+
+
+def test_a_tuned_accuracy_below_the_cut_has_its_value_beside_it(found: AnswerMarks) -> None:
+    first, *rest = found.curve
+    low = replace(first, accuracy=Interval(0.3812, 0.36, 0.40, 3))
+    marks = replace(found, curve=(low, *rest))
+    texts = [each.text for each in classed(ET.fromstring(draw_tuned_accuracies(marks, "finding")), "remark")]
+    assert "▾ 38" in texts
+    assert all(point.accuracy.median >= found.cut for point in rest) == (texts == ["▾ 38"])
 
 
 def test_what_lies_below_is_counted_and_ticked(picture: ET.Element, found: AnswerMarks) -> None:

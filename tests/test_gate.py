@@ -9,12 +9,15 @@ from records_factory import make_spec
 from test_tuner import run
 
 from sweep.config.study import StudySpec
+from sweep.config.tables.datasets import DataFacts, ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
+from sweep.probing.resident_images import count_resident_bytes
 from sweep.probing.shape import find_largest_accumulation
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Outcome
 from sweep.records.store.store import Store, open_store
-from sweep.search.forecast.memory_gate import MemoryGate, compute_memory_limit, find_largest_micro
+from sweep.search.forecast.memory_gate import MemoryGate, find_largest_micro
+from sweep.search.forecast.memory_room import measure_room
 from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import Stopped, TrialEnded, TrialStarted
 
@@ -82,9 +85,56 @@ def test_nothing_is_held_back_where_nothing_can_be_said() -> None:
     assert MemoryGate(1, law).check(config(batch__micro="auto", batch__global=64)) is None  # finds one that fits
 
 
-def test_the_limit_is_nine_tenths_of_the_device_or_of_what_is_available() -> None:
-    assert compute_memory_limit(1000) == 900
-    assert compute_memory_limit(0) > 1 << 20
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("machine", "limit", "reserved", "count"),
+    [
+        # others hold 20 GiB of 80, this process 1: 59 are free for tensors
+        ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 59 * GIB, "process_bytes": GIB}, 53.1, 10 * GIB, 4),
+        ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 79 * GIB, "process_bytes": GIB}, 71.1, 10 * GIB, 6),
+        ({"device_memory_bytes": 80 * GIB, "device_free_bytes": 79 * GIB, "process_bytes": GIB}, 71.1, 79 * GIB, 0),
+        # not measured: a context of 600 MiB is taken to be there
+        ({"device_memory_bytes": 8 * GIB}, 0.9 * (8 - 600 / 1024), GIB, 4),
+        ({"device_memory_bytes": 8 * GIB, "device_free_bytes": 2 * GIB, "process_bytes": 0}, 1.8, GIB, 1),
+    ],
+)
+def test_the_room_is_without_contexts_and_what_others_hold(
+    machine: dict[str, int], limit: float, reserved: int, count: int
+) -> None:
+    room = measure_room(machine)
+    assert room.limit_bytes == pytest.approx(limit * GIB, rel=1e-6)
+    assert room.count_processes(reserved) == count
+
+
+def test_the_room_of_a_processor_is_what_is_available() -> None:
+    assert measure_room({}).limit_bytes > 1 << 20
+
+
+def test_resident_images_are_part_of_the_sum() -> None:
+    gate = MemoryGate(LIMIT, law, resident=lambda each: 1000 if each.data.placement == "device" else 0)
+    largest = max(size for size in range(1, 300) if law(config(batch__micro=size)) <= LIMIT)
+    assert gate.check(config(batch__micro=largest, data__placement="host")) is None
+    gate = MemoryGate(LIMIT, law, resident=lambda _config: 1000)
+    refusal = gate.check(config(batch__micro=largest))
+    assert refusal is not None
+    assert refusal.resident_bytes == 1000
+    assert "MiB of images" in refusal.reason
+
+
+def test_the_images_of_a_trial_are_counted() -> None:
+    facts = DataFacts(ImageShape(3, 32, 10), 45_000)
+    plain, padded = config(data__name="cifar10"), config(data__name="cifar10", data__augment="crop_flip")
+    image, label = 3 * 32 * 32, 8
+    others = 15_000 + 10_000  # validation and test, and the part of the training images that is evaluated
+    assert count_resident_bytes(plain, facts, 15_000, GIB) == (45_000 + others) * (image + label)
+    grown = 45_000 * 3 * (40 * 40 - 32 * 32)  # a border of 4
+    assert count_resident_bytes(padded, facts, 15_000, GIB) == (45_000 + others) * (image + label) + grown
+    assert count_resident_bytes(config(data__placement="host"), facts, 15_000, GIB) == 0
+    assert (
+        count_resident_bytes(plain, facts, 15_000, 4 * 45_000 * image - 1) == 0
+    )  # more than a quarter of what is free
 
 
 def test_the_largest_micro_batch_of_a_study() -> None:

@@ -1,5 +1,6 @@
 """The guide: its decision tree, the size of a study, the file that it writes, and the command on real digits."""
 
+import itertools
 import json
 import re
 import signal
@@ -8,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import ask_tasks
@@ -18,13 +19,18 @@ from reports import write_report
 from sweep import load_frames
 from sweep.cli import questions, study_run
 from sweep.cli.app import run_app
-from sweep.config.data_sections import DataSection
+from sweep.cli.commands import ask as ask_command
+from sweep.config.durations import round_up_duration
 from sweep.config.errors import InputError
+from sweep.config.recipe_sections import ModelSection
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
+from sweep.config.tables.datasets import ImageShape
 from sweep.probing.estimate import estimate_memory
 from sweep.search.forecast import forecaster
-from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, find_use
+from sweep.search.forecast.memory_room import MemoryRoom
+from sweep.search.guide import guided_study
+from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, find_uses
 from sweep.search.guide.guided_study import GuideTask, look_at_images
 from sweep.search.guide.study_size import (
     Size,
@@ -40,6 +46,8 @@ from sweep.search.loop.events import Stopped
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
 from sweep.search.loop.shutdown import Shutdown
+from sweep.training.checkpoints.checkpoint import save_weights
+from sweep.training.models.table import build_model
 
 FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
 
@@ -74,7 +82,7 @@ def test_the_target_decides_the_batch_sizes(target: str, batches: tuple[int, ...
     decisions = decide(Answers(target=target), FACTS)
     assert decisions.batches == batches
     assert decisions.accumulation.value == {"choice": accumulations}
-    assert find_use(Answers(target=target)) == target
+    assert find_uses(Answers(target=target)) == (target,)
     assert values_of(decisions).get("model.norm") == ("group" if target == "memory" else None)
 
 
@@ -101,7 +109,9 @@ def test_accumulation_keeps_to_the_range(num_train: int, batch: int | None) -> N
         spec = build(replace(draft, size=replace(draft.size, num_batches=num_batches)))
         counts = spec.space["batch.accumulation"].choice or (1,) if "batch.accumulation" in spec.space else (1,)
         reached = {int(micro) * int(count) for micro in spec.space["batch.micro"].choice or () for count in counts}
-        assert (min(reached), max(reached)) == (decisions.batches[0], decisions.batches[-1])
+        assert decisions.batches[0] <= min(reached) <= max(reached) <= decisions.batches[-1]
+        if batch is None or num_batches > 2:
+            assert (min(reached), max(reached)) == (decisions.batches[0], decisions.batches[-1])
         assert batch is None or batch in reached
     assert max(decisions.batches) <= max(num_train / 4, 4)
 
@@ -127,11 +137,38 @@ def test_a_fixed_key_of_the_batch_leaves_the_space(
     assert spec.trials >= 3 * len(batches)
 
 
+@pytest.mark.parametrize(
+    ("answers", "largest", "fixed", "least"),
+    [
+        (Answers(), None, {}, 32),
+        (Answers(), 8, {}, 8),  # 32 samples are four micro batches of 8
+        (Answers(), None, {"batch.micro": 8}, 8),
+        (Answers(), None, {"batch.global": 96, "batch.accumulation": 12}, 8),
+        (Answers(num_devices=4), None, {}, 8),  # 32 samples are 8 on each device
+        (Answers(batch=8), None, {}, 8),
+        (Answers(target="memory"), None, {"batch.accumulation": 2}, 4),
+    ],
+)
+def test_small_micro_batches_have_no_batch_normalization(
+    answers: Answers, largest: int | None, fixed: dict[str, Any], least: int
+) -> None:
+    facts = replace(FACTS, largest_micro=largest)
+    decisions = decide(answers, facts, fixed)
+    spec = build(draft_of(decisions, changes=fixed))
+    assert min(spec.config(corner).micro_batch for corner in spec.corners()) == least
+    assert values_of(decisions).get("model.norm") == ("group" if least < 16 else None)
+    transformer = decide(replace(answers, models=("vit_tiny",)), facts, fixed)
+    assert "model.norm" not in values_of(transformer)
+
+
 def test_a_small_set_has_no_batch_that_is_nearly_all_of_it() -> None:
     decisions = decide(Answers(target="speed"), replace(FACTS, num_train=1000))
     assert decisions.batches == (32, 64, 128)
     assert "above 128 are left out" in decisions.notes[0]
     assert decide(Answers(), replace(FACTS, num_train=60)).batches[-1] == 8
+    given = decide(Answers(target="speed", batch=300), replace(FACTS, num_train=1000))
+    assert given.batches == (32, 64, 128, 300)
+    assert "above 128 are left out but for the given 300:" in given.notes[0]
 
 
 def test_fine_tuning_takes_small_batches_and_small_rates() -> None:
@@ -143,7 +180,8 @@ def test_fine_tuning_takes_small_batches_and_small_rates() -> None:
     assert all(10 <= high / low <= 100 for low, high in zip(tuning, scratch, strict=True))
     assert values_of(decisions)["model.weights"] == "w.safetensors"
     assert "model.norm" not in values_of(decisions)  # the weights have their own
-    assert find_use(answers) == "fine_tune"
+    assert find_uses(answers) == ("fine_tune", "speed")
+    assert find_uses(replace(answers, target="accuracy")) == ("fine_tune",)
 
 
 def test_several_devices_share_the_effective_batch() -> None:
@@ -155,7 +193,17 @@ def test_several_devices_share_the_effective_batch() -> None:
     sizes = {spec.config(dict(corner)).global_batch_size for corner in spec.corners()}
     assert {64, 1024, 200} <= sizes
     assert spec.config(spec.first[0]).global_batch_size == 200
-    assert find_use(answers) == "distributed"
+    assert find_uses(answers) == ("distributed",)
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "batches"), [(2, (32, 512)), (3, (24, 384)), (64, (128, 512)), (512, (1024, 2048))]
+)
+def test_every_device_has_the_same_share(num_devices: int, batches: tuple[int, int]) -> None:
+    decisions = decide(Answers(num_devices=num_devices), FACTS)
+    assert (decisions.batches[0], decisions.batches[-1]) == batches
+    spec = build(draft_of(decisions))
+    assert {spec.config(corner).global_batch_size for corner in spec.corners()} == set(decisions.batches)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +263,14 @@ def test_the_sizes_fall_from_full_to_least() -> None:
     assert (least.epochs, least.num_batches, least.num_trials) == (1, 2, 4)
     with pytest.raises(InputError, match=r"--budget: the smallest study, 4 trainings of 1 epoch .* 10 s; 5 s are left"):
         choose_size(full, 5.0, price)
+    with pytest.raises(InputError, match=r"Give --budget 70s or more"):  # a quarter is left by 40 s and a quarter more
+        choose_size(full, 5.0, price, 40.0)
+    assert choose_size(full, 10.0, price, 40.0).num_batches == 2
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.5, "10s"), (111, "120s"), (121, "3m"), (10_801, "4h")])
+def test_a_sufficient_budget_is_in_round_units(seconds: float, text: str) -> None:
+    assert round_up_duration(seconds) == text
 
 
 def test_without_a_probe_the_time_limits_alone_hold() -> None:
@@ -227,13 +283,35 @@ def test_what_is_left_out_is_named() -> None:
     full = find_full_size(decisions, FACTS.num_train)
     assert describe_left_out(full, full, decisions) == []
     size = replace(full, num_models=1, num_batches=2, epochs=5, tunes_decay=False)
-    assert pick_batches(decisions, 2) == (32, 48, 512)
+    assert pick_batches(decisions, 2) == (48, 128)
     assert describe_left_out(size, full, decisions) == [
         "the model vit_tiny",
-        "the effective batch sizes 64, 128, 256",
+        "the effective batch sizes 32, 64, 256, 512",
         f"{full.epochs - 5} of {full.epochs} epochs",
         "tuning of the weight decay",
     ]
+    fixed = {"budget.steps": 100, "optimizer.weight_decay": 0.01}  # what is given is not left out for lack of time
+    assert describe_left_out(size, full, decisions, fixed) == [
+        "the model vit_tiny",
+        "the effective batch sizes 32, 64, 256, 512",
+    ]
+    assert describe_left_out(replace(full, num_batches=5), full, decisions) == ["the effective batch size 128"]
+
+
+def test_the_best_batch_on_record_is_kept_beside_the_given_one() -> None:
+    decisions = decide(Answers(batch=48), replace(FACTS, best_batch=64))
+    full = find_full_size(decisions, FACTS.num_train)
+    assert pick_batches(decisions, 2) == (48, 64)
+    assert pick_batches(decisions, 3) == (48, 64, 512)
+    assert describe_left_out(replace(full, num_batches=2), full, decisions) == [
+        "the effective batch sizes 32, 128, 256, 512 (64 is kept, as the best on record for these images)"
+    ]
+
+
+def test_few_steps_of_an_epoch_are_stated() -> None:
+    notes = decide(Answers(batch=256), replace(FACTS, num_train=258)).notes
+    assert "258 training images at an effective batch size of 256 are 2 optimizer steps an epoch" in notes[-1]
+    assert decide(Answers(batch=256), FACTS).notes == ()
 
 
 def test_search_and_confirming_share_the_time() -> None:
@@ -262,6 +340,16 @@ def test_the_file_has_a_reason_for_each_key_and_is_a_study() -> None:
         if "=" in line and not line.startswith(("#", "question")):
             assert "  # " in line or lines[index - 1].startswith("# "), line
     assert max(map(len, lines)) <= 120
+
+
+def test_the_comments_of_the_file_state_this_case() -> None:
+    draft = draft_of(
+        decide(Answers(models=("resnet20",)), FACTS), limits=split_time(60.0, draft_of(decide(Answers(), FACTS)).size)
+    )
+    text = write_study(replace(draft, size=replace(draft.size, epochs=1), full_epochs=12))
+    assert 'model.name = "resnet20"  # as it was given' in text
+    assert "budget.epochs = 1  # passes over the training images: the time allows a single one of 12" in text
+    assert "# by the size of the images\n" in write_study(draft_of(decide(Answers(), FACTS)))
 
 
 # ---------------------------------------------------------------------- the command
@@ -308,6 +396,7 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     assert code == 0, errors
     assert "forecast: " in shown
     assert "run it with: sweep run digits_batch.toml" in shown
+    assert "left out because there is no --budget: the model vit_micro" in " ".join(errors.split())
     assert not (tmp_path / "runs/digits_batch").exists()
     assert "search_timeout" not in (tmp_path / "digits_batch.toml").read_text()
     assert ask("digits_batch.toml", "--yes")[0] == 2
@@ -349,15 +438,16 @@ def test_what_resumes_the_study_is_what_the_options_state(ask: Ask, monkeypatch:
 
 
 def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecaster, "compute_memory_limit", lambda _device_memory: 4 * 2**20)
+    monkeypatch.setattr(forecaster, "measure_room", lambda _machine: MemoryRoom(4 * 2**20 * 10 // 9, 0))
     code, _, errors = ask("small.toml", "--yes", "--data", "digits")
     assert code == 0, errors
     spec = load_study(tmp_path / "small.toml")
     largest = max(int(str(size)) for size in spec.space["batch.micro"].extremes())
     assert largest < 256
     assert spec.space["batch.accumulation"].choice == tuple(2**power for power in range(len(bin(256 // largest)) - 2))
-    estimate = estimate_memory(spec.config({**next(spec.corners()), "batch.micro": largest, "batch.accumulation": 1}))
-    assert estimate.peak_memory_bytes <= 4 * 2**20
+    for count in (1, 2):
+        point = {**next(spec.corners()), "batch.micro": largest, "batch.accumulation": count}
+        assert estimate_memory(spec.config(point)).peak_memory_bytes <= 4 * 2**20
 
 
 def test_a_fixed_micro_batch_is_kept_or_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,14 +456,32 @@ def test_a_fixed_micro_batch_is_kept_or_refused(ask: Ask, tmp_path: Path, monkey
     spec = load_study(tmp_path / "kept.toml")
     assert spec.base["batch.micro"] == 64
     assert "batch.micro" not in spec.space
-    monkeypatch.setattr(forecaster, "compute_memory_limit", lambda _device_memory: 1000)
+    monkeypatch.setattr(forecaster, "measure_room", lambda _machine: MemoryRoom(1000, 0))
     code, _, errors = ask("refused.toml", *given)
     assert code == 2
     assert "--set batch.micro=N" in " ".join(errors.split())
 
 
+def test_weights_of_another_model_are_refused_before_probes(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecaster.Forecaster, "forecast", _fail_to_probe)
+    shape = ImageShape(channels=1, side=8, num_classes=10)
+    save_weights(build_model(ModelSection(name="resnet8"), shape), tmp_path / "w.safetensors")
+    given = ("--yes", "--data", "digits", "--set", "data.subset=200", "--weights", "w.safetensors", "--model")
+    code, _, errors = ask("refused.toml", *given, "resnet20")
+    assert code == 2
+    assert "are not the weights of this model" in " ".join(errors.split())
+    with pytest.raises(AssertionError, match="probed"):
+        ask("tuned.toml", *given, "resnet8")
+
+
+def _fail_to_probe(*_: object) -> None:
+    raise AssertionError("probed")
+
+
 def test_a_model_that_does_not_fit_at_all_is_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecaster, "compute_memory_limit", lambda _device_memory: 1000)
+    monkeypatch.setattr(forecaster, "measure_room", lambda _machine: MemoryRoom(1000, 0))
     code, _, errors = ask("small.toml", "--yes", "--data", "digits", "--set", "data.subset=200")
     assert code == 2
     assert "does not fit with a single sample" in " ".join(errors.split())
@@ -382,7 +490,7 @@ def test_a_model_that_does_not_fit_at_all_is_refused(ask: Ask, tmp_path: Path, m
 
 @pytest.mark.parametrize(
     ("data", "num_train", "num_validation", "has_own"),
-    [("digits", 1024, 504, False), ("ask_digits_few", 200, 500, True), ("ask_rings_easy", 1500, 1000, True)],
+    [("digits", 1024, 504, False), (ask_tasks.TASKS[1], 200, 500, True), (ask_tasks.TASKS[2], 1500, 1000, True)],
 )
 def test_the_images_are_counted(data: str, num_train: int, num_validation: int, has_own: bool) -> None:
     facts, summary = look_at_images(GuideTask(name="s", answers=Answers(data=data), options=Options()))
@@ -392,32 +500,31 @@ def test_the_images_are_counted(data: str, num_train: int, num_validation: int, 
 
 
 def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    def probe(*_: object) -> None:
-        raise AssertionError("probed")
-
-    monkeypatch.setattr(forecaster.Forecaster, "forecast", probe)
-    code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "0.1s")
+    monkeypatch.setattr(forecaster.Forecaster, "forecast", _fail_to_probe)
+    monkeypatch.setattr(guided_study, "PROBING_SECONDS", 30.0)
+    code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "20s")
     assert code == 2
-    found = re.search(r"Give more time, at least (\d+) s", " ".join(errors.split()))
+    assert re.search(r"Give more than \d+[sm]; what the smallest study takes is known", " ".join(errors.split()))
+
+
+def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(_self: object, spec: StudySpec) -> float:
+        return 20.0 * float(spec.base["budget.epochs"]) * spec.trials
+
+    seconds = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # the same for each command, as no machine is
+    monkeypatch.setattr(guided_study, "time", clock)
+    monkeypatch.setattr(ask_command, "time", clock)
+    monkeypatch.setattr(forecaster.Forecaster, "forecast", lambda *_: None)
+    monkeypatch.setattr(forecaster.Forecaster, "estimate_seconds", cost)
+    given, found = ("--yes", "--dry-run", "--data", "digits", "--set", "data.subset=200"), None
+    for budget in ("14s", "1m"):
+        code, _, errors = ask("short.toml", *given, "--budget", budget)
+        assert code == 2
+        found = re.search(r"Give --budget (\w+) or more", " ".join(errors.split()))
+        assert found
     assert found
-    assert int(found[1]) >= 1
-
-
-def test_the_tasks_of_the_benchmark_are_what_they_are_named_after(tmp_path: Path) -> None:
-    noisy, few = (
-        ask_tasks.load_digits_task(DataSection(), **each)
-        for each in ({"num_train": None, "wrong_share": 0.2}, {"num_train": 200, "wrong_share": 0.0})
-    )
-    clean = ask_tasks.load_digits_task(DataSection(), num_train=None, wrong_share=0.0)
-    assert len(few.train.labels) == 200
-    assert 0.15 < np.mean(noisy.train.labels != clean.train.labels) < 0.25
-    assert np.array_equal(few.train.labels, clean.train.labels[:200])
-    pixels, labels = ask_tasks.draw_rings(50, 0, 20.0)
-    assert pixels.shape == (50, 12, 12, 1)
-    brightness = [pixels[labels == radius].mean() for radius in range(5)]
-    assert brightness == sorted(brightness)  # a larger ring has more of it
-    ask_tasks.write_folder(tmp_path / "rings")
-    assert sorted(path.name for path in (tmp_path / "rings").iterdir()) == [f"radius{each}" for each in range(5)]
+    assert ask("short.toml", *given, "--budget", found[1])[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -427,15 +534,19 @@ def test_the_tasks_of_the_benchmark_are_what_they_are_named_after(tmp_path: Path
         (("--yes", "--target", "fast"), "unknown target 'fast'"),
         (("--yes", "--weights", "none.pt", "--model", "resnet8"), "--weights none.pt: no such file"),
         (("--yes", "--batch", "many"), "--batch many: give a whole number"),
-        (("--yes", "--batch", "65", "--devices", "2"), "give a multiple of 2"),
+        (("--yes", "--devices", "100"), "not what they cost: for that give --set distributed.world_size=100."),
         (("--yes", "--batch", "5000"), "the training split has"),
         (("--yes", "--budget", "soon"), "--budget soon"),
-        (("--yes", "--model", "resnet9000"), "unknown model"),
+        (("--yes", "--budget", "4"), "a unit is in seconds; give minutes"),
+        (("--yes", "--data", "./photoss"), "--data ./photoss: there is no such folder"),
+        (("--yes", "--model", "resnet9000"), "--model: unknown model"),
+        (("--yes", "--set", "model.name=resnet9000"), "unknown model"),
         (("--yes", "--set", "space.batch.micro=64"), "the space is changed in the study file"),
         (("--yes", "--set", "trials.most=3"), "write --set trials=VALUE"),
         (("--yes", "--set", "batch=64", "--set", "batch.micro=3"), "this makes no study file"),
         (("--yes", "--set", "confirm=3"), "this makes no study file"),
         (("--yes", "study.txt"), "ends in .toml"),
+        (("--yes", "nowhere/study.toml"), "there is no folder nowhere"),
         (("--yes", "--batch", "64", "--set", "batch.micro=32"), "give one of the two"),
         ((), "--budget"),
     ],
@@ -467,13 +578,14 @@ def test_questions_are_put_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_typed_answer_that_is_not_valid_is_followed_by_the_same_question(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    typed = iter(["fast", "speed", "none.pt", "", "0", "2", "65", "64", "soon", "1h"])
+    typed = iter(["fast", "speed", "none.pt", "", "0", "3", "2", "65", "64", "soon", "1h"])
     monkeypatch.setattr(questions.typer, "prompt", lambda *_, **__: next(typed))
     found = questions.collect_replies("digits", {}, (), num_devices=2, takes_defaults=False)
     assert found == questions.Replies(Answers(target="speed", num_devices=2, batch=64), 3600.0)
     reasons = capsys.readouterr().err.splitlines()
-    starts = ["--target: unknown", "--weights none.pt", "--devices 0", "--batch 65", "--budget soon"]
-    assert [reason.startswith(start) for reason, start in zip(reasons, starts, strict=True)] == [True] * 5
+    starts = ["--target: unknown", "--weights none.pt", "--devices 0", "--devices 3: this machine has 2 GPUs"]
+    starts += ["--batch 65: 2 devices cannot share it evenly; give a multiple of 2", "--budget soon"]
+    assert [reason.startswith(start) for reason, start in zip(reasons, starts, strict=True)] == [True] * 6
 
 
 def test_weights_are_followed_by_the_question_for_their_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Folders of images: which files are used, and that each of the others is named with its reason."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from image_folder_factory import count_files, list_images, make_image, write_files
 from PIL import Image
 
+from sweep.cli.data_lines import format_data
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.records.data_summary import DataSummary
@@ -122,6 +124,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "nothing": ({".": "folder"}, "holds 0 class folders"),
     "images alone": ({"0.png": "rgb", "1.png": "rgb"}, "holds 0 class folders"),
     "one class": (list_images({"a": 3}), "holds 1 class folders: a/"),
+    "an empty class and a bad image": (
+        FLAT | {"c": "folder", "b/bad.png": "empty"},
+        r"(?s)c/ has no images .*b/bad.png is empty",
+    ),
     "an empty class": (FLAT | {"c": "folder"}, "c/ has no images .* would count as a class"),
     "two empty classes": (ONLY_TRAIN | {"train/c": "folder", "train/d/x.txt": "text"}, "c/, d/ have no images"),
     "a class of texts": (FLAT | {"docs/x.txt": "text"}, "docs/ has no images"),
@@ -172,6 +178,25 @@ def test_every_bad_image_is_named_at_once_and_skipped_on_request(tmp_path: Path)
     only_bad = write_files(tmp_path / "more", list_images({"a": 5}) | list_images({"b": 5}, "cut"))
     with pytest.raises(InputError, match="no image of b can be decoded"):
         look(only_bad, on_bad_image="skip")
+
+
+@pytest.mark.parametrize(
+    ("files", "warnings"),
+    [
+        ({"a": 20, "b": 20}, [r"no answer is possible with \d validation images"]),
+        ({"a": 10, "b": 1}, ["no answer .* validation image", r"no answer .* 1 class of 2 .* images: b \(1\)"]),
+        ({"a": 60, "b": 60, "c": 3}, [r"accuracy means nothing for 1 class of 3 .* images: c \(3\)"]),
+        ({"a": 60, "b": 60}, []),
+    ],
+)
+def test_too_few_images_for_an_answer_are_stated_first(
+    tmp_path: Path, files: dict[str, int], warnings: list[str]
+) -> None:
+    root = write_files(tmp_path / "images", list_images(files))
+    lines = format_data(look(root))
+    assert [line for line in lines if line.startswith("WARNING")] == lines[: len(warnings)]
+    for line, pattern in zip(lines, warnings, strict=False):
+        assert re.search(pattern, line), line
 
 
 def test_images_are_decoded_once_and_again_where_they_were_written(

@@ -98,6 +98,13 @@ def test_an_edit_of_what_decides_no_result_does_not(copied: Path) -> None:
     _digest_again(copied)
 
 
+def test_the_dependencies_beside_an_installed_package_are_no_part_of_the_code(copied: Path) -> None:
+    for name in ("numpy/__init__.py", "torch/__init__.py", "torch/nn/__init__.py", "sweeping.py"):
+        (copied.parent / name).parent.mkdir(exist_ok=True)
+        (copied.parent / name).write_text("x = 1\n")
+    assert digest_code(package=copied) == digest_code()
+
+
 def _digest_again(copied: Path) -> None:
     other = copied.parent / "again" / "sweep"  # a digest is kept by folder
     shutil.copytree(copied, other)

@@ -11,7 +11,7 @@ import torch
 from sweep.analysis.published_clocks import CLOCK_MEANINGS, sum_published_clocks
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
-from sweep.measurement.clock import PHASES, Laps, Ledger
+from sweep.measurement.clock import PHASES, Laps, Ledger, Moments
 from sweep.measurement.environment import describe_environment
 from sweep.records.content_key import environment_digest
 from sweep.records.messages import Ending, TrialTask
@@ -109,7 +109,7 @@ def test_compiling_is_told_from_warming_up() -> None:
 
 def test_laps_count_inside_of_windows_only_and_wait_for_nobody() -> None:
     moments = iter(range(100))
-    laps = Laps(lambda: next(moments), lambda begin, end: 10.0 * (end - begin))
+    laps = Laps(Moments(lambda: next(moments), lambda begin, end: 10.0 * (end - begin)))
     laps("forward")  # no window is open: nobody asks the clock
     laps.begin()  # 0
     for lap in ("wait", "forward", "backward", "wait", "forward", "backward", "optimizer"):

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +12,17 @@ import torch
 from scripted_clock import ScriptedClock
 
 from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
 from sweep.measurement.environment import describe_environment
-from sweep.measurement.memory import count_held_bytes, measure_peak_step_bytes
+from sweep.measurement.memory import MemoryPeak, count_held_bytes, measure_step_peak
+from sweep.measurement.memory_snapshot import keep_memory_snapshot
 from sweep.measurement.nvml import read_driver_version
+from sweep.measurement.storage import name_storage
 from sweep.records.content_key import environment_digest
+from sweep.search.loop.run_plan import RunPlan
+from sweep.training.outcomes import explain_error
 
 CPU = torch.device("cpu")
 
@@ -104,7 +111,7 @@ def test_peak_is_what_the_allocator_held_at_once() -> None:
         third = torch.empty(500_000, dtype=torch.uint8)
         del second, third
 
-    assert measure_peak_step_bytes(step, lambda: 300, CPU, other_bytes=0) == 2_500_300
+    assert measure_step_peak(step, lambda: 300, CPU, other_bytes=0) == MemoryPeak(2_500_300, 0)
 
 
 def test_held_bytes_count_a_shared_storage_once() -> None:
@@ -113,7 +120,7 @@ def test_held_bytes_count_a_shared_storage_once() -> None:
 
 
 def test_profiler_says_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    measure_peak_step_bytes(lambda: torch.empty(10), lambda: 0, CPU, other_bytes=0)
+    measure_step_peak(lambda: torch.empty(10), lambda: 0, CPU, other_bytes=0)
     assert capfd.readouterr().err == ""
 
 
@@ -143,6 +150,69 @@ def test_environment_is_json_with_versions_and_allowed_variables_only(monkeypatc
     assert environment_digest(environment) == environment_digest(json.loads(text))
     monkeypatch.setenv("OMP_SCHEDULE", "dynamic")
     assert environment_digest(describe_environment(CPU)) != environment_digest(environment)
+
+
+def test_storage_is_named_by_the_kernel(tmp_path: Path) -> None:
+    number = tmp_path.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"1 0 0:999 / / rw - ext4 /dev/x rw\n36 35 {device} / /data rw,noatime shared:1 - nfs4 host:/ rw\n"
+    )
+    nothing = tmp_path / "nothing"
+    assert name_storage(tmp_path / "not" / "there", nothing, mounts) == "nfs4"
+    assert name_storage(tmp_path, nothing, nothing) == ""
+    disk = tmp_path / "disk"
+    (disk / "queue").mkdir(parents=True)
+    (disk / "part").mkdir()
+    links = tmp_path / "links"
+    links.mkdir()
+    for target in (disk, disk / "part"):  # a partition has the queue of its disk
+        (links / device).unlink(missing_ok=True)
+        (links / device).symlink_to(target)
+        for content, kind in (("0", "solid-state disk"), ("1", "rotational disk"), ("?", "nfs4")):
+            (disk / "queue" / "rotational").write_text(f"{content}\n")
+            assert name_storage(tmp_path, links, mounts) == kind
+
+
+def test_a_record_of_the_memory_is_written_where_it_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **options: calls.append(options))
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_text("record"))
+    cuda, path = torch.device("cuda"), tmp_path / "logs" / "trial-00001-memory.pickle"
+    with keep_memory_snapshot(str(path), cuda):
+        pass
+    assert not path.exists()
+    with pytest.raises(torch.OutOfMemoryError) as caught, keep_memory_snapshot(str(path), cuda):
+        raise torch.OutOfMemoryError("no more")
+    assert calls == [{"max_entries": 100_000}, {"enabled": None}] * 2
+    assert path.read_text() == "record"
+    assert explain_error(caught.value).splitlines()[1].startswith(f"what the memory held is in {path}")
+    with pytest.raises(ValueError, match="another"), keep_memory_snapshot(str(tmp_path / "other"), cuda):
+        raise ValueError("another")
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_record_of_the_memory_lies_beside_the_log_of_its_trial() -> None:
+    plan = RunPlan(key_of=str, log_root=Path("/runs/mine/logs"))
+    recorded = build_config({"diagnostics.memory_snapshot": True}, "test")
+    assert plan.memory_snapshot_path(12, recorded) == "/runs/mine/logs/trial-00012-memory.pickle"
+    assert plan.memory_snapshot_path(12, build_config({}, "test")) is None
+
+
+def test_a_record_of_the_memory_that_cannot_be_written_keeps_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **_: None)
+    (tmp_path / "file").touch()
+    path = str(tmp_path / "file" / "memory.pickle")
+    cuda = torch.device("cuda")
+    with pytest.raises(torch.OutOfMemoryError, match="no more") as caught, keep_memory_snapshot(path, cuda):
+        raise torch.OutOfMemoryError("no more")
+    assert "what the memory held could not be written: " in explain_error(caught.value)
+    with keep_memory_snapshot(path, CPU):
+        pass
+    assert "requires a GPU; on a CPU nothing is recorded" in caplog.text
 
 
 def test_device_class_names_processor_and_threads() -> None:

@@ -1,6 +1,6 @@
 """The same images as MNIST's IDX files and as class folders: the same counts, the same images, the same learning.
 
-The images are scikit-learn's digits at MNIST's size, because MNIST itself is not at hand.
+The images are the shipped digits at MNIST's size, because MNIST itself is not at hand.
 """
 
 import json
@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from sweep import load_frames
 from sweep.cli.app import run_app
 from sweep.config.trial_config import build_config
 from sweep.training.data.images import Images
+from sweep.training.data.sets.digits import read_digits
 from sweep.training.data.table import load_splits
 
 NUM_TRAIN, NUM_TEST = 2000, 500
@@ -45,14 +45,14 @@ budget.epochs = 2
 
 def make_images() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Pixels (2500, 28, 28) and labels (2500,): all digits at 24 pixels in the middle, and some again, moved."""
-    digits = load_digits()
+    digits = read_digits()
     large = [
-        Image.fromarray(np.uint8(image * 15.9)).resize((24, 24), Image.Resampling.BICUBIC) for image in digits.images
+        Image.fromarray(np.uint8(image * 15.9)).resize((24, 24), Image.Resampling.BICUBIC) for image in digits.levels
     ]
     padded = np.pad(np.stack([np.asarray(image) for image in large]), ((0, 0), (2, 2), (2, 2)))
     moved = np.roll(padded, (2, -2), axis=(1, 2))
     order = np.random.default_rng(0).permutation(NUM_TRAIN + NUM_TEST)
-    labels = np.concatenate([digits.target, digits.target])
+    labels = np.concatenate([digits.labels, digits.labels])
     return np.concatenate([padded, moved])[order], labels[order].astype(np.uint8)
 
 

@@ -136,6 +136,34 @@ def test_every_measurement_is_a_metric_of_a_device() -> None:
     assert all(METRICS[name].is_of_a_device for name in names)
 
 
+class SteadySource(SensorSource):
+    """A GPU whose utilization rises by a tenth from reading to reading, or that has none."""
+
+    def __init__(self, shares: Sequence[float | None]) -> None:
+        self._shares = iter(shares)
+
+    def read(self) -> SensorReading:
+        return SensorReading(utilization=next(self._shares))
+
+    def close(self) -> None:
+        return
+
+
+def test_the_live_utilization_is_that_of_the_last_readings_of_all_devices() -> None:
+    sources = {"cuda:0": SteadySource([0.1, 0.2, 0.3, 0.4, 0.5]), "cuda:1": SteadySource([0.9] * 5), "cpu": None}
+    monitor = Monitor(lambda device: sources[device] or SteadySource([None] * 5))
+    with monitor._lock:  # no thread is started: the readings are taken here
+        monitor._watches.update({1: {"cuda:0": []}, 2: {"cuda:0": [], "cuda:1": []}, 3: {"cpu": []}})
+    assert monitor.read_utilization(1) is None
+    for _ in range(5):
+        for device in sources:
+            monitor._read_device(device)
+    assert monitor.read_utilization(1) == pytest.approx((0.2 + 0.3 + 0.4 + 0.5) / 4)
+    assert monitor.read_utilization(2) == pytest.approx((0.35 + 0.9) / 2)
+    assert monitor.read_utilization(3) is None
+    assert monitor.read_utilization(4) is None
+
+
 # ---------------------------------------------------------------------- NVIDIA's library
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from sweep.training.recipe.layerwise import Lamb, Lars
 from sweep.training.recipe.muon import Muon
+from sweep.training.recipe.rmsprop import RmsProp
 from sweep.training.recipe.schedule_free import ScheduleFree
 
 NUM_STEPS = 20
@@ -125,10 +126,19 @@ def test_lamb_is_that_of_a_package(weight_decay: float, monkeypatch: pytest.Monk
     parameters = make_parameters()
     ours = Lamb([{"params": parameters, "weight_decay": weight_decay}], 0.05, (0.8, 0.95), 1e-12)
     if weight_decay:  # without it the trust ratio cancels the bias correction
-        ours.state[parameters[0]]["step"] = 10**9  # steps behind it: the correction is 1
+        ours.state[parameters[0]]["num_steps"] = torch.tensor(
+            1e9, dtype=torch.float64
+        )  # steps behind it: the correction is 1
     settings = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-12, "weight_decay": weight_decay}
     # adam_debias: no correction of the step length, which would undo the trust ratio
     compare(ours, pytorch_optimizer.Lamb(make_parameters(), weight_decouple=False, adam_debias=True, **settings))
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.8, 0.1)])
+def test_rmsprop_is_that_of_torch(momentum: float, weight_decay: float) -> None:
+    ours = RmsProp([{"params": make_parameters(), "weight_decay": weight_decay}], 0.01, 0.95, 1e-6, momentum)
+    settings = {"lr": 0.01, "alpha": 0.95, "eps": 1e-6, "momentum": momentum, "weight_decay": weight_decay}
+    compare(ours, torch.optim.RMSprop(make_parameters(), **settings))
 
 
 @pytest.mark.parametrize(("is_exact", "tolerance"), [(True, 1e-10), (False, 5e-2)])

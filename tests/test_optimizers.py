@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from sweep.config.errors import InputError
 from sweep.config.scaling import (
+    compute_weight_decay_timescale,
     resolve_lr_rule,
     scale_adam_constants,
     scale_ema_decay,
     scale_lr,
     scale_weight_decay,
-    weight_decay_timescale,
 )
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
@@ -322,10 +322,10 @@ def test_the_timescale_of_weight_decay_is_the_same_at_every_batch(lr_rule: str) 
     section = config(optimizer__name="adamw", optimizer__weight_decay=0.1, optimizer__lr=0.002, **rules).optimizer
     expected = 256 / (0.002 * 0.1 * 50_000)
     for batch in (32, 256, 2048):
-        assert weight_decay_timescale(section, batch, 50_000) == pytest.approx(expected)
+        assert compute_weight_decay_timescale(section, batch, 50_000) == pytest.approx(expected)
     factor = {"none": 8.0, "linear": 1.0, "sqrt": math.sqrt(8), "auto": math.sqrt(8)}[lr_rule]
     assert scale_weight_decay(section, 2048) == pytest.approx(0.1 * factor)
-    assert weight_decay_timescale(config().optimizer, 256, 50_000) is None
+    assert compute_weight_decay_timescale(config().optimizer, 256, 50_000) is None
 
 
 def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:

@@ -222,7 +222,7 @@ class _Clock:
 def test_retries_have_an_end_and_an_interruption_ends_it_too(caplog: pytest.LogCaptureFixture) -> None:
     clock = _Clock()
     retries = RetryPolicy("here", 20.0, lambda: clock.now, clock.sleep)
-    with pytest.raises(StoreError, match=r"here: gone\. It was retried for 2\d s; .* same command again"):  # noqa: PT012
+    with pytest.raises(StoreError, match=r"here: gone\. It was retried for 2\d s; .* run the same command again\."):  # noqa: PT012
         while True:
             retries.wait("gone")
     assert clock.pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]

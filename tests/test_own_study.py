@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_digits
 
 from sweep import load_frames
 from sweep.records.frames.study_frames import Frames
+from sweep.training.data.sets.digits import read_digits
 
 pytestmark = pytest.mark.slow  # six trainings of a transformer
 
@@ -94,7 +94,7 @@ def test_the_trials_are_those_that_were_asked_for(study: tuple[Path, dict[str, A
 
 
 def test_the_images_are_all_digits(frames: Frames) -> None:
-    data, labels = frames.data, load_digits().target
+    data, labels = frames.data, read_digits().labels
     assert data is not None
     held_out = {split: sum(counts[split] for counts in data.classes.values()) for split in ("val", "test")}
     assert (data.num_train, data.num_val, data.num_test) == (NUM_TRAIN, held_out["val"], held_out["test"])

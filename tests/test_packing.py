@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import run_study
 from sweep.training.loop.trial import run_trial
 
-TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="wants two cores")
+TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
 BASE: dict[str, Any] = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2}
 SPACE: dict[str, Any] = {"batch.micro": {"choice": [32, 64]}, "optimizer.lr": {"log": [1e-3, 0.3]}}
 
@@ -285,7 +286,7 @@ def test_the_command_refuses_before_anything_runs(
 
 
 CONTROL = """#!/bin/sh
-if [ "$1" = -d ]; then exit_code=$(cat "$0.code"); echo started >> "$0.log"; exit $exit_code; fi
+if [ "$1" = -d ]; then exit_code=$(cat "$0.code"); echo started >> "$0.log"; env > "$0.env"; exit $exit_code; fi
 read word; echo "$word $CUDA_MPS_PIPE_DIRECTORY" >> "$0.log"
 """
 
@@ -321,14 +322,47 @@ def test_without_the_service_trials_take_turns(
     control.with_suffix(".code").write_text("1")
     with share_gpu("cuda") as environment:
         assert environment == {}
-    assert "does not start" in caplog.text
+    assert "does not start: trials on one GPU take turns, which is slower" in caplog.text
     monkeypatch.setenv("PATH", "/nonexistent")
     with share_gpu("cuda") as environment:
         assert environment == {}
     assert "not installed" in caplog.text
+
+
+def test_the_service_and_its_processes_see_the_same_gpus(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uuids = ["GPU-aa-0", "GPU-bb-1"]
+    driver = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=uuids.__getitem__,
+        nvmlDeviceGetUUID=lambda device: device,
+        nvmlDeviceGetPciInfo=lambda _device: SimpleNamespace(domain=0, bus=0, device=0),
+        NVMLError=RuntimeError,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    program = WorkerProgram("executor_runners:echo_environment", modules=())
+    with share_gpu("cuda") as environment, ProcessExecutor(["cuda:0"], program=program) as process:
+        daemon = dict(
+            line.split("=", 1) for line in control.with_suffix(".env").read_text().splitlines() if "=" in line
+        )
+        # the service would count the GPUs of a list anew, so that a number of the client meant another or none
+        assert not {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"} & daemon.keys()
+        process.divide(2, environment)
+        process.start(TrialTask(number=1, config=TrialConfig()))
+        ((_, client),) = process.poll(60.0)
+    assert isinstance(client, Ending)
+    assert client.environment["CUDA_VISIBLE_DEVICES"] == "GPU-bb-1"
+    assert client.environment["CUDA_MPS_PIPE_DIRECTORY"] == daemon["CUDA_MPS_PIPE_DIRECTORY"]
+
+
+def test_the_service_of_the_user_is_used(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/users/own")
     with share_gpu("cuda") as environment:
-        assert environment == {}
+        assert environment == {"CUDA_MPS_PIPE_DIRECTORY": "/users/own"}
+    assert not control.with_suffix(".log").exists()
 
 
 def test_the_service_ends_when_its_supervisor_is_killed(control: Path) -> None:

@@ -57,6 +57,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "data.augment_magnitude": (3, {"data.augment": "randaugment"}),
     "data.placement": ("host", {}),
     "data.workers": (1, {}),
+    "data.prefetch": (4, {"data.workers": 1}),
     "batch.micro": (32, {}),
     "batch.accumulation": (2, {}),
     "batch.global": (128, {}),
@@ -117,6 +118,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "diagnostics.branch_epochs": (0.5, {}),
     "diagnostics.branch_tolerance": (0.1, {}),
     "diagnostics.ledger": ("full", {}),
+    "diagnostics.memory_snapshot": (True, {}),
     "distributed.world_size": (2, {}),
     "seed": (7, {}),
 }

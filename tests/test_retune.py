@@ -10,7 +10,8 @@ import pytest
 from records_factory import make_spec
 
 from sweep.config.errors import InputError
-from sweep.config.study import StudySpec, find_differences
+from sweep.config.study import StudySpec
+from sweep.config.study_file import find_differences
 from sweep.config.trial_config import flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor

@@ -17,6 +17,7 @@ from sweep.config.metrics import METRICS, list_objectives
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import build_config
+from sweep.measurement.storage import name_storage
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
 from sweep.training.data.feeders import Batch
 from sweep.training.loop.trial import run_trial
@@ -59,8 +60,8 @@ ON_REQUEST = {
     "weight_decay_timescale", "scaled_beta1", "scaled_beta2",  # of recipes that have them
 }  # fmt: skip
 OF_A_MONITOR = {
-    "num_alloc_retries", "gpu_utilization", "gpu_memory_bytes", "energy_joules", "power_watts", "temperature_celsius",
-    "clock_hertz", "cpu_load_by_others",
+    "num_alloc_retries", "reserved_memory_bytes", "gpu_utilization", "gpu_memory_bytes", "energy_joules", "power_watts",
+    "temperature_celsius", "clock_hertz", "cpu_load_by_others",
 }  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     assert (last.step, last.epoch, last.samples) == (30, 6.0, 1800)
     assert (last.val_loss, last.val_accuracy) == (measured["val_loss"], measured["val_accuracy"])
     assert ending.environment["versions"]["torch"] == torch.__version__
+    assert ending.environment["data_storage"] == name_storage(Path("data"))
     assert ending.device.startswith("CPU ")
     assert [decode_message(encode_message(message)) for message in (*messages, ending)] == [*messages, ending]
 

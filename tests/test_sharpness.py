@@ -181,7 +181,7 @@ def rescale_before_norm(model: nn.Module, factor: float) -> None:
 
 
 def test_both_measures_change_with_the_scale_of_weights_that_changes_no_loss() -> None:
-    # as the metrics, the finding and docs/studies.md say of them
+    # as the metrics, the finding and docs/explanation/pitfalls.md say of them
     measured = []
     for factor in (1.0, 0.2):
         model = small_model()

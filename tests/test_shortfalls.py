@@ -9,7 +9,14 @@ import pytest
 from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 
 from reports import write_report
-from sweep.analysis.shortfalls import count_missing_objectives, describe_missing_objectives, explain_confirmation
+from sweep.analysis import recommend
+from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.shortfalls import (
+    count_missing_objectives,
+    describe_missing_objectives,
+    explain_confirmation,
+    explain_few_seeds,
+)
 from sweep.cli import study_run
 from sweep.cli.app import run_app
 
@@ -83,6 +90,38 @@ def test_why_a_run_stopped_is_the_reason_unless_nothing_could_be_confirmed() -> 
     assert explain_confirmation(frames(*SEARCH), reason) == f"0 confirming trials completed: {reason}"
     assert explain_confirmation(frames(*SEARCH, AGAIN[0]), reason) == f"1 confirming trial completed: {reason}"
     assert explain_confirmation(frames(), "5 trials in a row crashed") == ""
+
+
+def fresh(numbers: range, seconds: float, total: float) -> list[dict[str, Any]]:
+    return [trial(number, seconds, "confirm") | {"total_seconds": total} for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seeds", "said"),
+    [
+        (fresh(range(2, 5), 1.0, 1.0), 20, ""),
+        ([], 20, ""),
+        (
+            [*fresh(range(2, 5), 1.0, 10.0), *fresh(range(5, 6), 2.0, 12.0)],
+            20,
+            "1 configuration has fresh seeds, but fewer than the 3 with which a configuration is named (trial 1: 1): "
+            "the time for fresh seeds does not suffice (42 of 60 s are used; confirm.share is 0.5 of the search's "
+            "time). For more, run sweep run made.toml --set confirm.share=1.0",
+        ),
+        (fresh(range(2, 4), 2.0, 2.0), 20, "(trial 1: 2): after those seeds others were worth more, or the run ended"),
+        (fresh(range(2, 4), 1.0, 1.0), 2, "(trial 0: 2): confirm.seeds is 2. For more"),
+        ([*fresh(range(2, 4), 1.0, 1.0), trial(9, None, "confirm", "")], 20, ""),  # it still runs
+    ],
+)
+def test_configurations_with_too_few_fresh_seeds_are_named_with_the_reason(
+    rows: list[dict[str, Any]], seeds: int, said: str
+) -> None:
+    search = [row | {"total_seconds": seconds} for row, seconds in zip(SEARCH, (100.0, 20.0), strict=True)]
+    made = frames(*search, *rows, most=16, seeds=seeds)
+    found = explain_few_seeds(select_comparable(made))
+    assert said in found
+    assert bool(said) == bool(found)
+    assert (found in recommend(made).notes) == bool(found)
 
 
 # ---------------------------------------------------------------------- real studies

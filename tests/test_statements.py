@@ -91,7 +91,10 @@ def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> N
         (256, ("256, against 64: 0.33 times the training time", "4.00 times the memory", "-2.9", "the best is 0 %")),
         (16, ("16, against 64: 3.33 times the training time", "0.25 times the memory", "the best is 100 %")),
         (64, ("The given effective batch size, 64, is the one to use.",)),
-        (32, ("32 costs is not known: resnet8 completed no training at it.",)),
+        (
+            32,
+            ("32 costs is not known: resnet8 completed no", "made.toml --set name=made_batch_32 --set batch.micro=32"),
+        ),
     ],
 )
 def test_a_given_batch_size_is_compared_with_the_one_to_use(given: int, words: tuple[str, ...]) -> None:
@@ -161,14 +164,69 @@ def test_a_probability_is_about_the_batch_sizes_that_are_named_and_the_rest_is_n
     assert certain[largest.text].endswith("% probability for 64; larger ones are not known yet")
 
 
-def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named() -> None:
-    study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, rates=(0.01,), sizes=(256, 1024))
+def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leave_the_statement_open() -> None:
+    study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 128: (0.9, 20.0)}, rates=(0.01,), sizes=(32, 1024))
     found = answer_of(study)
-    lack = "Not tuned enough to tell: 16, 64 with only 1 configuration; 256, 1024 with no complete training."
-    assert statement(found, "equally_good").text.endswith(lack)
-    assert statement(found, "largest_without_loss").text.endswith(lack)
+    good, largest = statement(found, "equally_good"), statement(found, "largest_without_loss")
+    # what is as good as the best with one configuration already is not in doubt
+    assert "16, 64 are equally good. Not tuned enough" in good.text
+    lack = "Not tuned enough to tell: 128 with only 1 configuration; 32, 1024 with no complete training."
+    assert good.text.endswith(lack)
+    assert largest.text.endswith(lack.replace("32, ", ""))  # a smaller one changes nothing
+    certain = dict(describe_batch_answer(found).statements)
+    for each in (good, largest):
+        assert not each.is_settled
+        assert certain[each.text].endswith("not known yet")
+        assert each.missing == "sweep run made.toml --trials 6"  # seeds tune nothing
+
+
+def test_a_batch_size_is_not_called_as_good_as_the_best_where_no_other_one_is_tuned() -> None:
+    study = make_study({32: (0.95, 30.0), 64: (0.90, 20.0)}, sizes=(16,))
+    rows = study.trials
+    is_kept = (rows["global_batch_size"] == 32) | ((rows["phase"] == "search") & (rows["config.optimizer.lr"] == 0.01))
+    found = answer_of(replace(study, trials=rows[is_kept].reset_index(drop=True)))
+    good, largest = statement(found, "equally_good"), statement(found, "largest_without_loss")
+    assert (good.batches, good.probability, good.is_settled) == ((), 0.0, False)
+    assert (largest.batches, largest.probability, largest.is_settled) == ((), 0.0, False)
+    lack = "Not tuned enough to tell: 64 with only 1 configuration; 16 with no complete training."
+    assert good.text.endswith(f"resnet8 has no two of them that are tuned. {lack}")
+    assert good.missing == largest.missing == "sweep run made.toml --trials 12"
+
+
+def test_the_learning_rate_is_the_one_that_the_training_had() -> None:
+    study = make_study(CURVE)
+    scaled = {"config.optimizer.lr_rule": "linear", "config.optimizer.reference_batch": 256}
+    found = answer_of(replace(study, trials=study.trials.assign(**scaled)))
+    assert "(micro batch 64, learning rate 0.0025 scaled from 0.01, resnet8)" in statement(found, "use").text
+    assert found.named.learning_rate == pytest.approx(0.0025)
+    assert [point.learning_rate for point in found.curve] == pytest.approx([0.01 / 16, 0.01 / 4, 0.01])
+    document = as_document(recommend(replace(study, trials=study.trials.assign(**scaled))))
+    assert document["uses"]["accuracy"]["learning_rate"] == pytest.approx(
+        document["uses"]["accuracy"]["global_batch_size"] / 25600
+    )
+
+
+def test_few_steps_are_named_beside_the_answer() -> None:
+    study = make_study(CURVE)
+    for steps, is_named in ((20, True), (2000, False)):
+        answer = recommend(replace(study, trials=study.trials.assign(num_steps=steps)))
+        expected = "A training at the effective batch size to use, 64, has 20 optimizer steps"
+        assert any(note.startswith(expected) for note in answer.notes) == is_named
+
+
+def test_nothing_is_settled_and_not_tuned_enough_at_once() -> None:
     tuned = answer_of(make_study(CURVE, rates=(0.01, 0.1, 0.03)))
     assert "Not tuned enough" not in statement(tuned, "equally_good").text
+    smaller = answer_of(make_study({16: (0.9, 100.0), 64: (0.95, 30.0), 256: (0.9, 10.0)}, sizes=(8,)))
+    good, largest = statement(smaller, "equally_good"), statement(smaller, "largest_without_loss")
+    assert (good.is_settled, largest.is_settled) == (False, True)
+    assert "Not tuned enough to tell: 8 with no complete training." in good.text
+    assert "Not tuned enough" not in largest.text
+    alone = answer_of(make_study({16: (0.95, 100.0), 64: (0.9, 30.0)}, 0, sizes=(32,)))
+    assert (
+        "16 is not known yet to be as good or worse. Too few fresh seeds to tell: 16."
+        in statement(alone, "equally_good").text
+    )
 
 
 def test_a_limit_is_named_in_the_statements_that_it_changes() -> None:

@@ -10,7 +10,7 @@ from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.windows import cut_epoch
 from sweep.training.models.table import build_model
-from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer, peak_lr
+from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer, compute_peak_lr
 from sweep.training.recipe.precision import make_precision, place_model
 from sweep.training.steps.evaluation import evaluate_model
 from sweep.training.steps.step import Normalize, Step, set_lr
@@ -120,10 +120,10 @@ def test_lr_rules_count_accumulation_in(rule: str, factor: float) -> None:
         batch__micro=32,
         batch__accumulation=4,
     )
-    assert peak_lr(settings) == pytest.approx(0.3 * factor)
-    assert peak_lr(config(optimizer__lr=0.3, optimizer__lr_rule=rule, optimizer__reference_batch=256)) == pytest.approx(
-        0.3 * {"none": 1.0, "linear": 0.25, "sqrt": 0.5}[rule]
-    )
+    assert compute_peak_lr(settings) == pytest.approx(0.3 * factor)
+    assert compute_peak_lr(
+        config(optimizer__lr=0.3, optimizer__lr_rule=rule, optimizer__reference_batch=256)
+    ) == pytest.approx(0.3 * {"none": 1.0, "linear": 0.25, "sqrt": 0.5}[rule])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp64", 1e-5), ("bf16", 0.05), ("fp16", 0.01)])

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from sqlalchemy import event, text
 
 from sweep.config.errors import InputError
 from sweep.records.frames.frames import load_frames
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.probe_book import ProbeBook
 from sweep.records.store.store import Store, StoreError, open_store
 from sweep.search.mirror.optuna_mirror import Mirror
 
@@ -139,7 +142,7 @@ def test_other_databases_and_other_versions_are_refused(tmp_path: Path) -> None:
     make_store(tmp_path / "newer.sqlite").close()
     with contextlib.closing(sqlite3.connect(tmp_path / "newer.sqlite")) as connection, connection:
         connection.execute("UPDATE sweep_version SET version_num = '0099'")
-    with pytest.raises(InputError, match=r"version 0099, this program requires 0001"):
+    with pytest.raises(InputError, match=r"version 0099, this program requires 0002"):
         open_store(tmp_path / "newer.sqlite")
     make_store(tmp_path / "keys.sqlite").close()
     with contextlib.closing(sqlite3.connect(tmp_path / "keys.sqlite")) as connection, connection:
@@ -177,6 +180,23 @@ def test_tables_of_another_version_are_refused_and_stay_what_they_are(tmp_path: 
         with pytest.raises(InputError, match=rf"differs from this version's in .*{name}.*; use the version"):
             open_store(path, read_only=read_only)
     assert path.read_bytes() == before
+
+
+def test_a_store_whose_probes_lack_a_measurement_is_read_and_completed(tmp_path: Path) -> None:
+    path = tmp_path / "study.sqlite"
+    probe = ProbeRecord(shape_key="a", device="cpu", micro_batch=32, peak_memory_bytes=7, reserved_memory_bytes=9)
+    with contextlib.closing(make_store(path)) as store:
+        ProbeBook(store, "s").keep(probe)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("ALTER TABLE sweep_probes DROP COLUMN reserved_memory_bytes")
+    for read_only in (True, False):
+        with contextlib.closing(open_store(path, read_only=read_only)) as store:
+            (found,) = ProbeBook(store, "s").of_device("cpu")
+            assert (found.peak_memory_bytes, found.reserved_memory_bytes) == (7, None)
+        assert load_frames(path).probes["reserved_memory_bytes"].isna().tolist() == [True]
+    with contextlib.closing(open_store(path)) as store:
+        ProbeBook(store, "s").keep(replace(probe, shape_key="b"))
+        assert [each.reserved_memory_bytes for each in ProbeBook(store, "s").of_device("cpu")] == [None, 9]
 
 
 def test_a_store_that_is_older_than_a_key_and_a_metric_is_read_and_completed(tmp_path: Path) -> None:

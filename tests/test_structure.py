@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for package in ("sweep", "reports", "studies") for path in (ROOT / package).rglob("*.py"))
 MODULES = [path for path in FILES if path.name not in {"__init__.py", "__main__.py"}]
 COMMANDS = ROOT / "sweep/cli/commands"
-# Names that mean the same in every room: the protocol of a room, and its literal table.
+# Names that mean the same in every package: the protocol of a package, and its literal table.
 SHARED_NAMES = {"base", "table"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -57,11 +57,11 @@ def test_a_folder_holds_at_most_fifteen_modules() -> None:
     assert crowded == {}, "give part of the modules an inner folder, or add to one that is there"
 
 
-def test_every_room_states_what_belongs_in_it() -> None:
-    rooms = [path for path in FILES if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) > 2]
+def test_every_package_states_what_belongs_in_it() -> None:
+    packages = [path for path in FILES if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) > 2]
     silent = [
         path.as_posix()
-        for path in rooms
+        for path in packages
         if "Here belongs" not in (ast.get_docstring(tree_of(path)) or "") and "migrations" not in path.parts
     ]
     assert silent == []

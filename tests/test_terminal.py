@@ -1,5 +1,6 @@
 """What records say reaches a terminal as text: it shows control sequences and does not obey them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from sweep.cli.app import run_app
 from sweep.cli.display import Display
 from sweep.cli.output import escape_controls
 from sweep.config.trial_config import flatten_config
+from sweep.records.messages import Progress
 from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.events import TrialEnded
+from sweep.search.loop.events import TrialAdvanced, TrialEnded, TrialStarted
 
 TITLE = "\x1b]0;taken over\x07"
 CLEAR = "\x9b2J\x1b[2J\r"
@@ -33,6 +35,20 @@ def test_the_error_of_a_trial(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().err
     assert r"\x1b]0;taken over\x07" in shown
     assert not set(shown) & set("\x1b\x07\x9b")
+
+
+def test_the_live_line_of_a_trial_has_rate_utilization_and_memory() -> None:
+    progress = Progress(step=3, num_steps=9, epoch=0.5, images_per_second=1234.0)
+    display = Display(make_spec(), [])
+    display.show(TrialStarted(number=7, phase="search", config=make_config(0), attempt=1))
+    for message, end in (
+        (progress, "1,234 images/s"),
+        (replace(progress, gpu_utilization=0.834), "1,234 images/s  GPU 83% busy"),
+        (replace(progress, gpu_utilization=0.0, peak_memory_bytes=3 * 2**20), "images/s  GPU 0% busy  3.00 MiB"),
+    ):
+        display.show(TrialAdvanced(7, message))
+        (line,) = display._running_lines()
+        assert line.plain.endswith(end), line.plain
 
 
 def test_what_changed_between_two_studies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,17 @@ from table_factory import table_spec
 
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.statistics.posterior import pool_doubtful_times
 from sweep.analysis.summary import summarize_configurations
+from sweep.config.metrics import METRICS, Metric, list_following
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
+from sweep.executors.packed.packed_executor import replace_train_seconds
 from sweep.measurement.device import measure_reference_seconds
 from sweep.probing.shape import find_largest_accumulation
 from sweep.records.messages import Ending, ProbeTask, Task
+from sweep.records.probe_record import ProbeRecord
 from sweep.records.store.store import open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.earlier.reuse_index import keep_portable
@@ -104,6 +108,33 @@ def test_the_replaced_time_is_that_of_all_micro_batches_and_of_smaller_last_step
     until.measurements.update(steps_to_target=15, seconds_to_target=0.8)
     judged = Machine().solo_times().judge(config(), until, is_idle=True)
     assert judged.measurements["seconds_to_target"] == pytest.approx(0.75 * ALONE)
+
+
+def test_the_time_to_a_target_of_a_trial_that_shared_its_device_is_by_its_steps() -> None:
+    own = {"train_seconds": 4.0, "num_steps": 40, "steps_to_target": 10, "seconds_to_target": 3.0, "eval_seconds": 1.0}
+    assert replace_train_seconds(own, 2.0) == {"train_seconds": 2.0, "seconds_to_target": 0.5}
+
+
+def test_a_time_or_a_rate_states_what_it_follows() -> None:
+    silent = [name for name, metric in METRICS.items() if metric.is_speed != (metric.follows is not None)]
+    assert silent == [], "state `follows` in the rows of sweep/config/metrics.py, of times and rates only"
+    probed = {field.name for field in fields(ProbeRecord)}
+    assert set(list_following("probe")) <= probed, "a record of a probe has no such field: follow train_seconds"
+
+
+def test_a_new_time_and_a_new_rate_follow_the_replaced_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, unit in (("epoch_seconds", "seconds"), ("epochs_per_second", "images/second")):
+        monkeypatch.setitem(METRICS, name, Metric(name, unit, None, name, name, follows="train_seconds"))
+    ended = ending(0.75, "busy_host", "uncertain_time")
+    ended.measurements.update(epoch_seconds=0.25, epochs_per_second=4.0)
+    judged = Machine().solo_times().judge(config(), ended, is_idle=True)
+    assert judged.measurements["epoch_seconds"] == pytest.approx(ALONE / 3)
+    assert judged.measurements["epochs_per_second"] == pytest.approx(3 / ALONE)
+    rows = [{"number": 0, "train_seconds": 1.0}, {"number": 1, "seed": 1, "train_seconds": 3.0}]
+    rows[1]["quality_flags"] = "busy_host,uncertain_time"
+    trials = frames_of(make_made_spec(), rows).trials.assign(epoch_seconds=[0.25, 0.75])
+    pooled = pool_doubtful_times(trials)
+    assert pooled["epoch_seconds"].tolist() == pytest.approx([0.25, 0.25])
 
 
 def test_a_trial_that_was_slowed_down_evenly_is_found_by_the_probe_of_its_shape() -> None:

@@ -53,7 +53,7 @@ def test_two_budgets_are_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"batch.micr": 3}, r"here: unknown key 'batch.micr'. Did you mean 'batch.micro'\?"),
+        ({"batch.micr": 3}, r"here: unknown key 'batch.micr'. Did you mean 'batch.micro'"),
         ({"batch.micro": 0}, r"here: batch.micro: .*greater than or equal to 1 \(given: 0\)"),
         ({"batch.micro": "64"}, r"batch.micro: .*valid integer"),
         ({"batch.micro": True}, r"batch.micro: .*valid integer"),

@@ -11,7 +11,7 @@ import torch
 from sweep.config.trial_config import build_config
 from sweep.executors.monitored import make_source
 from sweep.executors.table import ExecutorSettings
-from sweep.measurement.device import measure_reference_seconds
+from sweep.measurement.device import identify_gpu, measure_reference_seconds
 from sweep.measurement.nvml import NvmlSource
 from sweep.records.messages import Ending, TrialTask
 from sweep.records.store.store import open_store
@@ -27,7 +27,7 @@ pytestmark = [
 # Computes on the GPU until its input ends.
 STRANGER = """
 import sys, torch
-value = torch.ones(1, executor=ExecutorSettings(device="cuda"))
+value = torch.ones(1, device="cuda")
 print("there", flush=True)
 sys.stdin.read()
 """
@@ -36,17 +36,15 @@ sys.stdin.read()
 def run(**values: object) -> Ending:
     settings = {"data.name": "synthetic", "data.subset": 2048, "budget.epochs": 20.0, "optimizer.lr": 0.05}
     settings |= {key.replace("__", "."): value for key, value in values.items()}
-    *_, ending = run_trial(
-        TrialTask(number=0, config=build_config(settings, "test"), executor=ExecutorSettings(device="cuda"))
-    )
+    *_, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cuda"))
     assert isinstance(ending, Ending)
     assert ending.outcome == "complete", ending.error
     return ending
 
 
 def test_the_library_is_read_in_our_units() -> None:
-    held = torch.ones(2**28, executor=ExecutorSettings(device="cuda"))  # 1 GiB
-    source = make_source("cuda:0")
+    held = torch.ones(2**28, device="cuda")  # 1 GiB
+    source = make_source(identify_gpu(torch.device("cuda", 0)))
     assert isinstance(source, NvmlSource)
     reading = source.read()
     assert reading.memory_bytes is not None
@@ -58,13 +56,13 @@ def test_the_library_is_read_in_our_units() -> None:
 
 
 def test_another_process_on_the_gpu_is_seen() -> None:
-    torch.ones(1, executor=ExecutorSettings(device="cuda"))
+    torch.ones(1, device="cuda")
     with subprocess.Popen(
         [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as stranger:
         assert stranger.stdout is not None
         stranger.stdout.readline()
-        source = NvmlSource(os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0], ours=lambda: {os.getpid()})
+        source = NvmlSource(identify_gpu(torch.device("cuda", 0)), ours=lambda: {os.getpid()})
         num_others = source.read().num_others
         stranger.communicate("")
     if num_others is None:

@@ -4,18 +4,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import build_config
 from sweep.executors.table import ExecutorSettings
 from sweep.probing.micro_batch_search import MicroBatchSearch, search_micro_batch
 from sweep.probing.shape import replace_micro_batch
-from sweep.search.forecast.memory_gate import compute_memory_limit
 from sweep.search.loop.probe_report import open_prober
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device was found"),
+]
 VALUES: dict[str, Any] = {"model.name": "resnet18", "data.name": "synthetic", "optimizer.name": "adamw"}
 LIMIT = 2 << 30
 
@@ -36,15 +39,10 @@ def test_the_largest_that_fits_was_run_within_the_limit_and_the_next_was_not(tmp
     assert found.knee in found.fitting
 
 
-def test_the_limit_of_a_device_is_nine_tenths_of_its_memory(tmp_path: Path) -> None:
+def test_the_limit_of_a_device_is_nine_tenths_of_what_is_free(tmp_path: Path) -> None:
     with open_prober(Options(root=tmp_path, executor=ExecutorSettings(device="cuda")), None) as (_, limit):
-        import pynvml
-
-        pynvml.nvmlInit()
-        installed = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total
-        pynvml.nvmlShutdown()
-        assert 0.85 * installed < limit <= 0.9 * installed
-        assert compute_memory_limit(1000) == 900
+        free, installed = torch.cuda.mem_get_info()  # beside this process, whose context the probe's did not need
+        assert 0.8 * free < limit <= 0.9 * installed
 
 
 def test_what_the_gate_lets_through_does_not_run_out_of_memory(tmp_path: Path) -> None:

@@ -1,0 +1,304 @@
+"""Whole trials, probes and studies on a made-up GPU, so that no path of a GPU runs for the first time where one is."""
+
+import math
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fake_cuda import CUDA, NAME, UUID, FakeCuda, use_fake_cuda
+from records_factory import make_spec
+
+from sweep.cli.health import check_machine
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.table import ExecutorSettings
+from sweep.measurement import device, environment, nvml
+from sweep.measurement.clock import Ledger
+from sweep.measurement.device import make_moments, make_synchronizer
+from sweep.measurement.monitor import Monitor
+from sweep.probing.probe import run_probe
+from sweep.records.attempt_causes import DEVICE_FULL, FAULTS_OF_THE_MACHINE
+from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, ProbeTask, TrialTask
+from sweep.records.store.store import open_store
+from sweep.search.loop import session
+from sweep.search.loop.run_options import Options
+from sweep.training.loop.trial import run_trial
+from sweep.training.loop.warmup import warm_up_trial
+from sweep.training.steps.setup import prepare_training
+
+STREAMED = {"data__placement": "host", "data__workers": 1}
+GRAPHS = {"precision__cuda_graphs": True}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("sweep.measurement.device._MAX_SETTLING_SECONDS", 0.04)
+    monkeypatch.setitem(device._ELEMENTS, "cuda", 2**12)
+    with use_fake_cuda() as made:
+        yield made
+
+
+def configure(**values: object) -> TrialConfig:
+    settings = {"data.name": "digits", "data.subset": 40, "batch.micro": 16, "budget.steps": 3, "optimizer.lr": 0.05}
+    return build_config(settings | {key.replace("__", "."): value for key, value in values.items()}, "test")
+
+
+def run(**values: object) -> tuple[list[Message], Ending]:
+    *messages, ending = run_trial(TrialTask(number=0, config=configure(**values), device="cuda"))
+    assert isinstance(ending, Ending)
+    return messages, ending
+
+
+def losses(messages: list[Message]) -> list[float]:
+    return [each.val_loss for each in messages if isinstance(each, Evaluation)]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"data__augment": "crop_flip", "regularization__ema_decay": 0.9, "precision__channels_last": True},
+        {**STREAMED, "data__augment": "randaugment", "regularization__mixup": 0.2, "regularization__cutmix": 0.2},
+        {"data__augment": "random_resized_crop", "regularization__mixup": 0.2, "regularization__grad_clip": 1.0},
+        {"batch__accumulation": 2, "diagnostics__noise_scale": True, "diagnostics__ledger": "full"},
+        {**GRAPHS, "precision__dtype": "fp16", "batch__accumulation": 2},
+        {**GRAPHS, **STREAMED, "data__augment": "crop_flip"},
+        {"precision__dtype": "tf32", "precision__checkpointing": True, "model__norm": "ghost"},
+        {"precision__dtype": "bf16", "model__name": "vit_micro", "optimizer__name": "muon", "model__dropout": 0.1},
+        {"batch__micro": "auto", "batch__global": 32, "diagnostics__sharpness": True, "evaluation__tta": "flip"},
+        {"optimizer__name": "schedule_free", "optimizer__lr": 0.01, "schedule__name": "constant"},
+    ],
+    ids=lambda values: " ".join(f"{key}={value}" for key, value in values.items()) or "plain",
+)
+def test_a_trial_goes_from_its_first_message_to_its_ending(values: dict[str, object]) -> None:
+    messages, ending = run(**values)
+    assert (ending.outcome, ending.error) == ("complete", "")
+    assert messages[0] == Heartbeat(gpus=(f"GPU-{UUID}",))
+    measured = ending.measurements
+    assert (measured["num_steps"], ending.device, ending.environment["device_type"]) == (3, NAME, "cuda")
+    assert all(math.isfinite(loss) for loss in losses(messages))
+    assert 0 < measured["peak_memory_bytes"] <= measured["reserved_memory_bytes"]
+    assert measured["num_alloc_retries"] == 0
+    assert 0.0 <= measured["data_wait_seconds"] <= measured["train_seconds"]
+    assert measured["reference_seconds"] > 0.0
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("values", [{}, {"data__augment": "crop_flip", "batch__accumulation": 2}], ids=str)
+def test_what_is_learned_is_that_of_the_processor(values: dict[str, object]) -> None:
+    here, ending = run(**values)
+    *there, _ = run_trial(TrialTask(number=0, config=configure(**values), device="cpu"))
+    assert losses(here) == pytest.approx(losses(there), rel=1e-3)
+    graphed, _ = run(**values, **GRAPHS)
+    assert losses(graphed) == pytest.approx(losses(here), rel=1e-5)
+    assert ending.outcome == "complete"
+
+
+def test_graphs_share_a_pool_that_counts_as_memory(gpu: FakeCuda) -> None:
+    eager, graphed = (run(precision__cuda_graphs=value)[1].measurements for value in (False, True))
+    assert len(gpu.captures) == 2  # of 16 images, and of the 8 that are left of 40
+    assert {each["capture_error_mode"] for each in gpu.captures} == {"thread_local"}
+    assert len({id(each["pool"]) for each in gpu.captures}) == 1
+    (pool_bytes,) = gpu.pools.values()
+    # the pool is the graphs' for good, so that an evaluation has its memory beside it
+    assert graphed["peak_memory_bytes"] > pool_bytes > 0.5 * eager["peak_memory_bytes"]
+    assert graphed["peak_memory_bytes"] > 1.2 * eager["peak_memory_bytes"]
+    assert graphed["reserved_memory_bytes"] >= pool_bytes + eager["num_parameters"] * 4
+    assert graphed["eval_batch_size"] <= 16
+
+
+def test_a_pinned_loader_does_not_break_the_capture(gpu: FakeCuda) -> None:
+    _, ending = run(**GRAPHS, **STREAMED)
+    assert (ending.outcome, ending.error) == ("complete", "")
+    assert gpu.captures
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"data__augment": "crop_flip"},
+        {**STREAMED, "data__workers": 0, "data__augment": "randaugment", "regularization__mixup": 0.2},
+        {"data__augment": "random_resized_crop", "precision__dtype": "fp16", "optimizer__name": "lamb"},
+        {"regularization__cutmix": 0.2, "regularization__ema_decay": 0.9, "precision__dtype": "fp16"},
+        {**GRAPHS, "batch__accumulation": 2, "regularization__grad_clip": 1.0},
+    ],
+    ids=lambda values: " ".join(map(str, values.values())),
+)
+def test_the_host_waits_for_the_device_at_the_edges_of_windows_alone(gpu: FakeCuda, values: dict[str, object]) -> None:
+    setup = prepare_training(configure(**values), CUDA)
+    warm_up_trial(setup, Ledger())
+    windows = setup.planner.windows_of_epoch(setup.schedule.first)
+    setup.feeder.begin_epoch(0, windows)
+    before = gpu.num_waits
+    for window in windows:
+        setup.step(setup.feeder.micro_batches(window), window.samples)
+    assert gpu.num_waits == before
+
+
+def test_data_wait_is_the_devices_own_time(gpu: FakeCuda) -> None:
+    setup = prepare_training(configure(data__augment="crop_flip"), CUDA)
+    ledger = Ledger()
+    ledger.synchronize, ledger.moments = make_synchronizer(CUDA), make_moments(CUDA)
+    windows = setup.planner.windows_of_epoch(16)
+    setup.feeder.begin_epoch(0, windows)
+    gpu.seconds_per_operation = 0.01  # far more than the host takes to launch one
+    ledger.open_window()
+    num_operations = 0
+    for window in windows:
+        before = gpu.num_operations
+        for _ in ledger.waiting(setup.feeder.micro_batches(window)):
+            num_operations += gpu.num_operations - before
+            torch.ones(8, device=CUDA).sin_()  # the step
+    ledger.close_window(len(windows), 40, is_full=True)
+    wait, step = ledger.seconds["data_wait"], ledger.seconds["step"]
+    assert num_operations > 5 * len(windows)  # of the crops
+    assert wait >= 0.01 * num_operations
+    assert step >= 0.01 * len(windows)
+    assert wait + step == pytest.approx(ledger.windows[0].seconds)
+
+
+def test_memory_that_runs_out_is_the_configurations_fault_only_once_the_device_was_reached(gpu: FakeCuda) -> None:
+    gpu.others_bytes = gpu.total_bytes - gpu.context_bytes - (100 << 20)
+    *_, ending = run_trial(TrialTask(number=0, config=configure(batch__micro=16), device="cuda"))
+    assert isinstance(ending, Ending)
+    assert ending.outcome == "complete", ending.error
+    gpu.fraction = 5e-4
+    assert run(data__subset=1000, batch__micro=512)[1].outcome == "out_of_memory"
+    gpu.fraction = 1.0
+    gpu.others_bytes = gpu.total_bytes  # nothing is left for an empty process
+    _, ending = run()
+    assert (ending.outcome, ending.cause) == ("crashed", DEVICE_FULL)
+    assert ending.error.startswith("other programs hold the memory of the GPU")
+    assert DEVICE_FULL in FAULTS_OF_THE_MACHINE  # so that the trial is repeated
+    gpu.others_bytes = 0
+    gpu.context_error = torch.AcceleratorError("CUDA error: out of memory")
+    assert run()[1].cause == DEVICE_FULL
+    (probed,) = run_probe(ProbeTask(number=0, config=configure(), device="cuda"))
+    assert isinstance(probed, Ending)
+    assert (probed.outcome, probed.cause) == ("crashed", DEVICE_FULL)
+    gpu.context_error = RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
+    assert run()[1].cause == "device_failed"
+
+
+def test_the_bottleneck_of_graphs_is_told_by_their_data_alone(gpu: FakeCuda) -> None:
+    messages, ending = run(**GRAPHS, batch__micro=8, budget__steps=60, budget__epochs=None)
+    assert ending.outcome == "complete", ending.error
+    assert ending.bottleneck in {"", "data_bound", "compute_bound"}
+    assert ending.measurements["cached_step_seconds"] > 0.0
+    assert gpu.captures
+    assert messages
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_is_found_by_name_and_by_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert device.resolve_device("auto") == device.resolve_device("cuda") == CUDA
+    with pytest.raises(InputError, match="'cuda:1' is not there: 1 CUDA device"):
+        device.resolve_device("cuda:1")
+    monkeypatch.setitem(sys.modules, "pynvml", make_driver([]))
+    found = {check.name: check.found for check in check_machine()}
+    assert (found["device"], found["NVIDIA driver"]) == (f"1 x {NAME}", "580.1")
+
+
+def test_a_probe_within_a_limit(gpu: FakeCuda) -> None:
+    task = ProbeTask(number=0, config=configure(), device="cuda", timed_seconds=0.05, memory_limit_bytes=1 << 30)
+    heartbeat, ending = run_probe(task)
+    assert isinstance(ending, Ending)
+    assert (ending.outcome, ending.error) == ("complete", "")
+    assert heartbeat == Heartbeat(gpus=(f"GPU-{UUID}",))
+    assert gpu.fraction == (1 << 30) / gpu.total_bytes
+    assert ending.measurements["reserved_memory_bytes"] >= ending.measurements["peak_memory_bytes"]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_trial_continues_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweep.training.loop.trial.WINDOW_SECONDS", 0.0)
+    values = {"precision__dtype": "fp16", "model__dropout": 0.1, "optimizer__name": "lamb", "budget__steps": 6}
+    unbroken, _ = run(**values)
+    config = configure(**values)
+    task = TrialTask(number=0, config=config, device="cuda", checkpoint_dir=str(tmp_path), checkpoint_seconds=0.0)
+    messages = run_trial(task)
+    assert any(isinstance(message, Evaluation) for message in messages)
+    messages.close()  # type: ignore[attr-defined]
+    *found, ending = run_trial(task)
+    assert isinstance(ending, Ending)
+    assert (ending.outcome, ending.measurements["num_steps"]) == ("complete", 6)
+    assert losses(found) == pytest.approx(losses(unbroken), rel=1e-5)
+
+
+def make_driver(read: list[str]) -> SimpleNamespace:
+    """A driver of two GPUs, of which the trial's is the second in the order of the bus."""
+    uuids = ["GPU-00000000-0000-0000-0000-000000000000", f"GPU-{UUID}"]
+
+    def find(uuid: str) -> str:
+        if uuid not in uuids:
+            raise RuntimeError("Not Found")
+        return uuid
+
+    def take_note(gpu: str) -> SimpleNamespace:
+        read.append(gpu)
+        return SimpleNamespace(gpu=87)
+
+    calls: dict[str, Any] = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "580.1",
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: uuids[index],
+        "nvmlDeviceGetHandleByUUID": find,
+        "nvmlDeviceGetUUID": lambda gpu: gpu,
+        "nvmlDeviceGetUtilizationRates": take_note,
+        "nvmlDeviceGetPowerManagementLimit": lambda gpu: 700_000 if gpu == uuids[1] else 100_000,
+        "NVMLError": RuntimeError,
+    }
+    return SimpleNamespace(**calls)
+
+
+@pytest.mark.parametrize("visible", ["0", "GPU-1234", f"GPU-{UUID}"])
+def test_a_study_is_monitored_on_the_gpu_that_trains(
+    gpu: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str
+) -> None:
+    read: list[str] = []
+    monkeypatch.setitem(sys.modules, "pynvml", make_driver(read))
+    monkeypatch.setattr(session, "Monitor", partial(Monitor, interval_seconds=0.002))
+    # without its cache, which other tests would read
+    monkeypatch.setattr(environment, "read_driver_version", nvml.read_driver_version.__wrapped__)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)  # by number in CUDA's own order, fastest first
+    base = {"data.name": "digits", "data.subset": 200, "budget.steps": 12, "optimizer.lr": 0.05}
+    spec = make_spec(trials=1, base=base, space={"batch.micro": {"choice": [16]}}, confirm={"seeds": 0})
+    options = Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cuda"))
+    folder = session.run_study(spec, options)
+    store = open_store(folder / "study.sqlite", read_only=True)
+    (record,) = store.trial_records(spec.name)
+    store.close()
+    assert (record.outcome, record.device, record.error) == ("complete", NAME, "")
+    assert set(read) == {f"GPU-{UUID}"}
+    assert record.measurements["reserved_memory_bytes"] >= record.measurements["peak_memory_bytes"]
+    description = environment.describe_machine("cuda", None)
+    assert (description["driver"], description["power_limit_watts"]) == ("580.1", 700.0)
+    assert description["device_free_bytes"] == gpu.total_bytes - gpu.context_bytes - gpu.reserved_bytes
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_part_of_a_gpu_is_named_by_the_entry_that_restricts_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-77")
+    assert run(budget__steps=1)[0][0] == Heartbeat(gpus=("MIG-77",))
+
+
+def test_memory_that_runs_out_leaves_a_snapshot(gpu: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory: Any = torch.cuda.memory
+    monkeypatch.setattr(memory, "_record_memory_history", lambda **_: None)
+    monkeypatch.setattr(memory, "_dump_snapshot", lambda path: Path(path).write_text("record"))
+    gpu.fraction = 5e-4
+    config = configure(data__subset=1000, batch__micro=512, diagnostics__memory_snapshot=True)
+    task = TrialTask(number=0, config=config, device="cuda", memory_snapshot_path=str(tmp_path / "memory.pickle"))
+    *_, ending = run_trial(task)
+    assert isinstance(ending, Ending)
+    assert ending.outcome == "out_of_memory"
+    assert "memory.pickle" in ending.error

@@ -1,0 +1,206 @@
+"""The tutorial and the how-to guides: every shell block runs as it is printed, in the order of the page."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from guide_blocks import GUIDES, PAGES, ROOT, list_commands, read_blocks
+from PIL import Image
+from postgres_server import Server, postgres
+
+from sweep.cli.app import COMMANDS, load_command
+from sweep.records.frames.frames import load_frames
+
+__all__ = ["postgres"]
+
+# Replaced before a block runs: what is done already, and what would take minutes.
+_REPLACED = {
+    "make setup": ":",
+    ". .venv/bin/activate": ":",
+    "pip install": ": pip install",
+    "trials = 12": "trials = 2",
+    "budget.epochs = 5": "budget.epochs = 1\ndata.subset = 200",
+    "--set confirm.share=1.6": "--set confirm.share=1.6 --timeout 5s",
+}
+_SMALL = (
+    "--set data.subset=200 --set budget.epochs=1 --set confirm.seeds=3 --set confirm.max_configurations=1 --trials 2"
+)
+_DATABASE = "postgresql+psycopg://user@host/database"
+_NOT_RUN = {"cluster.md"}  # Ray and Slurm have tests of their own: tests/test_ray.py, tests/test_slurm.py
+
+
+@dataclass(frozen=True)
+class Guide:
+    """A page and what its blocks left in the folder that they ran in."""
+
+    folder: Path
+    output: str
+
+
+def _prepare(folder: Path) -> dict[str, str]:
+    """Environment variables with which a shell in ``folder`` finds `sweep` and `python` of this test."""
+    programs = folder / ".programs"
+    programs.mkdir()
+    for name, words in (("sweep", "-m sweep.cli"), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (programs / name).chmod(0o755)
+    return os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+
+def run_guide(name: str, folder: Path, replaced: dict[str, str] | None = None) -> Guide:
+    """Writes the files that the page shows and runs its shell blocks, in order, in one shell."""
+    page = next(page for page in GUIDES if page.name == name)
+    environment, script = _prepare(folder), ["set -eu"]
+    for block in read_blocks(page):
+        text = block.text
+        for printed, run in (_REPLACED | (replaced or {})).items():
+            text = text.replace(printed, run)
+        if block.title:
+            (folder / block.title).write_text(text)
+        elif block.language == "sh":
+            script.append(text)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
+    return Guide(folder, done.stdout)
+
+
+def save_photos(folder: Path) -> None:
+    """Two classes of 40 images each, of several sizes."""
+    generator = np.random.default_rng(0)
+    for number in range(80):
+        side = 20 + number % 5
+        pixels = generator.integers(0, 120, (side, side, 3), dtype=np.uint8)
+        pixels[: side // 2] += 100 * (number % 2)
+        path = folder / "photos" / ("dark", "light")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+
+
+def save_arrays(folder: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 8, 8, 3), dtype=np.uint8)
+    np.savez(folder / "scans.npz", pixels=pixels, labels=np.arange(200) % 10)
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_have_the_options_that_pages_show(document: Path) -> None:
+    for name, *words in list_commands(document):
+        if name.startswith("--"):  # an option of `sweep` itself
+            continue
+        assert name in COMMANDS
+        command: Any = load_command(name)
+        given = command.make_context(name, list(words)).params  # raises for an unknown option or a missing argument
+        assert given
+
+
+def test_every_guide_with_commands_is_run_below() -> None:
+    run = set(re.findall(r'run_guide\("([\w.-]+)"', Path(__file__).read_text(encoding="utf-8")))
+    with_commands = {page.name for page in GUIDES if any(block.language == "sh" for block in read_blocks(page))}
+    assert run | _NOT_RUN == with_commands
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_the_tutorial_leads_from_images_to_an_answer(tmp_path: Path) -> None:
+    # without a budget the guide writes the study and does not run it, so that the test does not depend on the clock
+    shorter = "s/^trials = .*/trials = 6/; s/^budget.epochs = .*/budget.epochs = 1/"
+    ask = f"sweep ask --data photos --yes; sed -i '{shorter}' photos_batch.toml; sweep run photos_batch.toml"
+    guide = run_guide("tutorial.md", tmp_path, {"sweep ask --data photos --budget 5m --yes": ask})
+    assert "1,300 training, 228 validation and 269 test images" in guide.output
+    frames = load_frames(tmp_path / "runs/photos_batch")
+    assert frames.data is not None
+    assert (frames.data.num_train, frames.data.num_val) == (1024, 504)  # the guide holds more out for validation
+    assert (frames.trials["phase"] == "confirm").any()
+    assert "effective batch size, 32" in guide.output
+    assert (tmp_path / "runs/photos_batch/answer.png").exists()
+    assert (tmp_path / "weights.safetensors").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_the_guide_on_questions_writes_a_study(tmp_path: Path) -> None:
+    guide = run_guide("ask.md", tmp_path, {"--yes": "--yes --dry-run"})
+    (file,) = guide.folder.glob("*.toml")
+    assert "256" in file.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_study_of_ones_own_is_run_changed_and_compared(tmp_path: Path) -> None:
+    guide = run_guide("study.md", tmp_path, {"--trials 14": "--trials 3"})
+    trials = load_frames(tmp_path / "runs/lr_for_batch").trials
+    assert (trials["phase"] == "search").sum() == 3
+    assert trials["config.data.subset"].tolist() == [200] * len(trials)
+    assert set(load_frames(tmp_path / "runs/lr_at_64").trials["config.batch.micro"]) == {64}
+    assert "lr_at_64" in guide.output
+
+
+@pytest.mark.slow
+def test_own_data_is_counted_and_trained(tmp_path: Path) -> None:
+    save_photos(tmp_path)
+    save_arrays(tmp_path)
+    guide = run_guide("own-data.md", tmp_path)
+    assert "imagefolder in photos: 58 training, 10 validation and 12 test images" in guide.output
+    assert "scans in .: 140 training, 30 validation and 30 test images" in guide.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_model_of_ones_own_is_swept(tmp_path: Path) -> None:
+    run_guide("own-model.md", tmp_path, {"--set name=perceptron": f"--set name=perceptron {_SMALL}"})
+    trials = load_frames(tmp_path / "runs/perceptron").trials
+    assert set(trials["config.model.name"]) == {"perceptron"}
+    assert set(trials["num_parameters"]) == {64 * 64 + 64 + 64 * 10 + 10}
+
+
+@pytest.mark.slow
+def test_records_of_ones_own_loop_have_an_answer(tmp_path: Path) -> None:
+    guide = run_guide("own-loop.md", tmp_path)
+    trials = load_frames(tmp_path / "runs/own_loop").trials
+    assert trials["phase"].value_counts().to_dict() == {"confirm": 27, "search": 9}
+    assert set(trials["config.model.name"]) == {"logistic"}
+    assert "Use an effective batch size of" in guide.output
+    assert (tmp_path / "runs/own_loop/report.html").exists()
+
+
+def test_records_from_elsewhere_have_an_answer(tmp_path: Path) -> None:
+    guide = run_guide("records-from-elsewhere.md", tmp_path)
+    assert "These records are from elsewhere: CSV, runs.csv, 6 runs, SHA-256 " in guide.output
+    assert "Columns ignored: run, host." in guide.output
+    assert "Use an effective batch size of" in guide.output
+    assert "2 configurations in both" in guide.output
+    assert '"val_accuracy" = { column = "top1", unit = "?" }' in (tmp_path / "draft.toml").read_text()
+    assert "These records are from elsewhere" in (tmp_path / "page/report.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_figures_and_tables_for_a_paper_are_written(tmp_path: Path) -> None:
+    run_guide("paper-figures.md", tmp_path)
+    assert (tmp_path / "figures/answer.pdf").read_bytes().startswith(b"%PDF")
+    assert r"\begin{tabular}" in (tmp_path / "figures/batch_sizes.tex").read_text()
+    rows = (tmp_path / "records/trials.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(load_frames(tmp_path / "runs/paper").trials)
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.timeout(900)
+def test_a_team_reads_what_one_of_it_ran(tmp_path: Path, postgres: Server) -> None:
+    small = {"sweep run my_study.toml": f"sweep run my_study.toml {_SMALL}", _DATABASE: postgres.url}
+    small["--trials 14"] = "--trials 3"
+    guide = run_guide("team-store.md", tmp_path, small)
+    trials = load_frames(f"{postgres.url}#my_study").trials
+    assert "complete    " in guide.output
+    assert trials["is_enqueued"].sum() == 1
+    assert trials.loc[trials["is_enqueued"], "config.batch.micro"].tolist() == [64]
+    assert (trials["tags"][0], trials["notes"][0]) == ("baseline,paper", "the machine was busy")
+    assert "  tags: baseline, paper\n           note 1: the machine was busy\n" in guide.output
+    assert (tmp_path / "shared_report/report.html").exists()
+    assert (tmp_path / "records/trials.parquet").exists()

@@ -3,13 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STUDY ?= quickstart
+# For the two ends of the ranges; 'torch torchvision' takes the newest build that the registry has.
+TORCH ?= torch==2.13.0 torchvision==0.28.0
+# Tests that use every dependency, which both ends run.
+ENDS := answer cli dashboard exchange frames image_folders migrations mirror models monitor paper_pictures pareto \
+	ray report run_trial samplers slurm store study terminal versions
 
-.PHONY: setup demo check security test test-slow faults test-browser test-gpu bench bench-peers bench-gpu clean
+.PHONY: setup demo check docs security lock test test-slow test-oldest test-newest faults test-export test-browser test-gpu bench bench-peers bench-gpu rehearse-gpu clean
 
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and "Python 3.11 to 3.14 is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
@@ -24,6 +29,11 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 
+# The documentation as a site, which works from the disk: site/index.html. The variable turns off an announcement of its maker.
+docs: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 # Bandit, the tests of docs/security.md with a thousand cases per property, and known holes in the dependencies, for which
 # the advisory database must be within reach.
 security: setup
@@ -32,15 +42,35 @@ security: setup
 	PROPERTY_CASES=1000 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/test_security*.py tests/test_properties.py
 	$(BIN)/python tests/audit_dependencies.py
 
+# The lock files and the two ends of the ranges, from pyproject.toml and constraints.txt.
+lock: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lock]'
+	$(BIN)/python tests/lock_versions.py
+
 test: setup
 	$(BIN)/python -m pytest -n 3 -m "not slow and not gpu"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu"
 
+# A part of the suite that uses every dependency, with the oldest and the newest versions of the ranges in pyproject.toml.
+test-oldest test-newest: test-%: .venv-%/.ready
+	.venv-$*/bin/python -m pytest -n 2 -m "not slow and not gpu and not postgres" $(ENDS:%=tests/test_%.py)
+
+.PRECIOUS: .venv-%/.ready
+.venv-%/.ready: pyproject.toml constraints-%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check -c constraints-$*.txt $(TORCH) -e '.[dashboard,postgres,ray,slurm,suite]'
+	touch $@
+
 # The whole storm of faults upon real studies, of which `make test` has a tenth but for clusters and kills; its last line says what was lost.
 faults: setup
 	SWEEP_STORM=1 $(BIN)/python -m pytest -q -n 2 --timeout 1800 tests/faults
+
+# Exports for MLflow, TensorBoard and W&B, and TensorBoard's files: with their packages (200 MB), without which these tests are skipped.
+test-export: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[export]'
+	$(BIN)/python -m pytest tests/test_run_export.py tests/test_foreign_sources.py
 
 test-browser: setup
 	$(BIN)/python -m pytest -m browser
@@ -64,9 +94,12 @@ bench-peers: setup .venv-peers/.ready
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check --no-deps -r constraints-peers.txt
 	touch $@
 
-# What the benchmarks ask of a CUDA device.
+# What the benchmarks ask of a CUDA device, 40 minutes; again for what is left. The rehearsal takes some minutes on a CPU.
 bench-gpu: setup
 	$(BIN)/python -m benchmarks.gpu
 
+rehearse-gpu: setup
+	$(BIN)/python -m benchmarks.gpu --rehearse
+
 clean:
-	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-peers .venv-oldest .venv-newest site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -240,7 +240,7 @@ def takes_two_gibibytes(_task: TrialTask) -> Iterator[Message]:
 
 
 def leaves(_task: TrialTask) -> Iterator[Message]:
-    """Goes on until it is asked to leave."""
+    """Runs until it is told to stop."""
     step = 0
     while not SUPERVISOR_LINK.is_preempted:
         step += 1

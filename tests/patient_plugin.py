@@ -1,4 +1,4 @@
-"""A plug-in with a model that waits, amid a training, until its trial is asked to leave: once for each ``*.wait`` in
+"""A plug-in with a model that waits, amid a training, until its trial is told to stop: once for each ``*.wait`` in
 the folder ``$PATIENT``, which becomes a ``*.job`` with the name of the job."""
 
 import os

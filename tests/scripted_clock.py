@@ -1,4 +1,4 @@
-"""A clock for the ledger that goes only when a test says so."""
+"""A clock for the ledger whose time passes only when a test sets it."""
 
 from types import SimpleNamespace
 from typing import final

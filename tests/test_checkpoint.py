@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, and a training that goes on from one is the unbroken one, bit for bit."""
+"""Checkpoints: whole or not there, and a training that is resumed from one equals the unbroken one, bit for bit."""
 
 import random
 import signal

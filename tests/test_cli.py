@@ -464,7 +464,7 @@ def test_a_single_training_stops_after_its_step(tmp_path: Path) -> None:
     assert "stops after this step; a second signal stops at once" in errors
     told = json.loads(record)
     assert (told["outcome"], told["num_steps"] > 0) == ("cancelled", True)
-    assert "asked to leave, after step" in told["error"]
+    assert "stopped on request after step" in told["error"]
 
 
 PLUGIN = """

@@ -1,4 +1,4 @@
-"""A supervisor that was killed goes on with the trial that it was training, where its last checkpoint is."""
+"""After its supervisor was killed, a study resumes the trial that was training from its last checkpoint."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Asked to leave, a trial finishes its step, writes a checkpoint and goes; the same command goes on from there."""
+"""A trial that is told to end finishes its step and writes a checkpoint; the same command resumes it from there."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def task(weights: Path, checkpoints: Path | None = None, **values: Any) -> Trial
 
 
 def leave_at(given: TrialTask, step: int) -> list[Message]:
-    """What a trial says that is asked to leave when it has told that step."""
+    """The messages of a trial that is told to stop when it has reported that step."""
     heard = []
     for message in run_trial(given):
         heard.append(message)
@@ -74,7 +74,7 @@ def test_a_trial_that_left_goes_on_as_if_it_had_stayed(tmp_path: Path, monkeypat
         busy_seconds += time.perf_counter() - began
         assert isinstance(ending, Ending)
         assert (ending.outcome, ending.cause) == ("cancelled", "left")
-        assert ending.error == f"asked to leave, after step {ending.measurements['num_steps']}"
+        assert ending.error == f"stopped on request after step {ending.measurements['num_steps']}"
         steps.append(ending.measurements["num_steps"])
         assert len(list((tmp_path / "checkpoints").iterdir())) == len(steps)
         time.sleep(0.5)  # a gap that must count nowhere
@@ -249,7 +249,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 def test_a_program_leaves_with_the_exit_code_of_the_signal(start: Any, tmp_path: Path, number: int, code: int) -> None:
     supervisor = start("leaving", 30.0)
     os.kill(supervisor.pid, number)
-    _, errors = supervisor.communicate(timeout=30)
+    _, errors = supervisor.communicate(timeout=120)
     assert supervisor.returncode == code, errors  # an interpreter that Ctrl-C ends, ends by it
     with closing(open_store(tmp_path / "study.sqlite")) as opened:
         assert opened.trial_records("s")[0].outcome is None
@@ -262,7 +262,7 @@ def test_a_second_signal_does_not_wait(start: Any, tmp_path: Path) -> None:
     time.sleep(1.0)
     assert supervisor.poll() is None
     os.kill(supervisor.pid, signal.SIGTERM)
-    assert supervisor.wait(30) == 143
+    assert supervisor.wait(120) == 143
     with closing(open_store(tmp_path / "study.sqlite")) as opened:
         assert opened.trial_records("s")[0].outcome is None
         assert causes(opened) == ["terminated"]

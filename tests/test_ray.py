@@ -254,4 +254,4 @@ def test_a_lost_machine_of_a_cluster_costs_its_trial_alone(
         last = hear_first(executor)
         assert isinstance(last, Progress)
     await_dead([int(message.epoch) for message in (*told.values(), last)])
-    assert psutil.pid_exists(raylets[0]), "what somebody else runs goes on"
+    assert psutil.pid_exists(raylets[0]), "a node that was there before still runs"

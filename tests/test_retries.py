@@ -65,7 +65,7 @@ def test_the_third_retry_is_the_last_also_over_several_runs(store: Store, tmp_pa
     store.create_study(small(seed=9))
     config = small(seed=9).config({"batch.micro": 64, "optimizer.lr": 0.01})
     store.add_trial("s", 0, "search", config, config.model_dump_json())
-    for cause in ("SIGKILL", "interrupted", "stalled"):  # of earlier runs; being asked to leave is no fault
+    for cause in ("SIGKILL", "interrupted", "stalled"):  # of earlier runs; a request to stop is no fault
         store.end_attempt("s", 0, store.start_attempt("s", 0), cause, 1.0)
     run(store, small(seed=9), "killed_at_first", tmp_path)
     (record,) = store.trial_records("s")
@@ -127,7 +127,7 @@ def test_a_trials_limit_holds_over_its_attempts(store: Store, tmp_path: Path) ->
         (RuntimeError("CUDA out of memory. NCCL error"), "out_of_memory", ""),
         (ValueError("DataLoader worker (pid 31) says a plug-in"), "crashed", ""),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "crashed", ""),
-        (PreemptedError("asked to leave"), "cancelled", "left"),
+        (PreemptedError("stopped on request"), "cancelled", "left"),
     ],
 )
 def test_what_is_said_tells_whose_fault_it_is(error: Exception, outcome: str, cause: str) -> None:

@@ -37,7 +37,7 @@ def seconds_of(table: RecordedTable, seed: int) -> list[float]:
 
 
 def test_optuna_pays_for_each_point_once(small: RecordedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_arms, "TARGET", 2.0)  # out of reach, so that it goes on to the end of the table
+    monkeypatch.setattr(search_arms, "TARGET", 2.0)  # out of reach, so that every row of the table is used
     spent = optuna_seconds(lambda seed: NSGAIISampler(seed=seed))(small, 0)
     assert spent == pytest.approx(sum(seconds_of(small, 0)))
 

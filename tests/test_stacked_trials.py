@@ -59,7 +59,7 @@ def make_tasks(*changes: dict[str, Any], folder: Path | None = None) -> list[Tri
 
 
 def stacked_messages(tasks: Sequence[TrialTask], folder: Path, preempt_after: int = 0) -> dict[int, list[Message]]:
-    """The messages of each member; the process is asked to leave after so many evaluations of all."""
+    """The messages of each member; the process is told to stop after so many evaluations of all."""
     task = StackTask(number=-1, config=tasks[0].config, members=tuple(tasks), stop_folder=str(folder), device="cpu")
     found: dict[int, list[Message]] = {each.number: [] for each in tasks}
     num_evaluations = 0

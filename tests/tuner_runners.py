@@ -153,7 +153,7 @@ def faulty(task: TrialTask) -> Iterator[Message]:
 
 
 def leaving(task: TrialTask) -> Iterator[Message]:
-    """Trains in its first attempt until it is asked to leave; in the second it ends."""
+    """Trains in its first attempt until it is told to stop; in the second it ends."""
     attempt, step = _attempt(task), 0
     while attempt == 1 and not SUPERVISOR_LINK.is_preempted:
         yield Progress(step=step, num_steps=9, epoch=0.1 * step, images_per_second=1.0)
@@ -165,7 +165,7 @@ def leaving(task: TrialTask) -> Iterator[Message]:
 
 
 def stubborn(_task: TrialTask) -> Iterator[Message]:
-    """Hears nothing and goes on for ever."""
+    """Ignores what it is told and never ends."""
     step = 0
     while True:
         yield Progress(step=step, num_steps=9, epoch=0.1, images_per_second=1.0)

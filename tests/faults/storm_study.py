@@ -1,4 +1,4 @@
-"""``python storm_study.py '{"spec": {...}, "options": {...}}'``: runs a study of short trainings, or goes on with it.
+"""``python storm_study.py '{"spec": {...}, "options": {...}}'``: runs or resumes a study of short trainings.
 
 Two trials at a time, each with a checkpoint at every chance. What ``sweep run`` does besides, a forecast and a report,
 would only make the storm slower.

@@ -27,7 +27,7 @@ def _befall(kind: str, controller: int) -> None:
         os.kill(task, signal.SIGUSR2)
     if kind == "kill":
         os.kill(task, signal.SIGKILL)
-    if kind == "orphan":  # nobody knows of the job any more, and it goes on
+    if kind == "orphan":  # no record of the job is left, and it still runs
         os.kill(controller, signal.SIGKILL)
 
 

@@ -70,7 +70,7 @@ def answer(samples: Sequence[Sample]) -> dict[str, Found]:
 
 
 def _run(command: list[str], job: Job) -> int:
-    """The exit code; the command is asked to leave, as by Ctrl-C, when the time of the piece is over."""
+    """The exit code; the command is interrupted, as by Ctrl-C, when the time of the piece is over."""
     with subprocess.Popen(command) as process:
         try:
             process.wait(timeout=max(1.0, job.seconds_left - _READ_SECONDS))

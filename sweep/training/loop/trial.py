@@ -162,7 +162,7 @@ def _save_checkpoint(saver: CheckpointSaver, state: TrialState, *, at_once: bool
     with state.ledger.phase("checkpoint"):
         is_preempted = saver.save_if_due(at_once=at_once)
     if is_preempted:
-        raise PreemptedError(f"asked to leave, after step {state.num_steps}")
+        raise PreemptedError(f"stopped on request after step {state.num_steps}")
 
 
 def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window]:

@@ -45,8 +45,7 @@ def claims_summary() -> str:
     lines = [
         f"Of {len(result['claims'])} claims: {counted}. The p values are corrected for the {result['num_tested']} "
         "tested claims together (Holm 1979).",
-        f"{sum(map(_is_cut_short, studies))} of {len(studies)} studies were cut short by the limit of time, among them "
-        f"those of {sum(map(_is_cut_short, untested))} of the {len(untested)} claims without a test. "
+        _describe_cuts(studies, untested)
         + _count_trainings(studies)
         + f" ({result['environment']['device']}, one thread for each, {result['date']}).",
         _describe_load([row for row in studies if row["is_timed"]]),
@@ -54,6 +53,12 @@ def claims_summary() -> str:
     missing = ", ".join(f"`{name}`" for name in result["without_records"])
     lines += [f"Without records: {missing}."] if missing else []
     return "\n\n".join(lines)
+
+
+def _describe_cuts(studies: list[Json], untested: list[Json]) -> str:
+    num_cut, num_untested = sum(map(_is_cut_short, studies)), sum(map(_is_cut_short, untested))
+    among = f", among them those of {num_untested} of the {len(untested)} claims without a test" if num_untested else ""
+    return f"{num_cut} of {len(studies)} studies were cut short by the limit of time{among}. " if num_cut else ""
 
 
 def _count_trainings(studies: list[Json]) -> str:
@@ -67,9 +72,12 @@ def _count_trainings(studies: list[Json]) -> str:
 
 def _describe_load(timed: list[Json]) -> str:
     busy, run = (sum(row[key] for row in timed) for key in ("trainings_with_busy_host", "trainings_run"))
+    alone = "Studies that measure time or memory had no other study beside them"
+    if not busy:
+        return f"{alone}, and during none of their {run:,} trainings other programs used 10 % of the cores or more."
     return (
-        "Studies that measure time or memory had no other study beside them, but other programs: during "
-        f"{busy:,} of their {run:,} trainings these used 10 % of the cores or more. Read their times with that in mind."
+        f"{alone}, but other programs: during {busy:,} of their {run:,} trainings these used 10 % of the cores or "
+        "more. Read their times with that in mind."
     )
 
 
@@ -95,7 +103,7 @@ def _describe(row: Json) -> str:
     # the trainings, and how many settle the claim
     run, needed, matters = row["trainings_run"], row["trainings_needed"], format_margin(row["unit"], row["matters"])
     text = f"{run:,} of {row['trainings_planned']:,}"
-    if needed is None:
+    if needed is None or (row["effect"] is None and not _is_cut_short(row)):  # more trainings show no more
         return text
     return f"{text}; {needed:,} settle it" if needed > run else f"{text}; closer to a bound than {matters}"
 

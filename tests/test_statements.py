@@ -8,6 +8,7 @@ import pytest
 from frames_factory import MadeFrames, frames_of, make_spec
 
 from reports.batch_texts import describe_batch_answer
+from reports.describe import describe_use_setting
 from sweep.analysis import recommend
 from sweep.analysis.answer.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.answer.recommend import as_document
@@ -199,6 +200,8 @@ def test_the_learning_rate_is_the_one_that_the_training_had() -> None:
     found = answer_of(replace(study, trials=study.trials.assign(**scaled)))
     assert "(micro batch 64, learning rate 0.0025 scaled from 0.01, resnet8)" in statement(found, "use").text
     assert found.named.learning_rate == pytest.approx(0.0025)
+    assert describe_use_setting(found.named, "optimizer.lr") == "learning rate 0.0025 (scaled from 0.01)"
+    assert describe_use_setting(found.named, "batch.micro") == "micro batch 64"
     assert [point.learning_rate for point in found.curve] == pytest.approx([0.01 / 16, 0.01 / 4, 0.01])
     document = as_document(recommend(replace(study, trials=study.trials.assign(**scaled))))
     assert document["uses"]["accuracy"]["learning_rate"] == pytest.approx(

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from reports.batch_texts import CURVE_HEADS, describe_batch_answer
-from reports.describe import format_column
+from reports.describe import describe_use_setting, format_column
 from reports.labels import (
     OUTCOME_NAMES,
     describe_price,
@@ -12,7 +12,6 @@ from reports.labels import (
     format_estimate,
     format_metric,
     format_probability,
-    format_setting,
     key_label,
     metric_label,
 )
@@ -118,7 +117,7 @@ def _use_row(item: Recommendation, metrics: list[str]) -> tuple[Cell, ...]:
             f"not enough data; run: {item.missing}" if item.missing else "no configuration that was tried is eligible"
         )
         return title, (lack, ""), *((("", ""),) * (len(metrics) + 1))
-    settings = ", ".join(f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings)
+    settings = ", ".join(describe_use_setting(item, key) for key in item.settings)
     values = (format_estimate(name, *item.values[name]) if name in item.values else ("–", "") for name in metrics)
     price = f"; price of a training {describe_price(**vars(item.price))}" if item.price else ""
     sure = (format_probability(item.probability), "settled" if item.is_settled else "not settled")

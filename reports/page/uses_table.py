@@ -5,13 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reports.describe import describe_use_setting
 from reports.first.first_texts import format_points
 from reports.labels import (
     describe_price,
     format_estimate,
     format_probability,
-    format_setting,
-    key_label,
     metric_label,
 )
 from reports.page.answer_texts import Card
@@ -72,7 +71,7 @@ def make_uses_table(answer: Answer, cards: Sequence[Card]) -> UsesTable:
     items = list(named.values())
     metrics = _list_metrics(items)
     keys = list(dict.fromkeys(key for item in items for key in item.settings if key != _BATCH))
-    varied = [key for key in keys if len({str(item.config.get(key)) for item in items}) > 1]
+    varied = [key for key in keys if len({describe_use_setting(item, key) for item in items}) > 1]
     scales = {name: _span(name, [item.values[name] for item in items if name in item.values]) for name in metrics}
     rows = [
         UseRow(
@@ -108,7 +107,7 @@ def _define_terms(answer: Answer) -> str:
 
 
 def _list_settings(item: Recommendation, keys: Sequence[str]) -> str:
-    return ", ".join(f"{key_label(key)} {format_setting(item.config.get(key))}" for key in keys)
+    return ", ".join(describe_use_setting(item, key) for key in keys)
 
 
 def _list_metrics(items: Sequence[Recommendation]) -> list[str]:

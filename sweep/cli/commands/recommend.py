@@ -138,13 +138,12 @@ def _name_cell(head: str, value: str, note: str) -> str:
 
 def describe_use(item: "Recommendation") -> Iterator[str]:
     """The recommendation for one use."""
+    from reports.describe import describe_use_setting
     from reports.labels import (
         describe_price,
         format_difference,
         format_estimate,
         format_probability,
-        format_setting,
-        key_label,
         metric_label,
     )
     from sweep.analysis.answer.answer import USE_MEANINGS
@@ -156,7 +155,7 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
         )
         yield f"  not enough data; run: {item.missing}" if item.missing else f"  {refused}"
         return
-    settings = [f"{key_label(key)} {format_setting(item.config[key])}" for key in item.settings]
+    settings = [describe_use_setting(item, key) for key in item.settings]
     yield f"  trial {item.number}: {', '.join(settings)}, effective batch size {item.global_batch_size}"
     for kind, values in (("", item.values), (", as measured", item.measured)):
         for name, value in values.items():

@@ -98,7 +98,9 @@ QUESTIONS: dict[str, Question] = {
     "noise": _at_most("noise", "seconds of training with the gradient noise scale over without", 1.02, 5),
     "oom_peak": _at_most("out_of_memory", "peak memory after an out-of-memory over that of fresh processes", 1.01, 30),
     "oom_step": _at_most("out_of_memory", "seconds of a step after an out-of-memory over fresh processes", 1.03, 30),
-    "pairs_scatter": _at_most("pairs", "scatter of packed against alone, over that of seeds", 1.0, 20),
+    "pairs_scatter": _at_most(
+        "pairs", "spread of accuracy between packed and solo trials, over that between seeds", 1.0, 20
+    ),
     "pairs_shift": _plain("pairs", "accuracy of packed trials less that of the same alone, mean"),
     "resnet18_seconds": _plain("resnet18", "median training seconds of ResNet-18 to 94 % validation accuracy"),
     "resnet18_compile": _plain("resnet18", "median seconds of compiling beside that", "a rehearsal does not compile"),

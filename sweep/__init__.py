@@ -7,7 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer.answer import Answer, BatchAnswer, Recommendation, Statement, TunedBatch
+    from sweep.analysis.answer.answer import (
+        Answer,
+        BatchAnswer,
+        ConfigurationEstimate,
+        Fact,
+        NextBest,
+        Recommendation,
+        Statement,
+        TunedBatch,
+    )
     from sweep.analysis.answer.recommend import recommend
     from sweep.analysis.statistics.intervals import Interval
     from sweep.cli.python_run import run_study
@@ -25,10 +34,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "BatchAnswer",
+    "ConfigurationEstimate",
     "ExecutorSettings",
+    "Fact",
     "Frames",
     "InputError",
     "Interval",
+    "NextBest",
     "Options",
     "Recommendation",
     "Statement",
@@ -47,10 +59,13 @@ __all__ = [
 _HOMES = {
     "Answer": "sweep.analysis.answer.answer",
     "BatchAnswer": "sweep.analysis.answer.answer",
+    "ConfigurationEstimate": "sweep.analysis.answer.answer",
     "ExecutorSettings": "sweep.executors.table",
+    "Fact": "sweep.analysis.answer.answer",
     "Frames": "sweep.records.frames.study_frames",
     "InputError": "sweep.config.errors",
     "Interval": "sweep.analysis.statistics.intervals",
+    "NextBest": "sweep.analysis.answer.answer",
     "Options": "sweep.search.loop.run_options",
     "Recommendation": "sweep.analysis.answer.answer",
     "Statement": "sweep.analysis.answer.answer",

@@ -67,7 +67,11 @@ def test_missing_objectives_are_counted_over_complete_trials() -> None:
         ([trial(0, 1.0) | {"val_accuracy": None}], {}, "no complete trial has a validation accuracy."),
         (SEARCH, {"trials": 9}, "only 2 of 9 search trials ended, and it follows them."),
         (SEARCH, {}, "0 confirming trials completed: the run ended before it."),
-        ([*SEARCH, trial(2, None, "confirm", "")], {}, "1 trial had not ended when the records were read."),
+        (
+            [*SEARCH, trial(2, None, "confirm", "")],
+            {},
+            "1 trial had no result when the records were read: running, or interrupted.",
+        ),
         ([*SEARCH, AGAIN[0]], {}, ""),  # it may have ended because all is settled, or because the time is spent
         ([*SEARCH, *AGAIN], {"most": 3}, ""),
         (

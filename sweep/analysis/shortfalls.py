@@ -176,7 +176,7 @@ def _explain_no_candidates(frames: Frames) -> str:
 def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) -> Iterator[str]:
     num_counted = _count_searched(trials)
     if num_open := len(_of_outcome(trials, "")):
-        yield f"{format_count(num_open, 'trial')} had not ended when the records were read"
+        yield f"{format_count(num_open, 'trial')} had no result when the records were read: running, or interrupted"
         return
     if not len(ended):
         is_searching = num_counted < spec.trials

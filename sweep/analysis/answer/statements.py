@@ -145,7 +145,7 @@ def _state_equally_good(candidates: Candidates, draws: BatchDraws) -> Statement:
         text=f"Within {_points(rules.tolerance.accuracy)}, {draws.model}:{tried}{seeds}"
         + _add_remarks(candidates, thin),
         batches=tuple(int(batch) for batch in draws.batches[split.inside]),
-        probability=float(is_right.mean()),
+        probability=float(is_right.mean()) if (split.inside | worse).any() else 0.0,
         is_settled=not unknown.any() and not thin,
         missing=_find_missing(candidates, has_unknown=bool(unknown.any()), thin=thin),
     )

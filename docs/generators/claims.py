@@ -74,7 +74,7 @@ def _describe_load(timed: list[Json]) -> str:
     busy, run = (sum(row[key] for row in timed) for key in ("trainings_with_busy_host", "trainings_run"))
     alone = "Studies that measure time or memory had no other study beside them"
     if not busy:
-        return f"{alone}, and during none of their {run:,} trainings other programs used 10 % of the cores or more."
+        return f"{alone}, and other programs used less than 10 % of the cores during each of their {run:,} trainings."
     return (
         f"{alone}, but other programs: during {busy:,} of their {run:,} trainings these used 10 % of the cores or "
         "more. Read their times with that in mind."

@@ -23,7 +23,7 @@ OUTCOME_NAMES = {
     "target_missed": "target missed",
     "crashed": "crashed",
     "cancelled": "cancelled",
-    "": "running",
+    "": "unfinished",  # it runs, or was interrupted
 }
 
 

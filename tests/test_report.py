@@ -352,7 +352,7 @@ def test_warnings_are_said_when_due():
     ]
     said = " ".join(find_reservations(gather_evidence(frames_of(make_spec(), rows))))
     for part in (
-        "1 trial had not ended", "Only 4 search trials completed", "Nothing is confirmed", "different devices",
+        "1 trial had no result", "Only 4 search trials completed", "Nothing is confirmed", "different devices",
         "2 environments", "1 trial crashed", "RuntimeError: last line", "44 % of the trials gave no result",
         "The test split was not used",
     ):  # fmt: skip
@@ -417,7 +417,7 @@ def test_a_report_from_a_store_while_its_study_runs(tmp_path, monkeypatch):
     assert path == tmp_path / "report.html"
     html = path.read_text(encoding="utf-8").partition("<script>")[0]
     assert "2 search trials completed with one seed each" in html
-    assert "1 trial had not ended" in html
+    assert "1 trial had no result" in html
     assert (tmp_path / "fronts.png").read_bytes().startswith(b"\x89PNG")
     elsewhere = write_report(tmp_path, out=tmp_path / "other", formats=("svg", "pdf"))
     assert (tmp_path / "other" / "fronts.svg").read_bytes().startswith(b"<?xml")

@@ -36,8 +36,8 @@ def _running(evidence: Evidence) -> str:
     if not num_open:
         return ""
     return (
-        f"{format_count(num_open, 'trial')} had not ended when this page was written: write it again by sweep report "
-        "when the study has ended."
+        f"{format_count(num_open, 'trial')} had no result when this page was written: running, or interrupted and then "
+        "continued by the next sweep run. Write the page again by sweep report after it."
     )
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
 from sweep.analysis.answer.answer import Recommendation
+from sweep.analysis.answer.statements import describe_learning_rate
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
 from sweep.config.command_lines import train_command
@@ -28,11 +29,9 @@ def read_measurement(row: pd.Series, name: str) -> float:
 
 
 def describe_use_setting(item: Recommendation, key: str) -> str:
-    """A setting of a recommended configuration. A learning rate is that of the training, with the one that a scaling
-    rule made it from."""
-    given = format_setting(item.config.get(key))
-    used = format_setting(item.learning_rate) if key == "optimizer.lr" and item.learning_rate is not None else given
-    return f"{key_label(key)} {used}" + ("" if used == given else f" (scaled from {given})")
+    """A setting of a recommended configuration; the learning rate is that of the training."""
+    rate = describe_learning_rate(item) if key == "optimizer.lr" else ""
+    return rate or f"{key_label(key)} {format_setting(item.config.get(key))}"
 
 
 def describe_settings(row: pd.Series, swept: Sequence[str]) -> str:

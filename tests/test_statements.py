@@ -194,13 +194,19 @@ def test_a_batch_size_is_not_called_as_good_as_the_best_where_no_other_one_is_tu
     assert good.missing == largest.missing == "sweep run made.toml --trials 12"
 
 
+def test_where_no_batch_size_is_known_to_be_good_or_worse_there_is_no_probability() -> None:
+    good = statement(answer_of(make_study({16: (0.95, 100.0), 64: (0.95, 30.0)}, 3, noise=0.03)), "equally_good")
+    assert "16, 64 are not known yet to be as good or worse" in good.text
+    assert (good.batches, good.probability, good.is_settled) == ((), 0.0, False)
+
+
 def test_the_learning_rate_is_the_one_that_the_training_had() -> None:
     study = make_study(CURVE)
     scaled = {"config.optimizer.lr_rule": "linear", "config.optimizer.reference_batch": 256}
     found = answer_of(replace(study, trials=study.trials.assign(**scaled)))
     assert "(micro batch 64, learning rate 0.0025 scaled from 0.01, resnet8)" in statement(found, "use").text
     assert found.named.learning_rate == pytest.approx(0.0025)
-    assert describe_use_setting(found.named, "optimizer.lr") == "learning rate 0.0025 (scaled from 0.01)"
+    assert describe_use_setting(found.named, "optimizer.lr") == "learning rate 0.0025 scaled from 0.01"
     assert describe_use_setting(found.named, "batch.micro") == "micro batch 64"
     assert [point.learning_rate for point in found.curve] == pytest.approx([0.01 / 16, 0.01 / 4, 0.01])
     document = as_document(recommend(replace(study, trials=study.trials.assign(**scaled))))

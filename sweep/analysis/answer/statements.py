@@ -72,12 +72,12 @@ def describe_use(named: Recommendation) -> str:
     """The effective batch size to use with its micro batch, learning rate and model, as the begin of a sentence."""
     # records of another program may lack each of the settings
     micro, model = (named.config.get(key) for key in ("batch.micro", "model.name"))
-    settings = ("" if micro is None else f"micro batch {micro}", _describe_learning_rate(named), str(model or ""))
+    settings = ("" if micro is None else f"micro batch {micro}", describe_learning_rate(named), str(model or ""))
     return f"Use an effective batch size of {named.global_batch_size} ({', '.join(filter(None, settings))})"
 
 
-def _describe_learning_rate(named: Recommendation) -> str:
-    # the one of the training, and what a scaling rule made it from
+def describe_learning_rate(named: Recommendation) -> str:
+    """The learning rate of the training, and what a scaling rule made it from; "" where it is not on record."""
     given, used = named.config.get("optimizer.lr"), named.learning_rate
     if given is None or used is None:
         return "" if given is None else f"learning rate {given:.3g}"

@@ -483,7 +483,10 @@ MODELS["perceptron"] = perceptron
 """
 
 
-def test_a_users_own_model_is_studied_and_its_records_are_read_without_it(tmp_path: Path, call: Call) -> None:
+def test_a_users_own_model_is_studied_and_its_records_are_read_without_it(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(MODELS, "perceptron", raising=False)  # of a test that read such records in this process
     (tmp_path / "mine.py").write_text(PLUGIN)
     (tmp_path / "tiny.toml").write_text(TINY)
     options = ["--set", "model.name=perceptron", "--trials", "1", "--set", "confirm.seeds=0"]

@@ -115,8 +115,9 @@ def test_the_python_example_runs_a_small_study(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1] == "runs/my_study/report.html"
 
 
-def test_the_plug_in_trains(tmp_path: Path) -> None:
+def test_the_plug_in_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = str(example("mine.py", tmp_path))
+    monkeypatch.setitem(MODELS, "perceptron", ModelEntry(build=None))  # forgotten afterwards
     load_plugin(plugin)
     values = {"model.name": "perceptron", "data.name": "digits", "budget.epochs": 5.0}
     *messages, ending = run_trial(TrialTask(number=0, config=build_config(values, "test"), device="cpu", plugin=plugin))

@@ -1,6 +1,6 @@
 """How much sooner our search has the front than Syne Tune's MO-ASHA, which runs in an environment of its own.
 
-``make bench-peers`` makes that environment: Syne Tune wants packages that do not fit beside the project.
+``make bench-peers`` makes that environment: Syne Tune requires packages that do not fit beside the project.
 """
 
 import json

@@ -35,7 +35,7 @@ MODULES = {
     "data_look_again": "benchmarks.data_look_again",
 }
 
-# With a peer that wants an environment of its own: `make bench-peers`.
+# With a peer that requires an environment of its own: `make bench-peers`.
 PEERS = {"search_moasha": "benchmarks.search_moasha"}
 
 

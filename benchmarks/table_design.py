@@ -36,7 +36,7 @@ def all_jobs(spec: StudySpec, num_seeds: int) -> Iterator[Job]:
     """
     size = count_grid_points(spec.space)
     if size is None:
-        raise InputError(f"{spec.name}: a table wants a grid; give choice, int or log2 for every key of its space.")
+        raise InputError(f"{spec.name}: a table requires a grid; give choice, int or log2 for every key of its space.")
     if "seed" in spec.space:
         yield from _list_recipes(spec, size)
         return

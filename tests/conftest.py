@@ -3,7 +3,7 @@
 import os
 import signal
 
-# OpenMP's threads spin while they wait. Where another process wants the same cores (a second test run, a busy CI
+# OpenMP's threads spin while they wait. Where another process uses the same cores (a second test run, a busy CI
 # machine) that makes a training of one second take a minute. Read when torch is loaded, hence before any import of it.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -150,7 +150,7 @@ def test_accuracies_are_compared_with_the_noise_of_seeds() -> None:
 def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16, bias=False), torch.nn.Linear(16, 10, bias=False))
     images, labels = torch.randn(4, 8), torch.zeros(4, dtype=torch.int64)
-    # the first layer's input wants no gradient
+    # the first layer's input requires no gradient
     assert training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
 
 

@@ -121,9 +121,9 @@ def test_a_changed_design_does_not_mix_with_what_was_recorded(
     assert "another design" in capsys.readouterr().err
 
 
-def test_a_table_wants_a_grid(design: Path) -> None:
+def test_a_table_requires_a_grid(design: Path) -> None:
     design.write_text(DESIGN.replace("{ choice = [0.01, 0.1] }", "{ log = [0.01, 0.1] }").replace('"grid"', '"tpe"'))
-    with pytest.raises(InputError, match="wants a grid"):
+    with pytest.raises(InputError, match="requires a grid"):
         list(all_jobs(load_study(design), 1))
 
 

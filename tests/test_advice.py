@@ -208,6 +208,15 @@ def test_a_batch_that_grows_in_a_short_training(budget: dict[str, Any], epochs: 
     assert find_data_pitfalls(build_study(compared, "test"), 320) == []
 
 
+def test_a_folder_that_is_not_read() -> None:
+    base = {"data.root": "photographs", "batch.micro": 32}
+    [item] = find_data_pitfalls(build_study({"name": "mine", "base": base}, "test"), 1297)
+    assert item.name == "root_not_read"
+    assert item.statement == "data.root is 'photographs', and the data set 'digits' reads no folder."
+    for name in ("imagefolder", "cifar10"):
+        assert find_data_pitfalls(build_study({"name": "mine", "base": base | {"data.name": name}}, "test"), 1297) == []
+
+
 def test_a_growing_batch_of_unknown_data_is_judged_by_its_epochs_alone() -> None:
     growing = {"batch.schedule": "stepwise", "batch.micro": 32}
     for budget, expected in (({"budget.epochs": 5}, 1), ({"budget.steps": 5}, 0)):

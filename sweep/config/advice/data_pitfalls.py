@@ -1,13 +1,29 @@
-"""Pitfalls that depend on how many training images there are."""
+"""Pitfalls of the data: where the images are, and how many there are for training."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from sweep.config.advice.advice_item import Advice
+from sweep.config.data_sections import DataSection
 from sweep.config.study import StudySpec
+from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import TrialConfig
 
 _FEW_EPOCHS = 20
+
+
+def find_unread_root(corners: Sequence[TrialConfig]) -> Iterator[Advice]:
+    """The advice against a folder that is given to a data set that reads none."""
+    data = corners[0].data  # no study sweeps the name or the root
+    entry = DATASETS[data.name]
+    if data.root != DataSection.model_fields["root"].default and not entry.depends_on_root and entry.published is None:
+        yield Advice(
+            "root_not_read",
+            "data.root",
+            f"data.root is {data.root!r}, and the data set {data.name!r} reads no folder.",
+            f"The images are those of {data.name!r}, whatever the folder holds.",
+            'set data.name = "imagefolder" for a folder of images, or remove data.root',
+        )
 
 
 def find_oversized_batches(spec: StudySpec, corners: Sequence[TrialConfig], num_train: int | None) -> Iterator[Advice]:

@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from sweep.config.advice.advice_item import Advice, Pitfall
 from sweep.config.advice.batch_pitfalls import BATCH_PITFALLS
-from sweep.config.advice.data_pitfalls import find_late_branches, find_oversized_batches, find_short_growth
+from sweep.config.advice.data_pitfalls import (
+    find_late_branches,
+    find_oversized_batches,
+    find_short_growth,
+    find_unread_root,
+)
 from sweep.config.advice.fine_tuning_pitfalls import FINE_TUNING_PITFALLS
 from sweep.config.advice.growth_pitfalls import find_unreachable_growth
 from sweep.config.advice.rule_pitfalls import RULE_PITFALLS
@@ -48,6 +53,7 @@ def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
     """The pitfalls of the study with a training split of ``num_train`` images; None where they are not counted."""
     corners = _corners(spec)
     found = [
+        *find_unread_root(corners),
         *find_oversized_batches(spec, corners, num_train),
         *find_short_growth(corners, num_train),
         *find_unreachable_growth(corners, num_train),

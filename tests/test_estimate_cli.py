@@ -79,12 +79,16 @@ def test_a_study_has_its_base_its_micro_batches_and_its_ends(
     assert (smallest["config"]["batch.accumulation"], largest["config"]["batch.accumulation"]) == (1, 2)
     assert smallest["peak_memory_bytes"] < found["peak_memory_bytes"] < largest["peak_memory_bytes"]
     assert found["space"][1]["peak_memory_bytes"] == found["peak_memory_bytes"]  # 64 is the default
+    assert [each["steps_per_epoch"] for each in found["space"]] == [82, 21, 82, 11]  # of 16, 64, 16, 2 x 64 of 1300
     fixed = documented(capsys, str(path), "--set", "batch.micro=16")
     assert fixed["peak_memory_bytes"] == smallest["peak_memory_bytes"]
     assert all("batch.micro" not in each["config"] for each in fixed["space"])
 
 
-def test_the_table_names_categories_and_corners(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_table_names_categories_and_corners(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     path = tmp_path / "sizes.toml"
     path.write_text(STUDY)
     assert run_app(["estimate", str(path), "--device", "cuda"]) == 0
@@ -92,7 +96,8 @@ def test_the_table_names_categories_and_corners(capsys: pytest.CaptureFixture[st
     assert all(label in shown for label in MEMORY_LABELS.values())
     # 64 images, two micro batches and one: an epoch of 1300 images has 21 steps
     assert "steps per epoch: 21; memory per sample of a micro batch: " in shown
-    assert "batch.micro=64 batch.accumulation=2" in shown
+    row = next(line for line in shown.splitlines() if "batch.micro=64 batch.accumulation=2" in line)
+    assert row.split()[-3] == "11"  # steps per epoch, before the memory and its unit
     assert "MiB" in shown
 
 

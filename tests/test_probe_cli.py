@@ -9,9 +9,11 @@ from cli_calls import call_sweep
 
 from sweep import load_frames
 from sweep.cli.app import run_app
+from sweep.cli.commands.probe import _lines, _size_row
 from sweep.probing.accumulation_costs import SplitStep, describe_accumulation
 from sweep.probing.micro_batch_search import MicroBatchSearch
 from sweep.records.probe_record import MEMORY_PARTS, ProbeRecord
+from sweep.search.loop.probe_report import ProbeReport
 
 TINY = """
 name = "tiny"
@@ -80,6 +82,44 @@ def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     assert sum(probed["memory_parts"].values()) == pytest.approx(probe["peak_memory_bytes"], rel=0.3)
     above = f"worth it for effective batches above {probed['largest_micro_batch']} samples, which do not fit at once"
     assert above in probed["accumulation_text"]
+
+
+def test_each_micro_batch_that_was_tried_has_its_steps(probed: dict[str, Any]) -> None:
+    assert all(row["steps_per_epoch"] == -(-60 // row["micro_batch"]) for row in probed["tried"])
+    fits = ProbeRecord(
+        shape_key="a",
+        device="cpu",
+        micro_batch=16,
+        outcome="complete",
+        images_per_second=1234.5,
+        peak_memory_bytes=2048,
+    )
+    refused = ProbeRecord(shape_key="b", device="cpu", micro_batch=64, outcome="not_fitting")
+    assert _size_row(16, 82, fits) == ("16", "82", "1,234 images/s", "2.00 KiB")
+    assert _size_row(64, 21, refused) == ("64", "21", "not_fitting", "")
+
+
+def test_the_memory_per_sample_is_printed() -> None:
+    tried = {
+        size: ProbeRecord(
+            shape_key=str(size),
+            device="cpu",
+            micro_batch=size,
+            outcome="complete",
+            peak_memory_bytes=2048 * (10 + size),
+        )
+        for size in (8, 16, 32)
+    }
+    report = ProbeReport(
+        shape="{}",
+        probe=tried[16],
+        memory_limit_bytes=10**9,
+        search=MicroBatchSearch(tried, 32),
+        steps_per_epoch=4,
+    )
+    lines = list(_lines(report))
+    assert "memory per sample     2.00 KiB of a micro batch" in lines
+    assert "steps per epoch       4" in lines
 
 
 def _ends(probed: dict[str, Any]) -> tuple[int, int]:

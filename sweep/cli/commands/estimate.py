@@ -113,7 +113,14 @@ def _figures(estimate: "MemoryEstimate") -> dict[str, int]:
 
 
 def _point(case: Case) -> dict[str, Any]:
-    return {"name": case.name, "config": case.values, **_figures(case.estimate)}
+    steps = {"steps_per_epoch": _count_steps(case)}
+    return {"name": case.name, "config": case.values, **_figures(case.estimate), **steps}
+
+
+def _count_steps(case: Case) -> int:
+    from sweep.search.forecast.workload import count_epoch_steps
+
+    return count_epoch_steps(case.config, case.facts.num_train)
 
 
 def _print(base: Case, step: dict[str, Any], space: list[Case]) -> None:
@@ -123,11 +130,14 @@ def _print(base: Case, step: dict[str, Any], space: list[Case]) -> None:
     per_sample = format_value("bytes", step["bytes_per_sample"])
     print_lines([f"steps per epoch: {step['steps_per_epoch']:,}; memory per sample of a micro batch: {per_sample}"])
     if space:
-        rows = [(case.name, _settings(case), format_value("bytes", case.estimate.peak_memory_bytes)) for case in space]
-        print_table(rows, ("", "configuration", "peak_memory_bytes"))
+        print_table(map(_space_row, space), ("", "configuration", "steps per epoch", "peak memory"))
     print_lines(["These are peaks of training steps; the batch of an evaluation is set so that it requires no more."])
     if unmeasured := max(case.estimate.unmeasured_operations for case in (base, *space)):
         print_lines([f"unmeasured operations: {unmeasured}; their scratch memory is not included."])
+
+
+def _space_row(case: Case) -> tuple[str, ...]:
+    return case.name, _settings(case), f"{_count_steps(case):,}", format_value("bytes", case.estimate.peak_memory_bytes)
 
 
 def _part_rows(estimate: "MemoryEstimate") -> list[tuple[str, int]]:
@@ -140,15 +150,13 @@ def _measure_step(base: Case, device_type: str) -> dict[str, Any]:
     from sweep.probing.accumulation_costs import measure_bytes_per_sample
     from sweep.probing.estimate import estimate_memory
     from sweep.probing.shape import replace_micro_batch
-    from sweep.search.forecast.workload import compute_workload
 
     config, facts = base.config, base.facts
     peaks = {config.micro_batch: base.estimate.peak_memory_bytes}
     if half := config.micro_batch // 2:
         smaller = estimate_memory(replace_micro_batch(config, half), device_type=device_type, facts=facts)
         peaks[half] = smaller.peak_memory_bytes
-    steps = compute_workload(config, facts.num_train).steps_per_epoch
-    return {"steps_per_epoch": round(steps), "bytes_per_sample": measure_bytes_per_sample(peaks)}
+    return {"steps_per_epoch": _count_steps(base), "bytes_per_sample": measure_bytes_per_sample(peaks)}
 
 
 def _settings(case: Case) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sweep.records.probe_record import ProbeRecord
     from sweep.search.loop.probe_report import ProbeReport
 
+_SIZE_COLUMNS = ("micro batch", "steps per epoch", "training", "peak memory")
 _SPLIT_COLUMNS = ("accumulation", "micro batch", "time per effective batch", "peak memory")
 
 
@@ -54,6 +55,8 @@ def probe(
         print_lines([str(error)], err=True)
         return 1
     print_answer(report.document(), _lines(report), as_json=as_json)
+    if report.tried and not as_json:
+        print_table([_size_row(size, report.epoch_steps[size], probe) for size, probe in report.tried], _SIZE_COLUMNS)
     if report.splits and not as_json:
         print_table(map(_split_row, report.splits), _SPLIT_COLUMNS)
         print_lines([f"accumulation: {report.accumulation_text}"] if report.accumulation_text else [])
@@ -118,6 +121,13 @@ def _search_rows(report: "ProbeReport") -> list[tuple[str, str]]:
     why = f"{refused} did not fit into {limit}" if refused else "the whole training split; memory was not the limit"
     knee = f"{search.knee or '-'} (smallest within 5 % of the best images/s)"
     return [("largest micro batch", f"{search.largest} ({why})"), ("throughput knee", knee)]
+
+
+def _size_row(micro_batch: int, epoch_steps: int, probe: "ProbeRecord") -> tuple[str, ...]:
+    first = (str(micro_batch), f"{epoch_steps:,}")
+    if not probe.is_complete:
+        return (*first, probe.outcome, "")
+    return (*first, f"{probe.images_per_second or 0:,.0f} images/s", format_value("bytes", probe.peak_memory_bytes))
 
 
 def _split_row(split: "SplitStep") -> tuple[str, ...]:

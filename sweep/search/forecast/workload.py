@@ -47,6 +47,11 @@ def compute_workload(config: TrialConfig, num_train: int) -> Workload:
     )
 
 
+def count_epoch_steps(config: TrialConfig, num_train: int) -> int:
+    """The optimizer steps of an epoch of ``num_train`` images; where the batch grows, those with its average size."""
+    return round(compute_workload(config, num_train).steps_per_epoch)
+
+
 def count_evaluations(epochs: float) -> int:
     """Evaluations of a training of so many epochs, that at its end included."""
     every = math.ceil(math.ceil(epochs) / MAX_EVALUATIONS)

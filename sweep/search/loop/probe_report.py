@@ -15,7 +15,7 @@ from sweep.probing.shape import derive_shape, replace_micro_batch
 from sweep.records.probe_record import ProbeRecord
 from sweep.search.forecast.memory_room import measure_room
 from sweep.search.forecast.prober import Prober, ProbeSettings, open_shared_book
-from sweep.search.forecast.workload import compute_workload
+from sweep.search.forecast.workload import count_epoch_steps
 from sweep.search.loop.checks import check_config
 from sweep.search.loop.run_options import Options
 
@@ -26,7 +26,8 @@ _TIMED_SECONDS = 1.0
 @dataclass(frozen=True, kw_only=True)
 class ProbeReport:
     """What was probed. ``search`` is None where one shape alone was requested. ``steps_per_epoch`` are of the
-    configuration, None where its images were not counted; ``memory_parts`` are estimated bytes of its step."""
+    configuration, None where its images were not counted, and ``epoch_steps`` those with each micro batch that was
+    tried; ``memory_parts`` are estimated bytes of a step of the configuration."""
 
     shape: str  # JSON
     probe: ProbeRecord
@@ -34,14 +35,19 @@ class ProbeReport:
     search: MicroBatchSearch | None = None
     splits: tuple[SplitStep, ...] = ()
     steps_per_epoch: int | None = None
+    epoch_steps: dict[int, int] = field(default_factory=dict)
     memory_parts: dict[str, int] = field(default_factory=dict)
 
     @property
     def bytes_per_sample(self) -> float | None:
         """By which the peak memory grows with the micro batch; None without two sizes."""
-        tried = self.search.tried.values() if self.search else ()
-        fitting = {each.micro_batch: each.peak_memory_bytes for each in tried if each.is_complete}
-        return measure_bytes_per_sample({size: peak for size, peak in fitting.items() if size and peak})
+        fitting = {size: probe.peak_memory_bytes for size, probe in self.tried if probe.is_complete}
+        return measure_bytes_per_sample({size: peak for size, peak in fitting.items() if peak})
+
+    @property
+    def tried(self) -> list[tuple[int, ProbeRecord]]:
+        """The micro batches that were tried, ascending, with their probes."""
+        return sorted(self.search.tried.items(), key=lambda each: each[0]) if self.search else []
 
     @property
     def accumulation_text(self) -> str:
@@ -54,7 +60,7 @@ class ProbeReport:
         return {
             "probe": _make_plain(self.probe),
             "memory_limit_bytes": self.memory_limit_bytes,
-            "tried": [_make_plain(search.tried[size]) for size in sorted(search.tried)] if search else [],
+            "tried": [_make_plain(probe) | {"steps_per_epoch": self.epoch_steps[size]} for size, probe in self.tried],
             "largest_micro_batch": search.largest if search else None,
             "is_limited_by_memory": search.is_limited_by_memory if search else None,
             "knee_micro_batch": search.knee if search else None,
@@ -105,7 +111,7 @@ def probe_one(prober: Prober, config: TrialConfig, limit_bytes: int) -> ProbeRep
         shape=derive_shape(config).text,
         probe=probe,
         memory_limit_bytes=limit_bytes,
-        steps_per_epoch=None if num_train is None else round(compute_workload(config, num_train).steps_per_epoch),
+        steps_per_epoch=None if num_train is None else count_epoch_steps(config, num_train),
         memory_parts=prober.estimate_memory_parts(config),
     )
 
@@ -130,9 +136,11 @@ def probe_sizes(
         on_probe(probe)
         return probe
 
-    search = search_micro_batch(try_size, first.probe.num_train)
+    num_train = first.probe.num_train
+    search = search_micro_batch(try_size, num_train)
+    steps = {size: count_epoch_steps(replace_micro_batch(config, size), num_train) for size in search.tried}
     splits = tuple(_split_steps(prober, config, search.knee or 0))
-    return replace(first, search=search, splits=splits)
+    return replace(first, search=search, splits=splits, epoch_steps=steps)
 
 
 def _split_steps(prober: Prober, config: TrialConfig, global_batch: int) -> Iterator[SplitStep]:

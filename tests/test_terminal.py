@@ -51,6 +51,20 @@ def test_the_live_line_of_a_trial_has_rate_utilization_and_memory() -> None:
         assert line.plain.endswith(end), line.plain
 
 
+def test_the_trials_with_quality_warnings_are_counted_by_what_their_times_are() -> None:
+    flags = [("undisturbed_time", "slowed_by_others"), ("undisturbed_time",), ("few_steps_timed",), ()]
+    values = flatten_config(make_config(0))
+    records = [
+        TrialRecord(number=number, phase="search", values=values, outcome="complete", quality_flags=each)
+        for number, each in enumerate(flags)
+    ]
+    assert Display(make_spec(), records, "sweep doctor mine")._warnings().splitlines() == [
+        "quality warnings: 3 of 4 trials (undisturbed_time 2, slowed_by_others 1, few_steps_timed 1)",
+        "  of these trials: 2 with the time of their undisturbed steps, 1 with a time that is no evidence",
+        "  reasons and remedies: sweep doctor mine",
+    ]
+
+
 def test_what_changed_between_two_studies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compared(tmp_path, environment={"torch": f"2.14.0{TITLE}"})
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0

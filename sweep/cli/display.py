@@ -156,12 +156,18 @@ class Display:
         counts = Counter(flag for record in flagged for flag in record.quality_flags)
         names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
         num_doubtful = sum(not is_time_evidence(record.quality_flags) for record in flagged)
-        times = (
-            f"{counts[UNDISTURBED_TIME]} with the time of their undisturbed steps, {counts[PROBED_TIME]} with that of "
-            f"solo probes, {num_doubtful} with a time that is no evidence"
-        )
-        share = f"{len(flagged)} of {len(measured)} trials"
-        return f"quality warnings for {share} ({names}): {times}; see: {self._doctor}"
+        times = {
+            "with the time of their undisturbed steps": counts[UNDISTURBED_TIME],
+            "with the time of solo probes": counts[PROBED_TIME],
+            "with a time that is no evidence": num_doubtful,
+        }
+        kinds = ", ".join(f"{count} {text}" for text, count in times.items() if count)
+        lines = [
+            f"quality warnings: {len(flagged)} of {len(measured)} trials ({names})",
+            *([f"  of these trials: {kinds}"] if kinds else []),
+            f"  reasons and remedies: {self._doctor}",
+        ]
+        return "\n".join(lines)
 
     def _line(self, text: str) -> None:
         self._surface.print_line(Text(escape_controls(text)))

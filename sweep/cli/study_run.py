@@ -205,17 +205,24 @@ def _price_forecast(forecast: Forecast, price: Price | None) -> dict[str, Any]:
 
 def format_forecast(forecast: Forecast, price: Price | None = None) -> list[str]:
     """The forecast of a study, for people; with the price of its time where that of an hour is known."""
-    trials = format_count(forecast.num_trials, "trial")
-    if forecast.num_reused:
-        trials += f", {forecast.num_reused} of them reused from records"
-    if forecast.num_confirm:
-        trials += f", and up to about {forecast.num_confirm} to confirm"
-    lines = [f"forecast: {trials}: {describe_time(forecast)}"]
+    if not forecast.num_trials and not forecast.num_confirm:
+        return ["forecast: no trial is left to train"]
+    lines = [f"forecast: {_count_trainings(forecast)}: {describe_time(forecast)}"]
     amounts = _price_forecast(forecast, price)
     middle, low, high, currency = amounts.values()
     if middle is not None:
         lines.append(f"forecast: price about {describe_price(middle, low, high, currency)}")
     return [*lines, f"forecast: {_memory_text(forecast)}"]
+
+
+def _count_trainings(forecast: Forecast) -> str:
+    confirming = f"up to about {forecast.num_confirm}"
+    if not forecast.num_trials:
+        return f"{confirming} trainings with fresh seeds"
+    trials = format_count(forecast.num_trials, "trial")
+    if forecast.num_reused:
+        trials += f", {forecast.num_reused} of them reused from records"
+    return f"{trials}, and {confirming} to confirm" if forecast.num_confirm else trials
 
 
 def describe_time(forecast: Forecast) -> str:

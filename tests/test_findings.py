@@ -250,6 +250,33 @@ def test_accumulation_with_batch_normalisation(effect: float, verdict: str) -> N
     assert (item.n, item.verdict) == (6, verdict)
 
 
+def test_accumulation_with_which_trainings_diverge() -> None:
+    rows = []
+    for seed, count in itertools.product(range(6), [1, 8, 32]):
+        measured: dict[str, Any] = {"val_accuracy": 0.8 + 0.01 * seed}
+        if count == 32 and seed < 3:
+            measured = {"val_accuracy": None, "outcome": "diverged"}
+        keys = {"model__name": "vit_micro", "batch__micro": 256 // count, "batch__accumulation": count}
+        rows.append(row(len(rows), seed, "confirm", measured, **keys))
+    item = found(rows, "accumulation_diverges")
+    # a training that diverged has reached no accuracy, so that it loses all of what its pair has
+    assert item.effect == pytest.approx(-np.mean([0.8, 0.81, 0.82, 0, 0, 0]))
+    assert item.n == 6
+
+
+@pytest.mark.parametrize(("ranks", "num_pairs"), [(2, 6), (1, 0)])
+def test_synchronized_normalization_is_another_one_on_several_ranks(ranks: int, num_pairs: int) -> None:
+    rows = []
+    for seed, norm in itertools.product(range(6), ["batch", "sync"]):
+        measured = {"val_accuracy": 0.8 + 0.01 * seed + (0.05 + 0.001 * seed) * (norm == "sync")}
+        keys = {"batch__micro": 8, "model__norm": norm, "distributed__world_size": ranks}
+        rows.append(row(len(rows), seed, "confirm", measured, **keys))
+    item = found(rows, "small_batch_norm")
+    assert item.n == num_pairs
+    if num_pairs:
+        assert (item.effect, item.verdict) == (pytest.approx(0.0525), "supported")
+
+
 @pytest.mark.parametrize(("power", "verdict"), [(1.0, "supported"), (1.5, "contradicted")])
 def test_memory_against_the_micro_batch(power: float, verdict: str) -> None:
     sizes = [16, 32, 64, 128, 256, 512]

@@ -215,6 +215,17 @@ def test_sixteen_bits_are_for_gpus_where_accuracy_is_not_all(device_type: str, t
     assert values_of(decisions).get("precision.dtype") == dtype
 
 
+def test_a_large_model_on_much_data_for_speed() -> None:
+    facts = replace(FACTS, side=224, num_train=1_000_000, device_type="cuda", largest_micro=64)
+    decisions = decide(Answers(models=("vit_base",), target="speed"), facts)
+    spec = build(draft_of(decisions))
+    configs = [spec.config(corner) for corner in spec.corners()]
+    assert {config.model.name for config in configs} == {"vit_base"}
+    assert {config.precision.dtype for config in configs} == {"bf16"}
+    assert {config.batch.micro for config in configs} == {64}
+    assert max(config.global_batch_size for config in configs) == 1024
+
+
 def test_the_size_of_the_images_decides_the_models() -> None:
     assert decide(Answers(), replace(FACTS, side=8)).models == ("resnet8", "vit_micro")
     assert decide(Answers(), replace(FACTS, side=224)).models == ("resnet18", "vit_small")

@@ -1,5 +1,6 @@
 """Clocks, memory, device and environment."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -9,10 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from records_factory import make_spec
 from scripted_clock import ScriptedClock
 
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
+from sweep.executors.table import ExecutorSettings
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
 from sweep.measurement.environment import describe_environment
@@ -21,7 +24,10 @@ from sweep.measurement.memory_snapshot import keep_memory_snapshot
 from sweep.measurement.nvml import read_driver_version
 from sweep.measurement.storage import name_storage
 from sweep.records.content_key import environment_digest
+from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.session import run_study
+from sweep.training.loop import trial
 from sweep.training.outcomes import explain_error
 
 CPU = torch.device("cpu")
@@ -198,6 +204,21 @@ def test_the_record_of_the_memory_lies_beside_the_log_of_its_trial() -> None:
     recorded = build_config({"diagnostics.memory_snapshot": True}, "test")
     assert plan.memory_snapshot_path(12, recorded) == "/runs/mine/logs/trial-00012-memory.pickle"
     assert plan.memory_snapshot_path(12, build_config({}, "test")) is None
+
+
+def test_a_study_hands_the_place_of_the_record_to_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+
+    @contextlib.contextmanager
+    def keep(path: str, _device: torch.device) -> Iterator[None]:
+        kept.append(path)
+        yield
+
+    monkeypatch.setattr(trial, "keep_memory_snapshot", keep)
+    base = {"diagnostics.memory_snapshot": True, "data.name": "digits", "data.subset": 64, "budget.epochs": 1.0}
+    spec = make_spec(trials=1, base=base, space={"batch.micro": {"choice": [32]}}, confirm={"seeds": 0})
+    folder = run_study(spec, Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu")))
+    assert kept == [str(folder / "logs" / "trial-00000-memory.pickle")]
 
 
 def test_a_record_of_the_memory_that_cannot_be_written_keeps_the_error(

@@ -23,7 +23,7 @@ from sweep.measurement.device_trace import DeviceSummary, SensorReading, merge_s
 from sweep.measurement.host import HostSource
 from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.nvml import NvmlSource
-from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.messages import Ending, Message, Progress, TrialTask
 from sweep.records.quality_flags import MEANINGS
 from sweep.records.store.store import open_store
 from sweep.search.loop import session
@@ -429,6 +429,26 @@ def test_an_ending_gets_what_the_monitor_saw_in_another_process() -> None:
     assert ending.measurements["temperature_celsius"] == 55.0
     assert ending.quality_flags == ("few_steps", "other_process")
     assert source.is_closed
+
+
+def reports_progress(task: TrialTask) -> Iterator[Message]:
+    """Reports a step 0.1 s after its start."""
+    time.sleep(0.1)
+    yield Progress(step=1, num_steps=2, epoch=0.5, images_per_second=100.0)
+    yield from trains_for_a_moment(task)
+
+
+@pytest.mark.parametrize("utilization", [0.75, None])
+def test_progress_gets_the_latest_utilization(utilization: float | None) -> None:
+    monitor = Monitor(lambda _device: Scripted(SensorReading(utilization=utilization)), interval_seconds=0.01)
+    inner = InlineExecutor("cpu", WorkerProgram("tests.test_monitor:reports_progress"))
+    with MonitoredExecutor(inner, monitor, {}) as executor:
+        executor.start(TrialTask(number=3, config=build_config({}, "test")))
+        messages: list[Message] = []
+        while not any(isinstance(message, Ending) for message in messages):
+            messages += [message for _, message in executor.poll(5.0)]
+    (progress,) = (message for message in messages if isinstance(message, Progress))
+    assert (progress.step, progress.gpu_utilization) == (1, utilization)
 
 
 def test_reference_work_that_takes_longer_than_usual_is_flagged() -> None:

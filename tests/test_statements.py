@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from frames_factory import MadeFrames, frames_of, make_spec
 
@@ -84,6 +85,21 @@ def test_the_fastest_batch_that_loses_no_more_than_the_tolerance_is_named() -> N
     assert "0.33 times the training time" in larger.text
     assert "-2.9" in larger.text
     assert "3.33 times the training time" in smaller.text
+
+
+@pytest.mark.parametrize(
+    ("num_epochs", "words"),
+    [(1.0, "trained for 1 epoch."), (12.5, "for 12.5 epochs."), (12_345.0, "for 12,345 epochs."), (None, None)],
+)
+def test_the_length_of_the_training_is_stated(num_epochs: float | None, words: str | None) -> None:
+    study = make_study(CURVE)
+    study.trials["num_epochs"] = pd.Series([num_epochs] * len(study.trials), dtype="Float64")
+    found = answer_of(study)
+    assert found.named.num_epochs == num_epochs
+    if words is None:
+        assert "trained for" not in statement(found, "use").text
+    else:
+        assert statement(found, "use").text.endswith(words)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ class Recommendation:
     of being truly on the front; ``regret`` what is expected to be lost against the truly best, in the unit of
     ``regret_metric``. Only configurations with enough fresh seeds are named. ``values`` are estimates, the same as in
     :class:`ConfigurationEstimate`; ``measured`` are medians over the fresh seeds as they were measured.
-    ``learning_rate`` is the highest one of its training, by the scaling rule of ``config`` from its ``optimizer.lr``.
+    ``learning_rate`` is the highest one of its training, by the scaling rule of ``config`` from its ``optimizer.lr``;
+    ``num_epochs`` are the passes over the training split that it made, None where they are not on record.
     """
 
     use: str
@@ -82,6 +83,7 @@ class Recommendation:
     settings: tuple[str, ...] = ()  # the keys of ``config`` to show
     global_batch_size: int | None = None
     learning_rate: float | None = None
+    num_epochs: float | None = None
     values: dict[str, Interval] = field(default_factory=dict)
     measured: dict[str, Interval] = field(default_factory=dict)
     probability: float = 0.0

@@ -53,6 +53,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         settings=select_shown(candidates, config),
         global_batch_size=int(frame["global_batch_size"].iloc[row]),
         learning_rate=_find_learning_rate(frame.iloc[[row]]),
+        num_epochs=_find_num_epochs(frame.iloc[[row]]),
         values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
         measured=measure_values(candidates, pick),
         probability=probability,
@@ -70,6 +71,11 @@ def _find_learning_rate(trial: pd.DataFrame) -> float | None:
     # the highest one with its scaling rule applied; None where it is not on record
     rate = float(scaled_learning_rates(trial)[0])
     return rate if math.isfinite(rate) else None
+
+
+def _find_num_epochs(trial: pd.DataFrame) -> float | None:
+    epochs = float(read_numbers(trial, "num_epochs")[0])
+    return epochs if math.isfinite(epochs) else None
 
 
 def config_of(row: pd.Series) -> dict[str, Scalar]:

@@ -101,6 +101,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         f"{describe_use(named)}: {describe_eligible(candidates, _points(tolerance.accuracy))}, none is more than "
         f"{format_share(tolerance.time)} faster."
     )
+    text += _state_length(named)
     needed = None if named.is_settled else _estimate_needed(candidates, named)
     return Statement(
         name="use",
@@ -111,6 +112,14 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         needed=needed.describe() if needed else "",
         missing=None if needed and needed.by_images else named.missing,  # which adds seeds
     )
+
+
+def _state_length(named: Recommendation) -> str:
+    # for another length of training another batch size may be the one to use
+    if named.num_epochs is None:
+        return ""
+    shown = "1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs"
+    return f" The configuration was trained for {shown}."
 
 
 def _estimate_needed(candidates: Candidates, named: Recommendation) -> Needed | None:

@@ -4,13 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reports.notebook.figure_set import collect_figures
+    from reports.figure import Paper
+    from reports.notebook.figure_set import FigureSet, collect_figures
     from reports.writing import write_report
 
-__all__ = ["collect_figures", "write_report"]
+__all__ = ["FigureSet", "Paper", "collect_figures", "write_report"]
 
 # Loaded at first use: pandas and scipy are slow to import, and most commands do not need them.
-_HOMES = {"collect_figures": "reports.notebook.figure_set", "write_report": "reports.writing"}
+_HOMES = {
+    "FigureSet": "reports.notebook.figure_set",
+    "Paper": "reports.figure",
+    "collect_figures": "reports.notebook.figure_set",
+    "write_report": "reports.writing",
+}
 
 
 def __getattr__(name: str) -> Any:

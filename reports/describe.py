@@ -7,7 +7,7 @@ import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
 from sweep.analysis.answer.answer import Recommendation
-from sweep.analysis.answer.statements import describe_learning_rate
+from sweep.analysis.answer.choice_texts import describe_learning_rate
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
 from sweep.config.command_lines import train_command

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
         NextBest,
         Recommendation,
         Statement,
+        TrainingPrice,
         TunedBatch,
+        TunedModel,
+        ValidationSize,
     )
     from sweep.analysis.answer.recommend import recommend
     from sweep.analysis.statistics.intervals import Interval
@@ -28,13 +31,17 @@ if TYPE_CHECKING:
     from sweep.foreign.foreign_records import load_foreign_frames
     from sweep.records.frames.frames import load_frames
     from sweep.records.frames.study_frames import Frames
+    from sweep.records.messages import Ending, Evaluation
     from sweep.search.loop.run_options import Options
     from sweep.search.loop.single_trial import train_trial
+    from sweep.training.plugins import load_plugin
 
 __all__ = [
     "Answer",
     "BatchAnswer",
     "ConfigurationEstimate",
+    "Ending",
+    "Evaluation",
     "ExecutorSettings",
     "Fact",
     "Frames",
@@ -45,10 +52,14 @@ __all__ = [
     "Recommendation",
     "Statement",
     "StudySpec",
+    "TrainingPrice",
     "TrialConfig",
     "TunedBatch",
+    "TunedModel",
+    "ValidationSize",
     "load_foreign_frames",
     "load_frames",
+    "load_plugin",
     "load_study",
     "recommend",
     "run_study",
@@ -60,6 +71,8 @@ _HOMES = {
     "Answer": "sweep.analysis.answer.answer",
     "BatchAnswer": "sweep.analysis.answer.answer",
     "ConfigurationEstimate": "sweep.analysis.answer.answer",
+    "Ending": "sweep.records.messages",
+    "Evaluation": "sweep.records.messages",
     "ExecutorSettings": "sweep.executors.table",
     "Fact": "sweep.analysis.answer.answer",
     "Frames": "sweep.records.frames.study_frames",
@@ -70,10 +83,14 @@ _HOMES = {
     "Recommendation": "sweep.analysis.answer.answer",
     "Statement": "sweep.analysis.answer.answer",
     "StudySpec": "sweep.config.study",
+    "TrainingPrice": "sweep.analysis.answer.answer",
     "TrialConfig": "sweep.config.trial_config",
     "TunedBatch": "sweep.analysis.answer.answer",
+    "TunedModel": "sweep.analysis.answer.answer",
+    "ValidationSize": "sweep.analysis.answer.answer",
     "load_foreign_frames": "sweep.foreign.foreign_records",
     "load_frames": "sweep.records.frames.frames",
+    "load_plugin": "sweep.training.plugins",
     "load_study": "sweep.config.study_file",
     "recommend": "sweep.analysis.answer.recommend",
     "run_study": "sweep.cli.python_run",

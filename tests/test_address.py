@@ -57,3 +57,15 @@ def test_the_variable_stands_for_its_url(tmp_path: Path, monkeypatch: pytest.Mon
     assert find_records(STORE_VARIABLE, tmp_path) == "sqlite:////x.sqlite"
     assert find_records(f"{STORE_VARIABLE}#s", tmp_path) == "sqlite:////x.sqlite#s"
     assert store_path("sqlite:////x.sqlite") == Path("/x.sqlite")
+
+
+def test_the_name_of_a_study_is_not_taken_for_a_folder_of_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    assert find_records("photos", Path("runs")) == "photos"
+    (tmp_path / "runs/photos").mkdir(parents=True)
+    (tmp_path / "runs/photos/study.sqlite").touch()
+    assert find_records("photos", Path("runs")) == str(Path("runs/photos"))
+    assert find_records("./photos", Path("runs")) == "./photos"

@@ -24,6 +24,7 @@ from sweep.config.command_lines import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config, flatten_config
+from sweep.executors.table import ExecutorSettings
 
 MIB = 2.0**20
 
@@ -486,9 +487,15 @@ def test_commands_carry_what_was_changed() -> None:
         "sweep train quickstart --set budget.epochs=1 --set batch.micro=64 --set model.name=vit_micro "
         "--save 'my weights.safetensors'"  # which takes no sampler
     )
-    table = StudyOrigin("a b.toml", {"confirm": {"seeds": 3, "share": 0.5}, "objectives": ["val_accuracy"]})
+    table = StudyOrigin(
+        argument="a b.toml", changes={"confirm": {"seeds": 3, "share": 0.5}, "objectives": ["val_accuracy"]}
+    )
     again = find_study_commands("x", None, "", table).run_again()
     assert parse_sets(shlex.split(again)[4:-1:2]) == table.changes
+    slurm = ExecutorSettings(name="slurm", slurm=Path("my cluster.toml"), device="cuda").list_options()
+    more = find_study_commands("x", None, "", StudyOrigin(argument="x.toml", options=slurm)).run_more(9)
+    assert more == "sweep run x.toml --executor slurm --device cuda --slurm 'my cluster.toml' --trials 9"
+    assert ExecutorSettings().list_options() == ()
     own = make_spec(name="quickstart_of_mine")  # another space, so no command makes it of the shipped one
     assert find_study_commands(own.name, own).argument == "quickstart_of_mine.toml"
 

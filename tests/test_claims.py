@@ -1,6 +1,8 @@
 """Every claim on the records of its own planned study: true, false, and not measured; how many trainings it takes."""
 
+import importlib
 import math
+import pkgutil
 import tomllib
 from dataclasses import replace
 
@@ -12,6 +14,7 @@ from test_findings import row
 
 from benchmarks.claim_truths import TRUTHS, find_effect, make_records
 from benchmarks.claims_truth import Judged, judge_study, summarize
+from sweep.analysis import claims
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.findings import assess_claim, evaluate_claims, find_verdicts
 from sweep.analysis.claims.plans import CLAIMS, count_needed, count_planned, count_tested, find_claim, write_plan
@@ -74,6 +77,14 @@ def test_a_plan_is_a_study_that_tests_its_claim(name: str) -> None:
     assert trainings <= 1800
     assert {key for key in claim.varies if "." in key} <= {*spec.space, "batch.accumulation"}
     assert set(claim.sets) <= set(spec.base)
+
+
+def test_every_claim_of_a_module_is_listed() -> None:
+    modules = [
+        importlib.import_module(each.name) for each in pkgutil.iter_modules(claims.__path__, "sweep.analysis.claims.")
+    ]
+    made = {claim.name for module in modules for claim in getattr(module, "CLAIMS", ())}
+    assert made == set(NAMES), f"add the module with {made - set(NAMES)} to CLAIMS in sweep/analysis/claims/plans.py"
 
 
 def test_every_claim_has_a_truth_and_names_its_source() -> None:

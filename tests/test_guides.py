@@ -84,11 +84,6 @@ def save_photos(folder: Path) -> None:
         Image.fromarray(pixels).save(path)
 
 
-def save_arrays(folder: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (200, 8, 8, 3), dtype=np.uint8)
-    np.savez(folder / "scans.npz", pixels=pixels, labels=np.arange(200) % 10)
-
-
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_commands_have_the_options_that_pages_show(document: Path) -> None:
     for name, *words in list_commands(document):
@@ -144,19 +139,22 @@ def test_a_study_of_ones_own_is_run_changed_and_compared(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_own_data_is_counted_and_trained(tmp_path: Path) -> None:
     save_photos(tmp_path)
-    save_arrays(tmp_path)
-    guide = run_guide("own-data.md", tmp_path)
+    guide = run_guide("own-data.md", tmp_path, {"sweep run scans.toml": f"sweep run scans.toml {_SMALL}"})
     assert "imagefolder in photos: 58 training, 10 validation and 12 test images" in guide.output
-    assert "scans in .: 140 training, 30 validation and 30 test images" in guide.output
+    assert "scans in .: 432 training, 81 validation and 87 test images" in guide.output
+    assert set(load_frames(tmp_path / "runs/scans").trials["outcome"]) == {"complete"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_model_of_ones_own_is_swept(tmp_path: Path) -> None:
-    run_guide("own-model.md", tmp_path, {"--set name=perceptron": f"--set name=perceptron {_SMALL}"})
+    run_guide("own-model.md", tmp_path, {"sweep run perceptron.toml": f"sweep run perceptron.toml {_SMALL}"})
     trials = load_frames(tmp_path / "runs/perceptron").trials
     assert set(trials["config.model.name"]) == {"perceptron"}
     assert set(trials["num_parameters"]) == {64 * 64 + 64 + 64 * 10 + 10}
+    from_python = load_frames(tmp_path / "runs/from_python").trials
+    assert from_python["config.model.name"].tolist() == ["perceptron"] * 2
+    assert from_python["outcome"].tolist() == ["complete"] * 2
 
 
 @pytest.mark.slow

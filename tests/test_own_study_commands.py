@@ -105,14 +105,15 @@ def test_commands_repeat_what_was_typed(folder: Path, capsys: pytest.CaptureFixt
     assert "sweep check 'study of mine.toml' --set name=renamed --set optimizer.lr=0.02" in capsys.readouterr().err
     assert run_app(["recommend", "renamed", "--root", "else where", "--json"]) == 0
     typed = "'study of mine.toml' --set name=renamed --set optimizer.lr=0.02"
-    more = f"sweep run {typed} --root 'else where' --plugin mine.py --trials 2"
+    options = "--root 'else where' --executor inline --device cpu --plugin mine.py"
+    more = f"sweep run {typed} {options} --trials 2"
     answer, page = capsys.readouterr().out, html.unescape((folder / "else where/renamed/report.html").read_text())
     for text in (answer, page):
         assert "renamed.toml" not in text
         assert more in text
-    again = f"sweep run {typed} --set trials=1 --root 'else where' --plugin mine.py --fresh"
+    again = f"sweep run {typed} --set trials=1 {options} --fresh"
     assert again in page
-    assert run_app([*shlex.split(more)[1:], "--device", "cpu", "--executor", "inline"]) == 0  # as it is printed
+    assert run_app(shlex.split(more)[1:]) == 0  # as it is printed
     assert len(load_frames(folder / "else where" / "renamed").trials) == 2
 
 

@@ -38,7 +38,12 @@ DATA = DataSummary(
     notes=("1 image is a copy",),
     digest="0123456789abcdef" * 2,
 )
-ORIGIN = StudyOrigin("my s.toml", {"optimizer.lr": 0.1}, "plugins/mine.py")
+ORIGIN = StudyOrigin(
+    argument="my s.toml",
+    changes={"optimizer.lr": 0.1},
+    plugin="plugins/mine.py",
+    options=("--executor", "ray", "--address", "a:1"),
+)
 INPUTS = StudyInputs(data=DATA, plugin={"mine.py": "ab" * 32}, origin=ORIGIN)
 FORMATS = ("parquet", "csv")
 

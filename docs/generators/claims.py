@@ -50,7 +50,8 @@ def claims_summary() -> str:
         + f" ({result['environment']['device']}, one thread for each, {result['date']}).",
         _describe_load([row for row in studies if row["is_timed"]]),
     ]
-    missing = ", ".join(f"`{name}`" for name in result["without_records"])
+    recorded = {row["name"] for row in result["claims"]}
+    missing = ", ".join(f"`{claim.name}`" for claim in CLAIMS if claim.name not in recorded)
     lines += [f"Without records: {missing}."] if missing else []
     return "\n\n".join(lines)
 

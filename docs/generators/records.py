@@ -44,14 +44,15 @@ _OTHER_UNITS = {
 def frames() -> str:
     """Every frame with its columns, dtypes and units."""
     parts = []
-    for name in ("TRIAL", "EVALUATION", "ATTEMPT", "PROBE", "STUDY", "ENVIRONMENT"):
+    for name in ("TRIAL", "EVALUATION", "ATTEMPT", "REMARK", "QUEUE", "PROBE", "STUDY", "ENVIRONMENT"):
         columns = getattr(frame_columns, f"{name}_COLUMNS")
         rows = [(f"`{item.name}`", item.dtype, _unit(item.name), _missing(item)) for item in columns if _is_own(item)]
         if name == "TRIAL":
             rows.insert(
                 5, ("`config.*`", "by key", "", "a column for each key of [a configuration](configuration-keys.md)")
             )
-        title = {"TRIAL": "trials", "STUDY": "studies", "ENVIRONMENT": "environment_rows"}.get(name, name.lower() + "s")
+        titles = {"STUDY": "studies", "QUEUE": "queue", "ENVIRONMENT": "environment_rows"}
+        title = titles.get(name, name.lower() + "s")
         parts.append(f"`{title}`\n\n" + table(("column", "dtype", "unit", "missing values"), rows))
     return "\n\n".join(parts)
 

@@ -1,7 +1,7 @@
 """Statistics of records: Pareto fronts, confidence intervals, the answer, the findings.
 
-Here belongs what is computed from frames alone. Rows from top to bottom: `answer` and `claims`, which do not import
-each other; `comparison`; the modules of this folder; `statistics`. Imports neither torch nor Optuna."""
+Here belongs what is computed from frames alone. Rows from top to bottom: `answer`, `claims` and `rules`, which do not
+import each other; `comparison`; the modules of this folder; `statistics`. Imports neither torch nor Optuna."""
 
 from typing import TYPE_CHECKING, Any
 

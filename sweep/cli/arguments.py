@@ -133,7 +133,7 @@ def load_plugin(path: Path | None) -> str | None:
 
 def find_records(place: str, root: Path) -> str:
     """Where the records of ``place`` are: a database URL (or ``SWEEP_STORE``, for that in the variable of this name; a
-    ``#`` and a study's name may follow), a path, the name of a study under ``root``, or its study file.
+    ``#`` and a study's name may follow), the name of a study under ``root``, a path, or its study file.
 
     Raises:
         InputError: nothing is there.
@@ -143,6 +143,8 @@ def find_records(place: str, root: Path) -> str:
         return os.environ[STORE_VARIABLE] + mark + name
     if place.endswith(".toml") and _is_there(Path(place)) and not Path(place).is_dir():
         return _find_records_of_file(Path(place), root)
+    if "://" not in place and Path(place).name == place and _is_there(root / place / "study.sqlite"):
+        return str(root / place)  # another folder of this name here, such as that of the images, is given as ./NAME
     if "://" in place or _is_there(Path(place)):
         return place
     if _is_there(root / place):

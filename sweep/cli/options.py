@@ -24,6 +24,9 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key, or a key of the study; repeatable."),
 ]
+ConfigSets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; repeatable.")
+]
 Root = Annotated[Path, typer.Option(help="Folder of all studies.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Plugin = Annotated[Path | None, typer.Option(help="Python file that registers models or data sets.")]

@@ -15,28 +15,32 @@ from sweep.config.trial_config import default_settings, replace_keys
 _USUAL_ROOT = Path("runs")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StudyOrigin:
     """What a user typed to run a study: the ``argument`` of ``sweep run``, the ``changes`` of its ``--set`` and
-    ``--trials`` by dotted key, and the file of ``--plugin``; empty where no command line ran it."""
+    ``--trials`` by dotted key, the file of ``--plugin``, and the ``options`` of the executor as words, such as
+    ``--device``, ``cpu``; empty where no command line ran it."""
 
     argument: str = ""
     changes: Mapping[str, object] = field(default_factory=dict)
     plugin: str = ""
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCommands:
     """Commands about one study: ``argument`` is a shipped study or a file, ``changes`` is what was set over it, keys of
-    the study among them, and ``options`` lead to its records; ``plugin`` is the file that ``--plugin`` names, "" for
-    none. ``foreign_map`` is None but for records of another program: there it is the map of their columns, "" without
-    one, ``argument`` is their file, and what would add to them is a comment of the shell. ``export`` is the folder of
-    exported records, "" for others: a run imports them first, and then continues them where studies usually are."""
+    the study among them, ``options`` lead to its records and ``run_options`` choose the executor of a run; ``plugin``
+    is the file that ``--plugin`` names, "" for none. ``foreign_map`` is None but for records of another program: there
+    it is the map of their columns, "" without one, ``argument`` is their file, and what would add to them is a comment
+    of the shell. ``export`` is the folder of exported records, "" for others: a run imports them first, and then
+    continues them where studies usually are."""
 
     name: str
     argument: str
     changes: Mapping[str, object]
     options: tuple[str, ...] = ()
+    run_options: tuple[str, ...] = ()
     plugin: str = ""
     foreign_map: str | None = None
     export: str = ""
@@ -152,7 +156,7 @@ class StudyCommands:
         changes = _set_options(replace_keys(dict(self.changes), dict(more)))
         begin = [f"sweep import {shlex.quote(self.export)} &&"] if self.export else []
         options = () if self.export else self.options
-        words = [*begin, *self._begin("run"), *changes, *map(shlex.quote, options)]
+        words = [*begin, *self._begin("run"), *changes, *map(shlex.quote, (*options, *self.run_options))]
         return " ".join([*words, *_plugin_option(self.plugin)])
 
 
@@ -180,6 +184,7 @@ def find_study_commands(
         argument=origin.argument,
         changes=origin.changes,
         options=_record_options(name, place),
+        run_options=origin.options,
         plugin=plugin,
     )
 
@@ -191,8 +196,8 @@ def _guess_origin(name: str, spec: StudySpec | None) -> StudyOrigin:
         nearest = max(near, key=len)
         changes = _find_changes(load_study(shipped[nearest]), spec)
         if changes is not None:
-            return StudyOrigin(nearest, changes)
-    return StudyOrigin(name if name in near else f"{name}.toml")
+            return StudyOrigin(argument=nearest, changes=changes)
+    return StudyOrigin(argument=name if name in near else f"{name}.toml")
 
 
 def _record_options(name: str, place: str) -> tuple[str, ...]:

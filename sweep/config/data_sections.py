@@ -208,5 +208,8 @@ class BudgetSection(Section):
 
 class DistributedSection(Section):
     world_size: Annotated[int, Field(ge=1, le=1024)] = key(
-        1, "each on a GPU of its own; they train one trial together on one machine", unit="ranks", cost="step"
+        1,
+        "they train one trial together, each on a GPU of its own; on a CPU they share its cores",
+        unit="ranks",
+        cost="step",
     )

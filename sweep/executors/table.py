@@ -23,14 +23,33 @@ from sweep.executors.slurm.slurm_settings import read_settings
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExecutorSettings:
-    """Which executor runs trials, on which devices, and the options that one executor alone has."""
+    """Which executor runs trials, on which devices, and the options that one executor alone has.
+
+    Attributes:
+        name: one of those that ``sweep run --executor`` names.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        slurm: a TOML file of sbatch settings.
+        address: of a Ray cluster; without one this machine becomes one.
+        per_device: trials at a time on each device; with stacks, processes.
+        stack: trials of one shape that a process trains together, at most.
+    """
 
     name: str = "process"
-    device: str = "auto"  # auto, cpu, cuda or cuda:N
-    slurm: Path | None = None  # a TOML file of sbatch settings
-    address: str | None = None  # of a Ray cluster; without one this machine becomes one
-    per_device: int | None = None  # concurrent trials on each device; with stacks, processes
-    stack: int | None = None  # trials of one shape that a process trains together, at most
+    device: str = "auto"
+    slurm: Path | None = None
+    address: str | None = None
+    per_device: int | None = None
+    stack: int | None = None
+
+    def list_options(self) -> tuple[str, ...]:
+        """The options of ``sweep run`` that give these settings, as words."""
+        given = {
+            "--executor": self.name, "--device": self.device, "--slurm": self.slurm, "--address": self.address,
+            "--per-device": self.per_device, "--stack": self.stack,
+        }  # fmt: skip
+        usual = {"--executor": "process", "--device": "auto"}
+        words = ((name, str(value)) for name, value in given.items() if value not in (None, usual.get(name)))
+        return tuple(word for pair in words for word in pair)
 
     @property
     def is_packed(self) -> bool:

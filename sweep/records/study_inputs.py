@@ -52,10 +52,11 @@ class StudyInputs:
 
 
 def _read_origin(document: dict[str, Any]) -> StudyOrigin:
-    argument, changes, plugin = (document.get(key, usual) for key, usual in vars(StudyOrigin()).items())
-    if not (isinstance(argument, str) and isinstance(changes, dict) and isinstance(plugin, str)):
+    argument, changes, plugin, options = (document.get(key, usual) for key, usual in vars(StudyOrigin()).items())
+    is_text = all(isinstance(each, str) for each in (argument, plugin, *options))
+    if not (is_text and isinstance(changes, dict)):
         raise TypeError("a command line that is no text")
-    return StudyOrigin(argument, changes, plugin)
+    return StudyOrigin(argument=argument, changes=changes, plugin=plugin, options=tuple(options))
 
 
 def find_changed_inputs(old: StudyInputs, new: StudyInputs) -> list[str]:

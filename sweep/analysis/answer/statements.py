@@ -9,7 +9,14 @@ import numpy as np
 from sweep.analysis.answer.answer import BatchAnswer, Recommendation, Statement
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.choice import choose_for
-from sweep.analysis.answer.limit_texts import OUTSIDE, describe_eligible, explain_exclusion, has_limits
+from sweep.analysis.answer.choice_texts import (
+    OUTSIDE,
+    describe_eligible,
+    describe_length,
+    describe_use,
+    explain_exclusion,
+    has_limits,
+)
 from sweep.analysis.answer.needed_trainings import Needed, estimate_needed
 from sweep.analysis.answer.thin_batches import describe_thin_batches, find_thin_batches
 from sweep.analysis.answer.tuned_batches import BatchDraws, describe_model, describe_tuned, draw_batches, list_models
@@ -68,23 +75,6 @@ def split_batches(candidates: Candidates, draws: BatchDraws) -> Split:
     return Split(inside, ~inside & (near.mean(axis=0) <= 1 - rules.confidence))
 
 
-def describe_use(named: Recommendation) -> str:
-    """The effective batch size to use with its micro batch, learning rate and model, as the begin of a sentence."""
-    # records of another program may lack each of the settings
-    micro, model = (named.config.get(key) for key in ("batch.micro", "model.name"))
-    settings = ("" if micro is None else f"micro batch {micro}", describe_learning_rate(named), str(model or ""))
-    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(filter(None, settings))})"
-
-
-def describe_learning_rate(named: Recommendation) -> str:
-    """The learning rate of the training, and what a scaling rule made it from; "" where it is not on record."""
-    given, used = named.config.get("optimizer.lr"), named.learning_rate
-    if given is None or used is None:
-        return "" if given is None else f"learning rate {given:.3g}"
-    source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
-    return f"learning rate {used:.3g}{source}"
-
-
 def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
     tolerance = candidates.rules.tolerance
     if named.number is None:
@@ -101,7 +91,7 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         f"{describe_use(named)}: {describe_eligible(candidates, _points(tolerance.accuracy))}, none is more than "
         f"{format_share(tolerance.time)} faster."
     )
-    text += _state_length(named)
+    text += describe_length(named)
     needed = None if named.is_settled else _estimate_needed(candidates, named)
     return Statement(
         name="use",
@@ -112,14 +102,6 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         needed=needed.describe() if needed else "",
         missing=None if needed and needed.by_images else named.missing,  # which adds seeds
     )
-
-
-def _state_length(named: Recommendation) -> str:
-    # for another length of training another batch size may be the one to use
-    if named.num_epochs is None:
-        return ""
-    shown = "1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs"
-    return f" The configuration was trained for {shown}."
 
 
 def _estimate_needed(candidates: Candidates, named: Recommendation) -> Needed | None:

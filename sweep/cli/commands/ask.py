@@ -113,9 +113,9 @@ def _prepare_task(request: _Request, began: float) -> tuple[Path, "GuideTask"]:
 def _make_options(request: _Request, file: Path, module: str | None) -> "Options":
     from sweep.cli.study_run import ExecutorSettings, Options
 
-    origin = StudyOrigin(str(file), plugin=str(request.plugin or ""))
-    run = _find_run_command(origin, request.changes, request.root)
     executor = ExecutorSettings(device=request.device)
+    origin = StudyOrigin(argument=str(file), plugin=str(request.plugin or ""), options=executor.list_options())
+    run = _find_run_command(origin, request.changes, request.root)
     return Options(root=request.root, executor=executor, plugin=module, resumed_by=f"`{run}`", origin=origin)
 
 

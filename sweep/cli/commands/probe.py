@@ -7,7 +7,7 @@ import typer
 
 from reports.labels import format_value
 from sweep.cli.arguments import build_base_config, load_plugin, parse_bytes, parse_sets
-from sweep.cli.options import RUNS, AsJson, BaseStudy, Device, Plugin, Root, Sets
+from sweep.cli.options import RUNS, AsJson, BaseStudy, ConfigSets, Device, Plugin, Root
 from sweep.cli.output import print_answer, print_lines, print_table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _SPLIT_COLUMNS = ("accumulation", "micro batch", "time per effective batch", "pe
 
 def probe(
     study: BaseStudy = None,
-    sets: Sets = None,
+    sets: ConfigSets = None,
     memory: Annotated[
         str | None, typer.Option(help="Memory limit of a probe, such as 8GiB; default: 90 % of the device's memory.")
     ] = None,

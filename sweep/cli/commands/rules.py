@@ -27,7 +27,11 @@ def rules(
     ],
     reference: Annotated[
         int | None,
-        typer.Option(min=1, help="Effective batch size that the rules scale from; default: that of most trainings."),
+        typer.Option(
+            min=1,
+            help="Effective batch size that the rules scale from; default: the one of most trainings with a rule, "
+            "otherwise the middle batch on record.",
+        ),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Write a study for each model that trains all rules.")] = False,
     seeds: Annotated[int | None, typer.Option(min=2, help="With --plan: seeds of each training; default: 3.")] = None,

@@ -66,19 +66,20 @@ def run(
 
     notifier = Notifier(notify_command or "", notify_url or "") if notify_command or notify_url else None
     changes = parse_sets(sets or []) | ({} if trials is None else {"trials": trials})
+    settings = ExecutorSettings(
+        name=executor, device=device, slurm=slurm, address=address, per_device=per_device, stack=stack
+    )
     options = Options(
         root=root,
         store=store,
-        executor=ExecutorSettings(
-            name=executor, device=device, slurm=slurm, address=address, per_device=per_device, stack=stack
-        ),
+        executor=settings,
         fresh=fresh,
         reuse=not no_reuse,
         reuse_from=tuple(reuse or ()),
         plugin=load_plugin(plugin),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         warm_start=tuple(warm_start or ()),
-        origin=StudyOrigin(study, changes, str(plugin or "")),
+        origin=StudyOrigin(argument=study, changes=changes, plugin=str(plugin or ""), options=settings.list_options()),
     )
     spec = load_study(study, changes)
     if dry_run:

@@ -9,7 +9,7 @@ import typer
 
 from reports.labels import format_metric
 from sweep.cli.arguments import build_base_config, load_plugin, parse_sets
-from sweep.cli.options import AsJson, BaseStudy, Device, Plugin, Sets
+from sweep.cli.options import AsJson, BaseStudy, ConfigSets, Device, Plugin
 from sweep.cli.output import print_lines, print_table
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def train(
     study: BaseStudy = None,
-    sets: Sets = None,
+    sets: ConfigSets = None,
     save: Annotated[Path | None, typer.Option(help="Write the trained weights to this .safetensors file.")] = None,
     device: Device = "auto",
     plugin: Plugin = None,

@@ -1,12 +1,38 @@
-"""What limits do to the statements, in words."""
+"""A choice in words: the configuration that is named, and what limits do to the statements."""
 
 import math
 
-from sweep.analysis.answer.answer import Limits
+from sweep.analysis.answer.answer import Limits, Recommendation
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 
 OUTSIDE = "The limits do not apply to this statement."
+
+
+def describe_use(named: Recommendation) -> str:
+    """The effective batch size to use with its micro batch, learning rate and model, as the begin of a sentence."""
+    # records of another program may lack each of the settings
+    micro, model = (named.config.get(key) for key in ("batch.micro", "model.name"))
+    settings = ("" if micro is None else f"micro batch {micro}", describe_learning_rate(named), str(model or ""))
+    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(filter(None, settings))})"
+
+
+def describe_learning_rate(named: Recommendation) -> str:
+    """The learning rate of the training, and what a scaling rule made it from; "" where it is not on record."""
+    given, used = named.config.get("optimizer.lr"), named.learning_rate
+    if given is None or used is None:
+        return "" if given is None else f"learning rate {given:.3g}"
+    source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
+    return f"learning rate {used:.3g}{source}"
+
+
+def describe_length(named: Recommendation) -> str:
+    """How long it was trained, as a sentence behind others, because another batch size may be the one to use
+    for another length; "" where that is not on record."""
+    if named.num_epochs is None:
+        return ""
+    shown = "1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs"
+    return f" The configuration was trained for {shown}."
 
 
 def has_limits(limits: Limits) -> bool:

@@ -115,6 +115,10 @@ def test_the_python_example_runs_a_small_study(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1] == "runs/my_study/report.html"
 
 
+def test_the_root_of_options_may_be_a_text() -> None:
+    assert sweep.Options(root="elsewhere").root == Path("elsewhere")  # type: ignore[arg-type]
+
+
 def test_the_plug_in_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = str(example("mine.py", tmp_path))
     monkeypatch.setitem(MODELS, "perceptron", ModelEntry(build=None))  # forgotten afterwards

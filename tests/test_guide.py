@@ -414,7 +414,7 @@ def test_without_a_budget_only_the_file_is_written(ask: Ask, tmp_path: Path) -> 
     (tmp_path / "own_plugin.py").touch()
     code, shown, errors = ask("--yes", *subset, "--root", "my runs", "--plugin", "own_plugin.py")
     assert code == 0, errors
-    assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --plugin own_plugin.py" in shown
+    assert "run it with: sweep run digits_batch_2.toml --root 'my runs' --device cpu --plugin own_plugin.py" in shown
 
 
 def test_without_a_terminal_the_command_without_questions_is_named(
@@ -445,7 +445,7 @@ def test_what_resumes_the_study_is_what_the_options_state(ask: Ask, monkeypatch:
 
     monkeypatch.setattr(study_run, "carry_out_study", carry_out)
     assert ask("own.toml", "--yes", *QUICK, "budget.epochs=1", "--budget", "20m", "--root", "mine")[0] == 1
-    assert stated == ["interrupted; run `sweep run own.toml --root mine` to resume."]
+    assert stated == ["interrupted; run `sweep run own.toml --root mine --device cpu` to resume."]
 
 
 def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

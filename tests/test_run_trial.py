@@ -1,5 +1,6 @@
 """One trial from configuration to ending, for real: digits, small models, every outcome."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -94,7 +95,9 @@ def test_a_trial_learns_and_measures_everything() -> None:
     last = [message for message in messages if isinstance(message, Evaluation)][-1]
     assert (last.step, last.epoch, last.samples) == (30, 6.0, 1800)
     assert (last.val_loss, last.val_accuracy) == (measured["val_loss"], measured["val_accuracy"])
-    assert ending.environment["versions"]["torch"] == torch.__version__
+    # some builds name the kind of build in one of both alone, as 2.15.0+cu132
+    recorded = ending.environment["versions"]["torch"]
+    assert recorded.partition("+")[0] == torch.__version__.partition("+")[0]
     assert ending.environment["data_storage"] == name_storage(Path("data"))
     assert ending.device.startswith("CPU ")
     assert [decode_message(encode_message(message)) for message in (*messages, ending)] == [*messages, ending]
@@ -346,7 +349,9 @@ with Watch():
 print(seen)
 """
     # the zeros above, which show that the watch sees
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "['aten.zeros.default']\n"
+    seen = ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True))
+    # which builds of torchvision for CUDA call, and which computes nothing
+    assert [name for name in seen if name != "torchvision._cuda_version.default"] == ["aten.zeros.default"]
 
 
 def test_a_broken_loss_of_one_window_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,9 +139,9 @@ def test_a_study_of_ones_own_is_run_changed_and_compared(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_own_data_is_counted_and_trained(tmp_path: Path) -> None:
     save_photos(tmp_path)
-    guide = run_guide("own-data.md", tmp_path, {"sweep run scans.toml": f"sweep run scans.toml {_SMALL}"})
+    guide = run_guide("own-data.md", tmp_path, {"--set budget.epochs=5 --trials 4": _SMALL})
     assert "imagefolder in photos: 58 training, 10 validation and 12 test images" in guide.output
-    assert "scans in .: 432 training, 81 validation and 87 test images" in guide.output
+    assert "scans in .: 433 training, 75 validation and 92 test images" in guide.output
     assert set(load_frames(tmp_path / "runs/scans").trials["outcome"]) == {"complete"}
 
 

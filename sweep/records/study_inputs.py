@@ -54,7 +54,7 @@ class StudyInputs:
 def _read_origin(document: dict[str, Any]) -> StudyOrigin:
     argument, changes, plugin, options = (document.get(key, usual) for key, usual in vars(StudyOrigin()).items())
     is_text = all(isinstance(each, str) for each in (argument, plugin, *options))
-    if not (is_text and isinstance(changes, dict)):
+    if not (is_text and isinstance(changes, dict) and isinstance(options, list | tuple)):
         raise TypeError("a command line that is no text")
     return StudyOrigin(argument=argument, changes=changes, plugin=plugin, options=tuple(options))
 

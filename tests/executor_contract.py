@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import final
 
+import psutil
 import pytest
 from fake_slurm import FakeSlurm
 
@@ -157,4 +158,15 @@ def await_dead(pids: list[int]) -> None:
     deadline = time.monotonic() + 60
     while alive := [pid for pid in pids if lives(pid)]:
         assert time.monotonic() < deadline, f"still alive: {alive}"
+        time.sleep(0.01)
+
+
+def await_childless(pid: int) -> None:
+    """Waits until the process has no descendant, the dead that are not yet reaped among them.
+
+    A trial's own process may be reported as ended before those that it started are reaped.
+    """
+    deadline = time.monotonic() + 60
+    while left := psutil.Process(pid).children(recursive=True):
+        assert time.monotonic() < deadline, left
         time.sleep(0.01)

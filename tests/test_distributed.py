@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from executor_contract import await_childless
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -72,14 +73,6 @@ def run(executor: ProcessExecutor, given: TrialTask) -> tuple[list[Message], End
 
 def family(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
-
-
-def await_childless(pid: int) -> None:
-    """Returns when nobody is left, the dead that are not yet reaped among them."""
-    deadline = time.monotonic() + 60
-    while left := family(pid):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
 
 
 # ---------------------------------------------------------------- what each rank takes

@@ -12,7 +12,7 @@ from typing import Any
 
 import executor_runners
 import pytest
-from executor_contract import await_dead, lives, run, task
+from executor_contract import await_childless, await_dead, lives, run, task
 
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import WorkerProgram
@@ -176,8 +176,7 @@ def test_fifty_trials_leave_no_process_and_no_descriptor(make: Make) -> None:
         assert len(run(executor, task(number=number))) == 11
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert len(list(Path(f"/proc/{executor.forkserver_pid}/fd").iterdir())) == server_before
-    children = Path(f"/proc/{executor.forkserver_pid}/task/{executor.forkserver_pid}/children")
-    assert children.read_text() == ""
+    await_childless(executor.forkserver_pid)
 
 
 # ------------------------------------------------------------------ the place of a trial

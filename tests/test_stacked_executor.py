@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from executor_contract import await_childless
 
 from sweep.cli.app import run_app
 from sweep.config.study_file import build_study
@@ -116,7 +117,7 @@ def test_stopping_one_leaves_the_others_and_stopping_all_ends_the_process(
     await_progress(stacks, {1})
     assert all(number == 1 for number, _ in stacks.poll(1.0))
     stacks.stop(1)
-    assert psutil.Process(process.forkserver_pid).children() == []
+    await_childless(process.forkserver_pid)
     assert stacks.poll(0.0) == []
 
 

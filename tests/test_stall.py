@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from test_process_faults import await_dead
+from executor_contract import await_childless, await_dead
 from test_retries import causes, run, small, store
 
 from sweep.config.trial_config import TrialConfig, build_config
@@ -157,7 +157,7 @@ def test_a_killed_data_worker_is_a_fault_of_the_machine(executor: ProcessExecuto
     while not isinstance(ending, Ending):
         ending = next((said for _, said in executor.poll(60.0) if isinstance(said, Ending)), None)
     assert (ending.outcome, ending.cause) == ("crashed", "data_worker_lost")
-    assert _children(executor.forkserver_pid) == []
+    await_childless(executor.forkserver_pid)
 
 
 def test_a_trial_whose_data_worker_hangs_says_nothing_and_leaves_nothing(executor: ProcessExecutor) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sweep.records.messages import Ending, Evaluation
     from sweep.search.loop.run_options import Options
     from sweep.search.loop.single_trial import train_trial
+    from sweep.training.checkpoints.saved_model import load_model
     from sweep.training.plugins import load_plugin
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "ValidationSize",
     "load_foreign_frames",
     "load_frames",
+    "load_model",
     "load_plugin",
     "load_study",
     "recommend",
@@ -90,6 +92,7 @@ _HOMES = {
     "ValidationSize": "sweep.analysis.answer.answer",
     "load_foreign_frames": "sweep.foreign.foreign_records",
     "load_frames": "sweep.records.frames.frames",
+    "load_model": "sweep.training.checkpoints.saved_model",
     "load_plugin": "sweep.training.plugins",
     "load_study": "sweep.config.study_file",
     "recommend": "sweep.analysis.answer.recommend",

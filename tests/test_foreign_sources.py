@@ -4,13 +4,14 @@ import sqlite3
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
 import pandas as pd
 import pytest
 from foreign_runs import GOLDEN, NUM_EPOCHS, curve_of, list_golden_runs
+from optuna.storages import BaseStorage
+from optuna_storages import open_storage
 
 from sweep.config.errors import InputError
 from sweep.foreign.foreign_records import load_foreign_frames
@@ -133,10 +134,10 @@ def test_the_largest_value_of_a_series_is_taken_where_the_map_states_it(tmp_path
     assert trials["val_accuracy"].tolist() == pytest.approx([curve_of(run)[0] for run in RUNS])
 
 
-def make_study(url: Any, name: str = "live") -> optuna.Study:
+def make_study(storage: BaseStorage, name: str = "live") -> optuna.Study:
     """Trials of every ending, with a parameter of each kind."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(storage=url, study_name=name, directions=["maximize", "minimize"])
+    study = optuna.create_study(storage=storage, study_name=name, directions=["maximize", "minimize"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(["acc", "seconds"])
@@ -166,8 +167,10 @@ device = "user_attrs_gpu"
 @pytest.mark.parametrize("kind", ["database", "journal"])
 def test_a_live_study_of_optuna_is_read_as_optuna_reads_it(kind: str, tmp_path: Path) -> None:
     path = tmp_path / ("study.db" if kind == "database" else "study.log")
-    storage: Any = f"sqlite:///{path}"
-    if kind == "journal":
+    storage: BaseStorage
+    if kind == "database":
+        storage = open_storage(path)
+    else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             backend = optuna.storages.journal.JournalFileBackend(str(path))
@@ -189,9 +192,8 @@ def test_a_live_study_of_optuna_is_read_as_optuna_reads_it(kind: str, tmp_path: 
 
 
 def test_several_studies_are_named(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'study.db'}"
-    make_study(url, "one")
-    make_study(url, "two")
+    for name in ("one", "two"):
+        make_study(open_storage(tmp_path / "study.db"), name)
     (tmp_path / "map.toml").write_text(OPTUNA_MAP)
     with pytest.raises(InputError, match=r"its studies are 'one', 'two'; name one in the map: study = "):
         load_foreign_frames(tmp_path / "study.db", tmp_path / "map.toml")

@@ -8,6 +8,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.exceptions import StorageInternalError
+from optuna_storages import open_storage
 from records_factory import add_trials, make_config, make_ending, make_spec, make_store
 
 from sweep.config.errors import InputError
@@ -16,7 +17,7 @@ from sweep.search.mirror.optuna_mirror import Mirror, open_read_only
 
 
 def _optuna_study(path: Path) -> optuna.Study:
-    return optuna.load_study(study_name="s", storage=f"sqlite:///{path}")
+    return optuna.load_study(study_name="s", storage=open_storage(path))
 
 
 def test_it_holds_every_ended_search_trial_once_and_is_repaired(
@@ -140,10 +141,10 @@ def test_studies_of_others_are_not_dropped(tmp_path: Path, caplog: pytest.LogCap
     add_trials(store, ["complete"])
     records = store.trial_records("s")
     _mirrored(path, records)
-    optuna.create_study(study_name="a thesis", storage=f"sqlite:///{path}")
+    optuna.create_study(study_name="a thesis", storage=open_storage(path))
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(DOCTORED["an older major"])
     assert _mirrored(path, records) == [0]
     assert "studies that are not recorded here (a thesis)" in caplog.text
-    assert len(optuna.get_all_study_names(f"sqlite:///{path}")) == 2
+    assert len(optuna.get_all_study_names(open_storage(path))) == 2
     store.close()

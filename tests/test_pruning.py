@@ -11,6 +11,7 @@ import numpy as np
 import optuna
 import pytest
 from curve_table import OBJECTIVES, CurveTable, table_spec
+from optuna_storages import open_storage
 from records_factory import make_spec
 
 from sweep.analysis.statistics.extrapolation import NUM_NEAREST, CurveFamily
@@ -221,7 +222,7 @@ def test_a_stopped_trial_keeps_its_curve_and_is_pruned_everywhere(tmp_path: Path
             assert record.measurements["val_accuracy"] == curve[-1].val_accuracy
             assert record.measurements["train_seconds"] == curve[-1].train_seconds
             assert record.measurements["peak_memory_bytes"] > 0
-    study = optuna.load_study(study_name="curves", storage=f"sqlite:///{tmp_path / 'study.sqlite'}")
+    study = optuna.load_study(study_name="curves", storage=open_storage(tmp_path / "study.sqlite"))
     told = {trial.user_attrs["number"] for trial in study.trials if trial.state is optuna.trial.TrialState.PRUNED}
     assert told == {record.number for record in stopped}
 

@@ -183,8 +183,10 @@ def test_every_sampler_and_the_mirror_get_on_with_trials_that_are_tried_again(tm
         assert Counter(outcomes(store)) == {"crashed": 2, "complete": 6}
         with closing(Mirror(store.database.url, spec)) as mirror:
             mirror.catch_up(store.trial_records("s"))
-        copy = optuna.load_study(study_name="s", storage=open_read_only(store.database.url))
+        storage = open_read_only(store.database.url)
+        copy = optuna.load_study(study_name="s", storage=storage)
         states = Counter(trial.state for trial in copy.trials)
+        storage.engine.dispose()
         assert states == {TrialState.FAIL: 2, TrialState.COMPLETE: 6}
 
 

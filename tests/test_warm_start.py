@@ -9,6 +9,7 @@ from typing import Any
 import optuna
 import pandas as pd
 import pytest
+from optuna_storages import open_storage
 from records_factory import make_ending, make_spec, make_store
 from test_tuner import run
 
@@ -32,7 +33,7 @@ def spec() -> StudySpec:
 
 def optuna_study(place: Path, name: str = "old", **fields: Any) -> optuna.Study:
     directions = fields.pop("directions", ["maximize", "minimize", "minimize"])
-    return optuna.create_study(storage=f"sqlite:///{place}", study_name=name, directions=directions)
+    return optuna.create_study(storage=open_storage(place), study_name=name, directions=directions)
 
 
 def tell(study: optuna.Study, micro: float, lr: float, values: list[float]) -> None:

@@ -21,11 +21,13 @@ def read_optuna_database(path: Path, study: str) -> ForeignTable:
     import optuna
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.pool import NullPool
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         # both skipped, because they would write tables into a database of another program
-        storage = RDBStorage(f"sqlite:///{path.resolve()}", skip_table_creation=True, skip_compatibility_check=True)
+        url, options = f"sqlite:///{path.resolve()}", {"poolclass": NullPool}  # no connection is left open
+        storage = RDBStorage(url, options, skip_table_creation=True, skip_compatibility_check=True)
         try:
             found = {each.study_name: each for each in storage.get_all_studies()}
             chosen = found[choose_study(list(found), study, str(path))]

@@ -13,6 +13,7 @@ import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS
@@ -43,7 +44,8 @@ def read_storage(url: str, study: str | None, spec: StudySpec) -> list[EarlierRe
 def _open(url: str) -> RDBStorage:
     try:
         # both skipped, because they would write tables into a database of another program
-        storage = RDBStorage(url, skip_table_creation=True, skip_compatibility_check=True)
+        options = {"poolclass": NullPool}  # so that no connection is left open, whatever fails
+        storage = RDBStorage(url, options, skip_table_creation=True, skip_compatibility_check=True)
         storage.get_all_studies()
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         cause = str(getattr(error, "orig", None) or error).splitlines()[0]

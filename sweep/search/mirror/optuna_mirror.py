@@ -17,6 +17,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import RDBStorage
 from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.pool import NullPool
 
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.study import StudySpec
@@ -189,7 +190,8 @@ def open_read_only(url: str) -> RDBStorage:
     finally:
         engine.dispose()
     try:
-        return RDBStorage(url=url, engine_kwargs=options, skip_table_creation=True)
+        # no pool: its connections could not be closed where the constructor fails
+        return RDBStorage(url=url, engine_kwargs={**options, "poolclass": NullPool}, skip_table_creation=True)
     except RuntimeError:  # the tables have another layout than those of the installed version
         raise InputError(
             f"{hide_credentials(url)}: another version of Optuna made what is to be browsed; run the study's command "

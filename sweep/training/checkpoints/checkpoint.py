@@ -1,4 +1,4 @@
-"""Checkpoints of a running trial, and its trained weights, as files that are written atomically."""
+"""Checkpoints of a running trial, as files that are written atomically."""
 
 import hashlib
 import json
@@ -12,9 +12,7 @@ from typing import Any, Protocol, final
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor, nn
 
-from sweep.config.errors import InputError
 from sweep.training.checkpoints.serialization import pack_state, unpack_state
 
 _log = logging.getLogger(__name__)
@@ -81,20 +79,6 @@ class CheckpointFolder:
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob(f"*{_SUFFIX}") if path.name[:8].isdigit())
-
-
-def save_weights(model: nn.Module, path: str) -> None:
-    """Writes the model's state as safetensors, atomically.
-
-    Raises:
-        InputError: the path cannot be written.
-    """
-    state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(path), save(state))
-    except OSError as error:
-        raise InputError(f"weights cannot be written to {path}: {error.strerror}.") from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -18,12 +18,16 @@ HELD_OUT_BESIDE_TEST = 0.1  # validation where the set has a test split of its o
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The images of a data set. ``validation`` and ``read_test`` are absent where the set has no such split."""
+    """The images of a data set. ``validation`` and ``read_test`` are absent where the set has no such split.
+
+    ``class_names`` are in the order of the labels; without them a class is called by its label.
+    """
 
     train: Images
     num_classes: int
     validation: Images | None = None
     read_test: Callable[[], Images] | None = None
+    class_names: tuple[str, ...] = ()
     find_digest: Callable[[], str] | None = None  # of the images as they were read, where that takes no second reading
 
 
@@ -35,6 +39,7 @@ class Splits:
     validation: Images
     read_test: Callable[[], Images]
     shape: ImageShape
+    class_names: tuple[str, ...]  # in the order of the labels
 
 
 def split_source(source: Source, section: DataSection) -> Splits:
@@ -50,7 +55,8 @@ def split_source(source: Source, section: DataSection) -> Splits:
     train = source.train.pick(shorten_train(rest, section))
     shape = ImageShape(channels=train.channels, side=train.side, num_classes=source.num_classes)
     read_test = source.read_test or partial(source.train.pick, for_test)
-    return Splits(train=train, validation=validation, read_test=read_test, shape=shape)
+    class_names = source.class_names or tuple(map(str, range(source.num_classes)))
+    return Splits(train=train, validation=validation, read_test=read_test, shape=shape, class_names=class_names)
 
 
 def count_train(labels: Indices, section: DataSection, *, has_validation: bool, has_test: bool) -> int:

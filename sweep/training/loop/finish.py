@@ -14,7 +14,7 @@ from sweep.measurement.memory import release_memory
 from sweep.measurement.storage import name_storage
 from sweep.records.correct_images import encode_correct
 from sweep.records.messages import Ending, Outcome, TrialTask
-from sweep.training.checkpoints.checkpoint import save_weights
+from sweep.training.checkpoints.saved_model import ModelFacts, save_model
 from sweep.training.data.feeders import Batch
 from sweep.training.diagnostics.bottleneck import find_bottleneck
 from sweep.training.diagnostics.branching import measure_branches
@@ -91,7 +91,7 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
     if task.weights_path:
         with state.ledger.phase("checkpoint"), averaged_model(setup.step, setup.statistics_batches) as model:
             if setup.step.world.rank == 0:
-                save_weights(model, task.weights_path)
+                save_model(model, _describe_model(setup), task.weights_path)
     if setup.budget.target_accuracy is not None and "steps_to_target" not in state.facts:
         best = max(evaluation.val_accuracy for evaluation in state.evaluations)
         raise TargetMissedError(
@@ -115,6 +115,18 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
     if task.measures_cost:
         with state.ledger.phase("diagnostics"):
             state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
+
+
+def _describe_model(setup: TrainingSetup) -> ModelFacts:
+    data, normalize = setup.config.data, setup.step.normalize
+    return ModelFacts(
+        model=setup.config.model,
+        shape=setup.splits.shape,
+        class_names=setup.splits.class_names,
+        mean=normalize.mean.flatten().tolist(),
+        inverse_deviation=normalize.inverse_deviation.flatten().tolist(),
+        resize=data.resize if data.image_size is not None else None,
+    )
 
 
 def note_branches(task: TrialTask, setup: TrainingSetup, state: TrialState, lr: float) -> bool:

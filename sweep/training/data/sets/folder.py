@@ -103,6 +103,7 @@ def load_imagefolder(section: DataSection) -> Source:
     return Source(
         train=load(splits["train"]),
         num_classes=len(folder.layout.classes),
+        class_names=folder.layout.classes,
         validation=load(splits["val"]) if "val" in splits else None,
         read_test=partial(load, splits["test"]) if "test" in splits else None,
         find_digest=partial(_digest, folder),

@@ -1,5 +1,6 @@
 """The files of other programs: each golden file gives the twelve trainings that it was made from, and live ones too."""
 
+import json
 import sqlite3
 import warnings
 import zipfile
@@ -267,3 +268,18 @@ def test_a_frame_saved_as_parquet_is_read(tmp_path: Path) -> None:
     cells = read_foreign_table(tmp_path / "a.parquet").cells
     assert cells["bs"].tolist() == [32, 64]
     assert cells["acc"].tolist()[0] == 0.5
+
+
+def test_rows_of_a_history_without_a_step_are_named(tmp_path: Path) -> None:
+    runs = json.loads((GOLDEN / "wandb_api.json").read_text())
+    del runs[0]["history"][1]["_step"], runs[1]["history"][0]["_step"]
+    runs[2]["history"] = "a table"
+    (tmp_path / "runs.json").write_text(json.dumps(runs))
+    (tmp_path / "map.toml").write_text(write_map(tmp_path, COLUMNS["wandb_api.json"]).read_text())
+    whole = load_foreign_frames(GOLDEN / "wandb_api.json", tmp_path / "map.toml")
+    frames = load_foreign_frames(tmp_path / "runs.json", tmp_path / "map.toml")
+    assert frames.evaluations is not None
+    assert whole.evaluations is not None
+    assert len(whole.evaluations) - len(frames.evaluations) == 2 + NUM_EPOCHS
+    assert frames.source is not None
+    assert any(limit.startswith("3 rows of `history` left out") for limit in frames.source.limits)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from safetensors.torch import save_file
 
 from benchmarks import ask_tasks
 from reports import write_report
@@ -46,7 +47,6 @@ from sweep.search.loop.events import Stopped
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
 from sweep.search.loop.shutdown import Shutdown
-from sweep.training.checkpoints.checkpoint import save_weights
 from sweep.training.models.table import build_model
 
 FACTS = Facts(side=32, num_train=45_000, num_validation=5000)
@@ -478,7 +478,7 @@ def test_weights_of_another_model_are_refused_before_probes(
 ) -> None:
     monkeypatch.setattr(forecaster.Forecaster, "forecast", _fail_to_probe)
     shape = ImageShape(channels=1, side=8, num_classes=10)
-    save_weights(build_model(ModelSection(name="resnet8"), shape), tmp_path / "w.safetensors")
+    save_file(build_model(ModelSection(name="resnet8"), shape).state_dict(), tmp_path / "w.safetensors")
     given = ("--yes", "--data", "digits", "--set", "data.subset=200", "--weights", "w.safetensors", "--model")
     code, _, errors = ask("refused.toml", *given, "resnet20")
     assert code == 2

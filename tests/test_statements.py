@@ -187,7 +187,7 @@ def test_batch_sizes_that_were_tried_too_little_or_not_at_all_are_named_and_leav
     good, largest = statement(found, "equally_good"), statement(found, "largest_without_loss")
     # what is as good as the best with one configuration already is not in doubt
     assert "16, 64 are equally good. Not tuned enough" in good.text
-    lack = "Not tuned enough to tell: 128 with only 1 configuration; 32, 1024 with no complete training."
+    lack = "Not tuned enough to tell: 128 with 1 of at least 3 configurations; 32, 1024 with no complete training."
     assert good.text.endswith(lack)
     assert largest.text.endswith(lack.replace("32, ", ""))  # a smaller one changes nothing
     certain = dict(describe_batch_answer(found).statements)
@@ -205,7 +205,7 @@ def test_a_batch_size_is_not_called_as_good_as_the_best_where_no_other_one_is_tu
     good, largest = statement(found, "equally_good"), statement(found, "largest_without_loss")
     assert (good.batches, good.probability, good.is_settled) == ((), 0.0, False)
     assert (largest.batches, largest.probability, largest.is_settled) == ((), 0.0, False)
-    lack = "Not tuned enough to tell: 64 with only 1 configuration; 16 with no complete training."
+    lack = "Not tuned enough to tell: 64 with 1 of at least 3 configurations; 16 with no complete training."
     assert good.text.endswith(f"resnet8 has no two of them that are tuned. {lack}")
     assert good.missing == largest.missing == "sweep run made.toml --trials 12"
 

@@ -11,13 +11,13 @@ StudyFile = Annotated[str, typer.Argument(help="A shipped study (see `sweep list
 BaseStudy = Annotated[str | None, typer.Argument(help="Start from the base configuration of this study.")]
 RecordedStudy = Annotated[
     str,
-    typer.Argument(help="A study's file, its folder, its name under the root, a database URL, or SWEEP_STORE."),
+    typer.Argument(help="A study's file, its folder, its name under the root, a database URL, or SWEEP_STORE#NAME."),
 ]
 AnyRecords = Annotated[
     str,
     typer.Argument(
-        help="A study's file, its folder, its name under the root, a database URL, SWEEP_STORE, or a file of another "
-        "program (with --columns)."
+        help="A study's file, its folder, its name under the root, a database URL, SWEEP_STORE#NAME, or a file of "
+        "another program (with --columns)."
     ),
 ]
 Sets = Annotated[

@@ -7,7 +7,6 @@ from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.tuned_batches import FEWEST_CONFIGURATIONS, BatchDraws, count_configurations
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec, is_batch_key
-from sweep.config.units import format_count
 
 _MODEL = "model.name"
 _MOST_POINTS = 1024  # of the space that are looked at
@@ -27,7 +26,7 @@ def describe_thin_batches(thin: Mapping[int, int]) -> str:
     """A sentence that names ``thin`` batch sizes; empty where there is none."""
     by_count = {count: [batch for batch, found in thin.items() if found == count] for count in set(thin.values())}
     parts = [
-        f"{_join(by_count[count])} with only {format_count(count, 'configuration')}"
+        f"{_join(by_count[count])} with {count} of at least {FEWEST_CONFIGURATIONS} configurations"
         for count in sorted(by_count.keys() - {0})
     ]
     if absent := by_count.get(0):

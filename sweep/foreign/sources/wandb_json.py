@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from sweep.config.errors import InputError
+from sweep.config.units import format_count
 from sweep.foreign.foreign_table import Cell, ForeignTable, Role, Run, compute_digest, read_small_text, tabulate_runs
 from sweep.foreign.run_states import STATES
 from sweep.foreign.sources.delimited_text import flatten_cells
 
 _PARTS = {"config": "config.", "summary": "summary.", "summary_metrics": "summary.", "summaryMetrics": "summary."}
-_HISTORY = "history"
+_HISTORY, _STEP = "history", "_step"
 
 
 def read_wandb_json(path: Path) -> ForeignTable:
     """The runs in ``path``. Raises ``InputError`` where it is no JSON of runs with config and summary."""
-    runs = [_read_run(each, path, number) for number, each in enumerate(_list_runs(path), start=1)]
+    contents = _list_runs(path)
+    runs = [_read_run(each, path, number) for number, each in enumerate(contents, start=1)]
+    num_left_out = sum(_count_left_out(each.get(_HISTORY)) for each in contents)
     cells, curves = tabulate_runs(runs, path)
     return ForeignTable(
         program="W&B (API)",
@@ -26,6 +29,7 @@ def read_wandb_json(path: Path) -> ForeignTable:
         curves=curves,
         state="state" if "state" in cells else "",
         outcomes=STATES["W&B (API)"],
+        notes=(_describe_left_out(num_left_out),) if num_left_out else (),
     )
 
 
@@ -59,12 +63,25 @@ def _read_history(history: Any) -> dict[str, list[tuple[float, float]]]:
     # rows of ``run.history()`` or ``scan_history()``, of which each names its step
     series: dict[str, list[tuple[float, float]]] = {}
     for row in history if isinstance(history, list) else ():
-        if not isinstance(row, dict) or not isinstance(step := row.get("_step"), int | float):
+        if not _names_step(row):
             continue
         for name, value in row.items():
             if not name.startswith("_") and isinstance(value, int | float) and not isinstance(value, bool):
-                series.setdefault(f"summary.{name}", []).append((float(step), float(value)))
+                series.setdefault(f"summary.{name}", []).append((float(row[_STEP]), float(value)))
     return series
+
+
+def _names_step(row: Any) -> bool:
+    return isinstance(row, dict) and isinstance(row.get(_STEP), int | float)
+
+
+def _count_left_out(history: Any) -> int:
+    rows = history if isinstance(history, list) else [] if history is None else [history]
+    return sum(not _names_step(row) for row in rows)
+
+
+def _describe_left_out(num_rows: int) -> str:
+    return f"{format_count(num_rows, 'row')} of `{_HISTORY}` left out: no list of rows that each name their `{_STEP}`."
 
 
 def _find_role(name: str) -> Role:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ModelSection
 from sweep.config.tables.datasets import ImageShape
+from sweep.config.tables.entries import find_entry
+from sweep.config.tables.models import MODELS
 from sweep.training.checkpoints.checkpoint import write_atomically
 from sweep.training.data.folders.decoding import decode_image
 from sweep.training.models.pretrained import read_weights
@@ -45,9 +47,7 @@ def save_model(model: nn.Module, facts: ModelFacts, path: str) -> None:
     state: dict[str, Tensor] = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            Path(path), save(state, {_NAME: json.dumps(asdict(facts) | {"model": facts.model.model_dump()})})
-        )
+        write_atomically(Path(path), save(state, {_NAME: _encode_facts(facts)}))
     except OSError as error:
         raise InputError(f"weights cannot be written to {path}: {error.strerror}.") from None
 
@@ -88,7 +88,7 @@ class SavedModel(nn.Module):
         shape = self.facts.shape
         if shape.channels != 3:
             raise InputError(
-                f"the model takes images of {shape.channels} channels; files are read as three: red to blue."
+                f"the model takes images of {shape.channels} channel(s), files are read as RGB: call it with a tensor."
             )
         return torch.from_numpy(np.stack([decode_image(str(path), shape.side, self.facts.resize) for path in paths]))
 
@@ -105,8 +105,13 @@ def load_model(path: str | Path) -> SavedModel:
     try:
         model.load_state_dict(read_weights(str(path)))
     except RuntimeError as error:  # torch lists the names of the tensors that differ
-        raise InputError(f"{path}: the weights are not those of {facts.model.name}: {error}.") from None
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"{path}: the weights are not those of {facts.model.name}: {reason}.") from None
     return SavedModel(model, facts)
+
+
+def _encode_facts(facts: ModelFacts) -> str:
+    return json.dumps(asdict(facts) | {"model": facts.model.model_dump(), "shape": facts.shape._asdict()})
 
 
 def _read_facts(path: Path) -> ModelFacts:
@@ -115,13 +120,15 @@ def _read_facts(path: Path) -> ModelFacts:
             (length,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(length) if length <= _MAX_HEADER_BYTES else b"")
         content = json.loads(header["__metadata__"][_NAME])
-        content |= {
-            "model": ModelSection(**content["model"]),
-            "shape": ImageShape(**content["shape"]),
-            "class_names": tuple(content["class_names"]),
-        }
-        return ModelFacts(**content)
+        find_entry("model", content["model"]["name"], MODELS)  # its message explains what is missing
+        shape = ImageShape(**content["shape"])
+        content |= {"shape": shape, "class_names": tuple(content["class_names"])}
+        return ModelFacts(**content | {"model": ModelSection(**content["model"])})
     except OSError as error:
         raise InputError(f"{path}: the model cannot be read: {error.strerror}.") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     except (struct.error, ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: no model that `sweep train --save` has written.") from None
+        raise InputError(
+            f"{path}: no model that `sweep train --save` has written. To train from other weights, set model.weights."
+        ) from None

@@ -37,11 +37,13 @@ _IN_PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTexts:
-    """``statements`` with how sure each is and what would settle it; ``command`` settles more, "" where all is settled;
-    ``rows`` of the curve, each cell a value and a note, with the ``remarks`` about each row."""
+    """``statements`` with how sure each is and what would settle it; ``command`` settles more, and ``other_command``
+    what it does not, "" where there is none; ``rows`` of the curve, each cell a value and a note, with the
+    ``remarks`` about each row."""
 
     statements: tuple[tuple[str, str], ...]
     command: str
+    other_command: str
     rows: tuple[tuple[tuple[str, str], ...], ...]
     costs: tuple[tuple[tuple[str, str], ...], ...]  # a row for each batch too, by COST_HEADS
     models: tuple[str, ...]  # a sentence or two about each model
@@ -50,10 +52,12 @@ class BatchTexts:
 
 def describe_batch_answer(found: BatchAnswer) -> BatchTexts:
     """``found`` as texts."""
+    commands = [*dict.fromkeys(each.missing for each in found.statements if each.missing), "", ""]
     num_batches = Counter(point.model for point in found.curve)
     return BatchTexts(
         statements=tuple((each.text, describe_certainty(each)) for each in found.statements),
-        command=next((each.missing for each in found.statements if each.missing), ""),
+        command=commands[0],
+        other_command=commands[1],
         rows=tuple(_row(point, is_alone=num_batches[point.model] == 1) for point in found.curve),
         costs=tuple(_cost_row(point) for point in found.curve),
         models=tuple(_describe_model(each) for each in found.models),

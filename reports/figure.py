@@ -220,8 +220,12 @@ class Figure:
 
     def legend_layers(self) -> tuple[Layer, ...]:
         """A layer of every name, in the order of drawing."""
-        layers = [layer for panel in self.panels for layer in panel.layers if layer.name]
-        return tuple({layer.name: layer for layer in reversed(layers)}.values())[::-1]
+        found: dict[str, Layer] = {}
+        for panel in self.panels:
+            for layer in panel.layers:
+                if layer.name:
+                    found.setdefault(layer.name, layer)
+        return tuple(found.values())
 
     def __repr__(self) -> str:
         return f"Figure({self.name!r}, {self.title!r})"

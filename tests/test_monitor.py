@@ -451,6 +451,30 @@ def test_progress_gets_the_latest_utilization(utilization: float | None) -> None
     assert (progress.step, progress.gpu_utilization) == (1, utilization)
 
 
+def waits_throughout(task: TrialTask) -> Iterator[Message]:
+    """A training on the device of its seed (0: CPU, 1: GPU) that waited for a processor in every window."""
+    for message in trains_for_a_moment(task):
+        if isinstance(message, Ending):
+            kind = ("cpu", "cuda")[task.config.seed]
+            yield replace(message, environment={"device_type": kind}, quality_flags=("processor_wait",))
+        else:
+            yield message
+
+
+@pytest.mark.parametrize(("seed", "load", "is_slowed"), [(0, 0.5, True), (0, 0.0, False), (1, 0.5, False)])
+def test_waiting_is_put_down_to_other_programs_where_they_used_the_cores(
+    seed: int, load: float, is_slowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = [replace(reading, at=3 + reading.at) for reading in host_trace(116, load=load)]
+    summary = summarize_readings(readings, [(3.0, 40.0)])
+    assert ("busy_host" in summary.flags) == (load > 0)
+    monitor = Monitor(lambda _device: Scripted(), interval_seconds=0.05)
+    monkeypatch.setattr(monitor, "end", lambda _number, _spans: summary)
+    runner = WorkerProgram("tests.test_monitor:waits_throughout")
+    with MonitoredExecutor(InlineExecutor("cpu", runner), monitor, {}) as executor:
+        assert ("slowed_by_others" in train(executor, 1, seed).quality_flags) == is_slowed
+
+
 def test_reference_work_that_takes_longer_than_usual_is_flagged() -> None:
     monitor = Monitor(lambda _device: Scripted(), interval_seconds=0.05)
     known = {"a machine": [0.01] * 3, "another machine": [0.5] * 10}

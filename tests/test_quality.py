@@ -93,6 +93,18 @@ def test_a_slowdown_is_known_only_from_windows_with_and_without_waiting() -> Non
     assert "slowed_by_others" not in find_timing_flags([0.1] * 40, steps, waits, 400)
 
 
+def test_waiting_in_every_window_is_named_although_there_is_nothing_to_compare_with() -> None:
+    seconds, steps = [1.2] * 7, [1] * 7
+    assert "processor_wait" in find_timing_flags(seconds, steps, [0.6] * 7, 7)
+    assert "processor_wait" in find_timing_flags(seconds, steps, [0.0] * 5 + [0.6] * 2, 7)
+    assert "processor_wait" not in find_timing_flags(seconds, steps, [0.1] * 7, 7)
+    assert "processor_wait" not in find_timing_flags(seconds, steps, [None] * 7, 7)
+    # with windows to compare with, these show what the waiting cost
+    flags = find_timing_flags([1.2] * 40, [1] * 40, [0.0] * 20 + [0.6] * 20, 40)
+    assert "processor_wait" not in flags
+    assert "slowed_by_others" not in flags
+
+
 def test_the_interval_of_the_mean_holds_the_truth_although_windows_are_correlated() -> None:
     inside = 0
     for seed in range(400):

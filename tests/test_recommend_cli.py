@@ -44,7 +44,7 @@ def test_the_batch_size_comes_first_with_its_curve(root: Path, capsys: pytest.Ca
     shown = capsys.readouterr().out
     assert "steps, samples and time to the target are those to " in shown
     lines = shown.splitlines()
-    first, curve = lines.index("Batch size"), lines.index("Tuned batch sizes")
+    first, curve = lines.index("Batch size"), lines.index("The best at each batch size")
     assert first < curve < lines.index("accuracy: the highest validation accuracy")
     assert found["statements"][0]["text"].startswith("Use an effective batch size of 1024 (micro batch 1024, ")
     for line, statement in zip(lines[first + 1 :], found["statements"], strict=False):

@@ -110,8 +110,8 @@ def _compare_neighbor(found: BatchAnswer) -> str:
 def _describe_certainty(evidence: Evidence, found: BatchAnswer) -> str:
     tolerance = evidence.answer.tolerance
     text = (
-        f"Of the configurations tried, none within {format_points(tolerance.accuracy)} of the best accuracy is more "
-        f"than {format_share(tolerance.time)} faster"
+        f"It is the fastest, to within {format_share(tolerance.time)}, of the configurations within "
+        f"{format_points(tolerance.accuracy)} of the best accuracy"
     )
     return f"{text}: {describe_certainty(found.statements[0])}."
 

@@ -82,7 +82,14 @@ def describe_below(found: AnswerMarks) -> str:
     """How many configurations are too inaccurate for the axis, and from where to where they are; "" without one."""
     below = found.below
     ends = dict.fromkeys(format_value("fraction", mark.accuracy.median) for mark in (*below[-1:], *below[:1]))
-    return f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}" if below else ""
+    if not below:
+        return ""
+    reach = max(bound for mark in found.shown for bound in time_bounds(mark))
+    slower = [mark.seconds.median for mark in below if mark.seconds.median > reach]
+    beyond = (
+        f"; slower than the axis reaches: {len(slower)}, up to {format_value('seconds', max(slower))}" if slower else ""
+    )
+    return f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}{beyond}"
 
 
 def _draw_floor(picture: TradeOff) -> Markup:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from reports.evidence import gather_evidence
 from reports.figure import Absent, Figure
@@ -31,6 +31,13 @@ class FigureSet(Mapping[str, Figure | AnswerFigure]):
         if name not in self.figures:
             raise InputError(f"{describe_unknown('figure', name, self.figures)} Absent ones are in .absent.")
         return self.figures[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.figures
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The figure ``name``; ``default`` where it is absent."""
+        return self.figures.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.figures)

@@ -98,7 +98,7 @@ def render_answer(answer: Answer) -> str:
 def _show_batch_sizes(found: BatchAnswer) -> Iterator[ViewPart]:
     texts = describe_batch_answer(found)
     yield ViewPart(head="Batch size", items=texts.statements, command=texts.command, command_for="To settle more, run:")
-    yield ViewPart(head="Tuned batch sizes", heads=CURVE_HEADS, rows=texts.rows)
+    yield ViewPart(head="The best at each batch size", heads=CURVE_HEADS, rows=texts.rows)
     yield ViewPart(items=tuple((line, "") for line in (*texts.models, *texts.remarks)))
 
 

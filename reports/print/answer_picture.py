@@ -111,7 +111,8 @@ class PanelDrawing:
         floor = [curve for curve in self.panel.curves if curve.role == "floor"]
         for curve in floor:
             height = 1 - (self.y.place(curve.y[0]) - 3) / (self.box.bottom - self.box.top)
-            self.area.text(0.995, height, self.panel.floor_text, ha="right", va="bottom", **look)
+            self.area.text(0.995, height, self.panel.floor_text, ha="right", va="bottom", zorder=5,
+                           path_effects=[withStroke(linewidth=2, foreground="white")], **look)  # fmt: skip
 
     def _write_labels(self) -> None:
         spots = [spot for spot in self.panel.spots if spot.label]

@@ -16,7 +16,7 @@ from sweep.analysis.statistics.grouping import (
     varying_keys,
 )
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.posterior import Posterior, fit_posterior, pool_doubtful_times
+from sweep.analysis.statistics.posterior import Posterior, equal_cost_groups, fit_posterior, pool_doubtful_times
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.analysis.validation_images import ValidationImages
 from sweep.config.command_lines import StudyCommands
@@ -94,6 +94,12 @@ class ComparableTrials:
         grouping = self.grouping
         is_counted = grouping.is_confirm & np.isfinite(read_numbers(self.done, ACCURACY))
         return np.bincount(grouping.members, is_counted, minlength=grouping.size).astype(np.int64)
+
+    @cached_property
+    def has_doubtful_time(self) -> Mask:
+        """Of which configurations no trial of equal cost has a time that is evidence; shape ``[configurations]``."""
+        is_evidence, costs = has_time_evidence(self.done), equal_cost_groups(self.done)
+        return ~np.isin(costs[self.grouping.first], costs[is_evidence])
 
     def posterior(self, name: str) -> Posterior:
         """The posterior of the metric ``name``, fitted once; of the accuracy, on new images."""

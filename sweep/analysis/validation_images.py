@@ -38,6 +38,12 @@ class ValidationImages:
         return next((len(correct) for correct in read.values() if correct is not None), None)
 
     @property
+    def chance(self) -> float | None:
+        """The accuracy of always naming the most frequent class; None where the images by class are not known."""
+        counts = [splits.get("val", 0) for splits in self._data.classes.values()] if self._data else []
+        return max(counts) / sum(counts) if sum(counts) else None
+
+    @property
     def num_test(self) -> int | None:
         """The number of test images; None where it is not known."""
         return self._data.num_test or None if self._data else None

@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,12 @@ def find_records(place: str, root: Path) -> str:
         return place
     if _is_there(root / place):
         return str(root / place)
-    raise InputError(f"{hide_credentials(place)}: no such study folder, here or under {root}; `sweep run` makes one.")
+    known = sorted(each.parent.name for each in root.glob("*/study.sqlite")) if _is_there(root) else []
+    near = get_close_matches(place, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(
+        f"{hide_credentials(place)}: no such study folder, here or under {root}.{hint} `sweep run` makes one."
+    )
 
 
 def _find_records_of_file(path: Path, root: Path) -> str:

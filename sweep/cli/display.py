@@ -61,12 +61,13 @@ class Display:
         doctor: str = "sweep doctor STUDY",
         resumed_by: str = "the same command again",
         surface: Surface | None = None,
+        recommend: str = "sweep recommend STUDY",
     ) -> None:
         """``doctor`` is the command that names the trials with quality warnings, ``resumed_by`` what resumes the
-        study; without a ``surface`` it is shown on standard error."""
+        study, ``recommend`` the command for its answer; without a ``surface`` it is shown on standard error."""
         self._resumed_by = resumed_by
         self._spec = spec
-        self._doctor = doctor
+        self._doctor, self._recommend = doctor, recommend
         self._records = {record.number: record for record in records}
         self._running: dict[int, tuple[TrialStarted, Progress | None, Evaluation | None]] = {}
         self._surface = surface or ConsoleSurface()
@@ -146,6 +147,7 @@ class Display:
             self._line(f"this run took {took}: price {format_price(answer['price'], answer['currency'])}")
         if warnings := self._warnings():
             self._line(warnings)
+        self._line(f"the report begins with the answer; in the terminal: {self._recommend}")
         Console(soft_wrap=True, highlight=False).print(f"report: {escape(escape_controls(answer['report']))}")
 
     def _warnings(self) -> str:

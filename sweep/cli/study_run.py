@@ -104,7 +104,8 @@ def _carry_out(
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
         commands = _find_commands(session)
-        display = Display(spec, session.store.trial_records(spec.name), commands.examine(), options.resumed_by)
+        records = session.store.trial_records(spec.name)
+        display = Display(spec, records, commands.examine(), options.resumed_by, recommend=commands.recommend())
         print_lines([*format_data(session.data), *_opening_lines(session)], err=True)
         print_advice(spec, commands.check(), session.data.num_train)
         with display, shutdown_on_signals() as shutdown, contextlib.closing(session.run(shutdown)) as events:

@@ -24,6 +24,10 @@ class DeviceFullError(RuntimeError):
     """Other programs hold the memory of a GPU, so that not even an empty process can use it."""
 
 
+# What the last part of a key is called elsewhere.
+_OTHER_NAMES = {"learning_rate": "lr", "wd": "weight_decay", "batch_size": "micro", "num_epochs": "epochs"}
+
+
 def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """Says that ``name`` is not a known ``kind``, with the nearest known name and the whole list; where that is long
     and a command prints it, with the nearest names and the command."""
@@ -38,6 +42,9 @@ def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
 def _find_nearest(name: str, names: Sequence[str]) -> list[str]:
     # the nearest first; letters may differ in case, and a dotted key may be given without its section
     same = [each for each in names if each.lower() == name.lower()]
+    section, _, end = name.rpartition(".")
+    if other := _OTHER_NAMES.get(end.lower()):
+        same += [each for each in names if each.rpartition(".")[2] == other and each.startswith(section)]
     ends = {each.rpartition(".")[2]: each for each in reversed(names)}
     near = get_close_matches(name, names) + [ends[end] for end in get_close_matches(name, ends)]
     return list(dict.fromkeys([*same, *(each for each in names if each.endswith(f".{name}")), *near]))

@@ -12,6 +12,7 @@ from sweep.executors.devices import list_nvml_names
 from sweep.measurement.monitor import Monitor, SensorSource
 from sweep.measurement.quality import find_reference_flags
 from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task
+from sweep.records.quality_flags import BUSY_HOST, PROCESSOR_WAIT, SLOWED_BY_OTHERS
 
 SENSORS: frozenset[Sensor] = frozenset(get_args(Sensor))
 
@@ -62,7 +63,10 @@ class MonitoredExecutor(ExecutorWrapper):
     def _annotate(self, number: int, ending: Ending) -> Ending:
         self._unidentified.discard(number)
         seen = self._monitor.end(number, ending.training_spans)
-        flags = (*ending.quality_flags, *seen.flags, *self._compare_reference(ending))
+        flags = [*ending.quality_flags, *seen.flags, *self._compare_reference(ending)]
+        # without other programs it waited for its own processes, and a GPU may go on while its host waits
+        if {PROCESSOR_WAIT, BUSY_HOST} <= set(flags) and ending.environment.get("device_type") == "cpu":
+            flags.append(SLOWED_BY_OTHERS)
         return replace(
             ending,
             measurements=ending.measurements | _scale_to_all_attempts(seen.measurements, ending),

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from sweep.records.quality_flags import BUSY_HOST
+
 Span = tuple[float, float]  # from, to; seconds by time.perf_counter(), which on Linux all processes share
 
 _MIN_READINGS = 2  # in training; fewer are no summary
@@ -82,7 +84,7 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
         "other_process": _has_others(inside),
         "throttled": _is_throttled(inside),
         "clock_drift": _is_clock_drifting(inside),
-        "busy_host": load is not None and load >= _BUSY,
+        BUSY_HOST: load is not None and load >= _BUSY,
     }
     return DeviceSummary(
         {name: value for name, value in measured.items() if value is not None},

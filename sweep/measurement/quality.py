@@ -11,6 +11,7 @@ from sweep.records.quality_flags import (
     MIN_STEPS,
     MIN_WINDOWS,
     MUCH,
+    PROCESSOR_WAIT,
     SLOWED_BY_OTHERS,
     UNCERTAIN_TIME,
 )
@@ -41,12 +42,20 @@ def find_timing_flags(
     raised = {
         FEW_STEPS: num_steps < MIN_STEPS or len(each) < MIN_WINDOWS,
         SLOWED_BY_OTHERS: (measure_slowdown(seconds, steps, waited) or 0.0) > MAX_WAIT_SLOWDOWN,
+        PROCESSOR_WAIT: _has_waited_throughout(seconds, steps, waited),
         UNCERTAIN_TIME: error is not None and error > MAX_TIME_ERROR,
         "spread": len(each) >= MIN_WINDOWS and measure_relative_spread(each) >= MUCH,
         "drift": len(each) >= _MIN_DRIFT_WINDOWS and measure_relative_drift(each) >= MUCH,
         "allocator_retries": num_alloc_retries > 0,
     }
     return tuple(name for name, is_raised in raised.items() if is_raised)
+
+
+def _has_waited_throughout(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> bool:
+    known = [(took, wait) for took, wait in zip(seconds, waited, strict=True) if wait is not None]
+    if not known or measure_slowdown(seconds, steps, waited) is not None:
+        return False  # the windows without waiting show what it cost
+    return sum(wait for _, wait in known) > MUCH * sum(took for took, _ in known)
 
 
 def measure_slowdown(seconds: Sequence[float], steps: Sequence[int], waited: Sequence[float | None]) -> float | None:

@@ -18,7 +18,8 @@ MAX_TIME_ERROR = 0.1
 MAX_WAIT_SLOWDOWN = 0.05
 MAX_SLOWDOWN = 0.1  # against the solo probes of the shape
 
-FEW_STEPS, BATCH_CHANGED = "few_steps", "micro_batch_changed"
+FEW_STEPS, PROCESSOR_WAIT, BUSY_HOST = "few_steps", "processor_wait", "busy_host"
+BATCH_CHANGED = "micro_batch_changed"
 UNCERTAIN_TIME, SLOWED_BY_OTHERS, SLOWER_THAN_ALONE = "uncertain_time", "slowed_by_others", "slower_than_alone"
 UNDISTURBED_TIME, PROBED_TIME, PACKED = "undisturbed_time", "probed_time", "packed"
 STACKED = "stacked"
@@ -27,7 +28,7 @@ MEANINGS = {
     UNCERTAIN_TIME: f"the mean step time is known to +-{MAX_TIME_ERROR:.0%} only (95 % interval), or less well: its "
     "times are no evidence",
     SLOWED_BY_OTHERS: "waiting for processors that other programs used lengthened the training by over "
-    f"{MAX_WAIT_SLOWDOWN:.0%}: its times are no evidence",
+    f"{MAX_WAIT_SLOWDOWN:.0%}, or was much of every timed window beside them: its times are no evidence",
     SLOWER_THAN_ALONE: f"training took over {MAX_SLOWDOWN:.0%} longer than by solo probes of the same shape: its times "
     "are no evidence",
     UNDISTURBED_TIME: "the measured times were no evidence: those of the steps without such waiting are in their "
@@ -44,7 +45,8 @@ MEANINGS = {
     "other_process": "another process was on the device",
     "throttled": "the device slowed down because of heat or lack of power",
     "clock_drift": "the device's clock changed, or was far below its maximum without a reason that the device reports",
-    "busy_host": f"other programs used {MUCH:.0%} of the cores, or more",
+    PROCESSOR_WAIT: f"it waited for a processor for over {MUCH:.0%} of the time, in nearly every timed window",
+    BUSY_HOST: f"other programs used {MUCH:.0%} of the cores, or more",
     "reference_drift": f"a fixed piece of work took {MUCH:.0%} more or less time than before the study's other trials",
     BATCH_CHANGED: "the micro batch was changed during the trial, so times are of several sizes",
     "global_batch_larger_than_train_split": "a step holds the whole training split, which is smaller than configured",
@@ -66,7 +68,8 @@ SHORT_NAMES = {
     "other_process": "another process on the device",
     "throttled": "device throttled",
     "clock_drift": "device clock changed",
-    "busy_host": "other programs used the cores",
+    PROCESSOR_WAIT: "waited for processors",
+    BUSY_HOST: "other programs used the cores",
     "reference_drift": "machine faster or slower than before",
     BATCH_CHANGED: "micro batch changed",
     "global_batch_larger_than_train_split": "step larger than the training split",
@@ -77,7 +80,7 @@ TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, SLOWER_THAN_ALONE})
 # With one of these a time that was no evidence has been replaced.
 REPLACEMENTS = frozenset({UNDISTURBED_TIME, PROBED_TIME})
 # Another load ran beside the trial: a reason to compare its time with a solo probe.
-LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", "busy_host"})
+LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", BUSY_HOST})
 # With one of these a probe is not taken for undisturbed.
 SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
 # These do not affect times.

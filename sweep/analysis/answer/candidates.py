@@ -72,6 +72,10 @@ class Candidates:
         """The rows of complete trials that a candidate's values rest on; shape ``[seeds]``."""
         return self.records.basis_of(int(self.rows[place]))
 
+    def is_time_doubtful(self, place: int) -> bool:
+        """Whether the candidate has a training time, and neither it nor that of a trial of equal cost is evidence."""
+        return SECONDS in self.names and bool(self.records.has_doubtful_time[self.rows[place]])
+
     def least_useful(self, accuracies: Values, margin: float = ACCURACY_MARGIN) -> Values:
         """The accuracy from which on a configuration is useful when ``accuracies`` (shape ``[..., k]``) are true; shape
         ``[..., 1]``: the limit, otherwise ``margin`` below the best."""

@@ -6,6 +6,7 @@ from sweep.analysis.answer.answer import Limits, Recommendation
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
 
+_FEW_STEPS = 100  # of an optimizer; a training of so few ends long before its loss stands still
 OUTSIDE = "The limits do not apply to this statement."
 
 
@@ -26,13 +27,18 @@ def describe_learning_rate(named: Recommendation) -> str:
     return f"learning rate {used:.3g}{source}"
 
 
-def describe_length(named: Recommendation) -> str:
+def describe_length(named: Recommendation, num_steps: float) -> str:
     """How long it was trained, as a sentence behind others, because another batch size may be the one to use
-    for another length; "" where that is not on record."""
+    for another length; "" where that is not on record. ``num_steps`` may be NaN."""
     if named.num_epochs is None:
         return ""
     shown = "1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs"
-    return f" The configuration was trained for {shown}."
+    if not num_steps < _FEW_STEPS:
+        return f" The configuration was trained for {shown}."
+    return (
+        f" The configuration was trained for {shown}, which are {num_steps:.0f} optimizer steps only: for longer "
+        "trainings another batch size may be the one to use."
+    )
 
 
 def has_limits(limits: Limits) -> bool:
@@ -44,9 +50,9 @@ def describe_eligible(candidates: Candidates, points: str) -> str:
     """The configurations among which the fastest is named; ``points`` is the tolerance of accuracy in words."""
     limits = candidates.limits
     if limits.min_accuracy is not None:
-        text = f"of the configurations with an accuracy of at least {_percent(limits.min_accuracy)}"
+        text = f"with an accuracy of at least {_percent(limits.min_accuracy)}"
     else:
-        text = f"of the configurations that lose at most {points} against the best"
+        text = f"that lose at most {points} against the best"
     return text if limits.max_seconds is None and limits.max_memory_bytes is None else f"{text} within the limits"
 
 

@@ -7,6 +7,7 @@ from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval, seed_interval
 from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics.posterior import read_own
 from sweep.analysis.statistics.scales import scale_of
 
 MEASURED = ("test_accuracy",)  # medians over a configuration's own trials, because no use is decided by them
@@ -70,4 +71,5 @@ def measure_values(candidates: Candidates, place: int) -> dict[str, Interval]:
 
 
 def _own_values(candidates: Candidates, place: int, name: str) -> Values:
-    return read_numbers(candidates.records.done, name)[candidates.basis_of(place)]
+    records = candidates.records
+    return read_own(name, records.done, records.grouping)[candidates.basis_of(place)]

@@ -22,6 +22,7 @@ from sweep.analysis.answer.thin_batches import describe_thin_batches, find_thin_
 from sweep.analysis.answer.tuned_batches import BatchDraws, describe_model, describe_tuned, draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.config.units import format_share
@@ -88,10 +89,10 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
             missing=named.missing,
         )
     text = (
-        f"{describe_use(named)}: {describe_eligible(candidates, _points(tolerance.accuracy))}, none is more than "
-        f"{format_share(tolerance.time)} faster."
+        f"{describe_use(named)}: it is the fastest, to within {format_share(tolerance.time)}, of the configurations "
+        f"{describe_eligible(candidates, _points(tolerance.accuracy))}."
     )
-    text += describe_length(named)
+    text += describe_length(named, _count_steps(candidates, named))
     needed = None if named.is_settled else _estimate_needed(candidates, named)
     return Statement(
         name="use",
@@ -102,6 +103,12 @@ def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
         needed=needed.describe() if needed else "",
         missing=None if needed and needed.by_images else named.missing,  # which adds seeds
     )
+
+
+def _count_steps(candidates: Candidates, named: Recommendation) -> float:
+    rows = candidates.basis_of(_find_place(candidates, int(named.number or 0)))
+    steps = read_numbers(candidates.records.done, "num_steps")[rows]
+    return float(np.nanmedian(steps)) if np.isfinite(steps).any() else np.nan
 
 
 def _estimate_needed(candidates: Candidates, named: Recommendation) -> Needed | None:
@@ -146,8 +153,8 @@ def _state_no_comparison(candidates: Candidates, draws: BatchDraws, thin: Mappin
     # that the only one which is tuned is as good as the best is certain, and states nothing
     return Statement(
         name="equally_good",
-        text=f"Which effective batch sizes are equally good is not known yet: {draws.model} has no two of them that "
-        f"are tuned.{_add_remarks(candidates, thin)}",
+        text=f"Which effective batch sizes are equally good is not known yet: {draws.model} has fewer than two "
+        f"that count as tuned.{_add_remarks(candidates, thin)}",
         batches=(),
         missing=candidates.records.command_for_more,
     )
@@ -197,10 +204,10 @@ def _find_open_thin(candidates: Candidates, draws: BatchDraws) -> dict[int, int]
 
 
 def _find_missing(candidates: Candidates, *, has_unknown: bool, thin: Mapping[int, int]) -> str | None:
-    # seeds tell about batch sizes that are tuned; the others require more configurations
-    if has_unknown:
-        return candidates.records.command_for_more_seeds
-    return candidates.records.command_for_more if thin else None
+    # batch sizes that are not tuned require more configurations first; seeds tell about those that are
+    if thin:
+        return candidates.records.command_for_more
+    return candidates.records.command_for_more_seeds if has_unknown else None
 
 
 def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommendation) -> list[Statement]:
@@ -220,7 +227,7 @@ def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommend
 def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendation, given: int) -> Statement:
     where = np.flatnonzero(draws.batches == given)
     if not len(where):
-        beside = candidates.records.commands.run_variant(f"batch_{given}", {"batch.micro": given})
+        beside = candidates.records.commands.run_variant(f"batch_{given}", _fix_batch(candidates, given))
         text = (
             f"What an effective batch size of {given} costs is not known: {draws.model} completed no training at it. "
             f"A study of this batch size alone, for `sweep compare`: {beside}"
@@ -238,6 +245,17 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
             f"tuned, it loses no more than {points} against the best is {100 * within:.0f} %."
         )
     return Statement(name="given", text=text, batches=(given,), is_estimate=True)
+
+
+def _fix_batch(candidates: Candidates, given: int) -> dict[str, object]:
+    # the keys by which the study has one effective batch size, whichever of them it varies
+    frame, spec = candidates.records.frame, candidates.records.spec
+    is_swept = spec is not None and "batch.micro" in spec.space
+    if np.isfinite(read_numbers(frame, "config.batch.global")).any():
+        too_large = bool((read_numbers(frame, "config.batch.micro") > given).any())
+        return dict.fromkeys(("batch.global", "batch.micro") if is_swept or too_large else ("batch.global",), given)
+    accumulates = bool((read_numbers(frame, "config.batch.accumulation") > 1).any())
+    return {"batch.micro": given, "batch.accumulation": 1} if accumulates else {"batch.micro": given}
 
 
 def _find_place(candidates: Candidates, number: int) -> int:
@@ -259,7 +277,9 @@ def _compare(candidates: Candidates, place: int, other: int) -> str:
     ]
     low, middle, high = (f"{round(100 * value, 2) + 0.0:+.2f}" for value in (gap.low, gap.median, gap.high))
     parts.append(f"{middle} points of accuracy{_range(low, high)}")
-    return f"{'' if n else ' (not confirmed)'}: {', '.join(parts)}."
+    is_doubtful = candidates.is_time_doubtful(place) or candidates.is_time_doubtful(other)
+    doubt = " The ratio of the times is doubtful: one of the two has no reliable time." if is_doubtful else ""
+    return f"{'' if n else ' (not confirmed)'}: {', '.join(parts)}.{doubt}"
 
 
 def _interval(pair: Values, n: int, *, is_ratio: bool) -> Interval:

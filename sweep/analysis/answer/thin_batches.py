@@ -14,8 +14,8 @@ _MOST_POINTS = 1024  # of the space that are looked at
 
 def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, int]:
     """The batch sizes of the space at which ``draws.model`` was not tried, or was with too few configurations to call
-    the batch size tuned, each with its number of configurations; in ascending order."""
-    counts = {int(batch): count_configurations(candidates, draws.model, int(batch)) for batch in draws.batches}
+    the batch size tuned, each with the number of those that have learned something; in ascending order."""
+    counts = {int(batch): count_configurations(candidates, draws.model, int(batch))[1] for batch in draws.batches}
     spec = candidates.records.spec
     planned = list_batches(spec, draws.model) if spec else []
     known = dict.fromkeys(planned, 0) | counts

@@ -106,11 +106,10 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
     place, batch = int(draws.places[index]), int(draws.batches[index])
     frame = candidates.records.frame
     num_seeds = int(candidates.num_seeds[place])
-    num_configurations = count_configurations(candidates, draws.model, batch)
-    rate = float(read_numbers(frame, f"config.{RATE}")[candidates.rows[place]])
+    num_configurations, num_learned = count_configurations(candidates, draws.model, batch)
     seconds = estimate_value(candidates, place, SECONDS)
     within = draws.find_within(candidates.rules.tolerance.accuracy)[:, index]
-    remarks = [*_list_remarks(candidates, rate, num_configurations), *filter(None, [costs.remark])]
+    remarks = [*_list_remarks(candidates, place, num_configurations, num_learned), *filter(None, [costs.remark])]
     return TunedBatch(
         model=draws.model,
         batch=batch,
@@ -132,11 +131,18 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
     )
 
 
-def count_configurations(candidates: Candidates, model: str, batch: int) -> int:
-    """The configurations of ``model`` with that effective batch size that have a complete training."""
-    frame = candidates.records.frame
-    is_of_model = read_text(frame, "config.model.name") == model
-    return int((is_of_model & (read_numbers(frame, "global_batch_size") == batch)).sum())
+def count_configurations(candidates: Candidates, model: str, batch: int) -> tuple[int, int]:
+    """How many configurations of ``model`` with that effective batch size have a complete training, and how many of
+    them have learned something: their accuracy exceeds chance by more than the tolerance, where chance is known."""
+    records = candidates.records
+    is_there = read_text(records.frame, "config.model.name") == model
+    is_there &= read_numbers(records.frame, "global_batch_size") == batch
+    chance = records.images.chance
+    if chance is None:
+        return int(is_there.sum()), int(is_there.sum())
+    accuracies, _ = records.grouping.medians(read_numbers(records.done, ACCURACY))
+    has_learned = accuracies > chance + candidates.rules.tolerance.accuracy
+    return int(is_there.sum()), int((is_there & has_learned).sum())
 
 
 def _find_pace(samples: Interval, seconds: Interval) -> Interval:
@@ -144,11 +150,19 @@ def _find_pace(samples: Interval, seconds: Interval) -> Interval:
     return Interval(*values, seconds.n) if np.isfinite(values[0]) else UNKNOWN
 
 
-def _list_remarks(candidates: Candidates, rate: float, num_configurations: int) -> list[str]:
+def _list_remarks(candidates: Candidates, place: int, num_configurations: int, num_learned: int) -> list[str]:
     remarks = []
+    rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[place]])
     if num_configurations < FEWEST_CONFIGURATIONS:
         few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
         remarks.append(f"too few configurations to count as tuned: only {few} tried")
+    elif num_learned < FEWEST_CONFIGURATIONS:
+        remarks.append(
+            f"too few configurations to count as tuned: of {num_configurations} that were tried, "
+            f"{num_configurations - num_learned} were no better than chance"
+        )
+    if candidates.is_time_doubtful(place):
+        remarks.append("its training time is doubtful: no trial of equal cost has a reliable one")
     spec = candidates.records.spec
     parameter = spec.space.get(RATE) if spec else None
     if parameter is not None and np.isfinite(rate):

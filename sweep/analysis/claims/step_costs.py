@@ -23,7 +23,7 @@ from sweep.analysis.statistics.estimates import (
 )  # fmt: skip
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.posterior import equal_cost_groups
+from sweep.analysis.statistics.posterior import drop_copied_times, equal_cost_groups
 from sweep.analysis.statistics.throughput import group_medians
 from sweep.config.trial_config import Scalar
 from sweep.config.units import format_count
@@ -61,7 +61,7 @@ def _fit_power(sizes: Values, memory: Values) -> Estimate | None:
 def _measure_last_doubling(records: ComparableTrials) -> Measurement:
     # the throughput at the largest micro batch over that at half of it, setting by setting of equal cost otherwise
     trials = records.done
-    sizes, rates = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "images_per_second")
+    sizes, rates = read_numbers(trials, "config.batch.micro"), _read_rates(trials)
     settings = equal_cost_groups(trials, MICRO_KEYS)
     gains = [
         (float(log_ratio(medians[-1:], medians[-2:-1])[0] / np.log2(levels[-1] / levels[-2])), row)
@@ -78,6 +78,10 @@ def _measure_last_doubling(records: ComparableTrials) -> Measurement:
             "too few trials of one model and optimizer ran with two micro batches, all else equal in cost"
         )
     return Measurement(estimate, f"{recipe}: throughput at the largest micro batch over that at half of it")
+
+
+def _read_rates(trials: pd.DataFrame) -> Values:
+    return drop_copied_times(trials, read_numbers(trials, "images_per_second"))
 
 
 def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:
@@ -101,7 +105,7 @@ def _measure_near_largest(records: ComparableTrials) -> Measurement:
     # the throughput at 80 % of the largest micro batch that ran over that at half of it, of the setting with the most
     # trials at both; what did not fit lies beyond the largest
     trials = records.done
-    sizes, rates = read_numbers(trials, "config.batch.micro"), read_numbers(trials, "images_per_second")
+    sizes, rates = read_numbers(trials, "config.batch.micro"), _read_rates(trials)
     settings = equal_cost_groups(trials, MICRO_KEYS)
     largest = pd.Series(np.where(rates > 0, sizes, np.nan)).groupby(settings).transform("max").to_numpy(np.float64)
     near, half = (np.abs(sizes / largest - share) <= _NEAR for share in (_SHARE, 0.5))

@@ -190,8 +190,10 @@ def fit_posterior(
             own_errors = np.where(is_evidence, 0.0, _time_errors(done)) / (posterior.spread.sd or 1.0)
             own_errors = np.where(copies > 0, np.sqrt(np.maximum(copies - 1, 0)), own_errors)  # all count as one
             means, errors = _means_of_costs(counted, costs, own_errors)
-            counts = np.bincount(costs[np.isfinite(counted)], minlength=len(means))
+            distinct = np.isfinite(_drop_copies(done, counted, costs) if is_probed else counted)
+            counts = np.bincount(costs[distinct], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=errors[shared], num_pooled=counts[shared])
+        values = scale_of(name).forward(read_own(name, done, grouping))
     centers, counts = grouping.medians(values)
     own = np.arange(grouping.size)
     posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)
@@ -264,6 +266,30 @@ def pool_doubtful_times(done: pd.DataFrame) -> pd.DataFrame:
         means, _ = _means_of_costs(logarithms, groups, np.zeros(len(done)))
         columns[name] = np.where(is_replaced, np.exp(means[groups]), values)
     return done.assign(**columns)
+
+
+def drop_copied_times(done: pd.DataFrame, values: Values) -> Values:
+    """``values`` of a metric that follows time, shape ``[trials]``, without those that are no observations:
+    NaN for all but one of the trials of equal cost that have the time of one probe, and for a time that is no evidence
+    where others of its group are."""
+    costs = _cost_groups("train_seconds", done)
+    counted = np.where(select_evidence(has_time_evidence(done), costs), values, np.nan)
+    return _drop_copies(done, counted, costs)
+
+
+def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
+    """The metric ``name`` of each trial, shape ``[trials]``; of the trials of one configuration that have the time of
+    one probe it is NaN for all but the first."""
+    values = read_numbers(done, name)
+    if not METRICS[name].is_speed or _depends_on_learning(done):
+        return values
+    return _drop_copies(done, values, 2 * grouping.members + grouping.is_basis)
+
+
+def _drop_copies(done: pd.DataFrame, values: Values, groups: Numbers) -> Values:
+    is_copy = count_copies(done, groups) > 0
+    is_repeated = is_copy & pd.Series(groups).where(is_copy).duplicated().to_numpy(np.bool_)
+    return np.where(is_repeated, np.nan, values)
 
 
 def _posterior(name: str, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:

@@ -125,7 +125,9 @@ def describe_batch_sizes(found: "BatchAnswer") -> Iterator[str]:
         yield f"  {text}{f' ({certainty})' if certainty else ''}"
     if texts.command:
         yield f"  to settle more: {texts.command}"
-    yield "Tuned batch sizes"
+    if texts.other_command:
+        yield f"  to settle the statements below the first: {texts.other_command}"
+    yield "The best at each batch size"
     for row in texts.rows:
         cells = zip(CURVE_HEADS, row, strict=True)
         yield "  " + ", ".join(_name_cell(head.lower(), *cell) for head, cell in cells)
@@ -174,7 +176,7 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
             f"{metric_label(name).lower()} {format_difference(item.next_best.units[name], *value)}"
             for name, value in item.next_best.differences.items()
         )
-        yield f"  against the next best, trial {item.next_best.number}: {', '.join(parts)}"
+        yield f"  this one against the next best, trial {item.next_best.number}: {', '.join(parts)}"
     yield f"  evidence: {'; '.join(item.evidence)}"
     if item.missing:
         yield f"  to increase confidence: {item.missing}"

@@ -168,14 +168,16 @@ def _join_point(point: dict[str, Any]) -> str:
 
 def _describe_budget(store: "Store", study: str) -> Iterator[str]:
     from sweep.records.messages import NOT_COUNTED
+    from sweep.records.store.trial_queue import list_waiting
 
     spec = store.load_spec(study)
     assert spec is not None
     done = [each for each in store.trial_records(study) if each.phase == "search" and each.outcome not in NOT_COUNTED]
     if len(done) >= spec.trials:
+        num_waiting = len(list_waiting(store.database, study))
         yield (
-            f"the budget of {spec.trials} search trials is spent: it waits until `sweep run` has a larger one, "
-            f"--trials {len(done) + 1}"
+            f"all {spec.trials} search trials of the study have been trained: what is enqueued waits until `sweep run` "
+            f"is given more, --trials {len(done) + num_waiting}"
         )
 
 

@@ -167,7 +167,7 @@ def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, leas
     if is_too_little(budget_seconds, spent + reserve):
         left = max(budget_seconds - spent - reserve, 0.0)
         sufficient = name_sufficient_budget(spent + reserve, least or 0.0)
-        remedy = f"--budget {sufficient} or more"
+        remedy = f"--budget {sufficient} or more, which suffices if the machine is as fast then"
         if least is None:
             remedy = f"more than {sufficient}; what the smallest study takes is known after the probes"
         raise InputError(

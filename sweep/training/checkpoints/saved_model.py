@@ -83,8 +83,11 @@ class SavedModel(nn.Module):
         """The image files as the model was given those of its training: uint8 (n, side, side, channels).
 
         Raises:
-            InputError: a file cannot be decoded or has another size, or the model is not for colored images.
+            InputError: there is no file, one cannot be decoded or has another size, or the model is not for colored
+                images.
         """
+        if not paths:
+            raise InputError("no image file is given.")
         shape = self.facts.shape
         if shape.channels != 3:
             raise InputError(
@@ -94,11 +97,13 @@ class SavedModel(nn.Module):
 
 
 def load_model(path: str | Path) -> SavedModel:
-    """The model that ``sweep train --save`` wrote to ``path``, on the CPU. A model of a plug-in needs
-    :func:`sweep.load_plugin` before.
+    """The model that ``sweep train --save`` wrote to the file ``path``, on the CPU.
+
+    It takes uint8 images (n, side, side, channels) and returns logits (n, classes) in the order of its ``class_names``;
+    its method ``read_images`` reads image files. For a model of a plug-in call :func:`sweep.load_plugin` first.
 
     Raises:
-        InputError: the file is none of these.
+        InputError: no such file, or another program wrote it.
     """
     facts = _read_facts(Path(path))
     model = build_model(facts.model.model_copy(update={"weights": None}), facts.shape)

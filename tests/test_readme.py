@@ -22,6 +22,6 @@ def test_the_answer_of_the_demo_is_that_of_its_records() -> None:
     assert found is not None
     assert f"use an effective batch size of {found.named.global_batch_size} with ResNet-8" in README
     use = next(each for each in found.statements if each.name == "use")
-    (sure,) = re.findall(r"that is (\d+) % sure, so (not settled|settled)", README)
-    assert int(sure[0]) == pytest.approx(100 * use.probability, abs=3)  # draws differ between processors
-    assert (sure[1] == "settled") == use.is_settled
+    (percent,) = re.findall(r"The probability of this statement is (\d+) %", README)
+    assert int(percent) == pytest.approx(100 * use.probability, abs=3)  # draws differ between processors
+    assert ("would settle it" in README.replace("\n", " ")) != use.is_settled

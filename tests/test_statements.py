@@ -206,7 +206,7 @@ def test_a_batch_size_is_not_called_as_good_as_the_best_where_no_other_one_is_tu
     assert (good.batches, good.probability, good.is_settled) == ((), 0.0, False)
     assert (largest.batches, largest.probability, largest.is_settled) == ((), 0.0, False)
     lack = "Not tuned enough to tell: 64 with 1 of at least 3 configurations; 16 with no complete training."
-    assert good.text.endswith(f"resnet8 has no two of them that are tuned. {lack}")
+    assert good.text.endswith(f"resnet8 has fewer than two that count as tuned. {lack}")
     assert good.missing == largest.missing == "sweep run made.toml --trials 12"
 
 

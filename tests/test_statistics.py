@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from sweep.analysis.statistics.equal_costs import equal_cost_groups
 from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.intervals import (
     Spread,
@@ -21,7 +22,6 @@ from sweep.analysis.statistics.intervals import (
     t_upper_tail,
 )
 from sweep.analysis.statistics.pareto import front_probabilities
-from sweep.analysis.statistics.posterior import equal_cost_groups
 
 
 def test_one_value_has_no_interval():

@@ -15,7 +15,7 @@ from table_factory import table_spec
 
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.statistics.posterior import pool_doubtful_times
+from sweep.analysis.statistics.equal_costs import pool_doubtful_times
 from sweep.analysis.summary import summarize_configurations
 from sweep.config.metrics import METRICS, Metric, list_following
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config

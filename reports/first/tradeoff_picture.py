@@ -86,9 +86,7 @@ def describe_below(found: AnswerMarks) -> str:
         return ""
     reach = max(bound for mark in found.shown for bound in time_bounds(mark))
     slower = [mark.seconds.median for mark in below if mark.seconds.median > reach]
-    beyond = (
-        f"; slower than the axis reaches: {len(slower)}, up to {format_value('seconds', max(slower))}" if slower else ""
-    )
+    beyond = f"; {len(slower)} of them beyond the axis, up to {format_value('seconds', max(slower))}" if slower else ""
     return f"{format_count(len(below), 'configuration')} below: {' to '.join(ends)}{beyond}"
 
 

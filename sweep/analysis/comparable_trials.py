@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
+from sweep.analysis.statistics.equal_costs import equal_cost_groups, pool_doubtful_times
 from sweep.analysis.statistics.grouping import (
     Grouping,
     Numbers,
@@ -16,7 +17,7 @@ from sweep.analysis.statistics.grouping import (
     varying_keys,
 )
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.posterior import Posterior, equal_cost_groups, fit_posterior, pool_doubtful_times
+from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.analysis.validation_images import ValidationImages
 from sweep.config.command_lines import StudyCommands

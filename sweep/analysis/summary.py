@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.equal_costs import pool_doubtful_times
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import half_width, median_errors
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
-from sweep.analysis.statistics.posterior import pool_doubtful_times
 from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
 

@@ -154,7 +154,7 @@ def find_records(place: str, root: Path) -> str:
     near = get_close_matches(place, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise InputError(
-        f"{hide_credentials(place)}: no such study folder, here or under {root}.{hint} `sweep run` makes one."
+        f"{hide_credentials(place)}: no such study folder, here or under {root}; `sweep run` makes one.{hint}"
     )
 
 

@@ -18,7 +18,7 @@ from sweep.analysis.answer.choice_texts import (
     has_limits,
 )
 from sweep.analysis.answer.needed_trainings import Needed, estimate_needed
-from sweep.analysis.answer.thin_batches import describe_thin_batches, find_thin_batches
+from sweep.analysis.answer.thin_batches import describe_thin_batches, find_thin_batches, fix_batch
 from sweep.analysis.answer.tuned_batches import BatchDraws, describe_model, describe_tuned, draw_batches, list_models
 from sweep.analysis.answer.use_cases import BATCH_SIZE
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
@@ -227,7 +227,7 @@ def _state_neighbors(candidates: Candidates, draws: BatchDraws, named: Recommend
 def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendation, given: int) -> Statement:
     where = np.flatnonzero(draws.batches == given)
     if not len(where):
-        beside = candidates.records.commands.run_variant(f"batch_{given}", _fix_batch(candidates, given))
+        beside = candidates.records.commands.run_variant(f"batch_{given}", fix_batch(candidates, given))
         text = (
             f"What an effective batch size of {given} costs is not known: {draws.model} completed no training at it. "
             f"A study of this batch size alone, for `sweep compare`: {beside}"
@@ -245,17 +245,6 @@ def _state_given(candidates: Candidates, draws: BatchDraws, named: Recommendatio
             f"tuned, it loses no more than {points} against the best is {100 * within:.0f} %."
         )
     return Statement(name="given", text=text, batches=(given,), is_estimate=True)
-
-
-def _fix_batch(candidates: Candidates, given: int) -> dict[str, object]:
-    # the keys by which the study has one effective batch size, whichever of them it varies
-    frame, spec = candidates.records.frame, candidates.records.spec
-    is_swept = spec is not None and "batch.micro" in spec.space
-    if np.isfinite(read_numbers(frame, "config.batch.global")).any():
-        too_large = bool((read_numbers(frame, "config.batch.micro") > given).any())
-        return dict.fromkeys(("batch.global", "batch.micro") if is_swept or too_large else ("batch.global",), given)
-    accumulates = bool((read_numbers(frame, "config.batch.accumulation") > 1).any())
-    return {"batch.micro": given, "batch.accumulation": 1} if accumulates else {"batch.micro": given}
 
 
 def _find_place(candidates: Candidates, number: int) -> int:

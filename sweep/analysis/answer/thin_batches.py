@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from itertools import islice, product
 
+import numpy as np
+
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.answer.tuned_batches import FEWEST_CONFIGURATIONS, BatchDraws, count_configurations
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec, is_batch_key
 
@@ -51,6 +54,17 @@ def list_batches(spec: StudySpec, model: str) -> list[int]:
         except InputError:  # a combination that the study refuses is not one of its batch sizes
             continue
     return sorted(found)
+
+
+def fix_batch(candidates: Candidates, given: int) -> dict[str, object]:
+    """The keys with which the study has the effective batch size ``given`` alone, whichever of them it varies."""
+    frame, spec = candidates.records.frame, candidates.records.spec
+    is_swept = spec is not None and "batch.micro" in spec.space
+    if np.isfinite(read_numbers(frame, "config.batch.global")).any():
+        too_large = bool((read_numbers(frame, "config.batch.micro") > given).any())
+        return dict.fromkeys(("batch.global", "batch.micro") if is_swept or too_large else ("batch.global",), given)
+    accumulates = bool((read_numbers(frame, "config.batch.accumulation") > 1).any())
+    return {"batch.micro": given, "batch.accumulation": 1} if accumulates else {"batch.micro": given}
 
 
 def _join(batches: list[int]) -> str:

@@ -12,6 +12,7 @@ from sweep.analysis.claims.pairs import compare_costs
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
 from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.equal_costs import drop_copied_times, equal_cost_groups
 from sweep.analysis.statistics.estimates import (
     NOTHING,
     Estimate,
@@ -23,7 +24,6 @@ from sweep.analysis.statistics.estimates import (
 )  # fmt: skip
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.posterior import drop_copied_times, equal_cost_groups
 from sweep.analysis.statistics.throughput import group_medians
 from sweep.config.trial_config import Scalar
 from sweep.config.units import format_count

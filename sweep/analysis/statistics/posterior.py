@@ -1,6 +1,6 @@
 """Posterior distributions of the true values of every configuration, given the spread between seeds."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,10 +8,22 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
-from sweep.analysis.statistics.image_errors import ImageCovariance, ImageErrors, measure_image_errors
-from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative
+from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.statistics.equal_costs import (
+    average_costs,
+    depends_on_learning,
+    drop_copies,
+    find_cost_groups,
+    read_own,
+)
+from sweep.analysis.statistics.grouping import Grouping, Numbers
+from sweep.analysis.statistics.image_sampling import (
+    ImageCovariance,
+    ImageErrors,
+    draw_normal,
+    drop_negative,
+    measure_image_errors,
+)
 from sweep.analysis.statistics.intervals import (
     Interval,
     Spread,
@@ -24,12 +36,8 @@ from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import Scale, scale_of
 from sweep.analysis.statistics.shrinkage import Prior, fit_prior
 from sweep.analysis.statistics.time_evidence import count_copies, has_time_evidence, select_evidence
-from sweep.config.metrics import METRICS, list_following
-from sweep.config.trial_config import keys_of_cost
+from sweep.config.metrics import METRICS
 
-# What changes no cost; and data.root, because the same data may be elsewhere on another machine.
-_FREE_KEYS = keys_of_cost("none") | {"data.root"}
-_SWITCHES = keys_of_cost("switch")
 # With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled. On an idle
 # machine with other tenants it was 0.105 over 20 equal trainings.
 _MAX_POOLED_SD = 0.15
@@ -176,9 +184,9 @@ def fit_posterior(
     """
     values = scale_of(name).forward(read_numbers(done, name))
     if METRICS[name].is_cost:
-        costs = _cost_groups(name, done)
+        costs = find_cost_groups(name, done)
         is_evidence = has_time_evidence(done) | (not METRICS[name].is_speed)
-        is_probed = METRICS[name].is_speed and not _depends_on_learning(done)
+        is_probed = METRICS[name].is_speed and not depends_on_learning(done)
         copies = count_copies(done, costs) if is_probed else np.zeros(len(done))
         spread = pooled_spread(np.where(is_evidence & (copies == 0), values, np.nan), costs)
         if not spread.degrees:  # no group has two measured ones
@@ -189,8 +197,8 @@ def fit_posterior(
             posterior = _posterior(name, counted[:0], counted[:0], spread, shared)
             own_errors = np.where(is_evidence, 0.0, _time_errors(done)) / (posterior.spread.sd or 1.0)
             own_errors = np.where(copies > 0, np.sqrt(np.maximum(copies - 1, 0)), own_errors)  # all count as one
-            means, errors = _means_of_costs(counted, costs, own_errors)
-            distinct = np.isfinite(_drop_copies(done, counted, costs) if is_probed else counted)
+            means, errors = average_costs(counted, costs, own_errors)
+            distinct = np.isfinite(drop_copies(done, counted, costs) if is_probed else counted)
             counts = np.bincount(costs[distinct], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=errors[shared], num_pooled=counts[shared])
         values = scale_of(name).forward(read_own(name, done, grouping))
@@ -209,12 +217,6 @@ def _standardize(errors: Values) -> Values:
     return np.asarray(errors / np.where(deviations > 0, deviations, 1.0))
 
 
-def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Numbers:
-    """The same number for trials whose steps cost the same, whatever the values of the keys ``ignored``; shape
-    ``[len(trials)]``. Of a switch, such as momentum, only whether it is on counts."""
-    return configuration_groups(trials, _FREE_KEYS.union(ignored), _SWITCHES)
-
-
 def draw_all(posteriors: Sequence[Posterior], rows: Numbers, num_draws: int, seed: int = 0) -> Values:
     """Plausible true values of the configurations ``rows`` (shape ``[k]``), shape ``[num_draws, k, len(posteriors)]``;
     the same for equal records."""
@@ -222,74 +224,10 @@ def draw_all(posteriors: Sequence[Posterior], rows: Numbers, num_draws: int, see
     return np.stack([posterior.draw(rows, num_draws, generator) for posterior in posteriors], axis=2)
 
 
-def _cost_groups(name: str, done: pd.DataFrame) -> Numbers:
-    # where time depends on the learning itself, as time to a target does, only trials of one configuration are equal
-    is_own = METRICS[name].is_speed and _depends_on_learning(done)
-    return configuration_groups(done) if is_own else equal_cost_groups(done)
-
-
-def _depends_on_learning(done: pd.DataFrame) -> bool:
-    by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
-    return bool(by_target or {"noise_scale", "plateau"} & set(read_text(done, "config.batch.schedule")))
-
-
-def _means_of_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[Values, Values]:
-    # the mean of each group of equal cost, and its error; errors are in standard deviations of the spread, and
-    # ``own_errors`` those of the single values, which come on top of it
-    finite = np.isfinite(values)
-    size = int(costs.max(initial=-1)) + 1
-    weights = 1 / (1 + own_errors[finite] ** 2)
-    sums = np.bincount(costs[finite], weights, minlength=size)
-    known = np.where(sums > 0, sums, np.nan)
-    return np.bincount(costs[finite], weights * values[finite], minlength=size) / known, 1 / np.sqrt(known)
-
-
 def _time_errors(done: pd.DataFrame) -> Values:
     # standard errors of the logarithm of the times
     halves = read_numbers(done, "step_time_error")
     return np.where(np.isfinite(halves), halves, _UNKNOWN_ERROR) / 2
-
-
-def pool_doubtful_times(done: pd.DataFrame) -> pd.DataFrame:
-    """The complete trials ``done`` with the times that are no evidence replaced by the geometric mean of those of the
-    trials of equal cost on the same device, where there are any; the others unchanged."""
-    is_evidence = has_time_evidence(done)
-    if is_evidence.all():
-        return done
-    devices = pd.factorize(read_text(done, "device"))[0]
-    groups = _cost_groups("train_seconds", done) * (int(devices.max()) + 1) + devices
-    is_replaced = ~select_evidence(is_evidence, groups)
-    columns = {}
-    for name in filter(done.columns.__contains__, list_following("train_seconds", "probe")):
-        values = read_numbers(done, name)
-        logarithms = np.log(np.where(is_evidence & (values > 0), values, np.nan))
-        means, _ = _means_of_costs(logarithms, groups, np.zeros(len(done)))
-        columns[name] = np.where(is_replaced, np.exp(means[groups]), values)
-    return done.assign(**columns)
-
-
-def drop_copied_times(done: pd.DataFrame, values: Values) -> Values:
-    """``values`` of a metric that follows time, shape ``[trials]``, without those that are no observations:
-    NaN for all but one of the trials of equal cost that have the time of one probe, and for a time that is no evidence
-    where others of its group are."""
-    costs = _cost_groups("train_seconds", done)
-    counted = np.where(select_evidence(has_time_evidence(done), costs), values, np.nan)
-    return _drop_copies(done, counted, costs)
-
-
-def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
-    """The metric ``name`` of each trial, shape ``[trials]``; of the trials of one configuration that have the time of
-    one probe it is NaN for all but the first."""
-    values = read_numbers(done, name)
-    if not METRICS[name].is_speed or _depends_on_learning(done):
-        return values
-    return _drop_copies(done, values, 2 * grouping.members + grouping.is_basis)
-
-
-def _drop_copies(done: pd.DataFrame, values: Values, groups: Numbers) -> Values:
-    is_copy = count_copies(done, groups) > 0
-    is_repeated = is_copy & pd.Series(groups).where(is_copy).duplicated().to_numpy(np.bool_)
-    return np.where(is_repeated, np.nan, values)
 
 
 def _posterior(name: str, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:

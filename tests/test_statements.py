@@ -234,9 +234,58 @@ def test_the_learning_rate_is_the_one_that_the_training_had() -> None:
 def test_few_steps_are_named_beside_the_answer() -> None:
     study = make_study(CURVE)
     for steps, is_named in ((20, True), (2000, False)):
-        answer = recommend(replace(study, trials=study.trials.assign(num_steps=steps)))
-        expected = "A training at the effective batch size to use, 64, has 20 optimizer steps"
-        assert any(note.startswith(expected) for note in answer.notes) == is_named
+        found = answer_of(replace(study, trials=study.trials.assign(num_steps=steps, num_epochs=2.0)))
+        expected = (
+            "for 2 epochs, 20 optimizer steps only: after longer trainings another batch size may be the one to use."
+        )
+        assert statement(found, "use").text.endswith(expected) == is_named
+
+
+def test_a_batch_size_whose_trainings_learned_nothing_does_not_count_as_tuned() -> None:
+    study = make_study({16: (0.95, 100.0), 64: (0.95, 30.0), 256: (0.9, 10.0)}, num_seeds=3)
+    at_large = (study.trials["global_batch_size"] == 256) & (study.trials["config.optimizer.lr"] != 0.01)
+    trials = study.trials.assign(val_accuracy=study.trials["val_accuracy"].mask(at_large, 0.101))
+    name = study.trials["config.data.name"].iloc[0]
+    data = DataSummary(name=name, num_val=400, classes={str(label): {"val": 40} for label in range(10)})
+    for known, is_named in ((data, True), (None, False)):
+        found = answer_of(replace(study, trials=trials, data=known))
+        assert ("256 with 1 of at least 3 configurations" in statement(found, "equally_good").text) == is_named
+        point = next(each for each in found.curve if each.batch == 256)
+        assert any("of 3 that were tried, 2 were no better than chance" in each for each in point.remarks) == is_named
+
+
+def test_a_ratio_of_times_without_evidence_is_called_doubtful() -> None:
+    study = make_study(CURVE)
+    flags = study.trials["global_batch_size"].map({16: "", 64: "", 256: "slowed_by_others"})
+    found = answer_of(replace(study, trials=study.trials.assign(quality_flags=flags)))
+    doubt = "The ratio of the times is doubtful: one of the two has no reliable time."
+    assert statement(found, "next_larger").text.endswith(doubt)
+    assert doubt not in statement(found, "next_smaller").text
+    (point,) = (each for each in found.curve if each.batch == 256)
+    assert "its training time is doubtful: no trial of equal cost has a reliable one" in point.remarks
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys"),
+    [
+        ({}, "--set batch.micro=32"),
+        ({"config.batch.accumulation": 2}, "--set batch.micro=32 --set batch.accumulation=1"),
+        ({"config.batch.global": 128}, "--set batch.global=32 --set batch.micro=32"),
+    ],
+)
+def test_a_batch_size_that_was_not_tried_is_set_by_the_keys_of_the_study(columns: dict[str, int], keys: str) -> None:
+    study = make_study(CURVE)
+    answer = recommend(replace(study, trials=study.trials.assign(**columns)), given_batch=32).batch_size
+    assert answer is not None
+    assert statement(answer, "given").text.endswith(f"--set name=made_batch_32 {keys}")
+
+
+def test_trainings_come_before_seeds_where_a_batch_size_is_not_tuned() -> None:
+    noisy = make_study({16: (0.95, 100.0), 64: (0.949, 30.0), 256: (0.92, 10.0)}, 3, noise=0.02, sizes=(1024,))
+    found = answer_of(noisy)
+    assert statement(found, "equally_good").missing == "sweep run made.toml --trials 18"
+    texts = describe_batch_answer(found)
+    assert {texts.command, texts.other_command} >= {each.missing or "" for each in found.statements} - {""}
 
 
 def test_nothing_is_settled_and_not_tuned_enough_at_once() -> None:

@@ -15,7 +15,7 @@ from table_factory import table_spec
 
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.statistics.equal_costs import pool_doubtful_times
+from sweep.analysis.statistics.equal_costs import drop_copied_times, pool_doubtful_times
 from sweep.analysis.summary import summarize_configurations
 from sweep.config.metrics import METRICS, Metric, list_following
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config
@@ -290,6 +290,18 @@ def test_the_time_of_one_probe_counts_once() -> None:
     assert found.spread.degrees == 3
     assert found.errors == pytest.approx(np.full(20, 1 / math.sqrt(5)))
     assert found.centers == pytest.approx(np.full(20, (measured.sum() + math.log(10.1)) / 5))
+
+
+def test_copies_of_a_probe_are_no_observations() -> None:
+    rows = study_rows(0)
+    for row in rows:
+        row |= {"quality_flags": "uncertain_time,probed_time", "train_seconds": 10.1, "images_per_second": 9.9}
+    rows[0] |= {"quality_flags": "uncertain_time", "images_per_second": 5.0}
+    rows[1] |= {"quality_flags": "", "images_per_second": 9.5}
+    records = select_comparable(frames_of(make_made_spec(), rows))
+    kept = drop_copied_times(records.done, records.done["images_per_second"].to_numpy(float))
+    assert kept[np.isfinite(kept)].tolist() == [9.5, 9.9]
+    assert records.posterior("train_seconds").num_pooled == pytest.approx(np.full(20, 2))
 
 
 def test_the_interval_of_a_recommended_time_contains_its_doubt() -> None:

@@ -5,8 +5,9 @@ import math
 from sweep.analysis.answer.answer import Limits, Recommendation
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+from sweep.config.units import format_count
 
-_FEW_STEPS = 100  # of an optimizer; a training of so few ends long before its loss stands still
+_FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
 OUTSIDE = "The limits do not apply to this statement."
 
 
@@ -30,15 +31,13 @@ def describe_learning_rate(named: Recommendation) -> str:
 def describe_length(named: Recommendation, num_steps: float) -> str:
     """How long it was trained, as a sentence behind others, because another batch size may be the one to use
     for another length; "" where that is not on record. ``num_steps`` may be NaN."""
-    if named.num_epochs is None:
-        return ""
-    shown = "1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs"
-    if not num_steps < _FEW_STEPS:
-        return f" The configuration was trained for {shown}."
-    return (
-        f" The configuration was trained for {shown}, which are {num_steps:.0f} optimizer steps only: for longer "
-        "trainings another batch size may be the one to use."
-    )
+    parts = []
+    if named.num_epochs is not None:
+        parts.append("1 epoch" if named.num_epochs == 1 else f"{round(named.num_epochs, 2):,g} epochs")
+    if num_steps < _FEW_STEPS:  # also false where the steps are not on record
+        steps = format_count(round(num_steps), "optimizer step")
+        parts.append(f"{steps} only: after longer trainings another batch size may be the one to use")
+    return f" The configuration was trained for {', '.join(parts)}." if parts else ""
 
 
 def has_limits(limits: Limits) -> bool:

@@ -43,8 +43,6 @@ from sweep.config.units import format_count, join_words
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
 
-_FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more
-
 
 def recommend(
     records: Frames | str | Path,
@@ -96,7 +94,7 @@ def make_answer(
         chosen = {use: choose_configuration(candidates, use) for use in uses}
         batch_size = answer_batch_size(candidates, given_batch)
         facts = measure_facts(candidates, _model(candidates))
-        notes = (*comparable.notes, *_list_assumptions(candidates), *_note_few_steps(batch_size))
+        notes = (*comparable.notes, *_list_assumptions(candidates))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()
     shortfalls = (
         explain_left_out_seeds(comparable),
@@ -187,17 +185,6 @@ def _list_assumptions(candidates: Candidates) -> list[str]:
             f"only those can be recommended. For more fresh seeds run {candidates.records.command_for_more_seeds}"
         )
     return notes + _list_assumed(candidates)
-
-
-def _note_few_steps(found: BatchAnswer) -> list[str]:
-    named = [each for each in found.curve if each.number == found.named.number]
-    if not named or not named[0].num_steps.median < _FEW_STEPS:  # also where the steps are not on record
-        return []
-    steps = format_count(round(named[0].num_steps.median), "optimizer step")
-    return [
-        f"A training at the effective batch size to use, {named[0].batch}, has {steps}; with a longer one another "
-        "batch size may be the one to use."
-    ]
 
 
 def _list_assumed(candidates: Candidates) -> list[str]:

@@ -204,6 +204,10 @@ def test_list_has_every_key_that_an_unknown_one_may_stand_for(capsys: pytest.Cap
     refusal = capsys.readouterr().err
     assert "unknown key 'lr_rules'. Did you mean 'optimizer.lr_rule'" in refusal
     assert refusal.endswith("`sweep list --keys` lists all of them.\n")
+    for foreign, own in (("learning_rate", "optimizer.lr"), ("optimizer.learning_rate", "optimizer.lr"),
+                         ("batch.batch_size", "batch.micro"), ("wd", "optimizer.weight_decay")):  # fmt: skip
+        assert run_app(["train", "--set", f"{foreign}=0.1"]) == 2
+        assert f"unknown key {foreign!r}. Did you mean {own!r}" in capsys.readouterr().err
     assert run_app(["claims", "lr_rule_linaer", "--plan"]) == 2
     assert "Did you mean 'lr_rule_linear'" in capsys.readouterr().err
 

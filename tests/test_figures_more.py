@@ -304,3 +304,13 @@ def test_a_curve_of_one_evaluation_and_a_choice_without_a_mark_are_shown() -> No
     panel = Panel(x=Axis(label="x"), y=Axis(label="y"), layers=(single,))
     made = figures_json([Figure(name="f", title="f", caption="", panels=(panel,))])
     assert made["figures"][0]["panels"][0]["traces"][0]["mode"] == "lines+markers"
+
+
+def test_a_legend_is_in_the_order_of_drawing_although_a_panel_lacks_a_name() -> None:
+    one, two = (Points(name=name, role=f"series-{index}", x=(1.0,), y=(2.0,)) for index, name in enumerate("ab"))
+    axis = Axis(label="x")
+    panels = tuple(Panel(x=axis, y=axis, layers=layers) for layers in ((one, two), (two,), (one,)))
+    figure = Figure(name="f", title="F", caption="", panels=panels)
+    assert [layer.name for layer in figure.legend_layers()] == ["a", "b"]
+    apart = Figure(name="f", title="F", caption="", panels=(Panel(x=axis, y=axis, layers=(one, two)), panels[2]))
+    assert [layer.name for layer in apart.legend_layers()] == ["a", "b"]

@@ -86,6 +86,8 @@ def test_figures_are_data_and_draw_themselves(folder: Path) -> None:
     assert set(re.findall(r"<td[^>]*>([\w]+)</td>", figures._repr_html_())) >= set(figures)
     with pytest.raises(InputError, match="fronds"):
         figures["fronds"]
+    assert ("fronts" in figures, "fronds" in figures, figures.get("fronds")) == (True, False, None)
+    assert figures.get("fronts") is figures["fronts"]
     with pytest.raises(InputError, match="the evaluations were not loaded"):
         collect_figures(load_frames(folder))
 

@@ -128,7 +128,7 @@ def _write_below(found: AnswerMarks, x: LogAxis, area: Box) -> Markup:
     for point in found.curve:
         if point.accuracy.median < found.cut:
             below.setdefault(point.batch, []).append(f"{100 * point.accuracy.median:.0f}")
-    texts = {batch: f"▾ {', '.join(dict.fromkeys(shown))}" for batch, shown in below.items()}
+    texts = {batch: f"▾ {', '.join(dict.fromkeys(shown))} %" for batch, shown in below.items()}
     return join([write(text, x.place(batch), area.bottom - 9, "remark", "middle") for batch, text in texts.items()])
 
 

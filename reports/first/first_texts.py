@@ -110,8 +110,8 @@ def _compare_neighbor(found: BatchAnswer) -> str:
 def _describe_certainty(evidence: Evidence, found: BatchAnswer) -> str:
     tolerance = evidence.answer.tolerance
     text = (
-        f"It is the fastest, to within {format_share(tolerance.time)}, of the configurations within "
-        f"{format_points(tolerance.accuracy)} of the best accuracy"
+        f"{found.named.global_batch_size} is the fastest, to within {format_share(tolerance.time)}, of the "
+        f"configurations within {format_points(tolerance.accuracy)} of the best accuracy"
     )
     return f"{text}: {describe_certainty(found.statements[0])}."
 

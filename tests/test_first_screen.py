@@ -141,8 +141,8 @@ def test_a_tuned_accuracy_below_the_cut_has_its_value_beside_it(found: AnswerMar
     low = replace(first, accuracy=Interval(0.3812, 0.36, 0.40, 3))
     marks = replace(found, curve=(low, *rest))
     texts = [each.text for each in classed(ET.fromstring(draw_tuned_accuracies(marks, "finding")), "remark")]
-    assert "▾ 38" in texts
-    assert all(point.accuracy.median >= found.cut for point in rest) == (texts == ["▾ 38"])
+    assert "▾ 38 %" in texts
+    assert all(point.accuracy.median >= found.cut for point in rest) == (texts == ["▾ 38 %"])
 
 
 def test_what_lies_below_is_counted_and_ticked(picture: ET.Element, found: AnswerMarks) -> None:

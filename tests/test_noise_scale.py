@@ -55,8 +55,9 @@ def square(gradients: list[Tensor]) -> float:
 
 
 def test_two_halves_tell_what_two_micro_batches_would() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).double()  # the squared gradient is a small difference
     images, labels = data(13)
+    images = images.double()
     gradient = gradient_of(model, [])
     meter = NoiseMeter(model.parameters(), model.buffers())
     meter.measure_halves(images, labels, gradient)

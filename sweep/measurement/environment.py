@@ -70,6 +70,8 @@ def _cudnn_version() -> str:
 
 @cache
 def _find_version(name: str) -> str:
+    if name == "torch":
+        return str(torch.__version__)  # with its build, such as +cu132, which the metadata may lack
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -24,14 +25,14 @@ __all__ = ["postgres"]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> Iterator[Store]:
     with closing(make_store(tmp_path / "runs/s/study.sqlite")) as opened:
         add_trials(opened, ["complete", "diverged", "complete"])
         add_note(opened.database, "s", 0, "the fan was off")
         add_note(opened.database, "s", 0, "<b>again</b>\nsecond line")
         add_tags(opened.database, "s", 0, ["keep", "paper"])
         add_tags(opened.database, "s", 2, ["keep", "keep"])
-        return opened
+        yield opened
 
 
 def texts(store: Store) -> list[tuple[int, str, str]]:

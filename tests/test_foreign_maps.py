@@ -16,6 +16,8 @@ from sweep.analysis.answer.recommend import recommend
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.foreign.foreign_records import load_foreign_frames
+from sweep.foreign.map_drafts import write_draft
+from sweep.foreign.source_kinds import read_foreign_table
 from sweep.records.frames.study_frames import Frames
 
 HEADER = ("bs", "lr", "seed", "acc", "time", "mem", "gpu")
@@ -322,3 +324,9 @@ def test_records_of_this_program_need_no_map(capsys: pytest.CaptureFixture[str])
     assert run_app(["recommend", str(gallery), "--columns", "map.toml"]) == 2
     assert "holds records of this program, which need no map" in capsys.readouterr().err
     assert run_app(["columns", str(gallery)]) == 2
+
+
+def test_a_draft_names_the_required_accuracy_where_no_column_may_be_it(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("run,batch_size,lr,seed,other\na,64,0.1,0,91\n")
+    draft = write_draft(read_foreign_table(tmp_path / "runs.csv", ""))
+    assert '# required: "val_accuracy" = { column = "?", unit = "?" }' in draft.splitlines()

@@ -23,7 +23,7 @@ _USUAL_NAMES = {
     "budget.steps": r"(max|num|total)?(train)?steps",
     "seed": r"(random|global|manual)?seed",
     "device": r"device(name)?|gpu(name|type)?|hardware|accelerator",
-    "val_accuracy": r"(best|final|eval|val|valid|validation)*(acc|accuracy|top1)(uracy)?(top1)?(val|valid)?|value",
+    "val_accuracy": r"(best|final|eval|val|valid|validation)*(acc|accuracy|top1)(uracy)?(top1)?(val|valid)?(pct|percent)?|value",
     "val_loss": r"(eval|val|valid|validation)loss",
     "test_accuracy": r"test(acc|accuracy|top1)",
     "train_seconds": r"(train(ing)?)?(time|runtime|seconds|minutes|hours|duration)(s|sec|seconds|min|minutes|h|hours)?",
@@ -72,7 +72,10 @@ def write_draft(table: ForeignTable, study: str = "") -> str:
     """A map in TOML with a line for each candidate: active for the first column that fits, open where its unit is to be
     stated."""
     lines = [_HEAD, *([f'study = "{_escape(study)}"', ""] if study else []), "[columns]"]
-    for target, names in find_candidates(table).items():
+    found = find_candidates(table)
+    if "val_accuracy" not in found:
+        lines.append(f'# required: "val_accuracy" = {{ column = "{OPEN}", unit = "{OPEN}" }}')
+    for target, names in found.items():
         lines += _write_batch_lines(names) if target == "batch.global" else _write_lines(target, names)
     lines += ["", "[constants]  # what is equal in all runs and in no column", '# "model.name" = "resnet18"']
     lines += ['# device = "NVIDIA A100"  # without a device, times and memory are not compared']

@@ -23,7 +23,7 @@ _USUAL_NAMES = {
     "budget.steps": r"(max|num|total)?(train)?steps",
     "seed": r"(random|global|manual)?seed",
     "device": r"device(name)?|gpu(name|type)?|hardware|accelerator",
-    "val_accuracy": r"(best|final|eval|val|valid|validation)*(acc|accuracy|top1)(uracy)?(top1)?(val|valid|pct|percent)*|value",
+    "val_accuracy": r"(best|final|eval|val|valid|validation)*(acc|accuracy|top1)(top1|val|valid|pct|percent)*|value",
     "val_loss": r"(eval|val|valid|validation)loss",
     "test_accuracy": r"test(acc|accuracy|top1)",
     "train_seconds": r"(train(ing)?)?(time|runtime|seconds|minutes|hours|duration)(s|sec|seconds|min|minutes|h|hours)?",

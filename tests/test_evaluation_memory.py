@@ -61,8 +61,10 @@ def test_an_evaluation_holds_no_more_than_a_training_step(values: dict[str, obje
     evaluate_images(setup, setup.validation_batches)
     assert all(each.grad is None for each in setup.model.parameters())  # those of the step are not held meanwhile
     held = count_held_bytes(held_between_steps(setup))
-    changes = record_allocations(lambda: evaluate_images(setup, setup.validation_batches))
-    assert held < max(accumulate(changes, initial=held)) <= measured.peak_memory_bytes
+    # the least of three: what another test's thread allocates meanwhile is recorded too
+    recorded = [record_allocations(lambda: evaluate_images(setup, setup.validation_batches)) for _ in range(3)]
+    peak = min(max(accumulate(changes, initial=held)) for changes in recorded)
+    assert held < peak <= measured.peak_memory_bytes
 
 
 def test_every_trial_records_the_memory_of_its_evaluations() -> None:

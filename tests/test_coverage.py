@@ -168,22 +168,22 @@ def test_what_is_named_is_right_with_the_stated_probability() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("make", "least_named", "least_settled"),
+    ("make", "least_named", "least_settled", "tolerance"),
     [
-        (partial(simulate, noise=0.0015), 0.95, 0.5),
-        # a smooth response of the accuracy is wrong here, which some ten fresh seeds show; a study that has given them
-        # to four configurations by then may name nothing, and settles less
-        (simulate_scattered, 0.8, 0.3),
-        (simulate_unequal, 0.95, 0.5),
+        (partial(simulate, noise=0.0015), 0.95, 0.5, 0.08),
+        # a smooth response of the accuracy is wrong here, which the first fresh seeds show; a study that has given them
+        # to its four configurations by then may name nothing
+        (simulate_scattered, 0.45, 0.3, 0.15),
+        (simulate_unequal, 0.95, 0.5, 0.08),
         # where seeds scatter more than rivals differ, the stated probability falls with the true one
-        (partial(simulate, noise=0.004), 0.95, 0.2),
+        (partial(simulate, noise=0.004), 0.95, 0.2, 0.08),
     ],
     ids=["equal costs", "scattered", "unequal noise", "much noise"],
 )
 def test_what_is_named_is_right_with_the_stated_probability_in_many_studies(
-    make: Callable[[int], Simulated], least_named: float, least_settled: float
+    make: Callable[[int], Simulated], least_named: float, least_settled: float, tolerance: float
 ) -> None:
     found = _judge(make(seed) for seed in range(1000, 1040))
     assert len(found) >= least_named * 4 * 40
     assert sum(each.item.is_settled for each in found) >= least_settled * len(found)
-    _check(found, 0.08)
+    _check(found, tolerance)

@@ -12,6 +12,7 @@ Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import chdtr
 
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
@@ -31,6 +32,7 @@ _REGION, _PRIOR_DEGREES = 0.2, 6.0  # of a setting's range: where the spread bet
 # The coefficients of the square part and the deviation from the smooth response, in units of the seeds' spread, before
 # anything is known, and the doubt of the latter.
 _USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
+_IMPLAUSIBLE = 0.05  # probability
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
 
 
@@ -54,11 +56,13 @@ def draw_response(
         near = (names == name) & (estimates >= np.nanmax(estimates) - _REACH)
         if near.sum() >= _FEWEST and records.posterior(ACCURACY).spread.sd > 0:
             found = _fit(records, rows[near], len(draws), generator)
-            draws[:, near], estimates[near] = found.draws, found.estimates
+            if found is not None:
+                draws[:, near], estimates[near] = found.draws, found.estimates
     return Response(draws, estimates)
 
 
-def _fit(records: ComparableTrials, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Response:
+def _fit(records: ComparableTrials, rows: Numbers, num_draws: int, generator: np.random.Generator) -> Response | None:
+    # None where the accuracies have no smooth response
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
     trainings = _summarize_trainings(records, rows)
     means, features = trainings.means, encode_settings(records, rows)
@@ -70,6 +74,8 @@ def _fit(records: ComparableTrials, rows: Numbers, num_draws: int, generator: np
     process = GaussianProcess(
         features, means, errors=np.sqrt(apart.diagonal()), deviations=parts, usual_signal=posterior.spread.sd
     )
+    if _is_contradicted(posterior.spread, process.deviations[-1], float(means.std())):
+        return None
     square, rough, seeds = (size**2 * part.shape for size, part in zip(process.deviations, parts, strict=True))
     noise = seeds + apart
     prior = process.covariance(features) + square + rough
@@ -81,6 +87,14 @@ def _fit(records: ComparableTrials, rows: Numbers, num_draws: int, generator: np
     away = draw_normal(prior - gain @ prior, num_draws, generator)
     shift = np.sqrt(common) * generator.standard_normal((num_draws, 1))
     return Response(scale.backward(middle + factor * away + shift), scale.backward(middle))
+
+
+def _is_contradicted(spread: Spread, fitted: float, whole: float) -> bool:
+    # the fit takes what configurations deviate by for the luck of seeds, and repeats of equal settings scatter so much
+    # less that its probability is below _IMPLAUSIBLE (chi square test); ``whole`` is what they deviate by in all
+    if not spread.degrees or not fitted > whole / 2 > 0:
+        return False
+    return bool(chdtr(spread.degrees, spread.degrees * (spread.sd / fitted) ** 2) < _IMPLAUSIBLE)
 
 
 def _expect_deviations(posterior: Posterior, features: Values, variances: Values) -> list[Deviation]:

@@ -165,6 +165,12 @@ def test_what_is_named_is_right_with_the_stated_probability() -> None:
     _check(found, 0.15)
 
 
+def test_no_wrong_choice_is_settled_where_accuracies_have_no_smooth_response() -> None:
+    found = _judge(simulate_scattered(seed) for seed in (1000, 1001, 1003))
+    assert found
+    assert all(each.is_right for each in found if each.item.is_settled)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(

@@ -353,4 +353,5 @@ def test_a_trial_follows_its_noise_and_records_it() -> None:
     assert set(sizes) <= {16, 32, 64, 128}
     assert ending.measurements["noise_scale"] > 0
     again, _ = evaluations(**settings)
-    assert [each.val_loss for each in again] == [each.val_loss for each in told]
+    # up to rounding: the sums of the library depend on where tensors lie in memory
+    assert [each.val_loss for each in again] == pytest.approx([each.val_loss for each in told], rel=1e-6)

@@ -149,11 +149,11 @@ def _judge(studies: Iterable[Simulated]) -> list[Judged]:
     return found
 
 
-def _check(found: list[Judged], tolerance: float) -> None:
-    # of what is said to be right or on the front with probability p, about a share p is
+def _check(found: list[Judged], tolerance: float, caution: float = 0.0) -> None:
+    # of what is said to be right or on the front with probability p, about a share p is, or up to ``caution`` more
     assert np.mean([each.is_right for each in found if each.item.is_settled]) >= 0.95
     right, said = np.mean([(each.is_right, each.item.probability) for each in found], axis=0)
-    assert said == pytest.approx(right, abs=tolerance)
+    assert right - tolerance - caution <= said <= right + tolerance
     on_front, said = np.mean([(each.is_on_front, each.item.on_front) for each in found], axis=0)
     assert said == pytest.approx(on_front, abs=tolerance)
 
@@ -174,22 +174,22 @@ def test_no_wrong_choice_is_settled_where_accuracies_have_no_smooth_response() -
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("make", "least_named", "least_settled", "tolerance"),
+    ("make", "least_named", "least_settled", "caution"),
     [
-        (partial(simulate, noise=0.0015), 0.95, 0.5, 0.08),
+        (partial(simulate, noise=0.0015), 0.95, 0.5, 0.0),
         # a smooth response of the accuracy is wrong here, which the first fresh seeds show; a study that has given them
         # to its four configurations by then may name nothing
-        (simulate_scattered, 0.45, 0.3, 0.15),
-        (simulate_unequal, 0.95, 0.5, 0.08),
+        (simulate_scattered, 0.45, 0.3, 0.07),
+        (simulate_unequal, 0.95, 0.5, 0.0),
         # where seeds scatter more than rivals differ, the stated probability falls with the true one
-        (partial(simulate, noise=0.004), 0.95, 0.2, 0.08),
+        (partial(simulate, noise=0.004), 0.95, 0.2, 0.0),
     ],
     ids=["equal costs", "scattered", "unequal noise", "much noise"],
 )
 def test_what_is_named_is_right_with_the_stated_probability_in_many_studies(
-    make: Callable[[int], Simulated], least_named: float, least_settled: float, tolerance: float
+    make: Callable[[int], Simulated], least_named: float, least_settled: float, caution: float
 ) -> None:
     found = _judge(make(seed) for seed in range(1000, 1040))
     assert len(found) >= least_named * 4 * 40
     assert sum(each.item.is_settled for each in found) >= least_settled * len(found)
-    _check(found, tolerance)
+    _check(found, 0.08, caution)

@@ -102,7 +102,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     save_file({"weight": torch.ones(3)}, path)
     with pytest.raises(InputError, match=r"set model\.weights"):
         load_model(path)
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match="cannot be read: there is no such file"):
         load_model(tmp_path / "none.safetensors")
 
 

@@ -194,12 +194,11 @@ def fit_posterior(
         if spread.sd <= _MAX_POOLED_SD:
             shared = costs[grouping.first]
             counted = np.where(select_evidence(is_evidence, costs), values, np.nan)
+            counted = drop_copies(done, counted, costs) if is_probed else counted
             posterior = _posterior(name, counted[:0], counted[:0], spread, shared)
             own_errors = np.where(is_evidence, 0.0, _time_errors(done)) / (posterior.spread.sd or 1.0)
-            own_errors = np.where(copies > 0, np.sqrt(np.maximum(copies - 1, 0)), own_errors)  # all count as one
             means, errors = average_costs(counted, costs, own_errors)
-            distinct = np.isfinite(drop_copies(done, counted, costs) if is_probed else counted)
-            counts = np.bincount(costs[distinct], minlength=len(means))
+            counts = np.bincount(costs[np.isfinite(counted)], minlength=len(means))
             return replace(posterior, centers=means[shared], errors=errors[shared], num_pooled=counts[shared])
         values = scale_of(name).forward(read_own(name, done, grouping))
     centers, counts = grouping.medians(values)

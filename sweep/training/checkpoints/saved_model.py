@@ -1,7 +1,6 @@
 """A trained model in one file: its weights, and what a program needs that takes predictions from it."""
 
 import json
-import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Literal, final
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -23,7 +23,6 @@ from sweep.training.models.pretrained import read_weights
 from sweep.training.models.table import build_model
 
 _NAME = "batch_sweep"  # of the description in the metadata of the file
-_MAX_HEADER_BYTES = 100_000_000  # more than safetensors itself accepts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +119,11 @@ def _encode_facts(facts: ModelFacts) -> str:
 
 
 def _read_facts(path: Path) -> ModelFacts:
+    if not path.is_file():
+        raise InputError(f"{path}: the model cannot be read: there is no such file.")
     try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length) if length <= _MAX_HEADER_BYTES else b"")
-        content = json.loads(header["__metadata__"][_NAME])
+        with safe_open(path, framework="pt") as file:
+            content = json.loads(file.metadata()[_NAME])
         find_entry("model", content["model"]["name"], MODELS)  # its message explains what is missing
         shape = ImageShape(**content["shape"])
         content |= {"shape": shape, "class_names": tuple(content["class_names"])}
@@ -133,7 +132,7 @@ def _read_facts(path: Path) -> ModelFacts:
         raise InputError(f"{path}: the model cannot be read: {error.strerror}.") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (struct.error, ValueError, KeyError, TypeError):
+    except (SafetensorError, ValueError, KeyError, TypeError):
         raise InputError(
             f"{path}: no model that `sweep train --save` has written. To train from other weights, set model.weights."
         ) from None

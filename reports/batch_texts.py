@@ -13,8 +13,8 @@ from reports.labels import (
     format_setting,
     format_value,
 )
-from sweep.analysis.answer.answer import BatchAnswer, Statement, TunedBatch, TunedModel
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.answer import BatchAnswer, Statement, TunedBatch, TunedModel
+from sweep.analysis.statistics import Interval
 from sweep.config.metrics import METRICS
 from sweep.config.units import find_unit, format_count
 

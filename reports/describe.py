@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
-from sweep.analysis.answer.answer import Recommendation
+from sweep.analysis.answer import Recommendation
 from sweep.analysis.answer.choice_texts import describe_learning_rate
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
+from sweep.analysis.statistics import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
 from sweep.config.command_lines import train_command
 from sweep.config.trial_config import default_settings

@@ -3,16 +3,15 @@
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.answer.answer import Answer
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.pareto import Values, non_dominated
-from sweep.analysis.summary import objective_signs, objective_table
+from sweep.analysis.answer import Answer
+from sweep.analysis.comparable import objective_signs, objective_table
+from sweep.analysis.statistics import Values, non_dominated, read_numbers
 
 
 def add_estimates(
     frame: pd.DataFrame, trials: pd.DataFrame, answer: Answer, objectives: tuple[str, ...]
 ) -> pd.DataFrame:
-    """The configurations ``frame`` of :func:`sweep.analysis.summary.summarize_configurations` with the estimates of
+    """The configurations ``frame`` of :func:`sweep.analysis.comparable.summarize_configurations` with the estimates of
     ``answer`` in ``<metric>``, ``<metric>_low`` and ``<metric>_high`` wherever there is one, and columns more:
     ``<metric>_n``, the number of trials behind it (NaN for a value as it was measured), and ``p_front``, the
     probability of being on the Pareto front. ``on_front``, among confirmed configurations, is by the estimates.

@@ -9,15 +9,20 @@ import pandas as pd
 
 from reports.describe import describe_configuration, describe_trials
 from reports.estimated_configurations import add_estimates
-from sweep.analysis.answer.answer import Answer, Limits
-from sweep.analysis.answer.candidates import Candidates, select_candidates
-from sweep.analysis.answer.recommend import make_answer
+from sweep.analysis.answer import Answer, Limits
+from sweep.analysis.candidates import Candidates, select_candidates
 from sweep.analysis.claims.findings import Finding, evaluate_claims
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name, select_comparable
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
-from sweep.analysis.statistics.pareto import front_rank
-from sweep.analysis.summary import objective_signs, objective_table, summarize_configurations
+from sweep.analysis.comparable import (
+    USUAL_OBJECTIVES,
+    find_common_data,
+    find_study_name,
+    objective_signs,
+    objective_table,
+    select_comparable,
+    summarize_configurations,
+)
+from sweep.analysis.recommendation import make_answer
+from sweep.analysis.statistics import configuration_groups, front_rank, read_numbers, read_text, varying_keys
 from sweep.records.frames.study_frames import Frames
 
 # More than this many trials make a page slow; the others are drawn as a density and counted.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from reports.batch_texts import CURVE_HEADS, describe_batch_answer
-from sweep.analysis.answer.answer import BatchAnswer
+from sweep.analysis.answer import BatchAnswer
 from sweep.config.units import format_count
 
 _ESCAPES = str.maketrans(

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer.answer import (
+    from sweep.analysis.answer import (
         Answer,
         BatchAnswer,
         ConfigurationEstimate,
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         TunedModel,
         ValidationSize,
     )
-    from sweep.analysis.answer.recommend import recommend
-    from sweep.analysis.statistics.intervals import Interval
+    from sweep.analysis.recommendation import recommend
+    from sweep.analysis.statistics import Interval
     from sweep.cli.python_run import run_study
     from sweep.config.errors import InputError
     from sweep.config.study import StudySpec
@@ -70,32 +70,32 @@ __all__ = [
 
 # Loaded at first use: torch and Optuna take seconds, and a reader of records needs neither.
 _HOMES = {
-    "Answer": "sweep.analysis.answer.answer",
-    "BatchAnswer": "sweep.analysis.answer.answer",
-    "ConfigurationEstimate": "sweep.analysis.answer.answer",
+    "Answer": "sweep.analysis.answer",
+    "BatchAnswer": "sweep.analysis.answer",
+    "ConfigurationEstimate": "sweep.analysis.answer",
     "Ending": "sweep.records.messages",
     "Evaluation": "sweep.records.messages",
     "ExecutorSettings": "sweep.executors.table",
-    "Fact": "sweep.analysis.answer.answer",
+    "Fact": "sweep.analysis.answer",
     "Frames": "sweep.records.frames.study_frames",
     "InputError": "sweep.config.errors",
-    "Interval": "sweep.analysis.statistics.intervals",
-    "NextBest": "sweep.analysis.answer.answer",
+    "Interval": "sweep.analysis.statistics",
+    "NextBest": "sweep.analysis.answer",
     "Options": "sweep.search.loop.run_options",
-    "Recommendation": "sweep.analysis.answer.answer",
-    "Statement": "sweep.analysis.answer.answer",
+    "Recommendation": "sweep.analysis.answer",
+    "Statement": "sweep.analysis.answer",
     "StudySpec": "sweep.config.study",
-    "TrainingPrice": "sweep.analysis.answer.answer",
+    "TrainingPrice": "sweep.analysis.answer",
     "TrialConfig": "sweep.config.trial_config",
-    "TunedBatch": "sweep.analysis.answer.answer",
-    "TunedModel": "sweep.analysis.answer.answer",
-    "ValidationSize": "sweep.analysis.answer.answer",
+    "TunedBatch": "sweep.analysis.answer",
+    "TunedModel": "sweep.analysis.answer",
+    "ValidationSize": "sweep.analysis.answer",
     "load_foreign_frames": "sweep.foreign.foreign_records",
     "load_frames": "sweep.records.frames.frames",
     "load_model": "sweep.training.checkpoints.saved_model",
     "load_plugin": "sweep.training.plugins",
     "load_study": "sweep.config.study_file",
-    "recommend": "sweep.analysis.answer.recommend",
+    "recommend": "sweep.analysis.recommendation",
     "run_study": "sweep.cli.python_run",
     "train_trial": "sweep.search.loop.single_trial",
 }

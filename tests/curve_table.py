@@ -135,7 +135,7 @@ class CurveTable:
 
     def front(self) -> set[int]:
         """The points of the true front."""
-        from sweep.analysis.statistics.pareto import non_dominated
+        from sweep.analysis.statistics import non_dominated
 
         rows = np.array([[-self.mean_end(index), *self.costs(index)] for index in range(len(self.points))])
         return set(np.flatnonzero(non_dominated(rows)).tolist())

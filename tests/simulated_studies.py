@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from frames_factory import MadeFrames, frames_of, make_spec
 
-from sweep.analysis.statistics.pareto import non_dominated
+from sweep.analysis.statistics import non_dominated
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.confirmation import list_confirmations
+from sweep.search.seeds import list_confirmations
 
 OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 SIGNS = (-1.0, 1.0, 1.0)

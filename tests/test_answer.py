@@ -15,10 +15,10 @@ from simulated_studies import simulate
 
 from studies import shipped_studies
 from sweep.analysis import recommend
-from sweep.analysis.answer.answer import USES
-from sweep.analysis.answer.choice import config_of
-from sweep.analysis.answer.recommend import as_document
+from sweep.analysis.answer import USES
+from sweep.analysis.candidates import config_of
 from sweep.analysis.claims.findings import evaluate_claims, findings_document
+from sweep.analysis.recommendation import as_document
 from sweep.cli.arguments import parse_sets
 from sweep.config.command_lines import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError

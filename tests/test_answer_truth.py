@@ -9,11 +9,11 @@ import pytest
 from benchmarks.answer_truth import StudyFigures, run_study, summarize
 from benchmarks.made_study import MadeStudy, make_spec
 from benchmarks.truths import BATCHES, FAMILIES, HELD_BACK
-from sweep.analysis.answer.answer import Limits
-from sweep.analysis.answer.candidates import select_candidates
-from sweep.analysis.answer.response import draw_response, encode_settings
-from sweep.analysis.comparable_trials import ACCURACY, select_comparable
-from sweep.analysis.statistics.intervals import Spread
+from sweep.analysis.answer import Limits
+from sweep.analysis.candidates import select_candidates
+from sweep.analysis.comparable import ACCURACY, select_comparable
+from sweep.analysis.response import draw_response, encode_settings
+from sweep.analysis.statistics import Spread
 
 SPEC_SEED = 3
 

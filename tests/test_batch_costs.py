@@ -9,9 +9,9 @@ import pytest
 from frames_factory import frames_of, make_frames, make_spec
 
 from sweep.analysis import recommend
-from sweep.analysis.answer.batch_costs import combine_ratio, find_common_target
 from sweep.analysis.claims.findings import evaluate_claims
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics import Interval
+from sweep.analysis.tuned_batches import combine_ratio, find_common_target
 
 
 def trial(number: int, batch: int, accuracy: float, seed: int = 0) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.analysis import bottleneck_remedies
+from sweep.analysis import shortfalls
 from sweep.cli.app import run_app
 from sweep.cli.commands.look import _mark
 from sweep.cli.health import Check
@@ -250,12 +250,12 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
 )
 def test_remedies_name_the_key_and_its_value(bottleneck: str, settings: dict[str, Any], said: str) -> None:
     values = flatten_config(build_config(settings, "test"))
-    assert said in bottleneck_remedies.suggest_remedy(bottleneck, values, 4)
-    assert bottleneck in bottleneck_remedies.BOTTLENECK_MEANINGS
+    assert said in shortfalls.suggest_remedy(bottleneck, values, 4)
+    assert bottleneck in shortfalls.BOTTLENECK_MEANINGS
 
 
 def test_what_is_set_already_is_no_remedy() -> None:
     values = flatten_config(build_config({"precision.compile": True, "precision.channels_last": True}, "test"))
-    assert "precision.compile = true" not in bottleneck_remedies.suggest_remedy("launch_bound", values, 4)
-    assert "channels_last" not in bottleneck_remedies.suggest_remedy("compute_bound", values, 4)
-    assert bottleneck_remedies.suggest_remedy("of another version", values, 4) == ""
+    assert "precision.compile = true" not in shortfalls.suggest_remedy("launch_bound", values, 4)
+    assert "channels_last" not in shortfalls.suggest_remedy("compute_bound", values, 4)
+    assert shortfalls.suggest_remedy("of another version", values, 4) == ""

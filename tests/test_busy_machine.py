@@ -14,8 +14,8 @@ import numpy as np
 import psutil
 import pytest
 
-from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.statistics import read_numbers
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import build_config

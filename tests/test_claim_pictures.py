@@ -14,7 +14,7 @@ from reports.page.claim_pictures import WIDTH, draw_claim, make_claim_axis
 from reports.page.claims_table import list_claims
 from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.claims.plans import CLAIMS
-from sweep.analysis.statistics.estimates import Region
+from sweep.analysis.statistics import Region
 
 OPEN = math.inf
 

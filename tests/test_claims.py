@@ -19,9 +19,8 @@ from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.findings import assess_claim, evaluate_claims, find_verdicts
 from sweep.analysis.claims.plans import CLAIMS, count_needed, count_planned, count_tested, find_claim, write_plan
 from sweep.analysis.claims.tuned_pairs import expect_best
-from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.power import count_repetitions
-from sweep.analysis.statistics.estimates import Estimate, Region, assess_region
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.statistics import Estimate, Region, assess_region, count_repetitions
 from sweep.config.space import count_grid_points
 from sweep.config.study_file import build_study
 from sweep.records.data_summary import DataSummary

@@ -12,8 +12,8 @@ from benchmarks.claim_studies import ClaimStudy, is_finished, order_points, plan
 from benchmarks.claim_truths import find_effect, make_records
 from sweep.analysis.claims.findings import assess_claim, find_verdicts
 from sweep.analysis.claims.plans import CLAIMS, find_claim
-from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.statistics.estimates import correct_holm
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.statistics import correct_holm
 from sweep.config.space import count_grid_points
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,8 +13,7 @@ from test_compare import compared, study
 from sweep.analysis.comparison.machine_pace import PaceDifference, estimate_pace_difference, measure_pace_difference
 from sweep.analysis.comparison.study_comparison import Comparison, compare_studies
 from sweep.analysis.comparison.study_differences import Difference, give_verdicts
-from sweep.analysis.statistics.estimates import Estimate, confidence_interval
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics import Estimate, Interval, confidence_interval
 from sweep.cli.app import run_app
 from sweep.cli.commands.compare import _describe_pace
 from sweep.records.frames.frames import load_frames

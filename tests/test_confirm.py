@@ -12,7 +12,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.confirmation import (
+from sweep.search.seeds import (
     collect_costs,
     count_confirmations,
     find_front,

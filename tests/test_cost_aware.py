@@ -9,19 +9,23 @@ from curve_table import MICRO, RATES, CurveTable, table_spec
 from records_factory import make_spec
 from scipy.stats import norm
 
-from sweep.analysis.statistics.gaussian_process import Deviation, GaussianProcess
-from sweep.analysis.statistics.pareto import hypervolume, reference_point
+from sweep.analysis.response import Deviation, GaussianProcess
+from sweep.analysis.statistics import hypervolume, reference_point
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.candidate_points import CandidatePoints, make_point_key
-from sweep.search.samplers.cost_aware import CostAwareSampler
-from sweep.search.samplers.encoding import Encoding
-from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction, UndominatedSpace
-from sweep.search.samplers.surrogates import Surrogate
-from sweep.search.samplers.table import make_sampler
+from sweep.search.cost_aware import (
+    CostAwareSampler,
+    CostAxis,
+    Encoding,
+    GaussianPrediction,
+    Surrogate,
+    UndominatedSpace,
+)
+from sweep.search.sampler import CandidatePoints, make_point_key
+from sweep.search.samplers import make_sampler
 
 Measured = tuple[Outcome, dict[str, float | int]]
 
@@ -74,7 +78,7 @@ def test_a_gaussian_process_finds_what_matters_and_how_noisy_it_is() -> None:
 def test_the_gradient_of_the_fit_is_that_of_its_loss() -> None:
     from scipy.optimize import approx_fprime
 
-    from sweep.analysis.statistics.gaussian_process import _Data, _loss
+    from sweep.analysis.response import _Data, _loss
 
     rng = np.random.default_rng(1)
     x, y = rng.random((12, 2)), rng.normal(size=12)

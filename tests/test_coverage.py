@@ -10,12 +10,18 @@ from frames_factory import frames_of, make_spec
 from simulated_studies import Simulated, simulate, simulate_scattered, simulate_unequal
 
 from sweep.analysis import recommend
-from sweep.analysis.answer.answer import Recommendation
+from sweep.analysis.answer import Recommendation
+from sweep.analysis.comparable import summarize_configurations
 from sweep.analysis.rate_powers import fit_rate_power
-from sweep.analysis.statistics.estimates import Estimate, confidence_interval, slope_estimate
-from sweep.analysis.statistics.intervals import median_interval, pooled_spread, seed_interval
+from sweep.analysis.statistics import (
+    Estimate,
+    confidence_interval,
+    median_interval,
+    pooled_spread,
+    seed_interval,
+    slope_estimate,
+)
 from sweep.analysis.steps_to_target import fit_regimes
-from sweep.analysis.summary import summarize_configurations
 from sweep.config.study import Tolerance
 
 NUM_DRAWS = 1000

@@ -26,7 +26,7 @@ from reports.figures.slices import make_slices
 from reports.labels import metric_label
 from reports.page.traces import figures_json
 from reports.plot_layout import category_range, make_layout
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.analysis.statistics.throughput import group_medians
 
 TWO = ["val_accuracy", "train_seconds"]

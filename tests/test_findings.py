@@ -12,7 +12,7 @@ from scipy import stats
 
 from sweep.analysis.claims.findings import Finding, evaluate_claims, findings_document
 from sweep.analysis.rate_powers import fit_rate_power
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.statistics import (
     Estimate,
     Region,
     assess_region,

@@ -12,8 +12,8 @@ from test_findings import MIB, found, ladder, row
 
 from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.claims.learning_rates import CLAIMS
-from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.statistics.estimates import confidence_interval
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.statistics import confidence_interval
 
 # how far apart the best rates of two recipes are, as a logarithm
 APART = 2.0

@@ -21,8 +21,8 @@ from reports.first.pictures_of_answer import draw_first_pictures
 from reports.first.svg_elements import hue_of
 from reports.first.tradeoff_picture import WIDE, TradeOff, _list_obstacles
 from reports.labels import format_estimate, format_probability
-from sweep.analysis.answer.recommend import as_document
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.recommendation import as_document
+from sweep.analysis.statistics import Interval
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 GROUNDS = {"light": "#ffffff", "dark": "#14181d"}

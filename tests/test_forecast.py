@@ -10,20 +10,26 @@ from typing import Any
 import pytest
 from records_factory import add_trials, make_ending, make_spec, make_store
 
-from sweep.analysis.statistics.extrapolation import NUM_NEAREST
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
 from sweep.records.frames.frames import read_frames
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.records.probe_record import ProbeRecord
-from sweep.search.forecast.confirm_total import count_planned
 from sweep.search.forecast.memory_gate import MemoryGate
-from sweep.search.forecast.remaining_work import PlannedTrials, RemainingWork, estimate_remaining_work
-from sweep.search.forecast.study_forecast import Forecast, make_forecast
-from sweep.search.forecast.study_total import FACTOR, WIDTH
 from sweep.search.forecast.trial_cost import CostModel, TrialCost, interpolate
 from sweep.search.forecast.workload import compute_workload, count_evaluations
-from sweep.search.seed_allocation.confirmation import list_confirmations
+from sweep.search.pruner import NUM_NEAREST
+from sweep.search.seeds import list_confirmations
+from sweep.search.study_forecast import (
+    FACTOR,
+    WIDTH,
+    Forecast,
+    PlannedTrials,
+    RemainingWork,
+    count_planned,
+    estimate_remaining_work,
+    make_forecast,
+)
 from sweep.training.loop.trial import run_trial
 
 # The law of a made-up machine: seconds of a micro batch of m samples, of an update, of what comes before the clock.

@@ -12,8 +12,8 @@ from benchmarks.forecast_calibration import calibrate
 from benchmarks.forecast_error import StudyFigures, measure_study, replay_forecast
 from benchmarks.forecast_replays import find_lean
 from benchmarks.forecast_studies import NUM_DEVELOPMENT, NUM_VALIDATION, PlannedStudy, plan_studies, plan_tiny_study
-from sweep.search.forecast import study_total
-from sweep.search.forecast.study_costs import StudyCosts, draw_sums
+from sweep.search import study_forecast
+from sweep.search.study_forecast import StudyCosts, draw_sums
 
 
 def figures(total: float, **changes: Any) -> StudyFigures:
@@ -69,19 +69,19 @@ def test_a_measured_study_is_not_measured_again(tmp_path: Path, monkeypatch: pyt
     assert "costs" not in first.summary
     low, middle, high = np.quantile(replay_forecast(again), (0.05, 0.5, 0.95))
     assert low < middle < high
-    assert middle == pytest.approx(200.0 * study_total.FACTOR, rel=0.01)
+    assert middle == pytest.approx(200.0 * study_forecast.FACTOR, rel=0.01)
 
 
 def test_the_calibration_finds_the_factor_and_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_total, "FACTOR", 1.0)
-    monkeypatch.setattr(study_total, "WIDTH", 1.0)
+    monkeypatch.setattr(study_forecast, "FACTOR", 1.0)
+    monkeypatch.setattr(study_forecast, "WIDTH", 1.0)
     rng = np.random.default_rng(0)
     totals = 200.0 * 1.3 * np.exp(rng.normal(0, 0.25, 400))  # the drawn ones have a deviation of 0.1
     factor, width = calibrate([figures(float(total)) for total in totals])
     assert factor == pytest.approx(1.3, rel=0.05)
     assert width == pytest.approx(2.5, rel=0.1)
-    monkeypatch.setattr(study_total, "FACTOR", factor)
-    monkeypatch.setattr(study_total, "WIDTH", width)
+    monkeypatch.setattr(study_forecast, "FACTOR", factor)
+    monkeypatch.setattr(study_forecast, "WIDTH", width)
     found = [figures(float(total)) for total in 200.0 * 1.3 * np.exp(rng.normal(0, 0.25, 400))]
     bounds = [np.quantile(replay_forecast(one), (0.05, 0.95)) for one in found]
     inside = [low <= one.total_seconds <= high for one, (low, high) in zip(found, bounds, strict=True)]

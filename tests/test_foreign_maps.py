@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.writing import write_frames_report
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.foreign.foreign_records import load_foreign_frames

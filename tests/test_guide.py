@@ -28,21 +28,28 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
 from sweep.config.tables.datasets import ImageShape
 from sweep.probing.estimate import estimate_memory
-from sweep.search.forecast import forecaster
-from sweep.search.forecast.memory_room import MemoryRoom
-from sweep.search.guide import guided_study
-from sweep.search.guide.decision_tree import Answers, Decisions, Facts, decide, find_uses
-from sweep.search.guide.guided_study import GuideTask, look_at_images
-from sweep.search.guide.study_size import (
+from sweep.search import ask as guide
+from sweep.search import study_forecast
+from sweep.search.ask import (
+    Answers,
+    Decisions,
+    Facts,
+    GuideTask,
     Size,
+    StudyDraft,
     choose_size,
+    decide,
     describe_left_out,
     find_full_size,
+    find_uses,
     find_usual_size,
     list_sizes,
+    look_at_images,
     pick_batches,
+    split_time,
+    write_study,
 )
-from sweep.search.guide.study_writing import StudyDraft, split_time, write_study
+from sweep.search.forecast.memory_room import MemoryRoom
 from sweep.search.loop.events import Stopped
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
@@ -449,7 +456,7 @@ def test_what_resumes_the_study_is_what_the_options_state(ask: Ask, monkeypatch:
 
 
 def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecaster, "measure_room", lambda _machine: MemoryRoom(4 * 2**20 * 10 // 9, 0))
+    monkeypatch.setattr(study_forecast, "measure_room", lambda _machine: MemoryRoom(4 * 2**20 * 10 // 9, 0))
     code, _, errors = ask("small.toml", "--yes", "--data", "digits")
     assert code == 0, errors
     spec = load_study(tmp_path / "small.toml")
@@ -467,7 +474,7 @@ def test_a_fixed_micro_batch_is_kept_or_refused(ask: Ask, tmp_path: Path, monkey
     spec = load_study(tmp_path / "kept.toml")
     assert spec.base["batch.micro"] == 64
     assert "batch.micro" not in spec.space
-    monkeypatch.setattr(forecaster, "measure_room", lambda _machine: MemoryRoom(1000, 0))
+    monkeypatch.setattr(study_forecast, "measure_room", lambda _machine: MemoryRoom(1000, 0))
     code, _, errors = ask("refused.toml", *given)
     assert code == 2
     assert "--set batch.micro=N" in " ".join(errors.split())
@@ -476,7 +483,7 @@ def test_a_fixed_micro_batch_is_kept_or_refused(ask: Ask, tmp_path: Path, monkey
 def test_weights_of_another_model_are_refused_before_probes(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecaster.Forecaster, "forecast", _fail_to_probe)
+    monkeypatch.setattr(study_forecast.Forecaster, "forecast", _fail_to_probe)
     shape = ImageShape(channels=1, side=8, num_classes=10)
     save_file(build_model(ModelSection(name="resnet8"), shape).state_dict(), tmp_path / "w.safetensors")
     given = ("--yes", "--data", "digits", "--set", "data.subset=200", "--weights", "w.safetensors", "--model")
@@ -492,7 +499,7 @@ def _fail_to_probe(*_: object) -> None:
 
 
 def test_a_model_that_does_not_fit_at_all_is_refused(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecaster, "measure_room", lambda _machine: MemoryRoom(1000, 0))
+    monkeypatch.setattr(study_forecast, "measure_room", lambda _machine: MemoryRoom(1000, 0))
     code, _, errors = ask("small.toml", "--yes", "--data", "digits", "--set", "data.subset=200")
     assert code == 2
     assert "does not fit with a single sample" in " ".join(errors.split())
@@ -511,8 +518,8 @@ def test_the_images_are_counted(data: str, num_train: int, num_validation: int, 
 
 
 def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecaster.Forecaster, "forecast", _fail_to_probe)
-    monkeypatch.setattr(guided_study, "PROBING_SECONDS", 30.0)
+    monkeypatch.setattr(study_forecast.Forecaster, "forecast", _fail_to_probe)
+    monkeypatch.setattr(guide, "PROBING_SECONDS", 30.0)
     code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "20s")
     assert code == 2
     assert re.search(r"Give more than \d+[sm]; what the smallest study takes is known", " ".join(errors.split()))
@@ -524,10 +531,10 @@ def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.
 
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # the same for each command, as no machine is
-    monkeypatch.setattr(guided_study, "time", clock)
+    monkeypatch.setattr(guide, "time", clock)
     monkeypatch.setattr(ask_command, "time", clock)
-    monkeypatch.setattr(forecaster.Forecaster, "forecast", lambda *_: None)
-    monkeypatch.setattr(forecaster.Forecaster, "estimate_seconds", cost)
+    monkeypatch.setattr(study_forecast.Forecaster, "forecast", lambda *_: None)
+    monkeypatch.setattr(study_forecast.Forecaster, "estimate_seconds", cost)
     given, found = ("--yes", "--dry-run", "--data", "digits", "--set", "data.subset=200"), None
     for budget in ("14s", "1m"):
         code, _, errors = ask("short.toml", *given, "--budget", budget)

@@ -12,11 +12,10 @@ from frames_factory import MadeFrames, frames_of, make_spec
 from scipy.special import ndtr, ndtri
 
 from sweep.analysis import recommend
-from sweep.analysis.answer.recommend import as_document
-from sweep.analysis.comparable_trials import ACCURACY
-from sweep.analysis.statistics.grouping import Grouping
-from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative, estimate_image_shares
-from sweep.analysis.statistics.posterior import Posterior, fit_posterior
+from sweep.analysis.comparable import ACCURACY
+from sweep.analysis.posterior import Posterior, draw_normal, drop_negative, estimate_image_shares, fit_posterior
+from sweep.analysis.recommendation import as_document
+from sweep.analysis.statistics import Grouping
 from sweep.config.trial_config import flatten_config
 from sweep.records.correct_images import Correct
 from sweep.records.data_summary import DataSummary

@@ -24,9 +24,9 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
 from sweep.search.loop.events import AttemptEnded, Stopped, Stopping
 from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
+from sweep.search.study_forecast import PlannedTrials, estimate_remaining_work
 from sweep.training.loop.trial import run_trial
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 

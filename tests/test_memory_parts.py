@@ -29,8 +29,8 @@ from sweep.records.messages import Ending
 from sweep.records.probe_record import make_probe_record
 from sweep.records.store.probe_book import ProbeBook
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast import forecaster as forecasting
-from sweep.search.forecast.forecaster import Forecaster
+from sweep.search import study_forecast as forecasting
+from sweep.search.study_forecast import Forecaster
 
 MIB = 2.0**20
 PARTS = {"parameter": 1.0, "gradient": 1.0, "optimizer": 2.0, "activation": 5.0, "temporary": 0.5, "scratch": 0.5}

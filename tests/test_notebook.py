@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from guide_blocks import DOCS, ROOT
 
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.cli.commands.recommend import describe_batch_sizes
 from sweep.records.frames.frames import load_frames
 

@@ -15,8 +15,8 @@ from reports.labels import format_estimate, format_probability, format_value, me
 from reports.page.front_table import make_front_table
 from reports.writing import write_frames_report
 from sweep.analysis import recommend
-from sweep.analysis.answer.answer import Answer
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.answer import Answer
+from sweep.analysis.statistics import Interval
 from sweep.cli.app import run_app
 from sweep.records.frames.frames import load_frames
 

@@ -11,7 +11,7 @@ from reports.figures.all_figures import make_figures
 from reports.figures.panel_findings import add_findings
 from reports.labels import format_effect, format_estimate, format_value
 from reports.page.html import describe_panel, render_page
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics import Interval
 
 GLOBAL = "effective batch size"
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sweep.analysis.statistics.pareto import front_rank, hypervolume, non_dominated, reference_point
+from sweep.analysis.statistics import front_rank, hypervolume, non_dominated, reference_point
 
 
 def by_definition(values):

@@ -11,13 +11,13 @@ from reports import write_report
 from reports.batch_texts import describe_batch_answer
 from reports.evidence import gather_evidence
 from reports.first.first_texts import describe_first
-from sweep.analysis.answer.recommend import as_document, recommend
+from sweep.analysis.recommendation import as_document, recommend
 from sweep.cli.commands.recommend import describe_use
 from sweep.cli.study_run import _price_forecast, format_forecast
 from sweep.config.errors import InputError
 from sweep.config.study_file import find_differences
 from sweep.records.frames.frames import load_frames
-from sweep.search.forecast.study_forecast import Forecast
+from sweep.search.study_forecast import Forecast
 
 FORECAST = Forecast(
     num_trials=4,

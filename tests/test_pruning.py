@@ -14,7 +14,6 @@ from curve_table import OBJECTIVES, CurveTable, table_spec
 from optuna_storages import open_storage
 from records_factory import make_spec
 
-from sweep.analysis.statistics.extrapolation import NUM_NEAREST, CurveFamily
 from sweep.config.errors import InputError
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.executors.base import WorkerProgram
@@ -25,8 +24,8 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.pruners.front_pruner import FrontPruner, make_pruner
-from sweep.search.samplers.candidate_points import make_point_key
+from sweep.search.pruner import NUM_NEAREST, CurveFamily, FrontPruner, make_pruner
+from sweep.search.sampler import make_point_key
 
 SHARES = [0.25, 0.5, 0.75, 1.0]
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from guide_blocks import ROOT
 
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.records.frames.frames import load_frames
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

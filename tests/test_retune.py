@@ -20,7 +20,7 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.samplers.table import make_sampler
+from sweep.search.samplers import make_sampler
 
 SPACE: dict[str, Any] = {
     "batch.micro": {"log2": [4, 6]},

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError
 from sweep.foreign.foreign_records import load_foreign_frames

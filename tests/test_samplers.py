@@ -10,8 +10,8 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import flatten_config
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.base import WINDOW, select_window
-from sweep.search.samplers.table import make_sampler
+from sweep.search.sampler import WINDOW, select_window
+from sweep.search.samplers import make_sampler
 
 Judge = Callable[[dict[str, float]], tuple[Outcome, dict[str, float | int]]]
 

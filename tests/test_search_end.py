@@ -11,9 +11,8 @@ from scipy.stats import norm
 from test_tuner import by_phase, run
 
 from sweep.records.trial_record import TrialRecord
+from sweep.search.cost_aware import CostAxis, GaussianPrediction, find_curve_gains
 from sweep.search.loop.events import Stopped
-from sweep.search.samplers.curve_gain import find_curve_gains
-from sweep.search.samplers.hypervolume_gain import CostAxis, GaussianPrediction
 
 SPACE = {"batch.micro": {"log2": [4, 7]}, "optimizer.lr": {"log": [0.003, 0.3]}}
 PLANNED = 60

@@ -10,7 +10,7 @@ from frames_factory import MadeFrames, frames_of, make_frames, make_spec
 
 from reports import write_report
 from sweep.analysis import recommend
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.comparable import select_comparable
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
     describe_missing_objectives,

@@ -11,8 +11,8 @@ from frames_factory import MadeFrames, frames_of, make_spec
 from reports.batch_texts import describe_batch_answer
 from reports.describe import describe_use_setting
 from sweep.analysis import recommend
-from sweep.analysis.answer.answer import Answer, BatchAnswer, Statement
-from sweep.analysis.answer.recommend import as_document
+from sweep.analysis.answer import Answer, BatchAnswer, Statement
+from sweep.analysis.recommendation import as_document
 from sweep.config.trial_config import flatten_config
 from sweep.records.data_summary import DataSummary
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sweep.analysis.statistics.equal_costs import equal_cost_groups
-from sweep.analysis.statistics.grouping import configuration_groups
-from sweep.analysis.statistics.intervals import (
+from sweep.analysis.statistics import (
     Spread,
+    configuration_groups,
+    front_probabilities,
     median_errors,
     median_interval,
     pooled_spread,
@@ -21,7 +21,7 @@ from sweep.analysis.statistics.intervals import (
     t_quantile,
     t_upper_tail,
 )
-from sweep.analysis.statistics.pareto import front_probabilities
+from sweep.analysis.statistics.equal_costs import equal_cost_groups
 
 
 def test_one_value_has_no_interval():

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from frames_factory import frames_of, make_frames, make_spec
 
-from sweep.analysis.statistics.grouping import configuration_groups
-from sweep.analysis.summary import summarize_configurations
+from sweep.analysis.comparable import summarize_configurations
+from sweep.analysis.statistics import configuration_groups
 
 OBJECTIVES = ("val_accuracy", "train_seconds")
 

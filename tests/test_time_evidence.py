@@ -13,10 +13,9 @@ from frames_factory import make_spec as make_made_spec
 from records_factory import make_spec
 from table_factory import table_spec
 
-from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.comparable import select_comparable, summarize_configurations
+from sweep.analysis.recommendation import recommend
 from sweep.analysis.statistics.equal_costs import drop_copied_times, pool_doubtful_times
-from sweep.analysis.summary import summarize_configurations
 from sweep.config.metrics import METRICS, Metric, list_following
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.executors.base import WorkerProgram
@@ -28,14 +27,13 @@ from sweep.records.messages import Ending, ProbeTask, Task
 from sweep.records.probe_record import ProbeRecord
 from sweep.records.store.store import open_store
 from sweep.records.trial_record import TrialRecord
+from sweep.search.cost_aware import Encoding, Surrogate
 from sweep.search.earlier.reuse_index import keep_portable
 from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.search.forecast.solo_times import SoloTimes
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.samplers.encoding import Encoding
-from sweep.search.samplers.surrogates import Surrogate
 
 DEVICE = "test device"
 PER_SAMPLE, UPDATE, NUM_TRAIN = 1e-3, 5e-3, 100

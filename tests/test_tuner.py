@@ -25,7 +25,7 @@ from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock
-from sweep.search.seed_allocation.confirmation import find_front
+from sweep.search.seeds import find_front
 
 
 def key_of(config: TrialConfig) -> str:

@@ -10,7 +10,7 @@ from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH
 from reports.labels import TOO_UNCERTAIN, is_too_uncertain, key_label
 from sweep.analysis.critical_batch import CriticalBatch, CriticalBatches, StepsEstimate, estimate_critical_batches
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Values
 from sweep.analysis.steps_to_target import Regimes, refit_steps
 from sweep.config.units import format_count
 

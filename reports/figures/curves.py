@@ -10,7 +10,7 @@ from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Ru
 from reports.figures import marks
 from reports.labels import metric_label
 from reports.palette import NUM_SERIES
-from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.statistics import read_numbers
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

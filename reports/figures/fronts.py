@@ -8,7 +8,7 @@ from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Figure, Layer, Panel
 from reports.figures import marks
 from reports.labels import metric_label
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics import read_numbers, read_text
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

@@ -11,7 +11,7 @@ from reports.figure import Absent, Axis, Figure, Heat, Layer, Panel, Points
 from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.statistics import read_numbers
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

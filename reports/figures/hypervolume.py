@@ -5,10 +5,9 @@ import numpy as np
 from reports.evidence import Evidence
 from reports.figure import Absent, Axis, Figure, Layer, Lines, Panel
 from reports.figures import marks
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.pareto import hypervolume as volume
-from sweep.analysis.statistics.pareto import non_dominated, reference_point
-from sweep.analysis.summary import objective_signs, objective_table
+from sweep.analysis.comparable import objective_signs, objective_table
+from sweep.analysis.statistics import hypervolume as volume
+from sweep.analysis.statistics import non_dominated, read_numbers, read_text, reference_point
 from sweep.config.units import format_count
 
 NUM_MOMENTS = 200

@@ -9,7 +9,7 @@ from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
 from reports.figures import marks
 from reports.figures.positions import GLOBAL_BATCH, swept_parameters
 from reports.labels import key_label, metric_label
-from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.statistics import read_numbers
 
 MIN_TRIALS = 12
 MAX_GROUPS = 6

@@ -8,7 +8,7 @@ from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel
 from reports.figures.marks import Values, outcome_points, stack_bars
 from reports.figures.positions import parameter_axis, swept_parameters
 from reports.labels import OUTCOME_NAMES, format_value
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics import read_numbers, read_text
 from sweep.config.units import format_count
 
 MAP_TITLE = "Outcomes over the search space"

@@ -12,8 +12,7 @@ import pandas as pd
 from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule
 from reports.labels import OUTCOME_NAMES, format_value, metric_label
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.pareto import non_dominated
+from sweep.analysis.statistics import non_dominated, read_numbers
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

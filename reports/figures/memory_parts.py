@@ -11,7 +11,7 @@ from reports.evidence import Evidence, keep_finite
 from reports.figure import Absent, Axis, Figure, Layer, Panel, Points
 from reports.figures.marks import Rows, Values, device_limits, stack_bars, to_floats
 from reports.labels import format_value
-from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.statistics import read_numbers
 from sweep.analysis.trial_shapes import match_probes, parse_shapes
 from sweep.config.units import format_count
 from sweep.records.probe_record import MEMORY_LABELS, MEMORY_PARTS

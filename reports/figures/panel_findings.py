@@ -16,9 +16,9 @@ from reports.labels import (
     key_label,
     metric_label,
 )
-from sweep.analysis.answer.answer import BatchAnswer, TunedBatch
+from sweep.analysis.answer import BatchAnswer, TunedBatch
 from sweep.analysis.claims.findings import UNSETTLED
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics import Interval
 
 # Of a tuned batch size: where the answer has a metric, and the words for the best of it.
 _TUNED: Mapping[str, tuple[Callable[[TunedBatch], Interval], str]] = {

@@ -10,8 +10,7 @@ from reports.evidence import Evidence, keep_finite
 from reports.figure import Axis
 from reports.figures.marks import Values, make_batch_axis
 from reports.labels import format_setting, key_label
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers
-from sweep.analysis.statistics.pareto import Mask
+from sweep.analysis.statistics import Mask, plain_value, read_numbers
 
 GLOBAL_BATCH = "global_batch_size"
 JITTER = 0.18

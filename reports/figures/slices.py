@@ -10,8 +10,7 @@ from reports.figure import Absent, Figure, Intervals, Layer, Panel
 from reports.figures import marks
 from reports.figures.positions import AxisPosition, parameter_axis, swept_parameters
 from reports.labels import metric_label
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.pareto import Mask
+from sweep.analysis.statistics import Mask, read_numbers
 from sweep.config.metrics import METRICS
 
 # A slice has many panels; more marks than this in each make a page slow.

@@ -11,11 +11,9 @@ import pandas as pd
 from reports.evidence import Evidence
 from reports.first.log_axis import error_of
 from reports.labels import format_estimate
-from sweep.analysis.answer.answer import TunedBatch
-from sweep.analysis.answer.candidates import ACCURACY_MARGIN
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.intervals import Interval
-from sweep.analysis.statistics.pareto import non_dominated
+from sweep.analysis.answer import TunedBatch
+from sweep.analysis.candidates import ACCURACY_MARGIN
+from sweep.analysis.statistics import Interval, non_dominated, read_numbers
 from sweep.config.units import format_count
 
 

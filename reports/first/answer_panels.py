@@ -20,7 +20,7 @@ from reports.first.picture_frame import find_time_unit
 from reports.first.pictures_of_answer import describe_legend
 from reports.first.svg_elements import colors_of
 from reports.first.tradeoff_picture import describe_below, describe_floor
-from sweep.analysis.answer.answer import TunedBatch, TunedModel
+from sweep.analysis.answer import TunedBatch, TunedModel
 
 _TITLE = "Image of the answer"
 

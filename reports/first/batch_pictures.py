@@ -20,8 +20,8 @@ from reports.first.picture_frame import (
 )
 from reports.first.svg_elements import draw_mark, element, hue_of, join, polyline, write
 from reports.labels import format_estimate, format_value, metric_label
-from sweep.analysis.answer.answer import TunedBatch, TunedModel
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.answer import TunedBatch, TunedModel
+from sweep.analysis.statistics import Interval
 
 SIZE = PictureSize(360.0, 212.0)
 _BATCH_PIXELS = 30.0  # least distance of two numbers below the axis

@@ -7,9 +7,9 @@ from reports.batch_texts import describe_certainty
 from reports.evidence import Evidence
 from reports.first.provenance import describe_provenance
 from reports.labels import format_estimate, format_price, format_probability, metric_label
-from sweep.analysis.answer.answer import BatchAnswer, Recommendation, TunedBatch
+from sweep.analysis.answer import BatchAnswer, Recommendation, TunedBatch
 from sweep.analysis.answer.choice_texts import describe_use
-from sweep.analysis.statistics.column_reading import read_text
+from sweep.analysis.statistics import read_text
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count, format_share
 from sweep.records.quality_flags import (

@@ -10,7 +10,7 @@ from reports.first.batch_pictures import draw_batch_times, draw_tuned_accuracies
 from reports.first.first_texts import format_points
 from reports.first.svg_elements import SHAPE_NAMES
 from reports.first.tradeoff_picture import NARROW, WIDE, draw_tradeoff
-from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.config.units import format_count
 
 

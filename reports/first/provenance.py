@@ -4,7 +4,7 @@ import pandas as pd
 
 from reports.evidence import Evidence
 from reports.labels import format_setting, key_label
-from sweep.analysis.statistics.column_reading import plain_value, read_text
+from sweep.analysis.statistics import plain_value, read_text
 from sweep.config.errors import show_name
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count

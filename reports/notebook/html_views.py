@@ -18,10 +18,9 @@ from reports.labels import (
 from reports.notebook.view import Cell, View, ViewPart, write_html
 from reports.page.answer_texts import USE_TITLES
 from reports.page.study_text import format_keys
-from sweep.analysis.answer.answer import USE_MEANINGS, Answer, BatchAnswer, Recommendation
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.grouping import varying_keys
+from sweep.analysis.answer import USE_MEANINGS, Answer, BatchAnswer, Recommendation
+from sweep.analysis.comparable import USUAL_OBJECTIVES
+from sweep.analysis.statistics import read_numbers, read_text, varying_keys
 from sweep.config.advice.pitfalls import find_pitfalls
 from sweep.config.study import StudySpec, describe_cost
 from sweep.config.units import format_count

@@ -16,10 +16,9 @@ from reports.labels import (
     metric_label,
 )
 from reports.page.claims_table import ClaimRow, list_claims
-from sweep.analysis.answer.answer import USE_MEANINGS, Fact, NextBest, Recommendation
+from sweep.analysis.answer import USE_MEANINGS, Fact, NextBest, Recommendation
 from sweep.analysis.answer.method import METHOD
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics import Interval, read_numbers
 from sweep.config.metrics import METRICS
 
 USE_TITLES = {

@@ -11,8 +11,8 @@ from reports.describe import describe_value, read_measurement, train_commands
 from reports.evidence import Evidence
 from reports.labels import format_probability, format_setting, key_label, metric_label
 from reports.page.constant_columns import LEADING, split_columns
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers
-from sweep.analysis.summary import USUAL_METRICS
+from sweep.analysis.comparable import USUAL_METRICS
+from sweep.analysis.statistics import plain_value, read_numbers
 
 MAX_ROWS = 200
 _BATCH = "batch.global"

@@ -1,7 +1,7 @@
 """What the page requires to name configurations within limits that its reader chooses, as ``sweep recommend`` does:
 the candidates, their draws, and the rules.
 
-The draws are rounded by :func:`sweep.analysis.answer.candidates.select_candidates` to what fits here, so that both
+The draws are rounded by :func:`sweep.analysis.candidates.select_candidates` to what fits here, so that both
 count the same probabilities.
 """
 
@@ -12,13 +12,20 @@ import numpy as np
 
 from reports.labels import format_estimate, format_setting, key_label, metric_label
 from reports.page.answer_texts import USE_TITLES
-from sweep.analysis.answer.candidates import ACCURACY_MARGIN, ACCURACY_STEPS, Candidates
-from sweep.analysis.answer.choice import config_of, select_shown
-from sweep.analysis.answer.estimated_values import estimate_value
-from sweep.analysis.answer.use_cases import BATCH_SIZE, COMPROMISE_TOLERANCE, USE_TABLE, Use
-from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
-from sweep.analysis.statistics.grouping import Numbers
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.candidates import (
+    ACCURACY_MARGIN,
+    ACCURACY_STEPS,
+    BATCH_SIZE,
+    COMPROMISE_TOLERANCE,
+    USE_TABLE,
+    Candidates,
+    Use,
+    config_of,
+    estimate_value,
+    select_shown,
+)
+from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.statistics import Numbers, Values
 
 Json = dict[str, Any]
 _COSTS = (SECONDS, MEMORY)

@@ -7,7 +7,7 @@ from reports import data_texts
 from reports.evidence import Evidence, keep_finite
 from reports.labels import OUTCOME_NAMES
 from sweep.analysis.shortfalls import explain_confirmation
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics import read_numbers, read_text
 from sweep.config.units import format_count
 from sweep.records.messages import INFEASIBLE
 

@@ -7,7 +7,7 @@ import numpy as np
 from reports import data_texts
 from reports.evidence import Evidence
 from reports.labels import environment_label, format_metric
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
+from sweep.analysis.statistics import plain_value, read_numbers, read_text
 from sweep.config.errors import show_name
 from sweep.config.units import format_count
 

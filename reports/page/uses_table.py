@@ -15,10 +15,9 @@ from reports.labels import (
 )
 from reports.page.answer_texts import Card
 from reports.page.constant_columns import LEADING
-from sweep.analysis.answer.answer import Answer, Recommendation
-from sweep.analysis.answer.candidates import ACCURACY_MARGIN
-from sweep.analysis.statistics.intervals import Interval
-from sweep.analysis.statistics.scales import scale_of
+from sweep.analysis.answer import Answer, Recommendation
+from sweep.analysis.candidates import ACCURACY_MARGIN
+from sweep.analysis.statistics import Interval, scale_of
 from sweep.config.units import format_share
 
 _BATCH = "batch.global"

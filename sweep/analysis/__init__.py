@@ -1,12 +1,12 @@
 """Statistics of records: Pareto fronts, confidence intervals, the answer, the findings.
 
-Here belongs what is computed from frames alone. Rows from top to bottom: `answer`, `claims` and `rules`, which do not
-import each other; `comparison`; the modules of this folder; `statistics`. Imports neither torch nor Optuna."""
+Here belongs what is computed from frames alone. `recommendation` is the answer as one page; `candidates`, `response`
+and `tuned_batches` are its arithmetic, `statements` its sentences. Imports neither torch nor Optuna."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer.recommend import recommend
+    from sweep.analysis.recommendation import recommend
 
 __all__ = ["recommend"]
 
@@ -14,7 +14,7 @@ __all__ = ["recommend"]
 def __getattr__(name: str) -> Any:
     # loaded at first use, because commands that only read records have to answer fast
     if name == "recommend":
-        from sweep.analysis.answer.recommend import recommend
+        from sweep.analysis.recommendation import recommend
 
         return recommend
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

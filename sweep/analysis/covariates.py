@@ -6,9 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.grouping import varying_keys
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Values, read_numbers, read_text, varying_keys
 from sweep.config.key_labels import key_label
 
 # The keys that divide the samples of a step into micro batches.

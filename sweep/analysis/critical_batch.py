@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe
 from sweep.analysis.noise_scales import read_noise_scales
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.estimates import Estimate, confidence_interval, mean_estimate
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Estimate, Values, confidence_interval, mean_estimate, read_numbers
 from sweep.analysis.steps_to_target import Regimes, TunedSteps, find_tuned_steps, fit_regimes
 from sweep.config.units import format_count
 

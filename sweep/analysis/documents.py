@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics import Interval
 
 
 def to_document(value: Any) -> Any:

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.comparable import ComparableTrials
+from sweep.analysis.statistics import Mask, Values, read_numbers
 from sweep.config.units import format_count
 
 # The estimates of single steps scatter by more than their mean, and the ratio of few is biased.

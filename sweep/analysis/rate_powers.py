@@ -8,11 +8,18 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe, read_accuracies
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe, read_accuracies
 from sweep.analysis.covariates import Covariates, code_settings, standardize
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import NOTHING, Estimate, fit_linear, share_explained
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import (
+    NOTHING,
+    Estimate,
+    Mask,
+    Values,
+    fit_linear,
+    read_numbers,
+    read_text,
+    share_explained,
+)
 from sweep.config.scaling import RULE_POWERS
 from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.units import format_count

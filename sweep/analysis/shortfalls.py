@@ -1,17 +1,16 @@
 """What a study asked for and its records lack: objectives of complete trials, and confirming trials."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.column_reading import most_common, read_numbers, read_text
-from sweep.analysis.statistics.grouping import Numbers
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.comparable import ComparableTrials
+from sweep.analysis.statistics import Numbers, Values, most_common, read_numbers, read_text
 from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.trial_config import Scalar
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import NOT_COUNTED
@@ -29,6 +28,13 @@ _OUTCOME_REMEDIES = {
     "cancelled": "run the study again",
 }
 _OTHER_REMEDY = "the report has the reason of each trial"
+# What each bottleneck means.
+BOTTLENECK_MEANINGS = {
+    "data_bound": "steps on a batch that was ready took much less time: the data loader is the bottleneck",
+    "launch_bound": "most of a step takes the same time for a smaller micro batch: launching operations, not computing",
+    "compute_bound": "the device is busy with the arithmetic itself",
+    "thrashing": "the device's memory was so full that its allocator freed its cache again and again",
+}
 
 
 def count_missing_objectives(frames: Frames) -> dict[str, int]:
@@ -190,3 +196,51 @@ def _list_reasons(spec: StudySpec, trials: pd.DataFrame, ended: pd.DataFrame) ->
 def _of_phase(trials: pd.DataFrame, phase: str) -> pd.DataFrame:
     chosen: pd.DataFrame = trials[read_text(trials, "phase") == phase]
     return chosen
+
+
+def suggest_remedy(bottleneck: str, values: Mapping[str, Scalar], num_processors: int) -> str:
+    """What to change about a configuration of dotted ``values`` on a machine with that many processors."""
+    if bottleneck == "data_bound":
+        return _for_data(values, num_processors)
+    known = {"launch_bound": _for_launching, "compute_bound": _for_computing, "thrashing": _for_memory}
+    return known[bottleneck](values) if bottleneck in known else ""
+
+
+def _for_data(values: Mapping[str, Scalar], num_processors: int) -> str:
+    workers = int(values.get("data.workers") or 0)
+    if values.get("data.placement") == "host":
+        more = f"raise data.workers ({workers} of {num_processors} processors)" if workers < num_processors else ""
+        ahead = f"raise data.prefetch ({values['data.prefetch']})" if workers and "data.prefetch" in values else ""
+        return " or ".join(filter(None, ("data.placement = 'device' where the images fit", more, ahead)))
+    augment = values.get("data.augment")
+    if augment not in (None, "none"):
+        return f"a cheaper data.augment than {augment!r}, or data.placement = 'host' with data.workers up to " + str(
+            num_processors
+        )
+    return f"images were streamed, or other processes used the host: data.workers up to {num_processors}"
+
+
+def _for_launching(values: Mapping[str, Scalar]) -> str:
+    micro, accumulation = values.get("batch.micro"), values.get("batch.accumulation")
+    parts = [f"raise batch.micro ({micro})"]
+    if isinstance(accumulation, int) and accumulation > 1:
+        parts = [f"raise batch.micro ({micro}) and lower batch.accumulation ({accumulation})"]
+    if not values.get("precision.compile"):
+        parts.append("precision.compile = true")
+    parts.append("precision.cuda_graphs = true on a GPU")
+    return ", or ".join(parts)
+
+
+def _for_computing(values: Mapping[str, Scalar]) -> str:
+    parts = []
+    if values.get("precision.dtype") in ("fp32", "fp64"):
+        parts.append("precision.dtype = 'bf16' where the device is fast at it")
+    parts += [f"{key} = true" for key in ("precision.channels_last", "precision.compile") if not values.get(key)]
+    return "nothing to fix; faster: " + ", ".join([*parts, "a smaller model"])
+
+
+def _for_memory(values: Mapping[str, Scalar]) -> str:
+    parts = [f"lower batch.micro ({values.get('batch.micro')}) and raise batch.accumulation"]
+    if not values.get("precision.checkpointing"):
+        parts.append("precision.checkpointing = true")
+    return ", or ".join(parts)

@@ -6,14 +6,18 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.batch_curve import cross_target
-from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe
 from sweep.analysis.rate_powers import scaled_learning_rates
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import fit_curve
-from sweep.analysis.statistics.grouping import configuration_groups, group_configurations
-from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.scales import LOG
+from sweep.analysis.statistics import (
+    LOG,
+    Values,
+    configuration_groups,
+    fit_curve,
+    group_configurations,
+    read_numbers,
+    read_text,
+)
+from sweep.analysis.tuned_batches import cross_target
 from sweep.config.units import format_count
 
 MIN_BATCHES = 4

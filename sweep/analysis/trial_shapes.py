@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
-from sweep.analysis.statistics.grouping import Numbers
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import Mask, Numbers, Values, plain_value, read_numbers, read_text
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.config.trial_config import Scalar
 

@@ -33,7 +33,6 @@ from sweep.records.quality_flags import (
     is_time_evidence,
 )
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.confirm_total import count_expected
 from sweep.search.loop.events import (
     AttemptEnded,
     Event,
@@ -44,7 +43,8 @@ from sweep.search.loop.events import (
     TrialReused,
     TrialStarted,
 )
-from sweep.search.seed_allocation.confirmation import find_front
+from sweep.search.seeds import find_front
+from sweep.search.study_forecast import count_expected
 
 _REDRAW_SECONDS = 0.5
 _FRONT_ROWS = 8

@@ -15,8 +15,7 @@ from sweep.cli.output import print_lines
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import MODELS
-from sweep.search.guide.decision_tree import TARGETS, Answers
-from sweep.search.guide.study_size import check_budget
+from sweep.search.ask import TARGETS, Answers, check_budget
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import typer
 
 from reports import write_report
 from reports.labels import describe_price, format_value
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.comparable import select_comparable
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
     explain_confirmation,
@@ -34,12 +34,12 @@ from sweep.executors.table import ExecutorSettings
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.trial_queue import list_waiting
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.events import Stopped
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import Session, open_session
 from sweep.search.loop.shutdown import shutdown_on_signals
-from sweep.search.seed_allocation.confirmation import count_confirmations, find_front, list_confirmations
+from sweep.search.seeds import count_confirmations, find_front, list_confirmations
+from sweep.search.study_forecast import Forecast
 
 __all__ = [
     "ExecutorSettings",

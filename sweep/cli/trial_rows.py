@@ -6,9 +6,8 @@ from typing import Any
 
 from reports.describe import read_settings
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES
-from sweep.analysis.statistics.column_reading import plain_value, read_text
-from sweep.analysis.statistics.grouping import varying_keys
+from sweep.analysis.comparable import USUAL_OBJECTIVES
+from sweep.analysis.statistics import plain_value, read_text, varying_keys
 from sweep.records.frames.study_frames import Frames
 
 Json = dict[str, Any]

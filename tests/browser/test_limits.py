@@ -13,12 +13,10 @@ from visiting import Visit
 
 from reports.labels import format_estimate, format_probability
 from reports.writing import write_frames_report
-from sweep.analysis.answer.answer import USES, Limits
-from sweep.analysis.answer.candidates import select_candidates
-from sweep.analysis.answer.choice import choose_configuration, choose_for
-from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.answer.use_cases import BATCH_SIZE
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.answer import USES, Limits
+from sweep.analysis.candidates import BATCH_SIZE, choose_configuration, choose_for, select_candidates
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.recommendation import recommend
 from sweep.cli.app import run_app
 from sweep.cli.arguments import parse_bytes, parse_duration
 

@@ -11,7 +11,7 @@ import pytest
 from visiting import Visit
 
 from reports.labels import format_estimate
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.config.study_file import load_study
 
 pytestmark = pytest.mark.browser

@@ -2,9 +2,9 @@
 
 import math
 
-from sweep.analysis.answer.answer import Limits, Recommendation
-from sweep.analysis.answer.candidates import Candidates
-from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.answer import Limits, Recommendation
+from sweep.analysis.candidates import Candidates
+from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
 from sweep.config.units import format_count
 
 _FEW_STEPS = 100  # of a training: the order of the batch sizes may be another after more

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
 from sweep.analysis.claims.claim import (
     Claim,
     Measurement,
@@ -20,12 +19,21 @@ from sweep.analysis.claims.claim import (
 )
 from sweep.analysis.claims.design import TUNED_ACCURACY, Design, Repetition
 from sweep.analysis.claims.tuned_pairs import compare_tuned, expect_best
-from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, is_main_model, read_accuracies
+from sweep.analysis.comparable import ACCURACY, ComparableTrials, is_main_model, read_accuracies
 from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.rate_powers import scaled_learning_rates
-from sweep.analysis.statistics.column_reading import Texts, most_common, read_numbers, read_text
-from sweep.analysis.statistics.estimates import Estimate, Region, slope_estimate
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import (
+    Estimate,
+    Mask,
+    Region,
+    Texts,
+    Values,
+    most_common,
+    read_numbers,
+    read_text,
+    slope_estimate,
+)
+from sweep.analysis.tuned_batches import BatchCurve, fit_batch_curve
 from sweep.config.tables.models import model_family
 from sweep.config.units import format_count
 

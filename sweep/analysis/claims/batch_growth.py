@@ -5,10 +5,8 @@ import numpy as np
 from sweep.analysis.claims.claim import Claim, Measurement, plan_study
 from sweep.analysis.claims.design import PAIRED_ACCURACY, Design
 from sweep.analysis.claims.pairs import compare_accuracies
-from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import Region
-from sweep.analysis.statistics.pareto import Mask
+from sweep.analysis.comparable import ComparableTrials
+from sweep.analysis.statistics import Mask, Region, read_numbers, read_text
 
 _GROWTH_KEYS = ("batch.schedule", "batch.schedule_factor", "batch.schedule_milestones", "batch.schedule_lr")
 _DECAY_KEYS = ("schedule.name", "schedule.milestones", "schedule.gamma", "schedule.final", "schedule.peak")

@@ -8,10 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from sweep.analysis.claims.design import Design
-from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.power import POWER
-from sweep.analysis.statistics.column_reading import most_common, plain_value, read_numbers, read_text
-from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
+from sweep.analysis.comparable import ComparableTrials
+from sweep.analysis.statistics import (
+    NOTHING,
+    POWER,
+    Estimate,
+    Region,
+    most_common,
+    plain_value,
+    read_numbers,
+    read_text,
+)
 from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.data_sections import BUDGETS
 from sweep.config.key_labels import name_key

@@ -9,9 +9,9 @@ import numpy as np
 
 from sweep.analysis.claims.claim import Claim, Measurement, command_plan, not_tested
 from sweep.analysis.claims.plans import CLAIMS, count_needed
-from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
+from sweep.analysis.comparable import ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.statistics import (
     NOTHING,
     SIGNIFICANT,
     Estimate,

@@ -6,13 +6,11 @@ import pandas as pd
 from sweep.analysis.claims.claim import Claim, Measurement, NextStep, not_tested, run_variant, suggest_variant
 from sweep.analysis.claims.design import Design, Repetition
 from sweep.analysis.claims.regimes import has_one_batch, measure_critical_batch, suggest_target
-from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe
 from sweep.analysis.covariates import code_settings, standardize
 from sweep.analysis.noise_scales import read_noise_scales
 from sweep.analysis.rate_powers import MAX_SHARED, scaled_learning_rates
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.estimates import Estimate, Region, fit_linear, share_explained
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Estimate, Region, Values, fit_linear, read_numbers, share_explained
 from sweep.config.metrics import SHARPNESS
 from sweep.config.units import format_count
 

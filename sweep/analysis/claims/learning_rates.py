@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.batch_curve import fit_batch_curve
 from sweep.analysis.claims.claim import (
     Claim,
     Measurement,
@@ -18,11 +17,10 @@ from sweep.analysis.claims.claim import (
 )
 from sweep.analysis.claims.design import PAIRED_ACCURACY, Design, Repetition
 from sweep.analysis.claims.pairs import compare_accuracies, count_pairs, pair_by_seed
-from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe, read_accuracies
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe, read_accuracies
 from sweep.analysis.rate_powers import TunedKey, find_rule_power, measure_rate_power, scaled_learning_rates
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import Region, slope_estimate
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import Mask, Region, Values, read_numbers, read_text, slope_estimate
+from sweep.analysis.tuned_batches import fit_batch_curve
 from sweep.config.tables.recipes import OPTIMIZERS
 
 _WARMUP_FROM = 8  # times the reference batch

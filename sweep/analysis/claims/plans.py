@@ -17,8 +17,7 @@ from sweep.analysis.claims import (
 )
 from sweep.analysis.claims.claim import Claim
 from sweep.analysis.claims.design import SEED, Design
-from sweep.analysis.power import count_repetitions
-from sweep.analysis.statistics.estimates import SIGNIFICANT, Estimate, Region
+from sweep.analysis.statistics import SIGNIFICANT, Estimate, Region, count_repetitions
 from sweep.config.advice.pitfalls import find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study

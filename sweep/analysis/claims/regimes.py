@@ -4,10 +4,8 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.claims.claim import Measurement, NextStep, not_tested, suggest_variant
-from sweep.analysis.comparable_trials import ComparableTrials
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import Estimate, Region
-from sweep.analysis.statistics.pareto import Mask
+from sweep.analysis.comparable import ComparableTrials
+from sweep.analysis.statistics import Estimate, Mask, Region, read_numbers, read_text
 from sweep.analysis.steps_to_target import MIN_BATCHES, find_tuned_steps, fit_regimes
 
 

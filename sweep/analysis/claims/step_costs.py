@@ -9,21 +9,22 @@ import pandas as pd
 from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_tested, plan_study
 from sweep.analysis.claims.design import PAIRED_MEMORY, PAIRED_TIME, Design, Repetition
 from sweep.analysis.claims.pairs import compare_costs
-from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe
 from sweep.analysis.covariates import MICRO_KEYS
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.equal_costs import drop_copied_times, equal_cost_groups
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.statistics import (
     NOTHING,
     Estimate,
+    Numbers,
     Region,
+    Values,
     fit_curve,
     log_ratio,
     mean_estimate,
+    read_numbers,
+    read_text,
     slope_estimate,
 )  # fmt: skip
-from sweep.analysis.statistics.grouping import Numbers
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics.equal_costs import drop_copied_times, equal_cost_groups
 from sweep.analysis.statistics.throughput import group_medians
 from sweep.config.trial_config import Scalar
 from sweep.config.units import format_count

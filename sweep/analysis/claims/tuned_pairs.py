@@ -8,11 +8,9 @@ import pandas as pd
 
 from sweep.analysis.claims.claim import Measurement
 from sweep.analysis.claims.pairs import average_by_cell, estimate_main_recipe, join_groups
-from sweep.analysis.comparable_trials import read_accuracies
+from sweep.analysis.comparable import read_accuracies
 from sweep.analysis.rate_powers import scaled_learning_rates
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.grouping import Numbers, configuration_groups
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import Mask, Numbers, Values, configuration_groups, read_numbers
 
 _MIN_RATES = 2  # that each side tried, before its best one counts as chosen
 _RATE_KEYS = ("optimizer.lr", "optimizer.lr_rule", "optimizer.reference_batch")

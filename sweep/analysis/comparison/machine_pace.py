@@ -11,10 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import Estimate
-from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import CONFIDENCE, Estimate, Mask, Values, read_numbers, read_text, t_quantile
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.records.frames.study_frames import Frames
 

@@ -6,17 +6,21 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.comparison.study_changes import NOT_TRAINED
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
-from sweep.analysis.statistics.grouping import (
+from sweep.analysis.statistics import (
     Grouping,
+    Mask,
     Numbers,
+    Spread,
+    Values,
     configuration_groups,
     group_configurations,
+    plain_value,
+    pooled_spread,
+    read_numbers,
+    read_text,
+    scale_of,
     varying_keys,
 )
-from sweep.analysis.statistics.intervals import Spread, pooled_spread
-from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.scales import scale_of
 from sweep.analysis.statistics.time_evidence import has_measured_time
 from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS

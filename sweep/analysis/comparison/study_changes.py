@@ -1,6 +1,6 @@
 """Settings and facts of the environment in which two studies differ."""
 
-from sweep.analysis.statistics.column_reading import plain_value, read_text
+from sweep.analysis.statistics import plain_value, read_text
 from sweep.config.trial_config import config_keys
 from sweep.records.frames.study_frames import Frames
 

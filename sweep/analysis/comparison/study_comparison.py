@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data
+from sweep.analysis.comparable import USUAL_OBJECTIVES, find_common_data
 from sweep.analysis.comparison.machine_pace import PaceDifference, measure_pace_difference
 from sweep.analysis.comparison.study_alignment import Sides, align_studies, list_settings, pool_spread
 from sweep.analysis.comparison.study_changes import find_changes
@@ -15,9 +15,15 @@ from sweep.analysis.comparison.study_differences import (
     find_overall,
     give_verdicts,
 )
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
-from sweep.analysis.statistics.pareto import hypervolume, non_dominated, reference_point
-from sweep.analysis.statistics.scales import difference_unit
+from sweep.analysis.statistics import (
+    difference_unit,
+    hypervolume,
+    non_dominated,
+    plain_value,
+    read_numbers,
+    read_text,
+    reference_point,
+)
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar
 from sweep.records.data_summary import DataSummary

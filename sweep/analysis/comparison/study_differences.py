@@ -8,18 +8,21 @@ import numpy as np
 
 from sweep.analysis.comparison.machine_pace import PaceDifference
 from sweep.analysis.comparison.study_alignment import Sides
-from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.statistics import (
     NOTHING,
     SIGNIFICANT,
     Estimate,
+    Interval,
+    Spread,
+    Values,
     confidence_interval,
     correct_holm,
     mean_estimate,
+    median_errors,
+    read_numbers,
+    scale_of,
+    t_upper_tail,
 )
-from sweep.analysis.statistics.intervals import Interval, Spread, median_errors, t_upper_tail
-from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.scales import scale_of
 from sweep.config.metrics import METRICS
 
 Verdict = Literal["higher", "lower", "undecided", "not_known"]

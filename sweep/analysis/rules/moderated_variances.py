@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import digamma, polygamma
 
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Values
 
 _MOST_DEGREES = 1000.0  # of the prior: where the variances differ no more than by chance, they are taken to be equal
 _LEAST = 1e-5  # of the median: a variance of 0 is that of equal values by chance

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sweep.analysis.power import POWER, count_repetitions
 from sweep.analysis.rules.combinations import Combination, Recipe
 from sweep.analysis.rules.regrets import NOT_TRAINED, Trained, average_losses, measure_scatter, tune
 from sweep.analysis.rules.settings import TrainedRecipes
 from sweep.analysis.rules.starts import Start, choose_starts
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.statistics import (
+    POWER,
     SIGNIFICANT,
     Estimate,
     Region,
     assess_region,
     confidence_interval,
+    count_repetitions,
 )
 from sweep.config.errors import InputError
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from sweep.analysis.rules.combinations import Recipe
 from sweep.analysis.rules.moderated_variances import moderate_variances
-from sweep.analysis.statistics.estimates import NOTHING, Estimate
+from sweep.analysis.statistics import NOTHING, Estimate
 
 BySeed = Mapping[int, float]
 

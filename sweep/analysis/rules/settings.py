@@ -9,9 +9,9 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable_trials import find_common_data
+from sweep.analysis.comparable import find_common_data
 from sweep.analysis.rules.combinations import Combination, Recipe, scale_recipe
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics import read_numbers, read_text
 from sweep.config.errors import InputError
 from sweep.config.scaling import compute_batch_ratio, scale_epochs
 from sweep.config.trial_config import Scalar, TrialConfig, flatten_config

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sweep.analysis.rules.combinations import COMBINATIONS, Combination, Recipe, scale_recipe, start_from
 from sweep.analysis.rules.regrets import NOT_TRAINED, average_losses, measure_scatter, tune
 from sweep.analysis.rules.settings import TrainedRecipes, TrainedSetting
-from sweep.analysis.statistics.estimates import Estimate
+from sweep.analysis.statistics import Estimate
 from sweep.config.errors import InputError
 
 

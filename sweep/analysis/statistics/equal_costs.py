@@ -5,9 +5,7 @@ from collections.abc import Collection
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Grouping, Numbers, Values, configuration_groups, read_numbers, read_text
 from sweep.analysis.statistics.time_evidence import count_copies, has_time_evidence, select_evidence
 from sweep.config.metrics import METRICS, list_following
 from sweep.config.trial_config import keys_of_cost

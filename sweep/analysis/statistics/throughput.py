@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Values
 
 KNEE_SHARE = 0.95  # of the best throughput
 

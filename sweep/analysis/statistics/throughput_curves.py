@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import read_text
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Values, read_text
 from sweep.analysis.statistics.throughput import find_throughput_knee, group_medians
 
 # Whose throughputs have nothing in common: a knee of all of them would be that of none.

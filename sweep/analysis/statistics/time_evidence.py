@@ -5,9 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import read_text
-from sweep.analysis.statistics.grouping import Numbers
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import Mask, Numbers, Values, read_text
 from sweep.records.quality_flags import PACKED, PROBED_TIME, is_time_evidence
 
 

@@ -17,9 +17,9 @@ from sweep.config.command_lines import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer.answer import Answer
+    from sweep.analysis.answer import Answer
     from sweep.cli.study_run import Options
-    from sweep.search.guide.guided_study import GuidedStudy, GuideTask
+    from sweep.search.ask import GuidedStudy, GuideTask
 
 _BATCH_KEYS = ("batch.micro", "batch.global", "batch.accumulation")
 NewStudy = Annotated[
@@ -94,7 +94,7 @@ def _prepare_task(request: _Request, began: float) -> tuple[Path, "GuideTask"]:
     place = put_question(DATA, request.given["--data"], _check_data, takes_defaults=takes_defaults)
 
     from sweep.executors.devices import list_devices
-    from sweep.search.guide.guided_study import GuideTask  # with Optuna and pandas
+    from sweep.search.ask import GuideTask  # with Optuna and pandas
 
     models, num_devices = _list_models(request.models, request.changes), len(list_devices())
     replies = collect_replies(place, request.given, models, num_devices=num_devices, takes_defaults=takes_defaults)
@@ -169,7 +169,7 @@ def _find_free_path(stem: str, root: Path) -> Path:
 
 def _make(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str, Any]]:
     from sweep.cli.data_lines import show_inspection
-    from sweep.search.guide.guided_study import look_at_images, make_study
+    from sweep.search.ask import look_at_images, make_study
 
     with show_inspection() as show:
         facts, _ = look_at_images(task, show)
@@ -205,9 +205,9 @@ def _describe_lack(made: "GuidedStudy", *, has_budget: bool) -> Iterator[str]:
 
 
 def _run(made: "GuidedStudy", task: "GuideTask", *, document: dict[str, Any], as_json: bool) -> int:
-    from sweep.analysis.answer.recommend import as_document, recommend
+    from sweep.analysis.recommendation import as_document, recommend
     from sweep.cli.study_run import carry_out_study
-    from sweep.search.guide.decision_tree import find_uses
+    from sweep.search.ask import find_uses
 
     ended = carry_out_study(made.spec, task.options)
     if ended.document is None:

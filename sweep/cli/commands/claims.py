@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sweep.analysis.claims.claim import Claim
     from sweep.analysis.claims.findings import Finding
     from sweep.config.study import StudySpec
-    from sweep.search.forecast.study_forecast import Forecast
+    from sweep.search.study_forecast import Forecast
 
 
 def claims(
@@ -116,7 +116,7 @@ def _test(place: str, as_json: bool) -> int:
 
 def _finding_lines(found: Sequence["Finding"]) -> Iterator[str]:
     from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
-    from sweep.analysis.statistics.estimates import Verdict
+    from sweep.analysis.statistics import Verdict
 
     order = get_args(Verdict)
     for item in sorted(found, key=lambda each: order.index(each.verdict)):

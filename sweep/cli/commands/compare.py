@@ -57,7 +57,7 @@ def compare(
 
 
 def _require_data_name(place: str, frames: "Frames") -> None:
-    from sweep.analysis.statistics.column_reading import read_text
+    from sweep.analysis.statistics import read_text
 
     # without it the fronts of two data sets would be compared
     if frames.source is not None and not any(read_text(frames.trials, "config.data.name")):

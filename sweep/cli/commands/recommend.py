@@ -12,7 +12,7 @@ from sweep.cli.output import print_answer, print_lines
 from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer.answer import Answer, BatchAnswer, Recommendation
+    from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
     from sweep.analysis.claims.findings import Finding
 
 
@@ -39,10 +39,10 @@ def recommend(
 ) -> int:
     """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
     probability that each statement is right."""
-    from sweep.analysis.answer.answer import USES
-    from sweep.analysis.answer.recommend import as_document
-    from sweep.analysis.answer.recommend import recommend as answer_for
+    from sweep.analysis.answer import USES
     from sweep.analysis.claims.findings import evaluate_claims, findings_document
+    from sweep.analysis.recommendation import as_document
+    from sweep.analysis.recommendation import recommend as answer_for
 
     if latex and as_json:
         raise InputError("sweep recommend: --latex and --json are two formats of one output; choose one of them.")
@@ -148,7 +148,7 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
         format_probability,
         metric_label,
     )
-    from sweep.analysis.answer.answer import USE_MEANINGS
+    from sweep.analysis.answer import USE_MEANINGS
 
     yield f"{item.use}: {USE_MEANINGS[item.use]}"
     if item.number is None:

@@ -86,7 +86,7 @@ class CostModel:
         return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds, is_guess=is_guess)
 
     def predict_metric(self, name: str, config: TrialConfig) -> float | None:
-        """One of :data:`sweep.search.samplers.base.PREDICTED_METRICS`; None where no probe is of the configuration's
+        """One of :data:`sweep.search.sampler.PREDICTED_METRICS`; None where no probe is of the configuration's
         own kind and near its size."""
         if name == "peak_memory_bytes":
             return self.predict_peak_memory_bytes(config)

@@ -24,8 +24,7 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.table import ExecutorSettings, device_type
 from sweep.probing.shape import NO_SHAPE, make_probed_config
 from sweep.records.messages import Ending, TrialTask
-from sweep.search.forecast.forecaster import Forecaster
-from sweep.search.forecast.probe_selection import select_shapes
+from sweep.search.study_forecast import Forecaster, select_shapes
 
 _MAX_PROBES = 64  # of one study
 _MAX_PER_DEVICE = 16

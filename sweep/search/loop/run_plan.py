@@ -12,8 +12,8 @@ from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import MemoryGate
 from sweep.search.forecast.solo_times import SoloTimes
 from sweep.search.loop.shutdown import Shutdown
-from sweep.search.samplers.base import Sampler
-from sweep.search.samplers.table import make_sampler
+from sweep.search.sampler import Sampler
+from sweep.search.samplers import make_sampler
 
 
 @dataclass(frozen=True, kw_only=True)

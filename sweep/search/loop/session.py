@@ -27,12 +27,8 @@ from sweep.records.trial_record import ReusableTrial
 from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
 from sweep.search.earlier.reuse_index import ReuseIndex, open_reuse_index
 from sweep.search.earlier.warm_start import read_earlier
-from sweep.search.forecast.confirm_total import count_expected
-from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.prober import open_shared_book
-from sweep.search.forecast.remaining_work import PlannedTrials
 from sweep.search.forecast.solo_times import SoloTimes
-from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
 from sweep.search.loop.checks import check_run
 from sweep.search.loop.circuit_breaker import RepeatedCrashes, list_repeated_crashes
@@ -45,7 +41,8 @@ from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
 from sweep.search.loop.trial_index import KeyMaker
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.samplers.table import make_sampler
+from sweep.search.samplers import make_sampler
+from sweep.search.study_forecast import Forecast, Forecaster, PlannedTrials, count_expected
 from sweep.training.data.folders.inspection import OnProgress
 from sweep.training.data.study_data import expect_data
 

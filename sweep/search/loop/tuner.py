@@ -36,9 +36,8 @@ from sweep.search.loop.events import (
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.trial_index import TrialIndex
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.pruners.front_pruner import make_pruner
-from sweep.search.seed_allocation.confirmation import list_confirmations
-from sweep.search.seed_allocation.search_end import SearchEnd
+from sweep.search.pruner import make_pruner
+from sweep.search.seeds import SearchEnd, list_confirmations
 
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 

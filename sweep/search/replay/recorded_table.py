@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
+from sweep.analysis.statistics import Mask, Values, hypervolume, non_dominated, reference_point
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space

@@ -17,7 +17,7 @@ from typing import Any, final
 
 import numpy as np
 
-from sweep.analysis.statistics.intervals import CONFIDENCE, NUM_RESAMPLES, Interval
+from sweep.analysis.statistics import CONFIDENCE, NUM_RESAMPLES, Interval
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
@@ -30,8 +30,8 @@ from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
-from sweep.search.samplers.base import Sampler
-from sweep.search.samplers.table import make_sampler
+from sweep.search.sampler import Sampler
+from sweep.search.samplers import make_sampler
 
 _POINTS = 50  # of the curve of hypervolume over cost
 _MEMORY = Path("/dev/shm")  # nosec B108 # a folder with a random name is made there

@@ -3,32 +3,39 @@
 One search trial is one seed, and the best of many noisy trials owes its rank to chance in part, so the answer names
 only configurations with fresh seeds. First those that the answer would name get the fewest seeds with which it may.
 Then each further seed goes where it is expected to make the answer's statements most certain per second
-(:mod:`sweep.search.seed_allocation.seed_worth`). The first half of the time belongs to the question of the batch size
+(:mod:`sweep.search.seeds`). The first half of the time belongs to the question of the batch size
 until that is settled. It ends when every statement is settled, when the time is spent, or when no seed is worth
 anything.
 
 The probabilities are those of the answer itself, so that what stops the confirming is what the user reads.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 
-from sweep.analysis.answer.answer import Limits
-from sweep.analysis.answer.candidates import Candidates, select_candidates
-from sweep.analysis.answer.choice import pick_surest
-from sweep.analysis.answer.tuned_batches import BatchDraws, draw_batches, list_models
-from sweep.analysis.answer.use_cases import BATCH_SIZE, USE_TABLE, find_right
-from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.statistics.pareto import Values, non_dominated
+from sweep.analysis.answer import Limits
+from sweep.analysis.candidates import BATCH_SIZE, USE_TABLE, Candidates, Use, find_right, pick_surest, select_candidates
+from sweep.analysis.comparable import ACCURACY, select_comparable
+from sweep.analysis.statements import split_batches
+from sweep.analysis.statistics import Mask, Numbers, Values, non_dominated
+from sweep.analysis.tuned_batches import BatchDraws, draw_batches, list_models
 from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.frames.study_frames import Frames
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.seed_worth import Decision, list_decisions, measure_worth
 
+_NUM_RESULTS = 32
+_MOST_ACTIONS = 16  # of one decision, the most probable ones
+_SEED = 20_260_101
+_HEADLINE_WEIGHT = 3.0  # which batch size to use is the question; each other use counts as 1
+_LEAST_SHARE = 0.5  # of the planned search trials
+_STEPS = 10  # between them and all how often it is looked at
+_LEAST_GAIN = 0.25  # of the tolerance of accuracy: what one more trial must be expected to gain
 _PRICES = ("total_seconds", "train_seconds")  # seconds of a trial: the first of them that was measured
 _USES = (BATCH_SIZE, *USE_TABLE.values())
 _HEADLINE_SHARE = 0.5  # of the time for confirming, which the batch size has alone until it is settled
@@ -36,6 +43,136 @@ _LITTLE = 0.1  # of the time for confirming: the first seeds of another use that
 _ALIKE = 0.02  # probabilities that differ by less are equal for the choice of the first seeds
 _FACTORS = (1, 3, 9)  # numbers of seeds that are considered at once, times the fewest
 _LEAST_WORTH = 0.001  # of a squared probability
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One statement: in which draws each of its actions is right, shape ``[draws, actions]``; the candidate that must
+    have enough fresh seeds for an action, -1 for none, shape ``[actions]``; and the weight of the statement."""
+
+    right: Mask
+    places: Numbers
+    weight: float
+
+
+def list_decisions(candidates: Candidates, uses: Sequence[Use], batches: BatchDraws | None) -> list[Decision]:
+    """The statements that are not settled: which candidate each of ``uses`` names, and of each of ``batches`` whether
+    it is as good as the best."""
+    found = [decision for use in uses if (decision := _decide_use(candidates, use)) is not None]
+    return found + (_decide_batches(candidates, batches) if batches else [])
+
+
+def _decide_use(candidates: Candidates, use: Use) -> Decision | None:
+    right = find_right(candidates, use, candidates.draws)
+    probabilities = right.mean(axis=0)
+    named = probabilities[candidates.nameable]
+    if not (probabilities > 0).any() or (len(named) and named.max() >= candidates.rules.confidence):
+        return None
+    places = np.argsort(-probabilities, kind="stable")[:_MOST_ACTIONS]
+    return Decision(right[:, places], places.astype(np.int64), _HEADLINE_WEIGHT if use is BATCH_SIZE else 1.0)
+
+
+def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[Decision]:
+    tolerance = candidates.rules.tolerance.accuracy
+    within, near = batches.find_within(tolerance), batches.find_within(tolerance / 2)
+    unknown = split_batches(candidates, batches).unknown
+    return [
+        Decision(
+            np.stack([within[:, index], ~near[:, index]], axis=1),
+            np.array([batches.places[index], -1], dtype=np.int64),
+            1.0 / len(unknown),
+        )
+        for index in np.flatnonzero(unknown)
+    ]
+
+
+def measure_worth(candidates: Candidates, decisions: Sequence[Decision], place: int, num_seeds: int) -> float:
+    """By how much ``num_seeds`` more seeds of the candidate at ``place``, with which it may be named, are expected to
+    raise the squared probabilities of the ``decisions``, summed with their weights; at least 0."""
+    weights = _weight_draws(candidates, place, num_seeds)
+    is_nameable = candidates.nameable
+    is_nameable_then = is_nameable.copy()
+    is_nameable_then[place] = True
+    worth = 0.0
+    for decision in decisions:
+        then = weights @ decision.right
+        # of the same results, so that a seed which changes no choice is worth exactly nothing
+        now = _best(then.mean(axis=0, keepdims=True), decision.places, is_nameable)
+        then = _best(then, decision.places, is_nameable_then)
+        worth += decision.weight * max(float((then**2).mean() - (now**2).mean()), 0.0)
+    return worth
+
+
+def _best(probabilities: Values, places: Numbers, is_nameable: Mask) -> Values:
+    # of the actions that may be taken, shape [results]; 0 where there is none
+    is_open = (places < 0) | is_nameable[places]
+    return np.asarray(np.where(is_open, probabilities, 0.0).max(axis=1))
+
+
+def _weight_draws(candidates: Candidates, place: int, num_seeds: int) -> Values:
+    # of each draw given each possible result; shape [results, draws], rows that sum to 1
+    drawn = candidates.values(ACCURACY, candidates.draws)[:, place]
+    level = float(np.clip(candidates.values(ACCURACY)[place], 1e-4, 1 - 1e-4))
+    # d accuracy = slope * d angle, the scale of the spread
+    noise = candidates.records.posterior(ACCURACY).spread.sd * 2 * np.sqrt(level * (1 - level)) / np.sqrt(num_seeds)
+    if not noise > 0:
+        noise = 1e-6
+    order = np.argsort(drawn)
+    middles = drawn[order[((np.arange(_NUM_RESULTS) + 0.5) / _NUM_RESULTS * len(drawn)).astype(np.int64)]]
+    results = middles + noise * np.random.default_rng(_SEED).permutation(_NORMAL)
+    distances = (results[:, None] - drawn[None, :]) / noise
+    weights = np.exp(-0.5 * (distances**2 - (distances**2).min(axis=1, keepdims=True)))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _normal_quantiles(count: int) -> Values:
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri((np.arange(count) + 0.5) / count))
+
+
+_NORMAL = _normal_quantiles(_NUM_RESULTS)
+
+
+@final
+class SearchEnd:
+    """Decides it from the records, so that a resumed study decides the same. ``reason`` tells why the search of a study
+    has ended early; empty while it has not."""
+
+    def __init__(self, spec: StudySpec) -> None:
+        self._spec = spec
+        self._looked_at: tuple[int, int] | None = None
+        self.reason = ""
+
+    def is_due(self, records: Sequence[TrialRecord]) -> bool:
+        """Whether it is to be decided anew (:meth:`decide`): with each confirming trial, and with each tenth of the
+        search from its half on, because reading the frames after each trial would take time from short ones."""
+        phases = Counter(record.phase for record in records if record.outcome)
+        step = max(self._spec.trials // _STEPS, 1)
+        state = (phases["search"] // step, phases["confirm"])
+        if phases["search"] < _LEAST_SHARE * self._spec.trials or state == self._looked_at:
+            return False
+        self._looked_at = state
+        return True
+
+    def decide(self, frames: Frames, expected_gain: float) -> None:
+        """Sets :attr:`reason`; ``expected_gain`` is that of the sampler (:meth:`Sampler.estimate_gain`)."""
+        self.reason = ""
+        if expected_gain > _LEAST_GAIN * self._spec.answer.tolerance.accuracy:
+            return
+        candidates = select_candidates(select_comparable(frames), Limits())
+        if candidates is not None and _is_settled(candidates):
+            self.reason = (
+                "every statement about the configurations that were tried is settled, and one more trial is expected "
+                f"to raise a tuned accuracy by at most {100 * max(expected_gain, 0.0):.2f} points"
+            )
+
+
+def _is_settled(candidates: Candidates) -> bool:
+    # as if all had enough fresh seeds, which the confirming sees to
+    enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
+    batches = draw_batches(enough, list_models(enough)[0])
+    return not list_decisions(enough, (BATCH_SIZE, *USE_TABLE.values()), batches)
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:

@@ -1,0 +1,543 @@
+"""The configurations that could win a use: their estimates and draws of their plausible true values."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from threadpoolctl import ThreadpoolController
+
+from sweep.analysis.answer import ConfigurationEstimate, Limits, NextBest, Recommendation
+from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
+from sweep.analysis.posterior import draw_all
+from sweep.analysis.rate_powers import scaled_learning_rates
+from sweep.analysis.response import draw_response
+from sweep.analysis.statistics import (
+    LOG,
+    Interval,
+    Mask,
+    Numbers,
+    Values,
+    difference_unit,
+    front_probabilities,
+    non_dominated,
+    plain_value,
+    read_numbers,
+    read_text,
+    scale_of,
+    seed_interval,
+)
+from sweep.analysis.statistics.equal_costs import read_own
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.study import FEWEST_SEEDS, AnswerRules, StudySpec, Tolerance
+from sweep.config.trial_config import Scalar, build_config, config_keys, replace_keys
+from sweep.config.units import format_count
+
+# A use that is not about accuracy still requires a useful one: this close to the best, unless a limit is given.
+ACCURACY_MARGIN = 0.02
+_NUM_DRAWS = 1000
+_RESPONSE_SEED = 1
+# More candidates than this cannot be told apart anyway; those left out are behind several fronts.
+_MAX_CANDIDATES = 300
+# Draws are rounded to what a page can contain exactly: accuracies to 16-bit multiples of 0.002 points, times and memory
+# to 32-bit floats.
+ACCURACY_STEPS = 50_000
+MEASURED = ("test_accuracy",)  # medians over a configuration's own trials, because no use is decided by them
+_QUANTILES = (0.025, 0.5, 0.975)
+COMPROMISE_TOLERANCE = 0.2  # of the distance to the ideal point: which compromise is the best is a matter of taste
+_SHOWN = (
+    "batch.micro", "batch.accumulation", "batch.global", "optimizer.name", "optimizer.lr", "optimizer.weight_decay",
+    "schedule.warmup",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """``rows`` are the candidates' places among the configurations (shape ``[k]``); ``draws`` plausible true values of
+    ``names``, shape ``[draws, k, m]``, ``estimates`` the most plausible ones, shape ``[k, m]``; ``p_front`` the
+    probability of being on the Pareto front of the study's objectives among all candidates, shape ``[k]``;
+    ``num_seeds`` the fresh seeds that each was trained with, shape ``[k]``."""
+
+    records: ComparableTrials
+    limits: Limits
+    names: tuple[str, ...]
+    rows: Numbers
+    draws: Values
+    estimates: Values
+    num_seeds: Numbers
+    p_front: Values
+
+    @property
+    def rules(self) -> AnswerRules:
+        """The study's tolerance and confidence; the defaults where it is not on record."""
+        return self.records.spec.answer if self.records.spec else AnswerRules()
+
+    @property
+    def nameable(self) -> Mask:
+        """Which candidates have enough fresh seeds to be named; shape ``[k]``."""
+        return np.asarray(self.num_seeds >= FEWEST_SEEDS)
+
+    def values(self, name: str, table: Values | None = None) -> Values:
+        """One metric of ``table`` (by default the estimates), shape ``[..., k]``; NaN where it was not measured."""
+        whole = self.estimates if table is None else table
+        if name not in self.names:
+            return np.full(whole.shape[:-1], np.nan)
+        return np.asarray(whole[..., self.names.index(name)])
+
+    def number(self, place: int) -> int:
+        """The number of a candidate's first trial."""
+        return int(self._numbers[self.rows[place]])
+
+    @cached_property
+    def _numbers(self) -> Values:
+        return read_numbers(self.records.frame, "number")
+
+    def basis_of(self, place: int) -> Numbers:
+        """The rows of complete trials that a candidate's values rest on; shape ``[seeds]``."""
+        return self.records.basis_of(int(self.rows[place]))
+
+    def is_time_doubtful(self, place: int) -> bool:
+        """Whether the candidate has a training time, and neither it nor that of a trial of equal cost is evidence."""
+        return SECONDS in self.names and bool(self.records.has_doubtful_time[self.rows[place]])
+
+    def least_useful(self, accuracies: Values, margin: float = ACCURACY_MARGIN) -> Values:
+        """The accuracy from which on a configuration is useful when ``accuracies`` (shape ``[..., k]``) are true; shape
+        ``[..., 1]``: the limit, otherwise ``margin`` below the best."""
+        if self.limits.min_accuracy is not None:
+            return np.full((*accuracies.shape[:-1], 1), self.limits.min_accuracy)
+        return np.asarray(np.nanmax(accuracies, axis=-1, keepdims=True) - margin)
+
+    @property
+    def floor(self) -> float:
+        """The least useful accuracy by the estimates."""
+        return float(self.least_useful(self.values(ACCURACY))[0])
+
+    def within_limits(self, table: Values | None = None) -> Mask:
+        """Which candidates keep to the limits; shape ``[..., k]``."""
+        inside = np.ones((self.estimates if table is None else table).shape[:-1], dtype=np.bool_)
+        if self.limits.min_accuracy is not None:
+            inside &= self.values(ACCURACY, table) >= self.limits.min_accuracy
+        if self.limits.max_seconds is not None:
+            inside &= self.values(SECONDS, table) <= self.limits.max_seconds
+        if self.limits.max_memory_bytes is not None:
+            inside &= self.values(MEMORY, table) <= self.limits.max_memory_bytes
+        return inside
+
+
+def select_candidates(records: ComparableTrials, limits: Limits) -> Candidates | None:
+    """The candidates of ``records``; None where no complete trial has an accuracy."""
+    objectives = records.spec.objectives if records.spec else USUAL_OBJECTIVES
+    posteriors = [records.posterior(name) for name in dict.fromkeys((*objectives, *USUAL_OBJECTIVES))]
+    known = [posterior for posterior in posteriors if np.isfinite(posterior.centers).any()]
+    names = tuple(posterior.name for posterior in known)
+    if ACCURACY not in names:
+        return None
+    estimates = np.stack([posterior.estimates for posterior in known], axis=1)
+    signs = np.array([METRICS[name].sign for name in names])
+    is_objective = np.isin(names, objectives)
+    costs, confirmed = estimates * signs, records.grouping.confirmed
+    rows = _select_rows(costs[:, is_objective], costs[:, names.index(ACCURACY)], confirmed)
+    place, generator = names.index(ACCURACY), np.random.default_rng(_RESPONSE_SEED)
+    with _find_threads().limit(limits=1):  # several wait for each other longer than one takes
+        draws = draw_all(known, rows, _NUM_DRAWS)
+        response = draw_response(records, rows, draws[..., place], estimates[rows, place], generator)
+    draws[..., place], estimates[rows, place] = response.draws, response.estimates
+    _round_draws(draws, names)
+    return Candidates(
+        records=records,
+        limits=limits,
+        names=names,
+        rows=rows,
+        draws=draws,
+        estimates=estimates[rows],
+        num_seeds=records.num_seeds[rows],
+        p_front=front_probabilities(draws[..., is_objective], signs[is_objective]),
+    )
+
+
+@cache
+def _find_threads() -> ThreadpoolController:
+    return ThreadpoolController()  # it searches all loaded libraries
+
+
+def _round_draws(draws: Values, names: tuple[str, ...]) -> None:
+    for place, name in enumerate(names):
+        if name == ACCURACY:
+            draws[..., place] = np.rint(draws[..., place] * ACCURACY_STEPS) / ACCURACY_STEPS
+        elif name in (SECONDS, MEMORY):
+            held = np.finfo(np.float32)
+            draws[..., place] = np.clip(draws[..., place], held.tiny, held.max).astype(np.float32)
+
+
+def _select_rows(costs: Values, misses: Values, confirmed: Mask) -> Numbers:
+    # all that were confirmed, the most accurate, and fronts behind fronts until there are enough
+    usable = np.isfinite(misses)
+    chosen = confirmed & usable
+    best = np.argsort(np.where(usable, misses, np.inf), kind="stable")[: _MAX_CANDIDATES // 3]
+    chosen[best[usable[best]]] = True
+    rest = np.where((usable & ~chosen)[:, None], costs, np.nan)
+    while chosen.sum() < _MAX_CANDIDATES:
+        layer = np.flatnonzero(non_dominated(rest))
+        if not len(layer):
+            break
+        layer = layer[np.linspace(0, len(layer) - 1, min(len(layer), _MAX_CANDIDATES)).astype(np.int64)]
+        chosen[layer] = True
+        rest[chosen] = np.nan
+    return np.flatnonzero(chosen)
+
+
+def list_estimates(candidates: Candidates) -> tuple[ConfigurationEstimate, ...]:
+    """The values of every candidate, in the order of their first trials."""
+    return tuple(
+        ConfigurationEstimate(
+            number=candidates.number(place),
+            num_seeds=int(candidates.num_seeds[place]),
+            values={name: value for name in candidates.names if (value := estimate_value(candidates, place, name)).n},
+            measured=measure_values(candidates, place),
+            front_probability=0.0 if len(candidates.rows) == 1 else float(candidates.p_front[place]),
+        )
+        for place in range(len(candidates.rows))
+    )
+
+
+def estimate_value(candidates: Candidates, place: int, name: str) -> Interval:
+    """The metric ``name`` of the candidate at ``place``, in its unit; NaN with ``n`` = 0 where it was not measured.
+
+    Times and memory are those of all trials of equal cost where these are pooled, and ``n`` is their number. Everything
+    else has the median and the quantiles of the draws that the probabilities are counted in, so that the interval
+    holds after the configuration was picked; ``n`` is the number of the configuration's own trials.
+    """
+    if name not in candidates.names:
+        return Interval(np.nan, np.nan, np.nan, 0)
+    pooled = candidates.records.posterior(name).pooled_interval(int(candidates.rows[place]))
+    if pooled is not None:
+        return pooled
+    drawn = candidates.values(name, candidates.draws)[:, place]
+    return describe_draws(drawn, int(np.isfinite(_own_values(candidates, place, name)).sum()))
+
+
+def describe_draws(drawn: Values, n: int) -> Interval:
+    """The median and the 95 % interval of ``drawn``, shape ``[draws]``; NaN with ``n`` = 0 where it is not known."""
+    if not np.isfinite(drawn).all():
+        return Interval(np.nan, np.nan, np.nan, 0)
+    low, middle, high = np.quantile(drawn, _QUANTILES).tolist()
+    return Interval(middle, low, high, n)
+
+
+def measure_values(candidates: Candidates, place: int) -> dict[str, Interval]:
+    """The metrics of :data:`MEASURED` that are no candidate's estimate: the median over the configuration's own trials,
+    with an interval by the spread between seeds and the number of images."""
+    found, records = {}, candidates.records
+    for name in (name for name in MEASURED if name not in candidates.names):
+        values, scale = _own_values(candidates, place, name), scale_of(name)
+        if not np.isfinite(values).any():
+            continue
+        spread = records.grouping.seed_spread(scale.forward(read_numbers(records.done, name)))
+        num_images = records.images.num_test
+        # of the error that the images leave on new ones; 0 where their number is not known
+        variance = 1.0 / (4.0 * num_images) if num_images else 0.0
+        _, low, high, n = seed_interval(scale.forward(values), spread, known_variance=variance)
+        low, high = scale.backward(np.array([low, high])).tolist()
+        found[name] = Interval(float(np.nanmedian(values)), low, high, n)
+    return found
+
+
+def _own_values(candidates: Candidates, place: int, name: str) -> Values:
+    records = candidates.records
+    return read_own(name, records.done, records.grouping)[candidates.basis_of(place)]
+
+
+Score = Callable[[Candidates, Values], Values]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """``score`` of a table of values, shape ``[..., k, m] -> [..., k]``, smaller is better; ``takes_part`` by the
+    settings alone, shape ``[k]``; ``metric`` the one that is optimized, None for a compromise. ``find_margin`` gives
+    the accuracy that a candidate may be below the best, None where accuracy itself is optimized."""
+
+    score: Score
+    takes_part: Callable[[Candidates], Mask]
+    metric: str | None
+    find_margin: Callable[[Tolerance], float] | None
+
+
+def score_candidates(candidates: Candidates, use: Use, table: Values) -> Values:
+    """The use's scores when ``table`` (shape ``[..., k, m]``) is true, infinite for those that may not win; shape
+    ``[..., k]``."""
+    return _score(candidates, use, table, 0.0)
+
+
+def find_right(candidates: Candidates, use: Use, table: Values) -> Mask:
+    """Which candidates the use may name when ``table`` (shape ``[..., k, m]``) is true; shape ``[..., k]``: those that
+    are eligible and within the tolerance of the best.
+
+    A rival whose accuracy is only just enough does not make another one wrong: rivals must lose less by half the
+    tolerance of accuracy (an indifference zone, without which a rival at the edge could never be decided about).
+    """
+    own = score_candidates(candidates, use, table)
+    rivals = _score(candidates, use, table, candidates.rules.tolerance.accuracy / 2)
+    best = rivals.min(axis=-1, keepdims=True)
+    return np.asarray(np.isfinite(own) & (own <= widen_best(candidates, use, best)))
+
+
+def find_regrets(candidates: Candidates, use: Use, table: Values) -> Values:
+    """What each candidate loses against the best when ``table`` (shape ``[..., k, m]``) is true, in the unit of the
+    score; infinite where it may not be named; shape ``[..., k]``."""
+    scores = score_candidates(candidates, use, table)
+    best = scores.min(axis=-1, keepdims=True)
+    return np.asarray(scores - np.where(np.isfinite(best), best, 0.0))
+
+
+def widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
+    """The score that is no worse than ``best`` by more than the tolerance; of its shape."""
+    tolerance = candidates.rules.tolerance
+    if use.metric is None:
+        return best + COMPROMISE_TOLERANCE
+    if use.metric == ACCURACY:
+        return best + tolerance.accuracy
+    return best * (1.0 + (tolerance.memory if METRICS[use.metric].is_memory else tolerance.time))
+
+
+def _score(candidates: Candidates, use: Use, table: Values, stricter: float) -> Values:
+    score, part = use.score(candidates, table), use.takes_part(candidates)
+    inside = candidates.within_limits(table) & part
+    if use.find_margin is not None:
+        margin = use.find_margin(candidates.rules.tolerance)
+        inside = _are_useful(candidates, table, inside, margin - min(stricter, margin / 2))
+    return np.where(inside & np.isfinite(score), score, np.inf)
+
+
+def _are_useful(candidates: Candidates, table: Values, inside: Mask, margin: float) -> Mask:
+    # accurate enough compared with the best of those ``inside``
+    accuracies = candidates.values(ACCURACY, table)
+    return np.asarray(inside & (accuracies >= candidates.least_useful(np.where(inside, accuracies, -np.inf), margin)))
+
+
+def _optimize(
+    name: str, takes_part: Callable[[Candidates], Mask], find_margin: Callable[[Tolerance], float] | None
+) -> Use:
+    return Use(
+        score=lambda candidates, table: METRICS[name].sign * candidates.values(name, table),
+        takes_part=takes_part,
+        metric=name,
+        find_margin=find_margin,
+    )
+
+
+def _compromise(candidates: Candidates, table: Values) -> Values:
+    # distance to the ideal point, each metric over its range on the useful front; time and memory by their logarithm
+    names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names]
+    costs = _costs(candidates, candidates.estimates, names)
+    inside = candidates.within_limits()
+    front = _are_useful(candidates, candidates.estimates, inside, ACCURACY_MARGIN)
+    front &= non_dominated(np.where(front[:, None], costs, np.nan))
+    if not front.any():
+        return np.full(table.shape[:-1], np.nan)
+    ideal, worst = costs[front].min(axis=0), costs[front].max(axis=0)
+    scaled = (_costs(candidates, table, names) - ideal) / np.where(worst > ideal, worst - ideal, 1.0)
+    return np.asarray(np.linalg.norm(np.maximum(scaled, 0.0), axis=-1))
+
+
+def _costs(candidates: Candidates, table: Values, names: list[str]) -> Values:
+    values = {name: candidates.values(name, table) for name in names}
+    return np.stack([-each if name == ACCURACY else LOG.forward(each) for name, each in values.items()], axis=-1)
+
+
+def _everyone(candidates: Candidates) -> Mask:
+    return np.ones(len(candidates.rows), dtype=np.bool_)
+
+
+def _from_weights(candidates: Candidates) -> Mask:
+    weights = read_text(candidates.records.frame, "config.model.weights")
+    return np.asarray(weights[candidates.rows] != "", dtype=np.bool_)
+
+
+def _on_ranks(candidates: Candidates) -> Mask:
+    return read_numbers(candidates.records.frame, "config.distributed.world_size")[candidates.rows] > 1
+
+
+def _useful(_tolerance: Tolerance) -> float:
+    return ACCURACY_MARGIN
+
+
+# The headline: which batch size to use.
+BATCH_SIZE = _optimize(SECONDS, _everyone, lambda tolerance: tolerance.accuracy)
+USE_TABLE = {
+    "accuracy": _optimize(ACCURACY, _everyone, None),
+    "speed": _optimize(SECONDS, _everyone, _useful),
+    "memory": _optimize(MEMORY, _everyone, _useful),
+    "balanced": Use(score=_compromise, takes_part=_everyone, metric=None, find_margin=_useful),
+    "fine_tune": _optimize(ACCURACY, _from_weights, None),
+    "distributed": _optimize(SECONDS, _on_ranks, _useful),
+}
+
+
+def choose_configuration(candidates: Candidates, name: str) -> Recommendation:
+    """The recommendation for the use called ``name``."""
+    return choose_for(candidates, USE_TABLE[name], name)
+
+
+def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
+    """The recommendation for ``use``, which is called ``name``: of the configurations with enough fresh seeds the one
+    that is most probably right (:func:`pick_surest`)."""
+    frame = candidates.records.frame
+    score = score_candidates(candidates, use, candidates.estimates)
+    right = find_right(candidates, use, candidates.draws)
+    probabilities = right.mean(axis=0)
+    pick = pick_surest(candidates, use, probabilities, candidates.nameable)
+    if pick is None:
+        return Recommendation(use=name, missing=_command_for_none(candidates, name, score))
+    second = _pick_second(candidates, score, pick)
+    row, is_alone = int(candidates.rows[pick]), len(candidates.rows) == 1
+    probability = 0.0 if is_alone else float(probabilities[pick])
+    config = config_of(frame.iloc[row])
+    return Recommendation(
+        use=name,
+        number=candidates.number(pick),
+        config=config,
+        settings=select_shown(candidates, config),
+        global_batch_size=int(frame["global_batch_size"].iloc[row]),
+        learning_rate=_find_learning_rate(frame.iloc[[row]]),
+        num_epochs=_find_num_epochs(frame.iloc[[row]]),
+        values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
+        measured=measure_values(candidates, pick),
+        probability=probability,
+        is_settled=probability >= candidates.rules.confidence,
+        on_front=0.0 if is_alone else float(candidates.p_front[pick]),
+        regret=_regret(candidates, use, pick),
+        regret_metric=use.metric or "",
+        next_best=None if second is None else _next_best(candidates, pick, second),
+        evidence=tuple(_evidence(candidates, pick, score)),
+        missing=None if probability >= candidates.rules.confidence else candidates.records.command_for_more_seeds,
+    )
+
+
+def _find_learning_rate(trial: pd.DataFrame) -> float | None:
+    # the highest one with its scaling rule applied; None where it is not on record
+    rate = float(scaled_learning_rates(trial)[0])
+    return rate if math.isfinite(rate) else None
+
+
+def _find_num_epochs(trial: pd.DataFrame) -> float | None:
+    epochs = float(read_numbers(trial, "num_epochs")[0])
+    return epochs if math.isfinite(epochs) else None
+
+
+def config_of(row: pd.Series) -> dict[str, Scalar]:
+    """The configuration in a row of trials by dotted key, without seed and the data's place."""
+    keys = (key for key in config_keys() if key not in {"seed", "data.root"})
+    return {key: plain_value(row.get(f"config.{key}")) for key in keys}
+
+
+def select_shown(candidates: Candidates, config: dict[str, Scalar]) -> tuple[str, ...]:
+    """The keys of ``config`` that describe a configuration: the usual ones, then whatever else is swept."""
+    usual = (key for key in _SHOWN if config.get(key) is not None)
+    return tuple(dict.fromkeys((*usual, *(key for key in candidates.records.swept if key in config))))
+
+
+def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligible: Mask) -> int | None:
+    """The place among the ``eligible`` (shape ``[k]``) with the highest of the ``probabilities`` (shape ``[k]``) of
+    being right for ``use``. Of several that are right with the study's confidence, the best by the estimates; of those
+    within the tolerance of it, the one most probably on the front. None where there is none, or only such as are surely
+    wrong."""
+    usable = eligible & use.takes_part(candidates) & (probabilities > 1.0 - candidates.rules.confidence)
+    if not usable.any():
+        return None
+    enough = min(candidates.rules.confidence, float(probabilities[usable].max()))
+    sure = usable & (probabilities >= enough)
+    score = np.where(sure, use.score(candidates, candidates.estimates), np.inf)
+    close = np.flatnonzero(sure & (score <= widen_best(candidates, use, score.min(keepdims=True))))
+    if not len(close):  # what is optimized was not measured
+        return None
+    return int(close[np.lexsort((-probabilities[close], -candidates.p_front[close]))[0]])
+
+
+def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None:
+    others = np.where(np.arange(len(score)) == pick, np.inf, score)
+    named = np.where(candidates.nameable, others, np.inf)
+    if np.isfinite(named).any():
+        others = named
+    return int(np.argmin(others)) if np.isfinite(others).any() else None
+
+
+def _regret(candidates: Candidates, use: Use, pick: int) -> float:
+    regrets = find_regrets(candidates, use, candidates.draws)[:, pick]
+    known = regrets[np.isfinite(regrets)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _next_best(candidates: Candidates, pick: int, second: int) -> NextBest:
+    frame = candidates.records.frame
+    first, other = (config_of(frame.iloc[int(candidates.rows[place])]) for place in (pick, second))
+    n = min(len(candidates.basis_of(place)) for place in (pick, second))
+    differences: dict[str, Interval] = {}
+    for name in (name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names):
+        is_ratio = scale_of(name).is_ratio
+        drawn = candidates.values(name, candidates.draws)
+        drawn = LOG.forward(drawn) if is_ratio else drawn
+        gap = drawn[:, pick] - drawn[:, second]
+        if np.isfinite(gap).all():
+            bounds = np.quantile(gap, [0.025, 0.5, 0.975])
+            low, median, high = (LOG.backward(bounds) if is_ratio else bounds).tolist()
+            differences[name] = Interval(median, low, high, n)
+    return NextBest(
+        number=candidates.number(second),
+        changes={key: value for key, value in other.items() if value != first[key]},
+        differences=differences,
+        units={name: difference_unit(name) for name in differences},
+    )
+
+
+def _evidence(candidates: Candidates, pick: int, score: Values) -> list[str]:
+    numbers = read_numbers(candidates.records.done, "number")[candidates.basis_of(pick)].astype(int).tolist()
+    accuracy = candidates.records.posterior(ACCURACY)
+    return [
+        f"{len(numbers)} confirming trials with fresh seeds: {', '.join(map(str, numbers))}",
+        _describe_rivals(int(np.isfinite(score).sum()), int(np.sum(candidates.nameable & np.isfinite(score)))),
+        "standard deviation between seeds pooled over all confirmed configurations, with "
+        f"{accuracy.spread.degrees} degrees of freedom",
+    ]
+
+
+def _describe_rivals(num_eligible: int, num_nameable: int) -> str:
+    if num_eligible == 1:
+        return "the only eligible configuration"
+    return (
+        f"compared with all {format_count(num_eligible, 'eligible configuration')}, {num_nameable} of them with "
+        f"{FEWEST_SEEDS} fresh seeds or more"
+    )
+
+
+def _command_for_none(candidates: Candidates, name: str, score: Values) -> str | None:
+    # what to run where no configuration may be named for the use called ``name``; None where the limits exclude all, or
+    # the study's keys what the use requires
+    records, commands = candidates.records, candidates.records.commands
+    if not candidates.within_limits().any():
+        return None
+    if np.isfinite(score).any():
+        return candidates.records.command_for_more_seeds
+    if name == "fine_tune":
+        weights = f"{records.study}_weights.safetensors"
+        # weights fit one model
+        best = records.frame.iloc[int(candidates.rows[np.argmax(candidates.values(ACCURACY))])]
+        model = {"model.name": best["config.model.name"]} if "model.name" in records.swept else {}
+        tuned = commands.run_variant("fine_tune", {**model, "model.weights": weights})
+        return tuned if commands.is_foreign else f"{commands.train_and_save(weights, model)} && {tuned}"
+    if name == "distributed":
+        ranks = {"distributed.world_size": 2}
+        return commands.run_variant("distributed", ranks) if _is_accepted(records.spec, ranks) else None
+    return records.command_for_more
+
+
+def _is_accepted(spec: StudySpec | None, changes: dict[str, Any]) -> bool:
+    # --set replaces a key and removes none, so that the others of the study have to go with it
+    try:
+        build_config(replace_keys(spec.base if spec else {}, changes), "base")
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,386 @@
+"""The batch-size curve as Shallue et al. 2019 define it: what is reached at each effective batch size when everything
+else is chosen anew for it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+
+from sweep.analysis.answer import TunedBatch, TunedModel
+from sweep.analysis.candidates import Candidates, describe_draws, estimate_value
+from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, ComparableTrials
+from sweep.analysis.rate_powers import measure_rate_power, scaled_learning_rates
+from sweep.analysis.statistics import (
+    Interval,
+    Mask,
+    Numbers,
+    Values,
+    confidence_interval,
+    pooled_spread,
+    read_numbers,
+    read_text,
+    seed_interval,
+)
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec, is_batch_key
+
+UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
+_SHARE_REACHED = 0.75  # of a model's batches reach the common target by their tuned accuracy
+RATE = "optimizer.lr"
+FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
+_EDGE = 0.05  # share of a range that is its edge
+_MODEL = "model.name"
+_MOST_POINTS = 1024  # of the space that are looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCurve:
+    """For each effective batch size in ascending order (all of shape ``[b]``): ``rows``, its best configuration; the
+    accuracy that is expected of it on new images, as ``centers`` on the scale of its noise with the standard ``errors``
+    there, and as a fraction, ``accuracies``. Errors of differences are smaller, because all are measured on the same
+    images: :meth:`sweep.analysis.posterior.Posterior.compare` gives them."""
+
+    batches: Values
+    rows: Numbers
+    centers: Values
+    accuracies: Values
+    errors: Values
+    num_configurations: int
+
+
+def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) -> BatchCurve:
+    """The curve over the configurations ``chosen`` (shape ``[configurations]``), for batches that have ``at_least`` as
+    many.
+
+    The expected accuracy is corrected for the luck of single seeds, so that a batch is not ahead for having been tried
+    more often.
+    """
+    posterior = records.posterior(ACCURACY)
+    sizes = read_numbers(records.frame, "global_batch_size")
+    usable = np.flatnonzero(chosen & np.isfinite(posterior.expected) & np.isfinite(sizes))
+    rows = usable[np.lexsort((-posterior.expected[usable], sizes[usable]))]
+    batches, first, counts = np.unique(sizes[rows], return_index=True, return_counts=True)
+    kept = counts >= at_least
+    best = rows[first[kept]]
+    return BatchCurve(
+        batches=batches[kept],
+        rows=best,
+        centers=posterior.expected[best],
+        accuracies=posterior.estimates[best],
+        errors=np.sqrt(posterior.covariance(best).diagonal()),
+        num_configurations=int(counts[kept].sum()),
+    )
+
+
+def cross_target(steps: Values, accuracies: Values, target: float) -> float:
+    """The step at which accuracy reached ``target``, linear between the evaluation before and the one after; NaN where
+    the first evaluation had reached it or none did. Both of shape ``[evaluations]``, in the order of steps."""
+    reached = np.flatnonzero(accuracies >= target)
+    if not len(reached) or reached[0] == 0:
+        return np.nan
+    before, after = reached[0] - 1, reached[0]
+    share = (target - accuracies[before]) / (accuracies[after] - accuracies[before])
+    return float(steps[before] + share * (steps[after] - steps[before]))
+
+
+class BatchCosts(NamedTuple):
+    """Of the trainings that stand for one batch. ``remark`` is why the last three are not known, "" where they are."""
+
+    num_steps: Interval
+    num_samples: Interval
+    steps_to_target: Interval
+    samples_to_target: Interval
+    share_to_target: Interval  # of the steps
+    remark: str
+
+
+def find_common_target(tuned: Values, tolerance: float) -> float:
+    """The accuracy to compare the batches by: ``tolerance`` below what three quarters of the tuned accuracies (shape
+    ``[b]``) reach, rounded down to a tenth of a point; NaN without a batch."""
+    if not len(tuned):
+        return math.nan
+    reached = float(np.sort(tuned)[::-1][math.ceil(_SHARE_REACHED * len(tuned)) - 1])
+    return math.floor(1000 * (reached - tolerance)) / 1000
+
+
+def measure_batch_costs(candidates: Candidates, places: Numbers, target: float) -> list[BatchCosts]:
+    """The costs of the candidates ``places`` (shape ``[b]``), each by its own trainings. Intervals are by the spread
+    between trainings, pooled over the batches; a batch with one training has none."""
+    done, evaluations = candidates.records.done, candidates.records.frames.evaluations
+    tables, remarks = [], []
+    for place in places:
+        rows = candidates.basis_of(int(place))
+        curves = [_read_curve(evaluations, done.iloc[row]) for row in rows]
+        ends = read_numbers(done, "num_steps")[rows]
+        batch = read_numbers(done, "global_batch_size")[rows]
+        samples = np.array([curve[-1, 1] if len(curve) else np.nan for curve in curves])
+        crossed = np.array([_cross(curve, target) for curve in curves]).reshape(-1, 2)
+        whole = np.where(np.isfinite(samples), samples, ends * batch)
+        tables.append(np.column_stack([ends, whole, crossed, crossed[:, 0] / ends]))
+        remarks.append(_explain(curves, target))
+        if remarks[-1]:
+            tables[-1][:, 2:] = np.nan
+    columns = [_describe([table[:, column] for table in tables]) for column in range(5)]
+    all_steps, all_samples, steps, seen, shares = columns
+    parts = zip(all_steps, all_samples, steps, seen, shares, remarks, strict=True)
+    return [BatchCosts(*values) for values in parts]
+
+
+def combine_ratio(value: Interval, share: Interval) -> Interval:
+    """``value`` times ``share``, whose errors are independent and even in their logarithms."""
+    middle = value.median * share.median
+    if not math.isfinite(middle):
+        return UNKNOWN
+    halves = [np.log(each.high / each.low) / 2 for each in (value, share)]
+    half = float(np.hypot(*halves))
+    return Interval(middle, middle * math.exp(-half), middle * math.exp(half), share.n)
+
+
+def _read_curve(evaluations: pd.DataFrame | None, trial: pd.Series) -> Values:
+    # steps, samples and accuracies of one training in order, shape [evaluations, 3]
+    if evaluations is None or not len(evaluations):
+        return np.empty((0, 3))
+    own = evaluations[(evaluations["number"] == trial["number"]) & (evaluations["study"] == trial["study"])]
+    table = np.column_stack([read_numbers(own, name) for name in ("step", "samples", "val_accuracy")])
+    return np.asarray(table[np.argsort(table[:, 0], kind="stable")])
+
+
+def _cross(curve: Values, target: float) -> tuple[float, float]:
+    if not len(curve):
+        return math.nan, math.nan
+    return cross_target(curve[:, 0], curve[:, 2], target), cross_target(curve[:, 1], curve[:, 2], target)
+
+
+def _explain(curves: Sequence[Values], target: float) -> str:
+    shown = f"{100 * target:.1f} %"
+    if not all(len(curve) for curve in curves):
+        return f"the evaluations between which {shown} was reached are not loaded"
+    missed = sum(not (curve[:, 2] >= target).any() for curve in curves)
+    if missed:
+        return f"{missed} of {len(curves)} trainings did not reach {shown}, so the steps and time to it are unknown"
+    if any(curve[0, 2] >= target for curve in curves):
+        return f"the first evaluation was already at {shown}, so the steps and time to it are unknown"
+    return ""
+
+
+def _describe(values: Sequence[Values]) -> list[Interval]:
+    # of each batch, by the spread of the logarithms within batches
+    logarithms = [np.log(np.where(each > 0, each, np.nan)) for each in values]
+    groups = np.repeat(np.arange(len(values)), [len(each) for each in values])
+    spread = pooled_spread(np.concatenate([np.empty(0), *logarithms]), groups)
+    found = []
+    for each in logarithms:
+        middle, low, high, n = seed_interval(each, spread if spread.degrees else None)
+        bounds = (low, high) if n > 1 else (np.nan, np.nan)
+        value, low, high = np.exp([middle, *bounds]).tolist()
+        found.append(Interval(value, low, high, n))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchDraws:
+    """Plausible true values of one model's tuned batches: ``batches`` in ascending order, shape ``[b]``; ``tuned``
+    accuracies, shape ``[draws, b]``; ``places`` of the candidates that stand for them, shape ``[b]``."""
+
+    model: str
+    batches: Numbers
+    tuned: Values
+    places: Numbers
+
+    def find_within(self, loss: float) -> Mask:
+        """At which batches tuned training loses at most ``loss`` against the best one; shape ``[draws, b]``."""
+        return np.asarray(self.tuned >= self.tuned.max(axis=1, keepdims=True) - loss)
+
+
+def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
+    """The tuned batches of ``model``; those without a candidate are left out."""
+    frame, drawn = candidates.records.frame, candidates.values(ACCURACY, candidates.draws)
+    is_of_model = read_text(frame, "config.model.name")[candidates.rows] == model
+    sizes = read_numbers(frame, "global_batch_size")[candidates.rows]
+    usable = is_of_model & np.isfinite(sizes) & np.isfinite(drawn).all(axis=0)
+    batches = np.unique(sizes[usable]).astype(np.int64)
+    members = [usable & (sizes == batch) for batch in batches]
+    tuned = [drawn[:, chosen].max(axis=1) for chosen in members]
+    places = [_choose_representative(candidates, chosen) for chosen in members]
+    return BatchDraws(
+        model=model,
+        batches=batches,
+        tuned=np.stack(tuned, axis=1) if tuned else np.empty((len(drawn), 0)),
+        places=np.array(places, dtype=np.int64),
+    )
+
+
+def list_models(candidates: Candidates) -> list[str]:
+    """The models of the candidates, that of the most accurate one first."""
+    names = read_text(candidates.records.frame, "config.model.name")[candidates.rows]
+    order = np.argsort(-candidates.values(ACCURACY), kind="stable")
+    return list(dict.fromkeys(str(name) for name in names[order]))
+
+
+def describe_tuned(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch]:
+    """The curve of one model, a point for each of its batches."""
+    costs = measure_batch_costs(candidates, draws.places, _find_target(candidates, draws))
+    return [_describe_batch(candidates, draws, index, costs[index]) for index in range(len(draws.batches))]
+
+
+def describe_model(candidates: Candidates, draws: BatchDraws) -> TunedModel:
+    """What the batches of one model have in common."""
+    is_of_model = np.asarray(read_text(candidates.records.frame, "config.model.name") == draws.model)
+    found = measure_rate_power(candidates.records, is_of_model)
+    return TunedModel(
+        model=draws.model,
+        target_accuracy=_find_target(candidates, draws),
+        rate_power=Interval(*confidence_interval(found.estimate), found.estimate.n),
+        rate_detail=found.detail,
+        rate_lack=found.reason,
+    )
+
+
+def _find_target(candidates: Candidates, draws: BatchDraws) -> float:
+    return find_common_target(np.median(draws.tuned, axis=0), candidates.rules.tolerance.accuracy)
+
+
+def _choose_representative(candidates: Candidates, chosen: Mask) -> int:
+    # the fastest of those within the tolerance, by the estimates; of configurations with enough seeds where there are
+    accuracies, seconds = candidates.values(ACCURACY), candidates.values(SECONDS)
+    among = chosen & candidates.nameable if (chosen & candidates.nameable).any() else chosen
+    best = accuracies[among].max()
+    close = np.flatnonzero(among & (accuracies >= best - candidates.rules.tolerance.accuracy))
+    order = np.lexsort((-accuracies[close], np.nan_to_num(seconds[close], nan=np.inf)))
+    return int(close[order[0]])
+
+
+def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs: BatchCosts) -> TunedBatch:
+    place, batch = int(draws.places[index]), int(draws.batches[index])
+    frame = candidates.records.frame
+    num_seeds = int(candidates.num_seeds[place])
+    num_configurations, num_learned = count_configurations(candidates, draws.model, batch)
+    seconds = estimate_value(candidates, place, SECONDS)
+    within = draws.find_within(candidates.rules.tolerance.accuracy)[:, index]
+    remarks = [*_list_remarks(candidates, place, num_configurations, num_learned), *filter(None, [costs.remark])]
+    return TunedBatch(
+        model=draws.model,
+        batch=batch,
+        number=candidates.number(place),
+        learning_rate=float(scaled_learning_rates(frame.iloc[[candidates.rows[place]]])[0]),
+        num_configurations=num_configurations,
+        num_seeds=num_seeds,
+        accuracy=describe_draws(draws.tuned[:, index], num_seeds),
+        seconds=seconds,
+        memory_bytes=estimate_value(candidates, place, MEMORY),
+        images_per_second=_find_pace(costs.num_samples, seconds),
+        num_steps=costs.num_steps,
+        num_samples=costs.num_samples,
+        steps_to_target=costs.steps_to_target,
+        samples_to_target=costs.samples_to_target,
+        seconds_to_target=combine_ratio(seconds, costs.share_to_target),
+        p_without_loss=float(within.mean()),
+        remarks=tuple(remarks),
+    )
+
+
+def count_configurations(candidates: Candidates, model: str, batch: int) -> tuple[int, int]:
+    """How many configurations of ``model`` with that effective batch size have a complete training, and how many of
+    them have learned something: their accuracy exceeds chance by more than the tolerance, where chance is known."""
+    records = candidates.records
+    is_there = read_text(records.frame, "config.model.name") == model
+    is_there &= read_numbers(records.frame, "global_batch_size") == batch
+    chance = records.images.chance
+    if chance is None:
+        return int(is_there.sum()), int(is_there.sum())
+    accuracies, _ = records.grouping.medians(read_numbers(records.done, ACCURACY))
+    has_learned = accuracies > chance + candidates.rules.tolerance.accuracy
+    return int(is_there.sum()), int((is_there & has_learned).sum())
+
+
+def _find_pace(samples: Interval, seconds: Interval) -> Interval:
+    values = (samples.median / seconds.median, samples.median / seconds.high, samples.median / seconds.low)
+    return Interval(*values, seconds.n) if np.isfinite(values[0]) else UNKNOWN
+
+
+def _list_remarks(candidates: Candidates, place: int, num_configurations: int, num_learned: int) -> list[str]:
+    remarks = []
+    rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[place]])
+    if num_configurations < FEWEST_CONFIGURATIONS:
+        few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
+        remarks.append(f"too few configurations to count as tuned: only {few} tried")
+    elif num_learned < FEWEST_CONFIGURATIONS:
+        remarks.append(
+            f"too few configurations to count as tuned: of {num_configurations} that were tried, "
+            f"{num_configurations - num_learned} were no better than chance"
+        )
+    if candidates.is_time_doubtful(place):
+        remarks.append("its training time is doubtful: no trial of equal cost has a reliable one")
+    spec = candidates.records.spec
+    parameter = spec.space.get(RATE) if spec else None
+    if parameter is not None and np.isfinite(rate):
+        values = [cast(float, value) for value in parameter.grid_values or ()]
+        share = parameter.share(rate)
+        at_low = rate <= min(values) if values else share <= _EDGE
+        at_high = rate >= max(values) if values else share >= 1 - _EDGE
+        if at_low != at_high:
+            side, way = ("lower", "downward") if at_low else ("upper", "upward")
+            remarks.append(
+                f"its learning rate is at the {side} edge of the searched range: widen it {way} ({RATE} in the study)"
+            )
+    return remarks
+
+
+def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, int]:
+    """The batch sizes of the space at which ``draws.model`` was not tried, or was with too few configurations to call
+    the batch size tuned, each with the number of those that have learned something; in ascending order."""
+    counts = {int(batch): count_configurations(candidates, draws.model, int(batch))[1] for batch in draws.batches}
+    spec = candidates.records.spec
+    planned = list_batches(spec, draws.model) if spec else []
+    known = dict.fromkeys(planned, 0) | counts
+    return {batch: known[batch] for batch in sorted(known) if known[batch] < FEWEST_CONFIGURATIONS}
+
+
+def describe_thin_batches(thin: Mapping[int, int]) -> str:
+    """A sentence that names ``thin`` batch sizes; empty where there is none."""
+    by_count = {count: [batch for batch, found in thin.items() if found == count] for count in set(thin.values())}
+    parts = [
+        f"{_join(by_count[count])} with {count} of at least {FEWEST_CONFIGURATIONS} configurations"
+        for count in sorted(by_count.keys() - {0})
+    ]
+    if absent := by_count.get(0):
+        parts.append(f"{_join(absent)} with no complete training")
+    return f"Not tuned enough to tell: {'; '.join(parts)}." if parts else ""
+
+
+def list_batches(spec: StudySpec, model: str) -> list[int]:
+    """The effective batch sizes of the space of ``spec`` with ``model``, in ascending order; empty where they cannot be
+    listed, because a key is continuous or chosen by the machine."""
+    swept = {path: each for path, each in spec.space.items() if is_batch_key(path) or path == "distributed.world_size"}
+    ranges = [parameter.grid_values for parameter in swept.values()]
+    if not ranges or any(values is None for values in ranges):
+        return []
+    fixed = {path: parameter.at(0.0) for path, parameter in spec.space.items() if path not in swept}
+    if _MODEL in spec.space:
+        fixed[_MODEL] = model
+    found: set[int] = set()
+    for values in islice(product(*(values or () for values in ranges)), _MOST_POINTS):
+        try:
+            found.add(spec.config(fixed | dict(zip(swept, values, strict=True))).global_batch_size)
+        except InputError:  # a combination that the study refuses is not one of its batch sizes
+            continue
+    return sorted(found)
+
+
+def fix_batch(candidates: Candidates, given: int) -> dict[str, object]:
+    """The keys with which the study has the effective batch size ``given`` alone, whichever of them it varies."""
+    frame, spec = candidates.records.frame, candidates.records.spec
+    is_swept = spec is not None and "batch.micro" in spec.space
+    if np.isfinite(read_numbers(frame, "config.batch.global")).any():
+        too_large = bool((read_numbers(frame, "config.batch.micro") > given).any())
+        return dict.fromkeys(("batch.global", "batch.micro") if is_swept or too_large else ("batch.global",), given)
+    accumulates = bool((read_numbers(frame, "config.batch.accumulation") > 1).any())
+    return {"batch.micro": given, "batch.accumulation": 1} if accumulates else {"batch.micro": given}
+
+
+def _join(batches: list[int]) -> str:
+    return ", ".join(str(batch) for batch in batches)

@@ -1,0 +1,864 @@
+"""Counts images and devices, measures times and memory, and makes the study of the guide from them."""
+
+import json
+import math
+import textwrap
+import time
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from math import ceil, log2, sqrt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sweep.analysis.recommendation import recommend
+from sweep.config.data_sections import BUDGETS
+from sweep.config.durations import round_up_duration
+from sweep.config.errors import InputError
+from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study_file import apply_changes, build_study
+from sweep.config.tables.models import has_batch_statistics
+from sweep.config.trial_config import find_rivals
+from sweep.config.units import format_count
+from sweep.executors.table import check_ranks, device_type
+from sweep.records.data_summary import DataSummary
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.database_errors import StoreError
+from sweep.search.earlier.reuse_index import list_study_files
+from sweep.search.loop.run_options import Options
+from sweep.search.loop.session import open_session
+from sweep.search.study_forecast import Forecast, Forecaster
+from sweep.training.data.folders.inspection import OnProgress
+from sweep.training.data.study_data import check_study_data
+from sweep.training.data.table import find_facts
+
+TARGETS = {
+    "balanced": "accuracy, time and memory alike",
+    "accuracy": "the highest accuracy",
+    "speed": "the shortest training",
+    "memory": "the lowest memory",
+}
+# Exponents of the effective batch sizes: small ones for accuracy, those about the throughput knee for speed.
+_EXPONENTS = {"balanced": (5, 9), "accuracy": (4, 8), "speed": (6, 10), "memory": (3, 7)}
+_FINE_TUNING = (4, 7)  # 16 to 64 is the rule of thumb; a larger one shows what it costs
+_LEAST_STEPS = 4  # of an epoch: with fewer the batch is nearly the data
+_FEW_STEPS = 10  # of an epoch, below which the number of steps is stated
+_FEW_TO_NORMALIZE = 16  # samples of a batch normalization's statistics
+_SMALL_SET, _FEW_VALIDATION = 5000, 1000  # images, below which more are held out for validation
+_RATES, _TUNING_RATES = [0.001, 0.1], [0.00001, 0.003]
+_REFERENCE = 256  # effective batch size at which these rates are usual
+_ACCUMULATION, _ACCUMULATIONS = "batch.accumulation", [1, 2, 4]
+_LEAST_TOLERANCE = 0.005
+_DISAGREEMENT = 0.02  # of the validation images, about which two good configurations differ
+CONFIGURATIONS = 3  # of a batch size, with which it counts as tuned
+_NUM_NAMED = 4  # configurations that get fresh seeds: those of the batch size and of the usual uses, which often agree
+_LEAST_SHARE, _MOST_SHARE = 0.5, 1.5  # of the search's time, for fresh seeds
+_SEEN_IMAGES = 512_000  # of a training: 4,000 steps of 128 images
+_LEAST_EPOCHS, _MOST_EPOCHS = 3, 30
+_FEW_BATCHES, _FEWEST_BATCHES = 3, 2
+_ROOM = 1.5  # times the trainings that are expected to fit, so that the search ends by its time
+_MOST_TRIALS = 1000
+_MOST_OVER = 1.25  # times the budget: the least study may be expected to take so long, as its time limits end it
+_LEAST_LEFT = 0.25  # of the budget, for the study itself
+_MOST_OVERHEAD = 1.25  # times what was measured before the study: the next command may take longer for it
+PROBING_SECONDS = 10.0  # that the first probe and the estimates of memory take at least, where none is on record
+PriceStudy = Callable[["Size"], float | None]
+_WIDTH = 120
+_USED = 0.8  # of its share of the time, which the confirming is expected to use
+_DECAY = "optimizer.weight_decay"
+_MOST_STUDIES = 3  # that are read: an answer takes a second or more
+_USUAL_SIDE = 32  # pixels that images of several sizes are brought to
+# A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
+# is assumed.
+_OPENINGS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What the user has answered."""
+
+    data: str = "digits"
+    data_root: str | None = None
+    models: tuple[str, ...] = ()  # empty: by the size of the images
+    target: str = "balanced"
+    weights: str | None = None  # a file to fine-tune from
+    num_devices: int = 1  # that train one model together
+    batch: int | None = None  # an effective batch size from elsewhere, such as a paper
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What was counted and measured."""
+
+    side: int  # of an image, in pixels
+    num_train: int
+    num_validation: int
+    device_type: str = "cpu"
+    image_size: int | None = None  # that images of several sizes are brought to
+    largest_micro: int | None = None  # that fits, on one device; None: whatever is tried
+    has_own_validation: bool = True  # a split that data.validation_share does not change
+    best_batch: int | None = None  # effective batch size that records of the same images name
+
+
+class GivenBatch(NamedTuple):
+    """The effective batch size that was given, and how a device takes its part of it."""
+
+    batch: int
+    micro: int
+    accumulation: int
+
+
+class Setting(NamedTuple):
+    """One key of the study with its value, and why it has it."""
+
+    key: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """The keys of the study by part, without those that depend on its size. ``batches`` are the effective batch sizes
+    to try, ascending; ``largest_micro`` is the most samples that a device takes at once, so that the largest one is
+    reached with the most accumulation and not exceeded."""
+
+    models: tuple[str, ...]
+    are_models_given: bool = False  # by the user
+    batches: tuple[int, ...]
+    num_devices: int
+    largest_micro: int
+    accumulation: Setting
+    study: tuple[Setting, ...] = ()
+    base: tuple[Setting, ...] = ()
+    space: tuple[Setting, ...] = ()
+    given: GivenBatch | None = None
+    best_batch: int | None = None  # of ``batches``, that is kept where others are left out
+    notes: tuple[str, ...] = ()
+
+
+def list_models(answers: Answers, side: int) -> tuple[str, ...]:
+    """The models to train, the first of which is in every study: those that were named, else by the size of the images
+    a residual network and, where there is time for it, a transformer of like cost."""
+    if answers.models:
+        return answers.models
+    if answers.weights:
+        return (_suggest_models(side)[0],)  # weights fit one model
+    return _suggest_models(side)
+
+
+def _suggest_models(side: int) -> tuple[str, str]:
+    if side <= 16:
+        return "resnet8", "vit_micro"
+    return ("resnet20", "vit_tiny") if side <= 64 else ("resnet18", "vit_small")
+
+
+def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = None) -> Decisions:
+    """The study for ``answers`` where ``facts`` hold and the user set the keys ``fixed``."""
+    models = list_models(answers, facts.side)
+    usual, notes = _choose_batches(answers, facts, fixed or {})
+    batches = tuple(sorted({*usual, *([answers.batch] if answers.batch else [])}))
+    accumulation = _choose_accumulation(answers, facts, usual, _find_count(fixed or {}, _ACCUMULATION))
+    counts = accumulation.value["choice"]
+    largest_micro = max(max(usual) // answers.num_devices // max(counts), 1)
+    given = _split_given(answers, facts, max(counts))
+    smallest = min(usual) // answers.num_devices // min(counts)
+    least_micro = min(smallest, largest_micro, given.micro if given else largest_micro)
+    return Decisions(
+        models=models,
+        are_models_given=bool(answers.models),
+        batches=batches,
+        num_devices=answers.num_devices,
+        largest_micro=largest_micro,
+        accumulation=accumulation,
+        study=(_decide_tolerance(facts),),
+        base=(
+            *list_data_settings(answers, facts),
+            *_decide_model(answers, facts, models, least_micro),
+            *_decide_recipe(),
+        ),
+        space=(
+            _decide_rates(answers),
+            Setting("optimizer.weight_decay", {"log": [0.0001, 0.1]}, "it is tuned with the learning rate"),
+        ),
+        given=given,
+        best_batch=facts.best_batch,
+        notes=(*notes, *_note_few_steps(facts, max(batches))),
+    )
+
+
+def _find_count(fixed: Mapping[str, Any], key: str) -> int | None:
+    # what is no count is refused where the study is built
+    value = fixed.get(key)
+    return value if type(value) is int and value > 0 else None
+
+
+def _choose_batches(answers: Answers, facts: Facts, fixed: Mapping[str, Any]) -> tuple[tuple[int, ...], list[str]]:
+    if micro := _find_count(fixed, "batch.micro"):
+        return (micro * (_find_count(fixed, _ACCUMULATION) or 1) * answers.num_devices,), []
+    if batch := _find_count(fixed, "batch.global"):
+        return (batch,), []
+    low, high = _FINE_TUNING if answers.weights else _EXPONENTS[answers.target]
+    most = max(int(log2(max(facts.num_train / _LEAST_STEPS, 4))), 2)
+    notes = []
+    if high > most:
+        but = f" but for the given {answers.batch}" if answers.batch and answers.batch > 2**most else ""
+        notes.append(
+            f"Effective batch sizes above {2**most} are left out{but}: an epoch of {facts.num_train:,} images would "
+            f"have fewer than {_LEAST_STEPS} steps."
+        )
+    high = max(min(high, most), 1)
+    low = max(min(low, high - 2), 0)
+    shared = ceil(log2(answers.num_devices))
+    exponents = range(max(low, shared + 1), max(high, shared + 2) + 1)  # two samples on each device or more
+    return tuple(answers.num_devices * 2 ** (exponent - shared) for exponent in exponents), notes
+
+
+def _note_few_steps(facts: Facts, batch: int) -> Iterator[str]:
+    num_steps = ceil(facts.num_train / batch)
+    if num_steps < _FEW_STEPS:
+        yield (
+            f"{facts.num_train:,} training images at an effective batch size of {batch} are "
+            f"{format_count(num_steps, 'optimizer step')} an epoch: a lower accuracy there may come from few steps."
+        )
+
+
+def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...], fixed: int | None) -> Setting:
+    largest = max(usual) // answers.num_devices
+    if fixed is not None:
+        return Setting(_ACCUMULATION, {"choice": [fixed]}, "as it was given")
+    if facts.largest_micro is not None and largest > facts.largest_micro:
+        most = 2 ** ceil(log2(largest / facts.largest_micro))
+        counts = [2**power for power in range(int(log2(most)) + 1)]
+        return Setting(
+            _ACCUMULATION,
+            {"choice": counts},
+            f"more than {facts.largest_micro} samples do not fit at once: larger effective batch sizes are accumulated",
+        )
+    # each of them divides a given batch size, so that all products stay within the range
+    shared = (answers.batch or 0) // answers.num_devices
+    counts = [count for count in _ACCUMULATIONS if count * min(usual) <= max(usual) and shared % count == 0]
+    if answers.target == "memory" and len(counts) > 1:
+        return Setting(_ACCUMULATION, {"choice": counts}, "smaller micro batches require less memory, and more time")
+    return Setting(
+        _ACCUMULATION, {"choice": [1]}, "every effective batch size fits at once: accumulation would only take time"
+    )
+
+
+def _split_given(answers: Answers, facts: Facts, most_accumulated: int) -> GivenBatch | None:
+    if answers.batch is None:
+        return None
+    per_device = answers.batch // answers.num_devices
+    count = ceil(per_device / (facts.largest_micro or per_device))
+    if answers.target == "memory" and per_device % most_accumulated == 0:
+        count = max(count, most_accumulated)
+    while per_device % count:
+        count += 1
+    return GivenBatch(answers.batch, per_device // count, count)
+
+
+def _decide_tolerance(facts: Facts) -> Setting:
+    error = sqrt(_DISAGREEMENT / max(facts.num_validation, 1))
+    tolerance = max(_LEAST_TOLERANCE, round(2 * error / _LEAST_TOLERANCE) * _LEAST_TOLERANCE)
+    return Setting(
+        "answer.tolerance.accuracy",
+        round(tolerance, 3),
+        f"on {facts.num_validation:,} validation images a difference of two accuracies has a standard error of about "
+        f"{100 * error:.1f} points",
+    )
+
+
+def list_data_settings(answers: Answers, facts: Facts) -> Iterator[Setting]:
+    """The keys of the data set."""
+    yield Setting("data.name", answers.data, "the data set")
+    if answers.data_root is not None:
+        yield Setting("data.root", answers.data_root, "where it is")
+    if facts.image_size is not None:
+        yield Setting("data.image_size", facts.image_size, "every image is brought to so many pixels a side")
+    if is_small(facts) and not facts.has_own_validation:
+        yield Setting("data.validation_share", 0.33, "with so few images more of them make accuracies more certain")
+
+
+def is_small(facts: Facts) -> bool:
+    """Whether so few images are held out that more should be."""
+    return facts.num_validation < _FEW_VALIDATION and facts.num_train < _SMALL_SET
+
+
+def _decide_model(answers: Answers, facts: Facts, models: tuple[str, ...], least_micro: int) -> Iterator[Setting]:
+    is_normed = any(has_batch_statistics(model, "batch") for model in models)
+    if answers.weights:
+        yield Setting("model.weights", answers.weights, "fine-tuning from these weights")
+    elif is_normed and least_micro < _FEW_TO_NORMALIZE:
+        yield Setting(
+            "model.norm", "group", f"batch normalization is noisy below {_FEW_TO_NORMALIZE} samples of a micro batch"
+        )
+    elif is_normed and answers.num_devices > 1 and facts.device_type == "cuda":
+        yield Setting("model.norm", "sync", "statistics over the samples of all devices")
+    if answers.num_devices > 1:
+        yield Setting(
+            "distributed.world_size",
+            answers.num_devices,
+            "devices that train one model together: an effective batch size is the sum over them",
+        )
+    if facts.device_type == "cuda" and answers.target != "accuracy":
+        yield Setting("precision.dtype", "bf16", "on a GPU 16-bit steps usually take less time and memory")
+
+
+def _decide_recipe() -> Iterator[Setting]:
+    yield Setting("optimizer.name", "adamw", "one optimizer for residual networks and transformers")
+    yield Setting("optimizer.lr_rule", "auto", "the learning rate follows the effective batch size")
+    yield Setting("optimizer.reference_batch", _REFERENCE, "the effective batch size that learning rates are given for")
+    yield Setting("schedule.name", "cosine", "it ends near 0, whatever the number of epochs")
+    yield Setting("schedule.warmup", 0.1, "larger batches have higher rates, which a warm-up reaches step by step")
+
+
+def _decide_rates(answers: Answers) -> Setting:
+    if answers.weights:
+        return Setting("optimizer.lr", {"log": _TUNING_RATES}, "10 to 100 times below those from scratch")
+    reason = f"at an effective batch size of {_REFERENCE}; every batch size is tuned"
+    return Setting("optimizer.lr", {"log": _RATES}, reason)
+
+
+def find_uses(answers: Answers) -> tuple[str, ...]:
+    """The uses of the answer that are about the target; of fine-tuning the highest accuracy comes first."""
+    target = "distributed" if answers.num_devices > 1 and answers.target == "speed" else answers.target
+    if not answers.weights:
+        return (target,)
+    return ("fine_tune",) if target == "accuracy" else ("fine_tune", target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The size of a study. ``num_trials`` are those of the search."""
+
+    num_models: int
+    num_batches: int
+    epochs: int
+    num_trials: int
+    tunes_decay: bool
+
+    @property
+    def confirm_share(self) -> float:
+        """Seconds for fresh seeds, as a share of the search's: the fewest seeds of the configurations to be named."""
+        return min(max(round(_NUM_NAMED * FEWEST_SEEDS / self.num_trials, 1), _LEAST_SHARE), _MOST_SHARE)
+
+
+def find_full_size(decisions: Decisions, num_train: int) -> Size:
+    """The size of a study for which time does not matter."""
+    epochs = min(max(ceil(_SEEN_IMAGES / max(num_train, 1)), _LEAST_EPOCHS), _MOST_EPOCHS)
+    num_models, num_batches = len(decisions.models), len(decisions.batches)
+    return Size(
+        num_models=num_models,
+        num_batches=num_batches,
+        epochs=epochs,
+        num_trials=(CONFIGURATIONS + 1) * num_batches * num_models,
+        tunes_decay=True,
+    )
+
+
+def find_usual_size(full: Size) -> Size:
+    """The size of a study without a budget: one model, each batch size tuned."""
+    return _resize(full, num_models=1)
+
+
+def _resize(size: Size, **changes: int | bool) -> Size:
+    smaller = replace(size, **changes)  # type: ignore[arg-type]
+    per_batch = CONFIGURATIONS + smaller.tunes_decay if smaller.num_batches != _FEWEST_BATCHES else CONFIGURATIONS - 1
+    return replace(smaller, num_trials=per_batch * smaller.num_batches * smaller.num_models)
+
+
+def list_sizes(full: Size) -> Iterator[Size]:
+    """From the full size to the smallest: what contributes least to the answer is left out first."""
+    yield full
+    size = _resize(full, num_models=1)
+    yield size
+    size = _resize(size, tunes_decay=False)
+    yield size
+    if size.epochs > 2 * _LEAST_EPOCHS:
+        size = _resize(size, epochs=ceil(size.epochs / 2))
+        yield size
+    size = _resize(size, num_batches=min(size.num_batches, _FEW_BATCHES))
+    yield size
+    while size.epochs > 1:
+        size = _resize(size, epochs=ceil(size.epochs / 2))
+        yield size
+    yield _resize(size, num_batches=min(size.num_batches, _FEWEST_BATCHES))
+
+
+def is_too_little(budget_seconds: float, overhead_seconds: float) -> bool:
+    """Whether ``overhead_seconds`` of a budget leave too little of it for a study."""
+    return budget_seconds - overhead_seconds < _LEAST_LEFT * budget_seconds
+
+
+def check_budget(seconds: float) -> None:
+    """Raises ``InputError`` for a budget that is shorter than what comes before any study."""
+    if is_too_little(seconds, PROBING_SECONDS):
+        raise InputError(
+            f"--budget: {seconds:g} s are too short, because probes alone take {PROBING_SECONDS:.0f} s or more. A "
+            "number without a unit is in seconds; give minutes, such as 10m. Which time suffices is known after the "
+            "probes."
+        )
+
+
+def name_sufficient_budget(overhead_seconds: float, study_seconds: float) -> str:
+    """The least --budget with which a study of ``study_seconds`` is not refused by another command that may take a
+    quarter longer than ``overhead_seconds`` before it."""
+    overhead_seconds *= _MOST_OVERHEAD
+    least = max(overhead_seconds / (1.0 - _LEAST_LEFT), overhead_seconds + study_seconds / _MOST_OVER)
+    return round_up_duration(least)
+
+
+def choose_size(full: Size, budget_seconds: float, price: PriceStudy, overhead_seconds: float = 0.0) -> Size:
+    """The largest size whose forecast time is within ``budget_seconds``, which are left of a longer budget after
+    ``overhead_seconds``. What time is left goes to epochs that were left out, then to more trainings. ``price`` gives
+    the seconds of a study without time limits.
+
+    Raises:
+        InputError: the smallest one is not.
+    """
+    chosen, seconds = full, 0.0
+    for chosen in list_sizes(full):
+        found = price(chosen)
+        if found is None:  # nothing could be probed, so that only the time limits hold
+            return find_usual_size(full)
+        seconds = found
+        if seconds <= budget_seconds:
+            break
+    if seconds > _MOST_OVER * budget_seconds:
+        raise InputError(
+            f"--budget: the smallest study, {format_count(chosen.num_trials, 'training')} of "
+            f"{format_count(chosen.epochs, 'epoch')} and {FEWEST_SEEDS} fresh seeds, is forecast to take "
+            f"{seconds:,.0f} s; {max(budget_seconds, 0.0):,.0f} s are left of the budget. Give --budget "
+            f"{name_sufficient_budget(overhead_seconds, seconds)} or more, a smaller model (--model), or fewer images "
+            "(--set data.subset=N)."
+        )
+    return _spend_rest(chosen, full, budget_seconds / seconds if seconds else 1.0)
+
+
+def _spend_rest(size: Size, full: Size, ratio: float) -> Size:
+    epochs = min(max(int(size.epochs * ratio), size.epochs), full.epochs)
+    left = max(ratio * size.epochs / epochs, 1.0)
+    trials = min(ceil(_ROOM * left * size.num_trials), _MOST_TRIALS)
+    return replace(size, epochs=epochs, num_trials=max(trials, size.num_trials))
+
+
+def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
+    """So many of the effective batch sizes: the one that was given and others, spread evenly. A single other one is
+    the best on record, or the middle one; of several the nearest to the best on record is replaced by it."""
+    batches, given = decisions.batches, decisions.given.batch if decisions.given else None
+    if num_batches >= len(batches):
+        return batches
+    others = [batch for batch in batches if batch != given]
+    num_others = max(num_batches - (given is not None), 1)
+    chosen = {others[round(place * (len(others) - 1))] for place in _spread_places(num_others)}
+    best = decisions.best_batch
+    if best in others and best not in chosen:
+        chosen -= {min(chosen, key=lambda batch: abs(log2(batch / best)))}
+        chosen |= {best}
+    return tuple(batch for batch in batches if batch in chosen or batch == given)
+
+
+def _spread_places(count: int) -> list[float]:
+    return [0.5] if count == 1 else [index / (count - 1) for index in range(count)]
+
+
+def describe_left_out(size: Size, full: Size, decisions: Decisions, fixed: Collection[str] = ()) -> list[str]:
+    """What a study of ``size`` lacks of the ``full`` one, for lack of time; the keys ``fixed`` are as they were
+    given."""
+    kept = pick_batches(decisions, size.num_batches)
+    missing = [batch for batch in decisions.batches if batch not in kept]
+    models = decisions.models[size.num_models : full.num_models]
+    is_best_kept = decisions.best_batch in kept and decisions.given is not None
+    because = f" ({decisions.best_batch} is kept, as the best on record for these images)" if is_best_kept else ""
+    has_budget = any(f"budget.{name}" in fixed for name in BUDGETS)
+    parts = [
+        (bool(models), f"the model{_plural(models)} {', '.join(models)}"),
+        (bool(missing), f"the effective batch size{_plural(missing)} {', '.join(map(str, missing))}{because}"),
+        (size.epochs < full.epochs and not has_budget, f"{full.epochs - size.epochs} of {full.epochs} epochs"),
+        (not size.tunes_decay and "optimizer.weight_decay" not in fixed, "tuning of the weight decay"),
+    ]
+    return [text for is_left_out, text in parts if is_left_out]
+
+
+def _plural(items: Sized) -> str:
+    return "s" if len(items) > 1 else ""
+
+
+Settings = dict[str, Setting]
+
+
+class TimeLimits(NamedTuple):
+    """Seconds that a run of the study may take, and those of its search."""
+
+    seconds: float
+    search_seconds: float
+
+
+def split_time(seconds: float, size: Size) -> TimeLimits:
+    """The limits of a study of ``size`` whose search and confirming together are to take ``seconds``."""
+    return TimeLimits(seconds, seconds / (1.0 + _USED * size.confirm_share))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyDraft:
+    """What a study file is written from. ``changes`` are keys that the user sets over all others."""
+
+    name: str
+    question: str
+    decisions: Decisions
+    size: Size
+    limits: TimeLimits | None = None
+    full_epochs: int | None = None  # of a study for which time does not matter
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_study(draft: StudyDraft, head: Sequence[str] = ()) -> str:
+    """The study as TOML, below a comment of the lines ``head``."""
+    study, base, space = ({each.key: each for each in part} for part in (_study(draft), _base(draft), _space(draft)))
+    for key, value in draft.changes.items():
+        part = study if key.partition(".")[0] in StudySpec.model_fields else base
+        for fixed in (key, *find_rivals(key)):
+            base.pop(fixed, None)
+            space.pop(fixed, None)
+        part[key] = Setting(key, value, "as it was given")
+    if draft.decisions.given:
+        point = {key: _pick_first(draft.decisions, setting) for key, setting in space.items()}
+        study["first"] = Setting("first", [point], "the batch size that was given is tried in any case")
+    return "\n".join(
+        [
+            *(f"# {line}" for line in head),
+            *("", *_write(study.values())),
+            *("", "[base]", *_write(base.values())),
+            *("", "[space]", *_write(space.values())),
+            "",
+        ]
+    )
+
+
+def _study(draft: StudyDraft) -> Iterator[Setting]:
+    size, limits = draft.size, draft.limits
+    yield Setting("name", draft.name, "the folder of the records")
+    yield Setting("question", draft.question, "")
+    if limits is None:
+        per_batch = size.num_trials // max(size.num_batches * size.num_models, 1)
+        reason = f"{per_batch} for each batch size and model; tuned is one from {CONFIGURATIONS} on"
+    else:
+        reason = "search trials at most: usually search_timeout ends the search before"
+    yield Setting("trials", size.num_trials, reason)
+    if limits is not None:
+        yield Setting("timeout", f"{limits.seconds:.0f}s", "of a run")
+        yield Setting("search_timeout", f"{limits.search_seconds:.0f}s", "of it; the rest is for fresh seeds")
+    named = f"{FEWEST_SEEDS} fresh seeds of each configuration that the answer names"
+    yield Setting("confirm.share", size.confirm_share, f"of the search's seconds, for at least {named}")
+    yield from draft.decisions.study
+
+
+def _base(draft: StudyDraft) -> Iterator[Setting]:
+    decisions, size = draft.decisions, draft.size
+    if size.num_models == 1:
+        yield Setting("model.name", decisions.models[0], _explain_models(decisions))
+    yield from decisions.base
+    yield Setting("budget.epochs", size.epochs, _explain_epochs(draft))
+
+
+def _explain_models(decisions: Decisions) -> str:
+    return "as it was given" if decisions.are_models_given else "by the size of the images"
+
+
+def _explain_epochs(draft: StudyDraft) -> str:
+    reason = "passes over the training images"
+    if draft.limits is None or draft.size.epochs == draft.full_epochs:
+        return reason
+    if draft.size.epochs == 1:
+        return f"{reason}: the time allows a single one of {draft.full_epochs}"
+    return f"{reason}: the time allows so many of {draft.full_epochs}"
+
+
+def _space(draft: StudyDraft) -> Iterator[Setting]:
+    decisions, size = draft.decisions, draft.size
+    if size.num_models > 1:
+        models = list(decisions.models[: size.num_models])
+        yield Setting("model.name", {"choice": models}, _explain_models(decisions))
+    batches = pick_batches(decisions, size.num_batches)
+    yield Setting("batch.micro", {"choice": _list_micro(decisions, batches)}, _explain_micro(decisions, batches))
+    counts = {*decisions.accumulation.value["choice"], *([decisions.given.accumulation] if decisions.given else [])}
+    if len(counts) > 1:
+        yield decisions.accumulation._replace(value={"choice": sorted(counts)})
+    yield from (each for each in decisions.space if each.key != _DECAY or size.tunes_decay)
+
+
+def _list_micro(decisions: Decisions, batches: Sequence[int]) -> list[int]:
+    # a given batch size has a split of its own
+    least, given = min(decisions.accumulation.value["choice"]), decisions.given
+    sizes = {max(batch // decisions.num_devices // least, 1) for batch in batches if not given or batch != given.batch}
+    own = {given.micro} if given else set()
+    return sorted({min(size, decisions.largest_micro) for size in sizes} | own)
+
+
+def _explain_micro(decisions: Decisions, batches: Sequence[int]) -> str:
+    where = f" over {decisions.num_devices} devices" if decisions.num_devices > 1 else ""
+    if len(decisions.accumulation.value["choice"]) > 1:
+        return f"times the accumulation they are the effective batch sizes{where}"
+    return f"effective batch sizes of {batches[0]} to {batches[-1]}{where}"
+
+
+def _pick_first(decisions: Decisions, setting: Setting) -> Any:
+    assert decisions.given is not None
+    own = {"batch.micro": decisions.given.micro, _ACCUMULATION: decisions.given.accumulation}
+    form, values = next(iter(setting.value.items()))
+    usual = values[0] if form == "choice" else float(f"{sqrt(values[0] * values[1]):.2g}")
+    return own.get(setting.key, usual)
+
+
+def _write(settings: Iterable[Setting]) -> Iterator[str]:
+    for setting in settings:
+        line = f"{setting.key} = {_write_value(setting.value)}"
+        comment = f"  # {setting.reason}" if setting.reason else ""
+        if len(line + comment) <= _WIDTH:
+            yield line + comment
+            continue
+        yield from (f"# {part}" for part in textwrap.wrap(setting.reason, _WIDTH - 2))
+        yield line
+
+
+def _quote(key: str) -> str:
+    return key if key.isidentifier() else json.dumps(key)
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_quote(key)} = {_write_value(each)}' for key, each in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_write_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def find_best_batch(root: Path, digest: str) -> int | None:
+    """The effective batch size that the newest study under ``root`` on the images of ``digest`` names; None where no
+    study names one."""
+    files = sorted(list_study_files(root), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in files[:_MOST_STUDIES] if digest else ():
+        try:
+            frames = load_frames(file.parent, evaluations=True)
+            if frames.data is None or frames.data.digest != digest:
+                continue
+            found = recommend(frames, uses=()).batch_size
+        except (InputError, StoreError):  # it cannot be read, or holds nothing that can be compared
+            continue
+        if found is not None and found.named.global_batch_size is not None:
+            return found.named.global_batch_size
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuideTask:
+    """What the guide is to make a study of: the ``answers``, the name of the study, the time that it may take from
+    ``began`` on (by ``time.monotonic``; None: as long as it requires), and keys that are set over all others."""
+
+    name: str
+    answers: Answers
+    options: Options
+    budget_seconds: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidedStudy:
+    """The study with the text of its file, its forecast, its data and what was left out for lack of time."""
+
+    spec: StudySpec
+    text: str
+    forecast: Forecast
+    data: DataSummary
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tuple[Facts, DataSummary]:
+    """What is known of the data set before anything is probed.
+
+    Raises:
+        InputError: it is missing or cannot be used, or there are fewer devices than were given.
+    """
+    apply_changes({}, dict(task.changes))  # refuses what no command line can set
+    check_ranks(task.options.executor, task.answers.num_devices)
+    own = {key: value for key, value in task.changes.items() if key.startswith("data.")}
+    facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
+    if task.answers.data == "imagefolder" and "data.image_size" not in own:
+        facts = replace(facts, image_size=_USUAL_SIDE)
+    facts, data = _look(task, facts, own, on_progress)
+    if task.answers.batch is not None and task.budget_seconds is not None:  # others may have to be left out
+        facts = replace(facts, best_batch=find_best_batch(task.options.root, data.digest))
+    if len(data.sizes) == 1 and facts.image_size is not None:
+        width, _, height = next(iter(data.sizes)).partition(" x ")
+        if width == height and int(width) <= 2 * _USUAL_SIDE:
+            facts = replace(facts, image_size=None, side=int(width))
+    if not is_small(facts) or "data.validation_share" in own:
+        return facts, data
+    try:
+        return _look(task, replace(facts, has_own_validation=False), own, on_progress)
+    except InputError:  # the set has a validation split of its own, which takes no share
+        return facts, data
+
+
+def _look(
+    task: GuideTask, facts: Facts, own: Mapping[str, Any], on_progress: OnProgress | None
+) -> tuple[Facts, DataSummary]:
+    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(own)
+    spec = build_study({"name": task.name, "base": base}, "the data set")
+    data = check_study_data(spec, on_progress)
+    known = find_facts(spec.config({}).data)
+    num_train = known.num_train if data.num_train is None else data.num_train
+    num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, where it is not there yet
+    return replace(facts, side=known.shape.side, num_train=num_train, num_validation=num_validation), data
+
+
+def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = None) -> GuidedStudy:
+    """Probes a few configurations, and makes the study whose time is within the budget.
+
+    Raises:
+        InputError: what is requested cannot run here, or the budget is too short.
+    """
+    alone = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
+    widest = _build(task, _draft(task, alone, find_full_size(alone, facts.num_train)))
+    if task.answers.weights:
+        _check_weights(widest)
+    options = replace(task.options, timeout_seconds=task.budget_seconds)
+    opened = time.monotonic()
+    with open_session(widest, options, preview=True, on_progress=on_progress) as session:
+        forecaster = session.forecaster
+        reserve = _OPENINGS * (time.monotonic() - opened)
+        full = find_full_size(alone, facts.num_train)
+        if task.budget_seconds is not None:  # before time is spent on probes
+            probing = 0.0 if forecaster.prober.list_valid() else PROBING_SECONDS
+            least = _price_smallest(task, _draft(task, alone, full), full, forecaster)
+            _find_time_left(task, task.budget_seconds, reserve + probing, least)
+        session.forecast()
+        largest = _find_largest_micro(session.spec, forecaster)
+        decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
+        full = find_full_size(decisions, facts.num_train)
+        draft = _draft(task, decisions, find_usual_size(full))
+        if task.budget_seconds is not None:
+            least = _price_smallest(task, draft, full, forecaster)
+            left = _find_time_left(task, task.budget_seconds, reserve, least)
+            draft = _fit_time(task, draft, full, left, forecaster)
+        left_out = describe_left_out(draft.size, full, decisions, task.changes)
+        text = write_study(draft, _head(task, draft))
+        spec = _build(task, draft)
+        limit = math.inf if draft.limits is None else draft.limits.seconds
+        forecast = forecaster.forecast_other(spec, limit)
+        return GuidedStudy(
+            spec=spec,
+            text=text,
+            forecast=forecast,
+            data=session.data,
+            notes=decisions.notes,
+            left_out=tuple(left_out),
+        )
+
+
+def _check_weights(spec: StudySpec) -> None:
+    # a probe takes no weights, so that only crashed trials would show that they are another model's
+    from sweep.training.models.table import build_model  # imports torch, which takes seconds
+
+    config = spec.config(next(spec.corners()))
+    build_model(config.model, find_facts(config.data).shape)
+
+
+def _price_smallest(task: GuideTask, draft: StudyDraft, full: Size, forecaster: Forecaster) -> float | None:
+    *_, smallest = list_sizes(full)
+    return forecaster.estimate_seconds(_build(task, replace(draft, size=smallest)))
+
+
+def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, least: float | None) -> float:
+    # for the study itself, by now; the smallest one is expected to take ``least`` seconds, None where that is unknown
+    spent = time.monotonic() - task.began
+    if is_too_little(budget_seconds, spent + reserve):
+        left = max(budget_seconds - spent - reserve, 0.0)
+        sufficient = name_sufficient_budget(spent + reserve, least or 0.0)
+        remedy = f"--budget {sufficient} or more, which suffices if the machine is as fast then"
+        if least is None:
+            remedy = f"more than {sufficient}; what the smallest study takes is known after the probes"
+        raise InputError(
+            f"--budget: {left:.0f} of {budget_seconds:.0f} s are left: {spent:.0f} s have passed with images and "
+            f"probes, and what probes remain, the start of the run and its report take about {reserve:.0f} s. Give "
+            f"{remedy}."
+        )
+    return budget_seconds - spent - reserve
+
+
+def _fit_time(task: GuideTask, draft: StudyDraft, full: Size, seconds: float, forecaster: Forecaster) -> StudyDraft:
+    def price(size: Size) -> float | None:
+        return forecaster.estimate_seconds(_build(task, replace(draft, size=size)))
+
+    size = choose_size(full, seconds, price, (task.budget_seconds or seconds) - seconds)
+    return replace(draft, size=size, limits=split_time(seconds, size), full_epochs=full.epochs)
+
+
+def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
+    question = f"Which batch size for {task.answers.data}, and what does it cost in accuracy, time and memory?"
+    return StudyDraft(name=task.name, question=question, decisions=decisions, size=size, changes=task.changes)
+
+
+def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
+    try:
+        table = tomllib.loads(write_study(draft))
+    except tomllib.TOMLDecodeError as error:
+        given = ", ".join(f"{key}={value}" for key, value in task.changes.items())
+        raise InputError(
+            f"--set {given}: this makes no study file: {error}. Give dotted keys with one value each, such as "
+            "--set batch.micro=64."
+        ) from None
+    return build_study(table, f"study {task.name}")
+
+
+def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
+    """The largest micro batch that every model fits with; None where all of them do, and where it is fixed.
+
+    Raises:
+        InputError: a model does not fit with a single sample, or with the fixed micro batch.
+    """
+    anywhere = next(spec.corners())
+    models = spec.space["model.name"].extremes() if "model.name" in spec.space else (spec.base["model.name"],)
+    points = [anywhere | {"model.name": model} for model in models]
+    if "batch.micro" not in spec.space:
+        _refuse_too_large(spec, forecaster, points, "that number of samples", "a smaller batch (--set batch.micro=N)")
+        return None
+    most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
+    check = forecaster.memory_gate.check
+    while largest > 1 and any(check(spec.config(point | _accumulate(spec, largest, most))) for point in points):
+        largest //= 2
+    if largest == 1:
+        points = [point | {"batch.micro": 1} for point in points]
+        _refuse_too_large(spec, forecaster, points, "a single sample", "a smaller model (--model)")
+    return None if largest == most else largest
+
+
+def _accumulate(spec: StudySpec, micro: int, most: int) -> dict[str, int]:
+    # a micro batch below the most is accumulated, and the gradients that are kept for it require memory of their own
+    is_accumulated = micro < most and "batch.accumulation" not in spec.base
+    return {"batch.micro": micro} | ({"batch.accumulation": 2} if is_accumulated else {})
+
+
+def _refuse_too_large(
+    spec: StudySpec, forecaster: Forecaster, points: list[dict[str, Any]], samples: str, remedy: str
+) -> None:
+    for point in points:
+        if refusal := forecaster.memory_gate.check(spec.config(point)):
+            raise InputError(
+                f"{point['model.name']} does not fit with {samples}: it is predicted to require "
+                f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give {remedy} or smaller "
+                "images (--set data.image_size=N)."
+            )
+
+
+def _head(task: GuideTask, draft: StudyDraft) -> list[str]:
+    lines, budget = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."], task.budget_seconds
+    if draft.limits is None or budget is None:
+        return lines
+    spent = budget - draft.limits.seconds
+    return [*lines, f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report."]

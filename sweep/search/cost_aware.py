@@ -1,0 +1,543 @@
+"""Proposes the point with the largest expected gain per second of its predicted cost: that of hypervolume, and that of
+the tuned accuracy at its batch size.
+
+Accuracy, and whatever else only training determines, is modeled over all swept parameters. Time and memory follow from
+the shape of a configuration: their models have no other features, and are accurate after a few measured shapes. As the
+improvement is divided by the cost, cheap points come first, and expensive ones when enough improvement is expected.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+from scipy.stats import qmc
+from threadpoolctl import ThreadpoolController
+
+from sweep.analysis.candidates import ACCURACY_MARGIN
+from sweep.analysis.comparable import ACCURACY
+from sweep.analysis.response import Floats, GaussianProcess
+from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
+from sweep.analysis.statistics.time_evidence import select_evidence
+from sweep.config.metrics import METRICS
+from sweep.config.space import Parameter
+from sweep.config.study import StudySpec
+from sweep.config.tables.models import has_batch_statistics
+from sweep.config.trial_config import flatten_config
+from sweep.probing.shape import NO_SHAPE, SWITCHES
+from sweep.records.messages import INFEASIBLE
+from sweep.records.quality_flags import is_time_evidence
+from sweep.records.trial_record import TrialRecord
+from sweep.search.sampler import (
+    PREDICTED_METRICS,
+    CandidatePoints,
+    Point,
+    PredictCost,
+    Sampler,
+    SobolPoints,
+    make_point_key,
+    select_window,
+)
+from sweep.search.seeds import collect_costs
+
+_BATCH = ("batch.micro", "batch.accumulation", "batch.global")
+_WIDE = 8.0  # a choice of numbers that spans more than this factor is encoded by its logarithm
+Values = Mapping[str, Any]
+Feature = Callable[[Values], list[float]]
+_NUM_PLACES = 4096
+_MAX_OPEN = 800  # places that are used: more would be more exact than the predictions are
+_LEAST = 1e-300  # a lower bound of all seconds and bytes
+_REACH = 0.1  # how far beyond the best and the worst of each objective, as a share of their range
+_GROWTH = 1.15  # hyperparameters are fitted again when the number of points has grown by this factor
+_FIRST_FIT = 6
+WINDOW = 300  # trials that the models are fitted on: the cost grows with the cube
+_SLACK = 50
+_NUM_FIRST = 3  # proposals before the models are used
+_MAX_SHAPES = 100  # whose cost is predicted from probes
+_CHOICE = 16  # quasi-random points, of which a first proposal is the one nearest to the center
+_PRICES = ("total_seconds", "train_seconds")  # cost of a trial: the first of them that was measured
+_LEAST_CHANCE = 1e-9  # of being feasible
+_CURIOSITY = 1e-9  # weight of uncertainty, as a share of the hypervolume: below any other improvement
+
+
+@final
+class Encoding:
+    """Features of the points of a study's space."""
+
+    def __init__(self, spec: StudySpec) -> None:
+        self._base = flatten_config(spec.config(next(spec.corners())))
+        rest = {path: item for path, item in spec.space.items() if path not in _BATCH}
+        has_batch = len(rest) < len(spec.space)
+        encoded = {path: _feature(path, item) for path, item in rest.items()}
+        is_until_target = self._base["budget.target_accuracy"] is not None or "budget.target_accuracy" in spec.space
+        self._of_accuracy = list(encoded.values())
+        self._of_cost = [
+            _switch(path) if path in SWITCHES and not is_until_target else feature
+            for path, feature in encoded.items()
+            if is_until_target or path not in NO_SHAPE or path.startswith("budget.")
+        ]
+        if has_batch:
+            self._sizes = _log_range(spec)
+            self._of_accuracy.append(self._accuracy_batch)
+            self._of_cost.append(self._cost_batch)
+
+    def accuracy(self, points: Sequence[Values]) -> Floats:
+        """Features of accuracy, shape ``[n, d]``."""
+        return _table(points, self._of_accuracy)
+
+    def cost(self, points: Sequence[Values]) -> Floats:
+        """Features of time and memory, shape ``[n, e]``."""
+        return _table(points, self._of_cost)
+
+    def group(self, values: Values) -> tuple[str, int]:
+        """The model of a point and the power of two next to its effective batch size: its place on the curves."""
+        return str(values.get("model.name", self._base["model.name"])), round(math.log2(self._batch(values)[1]))
+
+    def _accuracy_batch(self, values: Values) -> list[float]:
+        micro, whole = self._batch(values)
+        return [self._scaled(whole), self._scaled(micro) if self._depends_on_micro(values) else 0.0]
+
+    def _cost_batch(self, values: Values) -> list[float]:
+        micro, whole = self._batch(values)
+        return [self._scaled(micro), self._scaled(whole), float(whole > micro)]
+
+    def _batch(self, values: Values) -> tuple[float, float]:
+        micro, split, whole = (values.get(path, self._base[path]) for path in _BATCH)
+        if "batch.accumulation" not in values and "batch.global" in values:
+            split = None
+        if micro == "auto":
+            micro = whole
+        return float(micro), float(micro * split if split else whole)
+
+    def _depends_on_micro(self, values: Values) -> bool:
+        name = str(values.get("model.name", self._base["model.name"]))
+        norm = str(values.get("model.norm", self._base["model.norm"]))
+        return has_batch_statistics(name, norm) is not False  # None: the model does not declare it
+
+    def _scaled(self, size: float) -> float:
+        low, high = self._sizes
+        return (math.log(size) - low) / (high - low)
+
+
+def _log_range(spec: StudySpec) -> tuple[float, float]:
+    configs = [spec.config(next(spec.corners()) | values) for values in spec.corners("batch")]
+    whole = [config.global_batch_size for config in configs]
+    low = min(config.batch.micro if isinstance(config.batch.micro, int) else 1 for config in configs)
+    return math.log(low), max(math.log(max(whole)), math.log(low) + 1.0)
+
+
+def _table(points: Sequence[Values], features: list[Feature]) -> Floats:
+    rows = [[number for feature in features for number in feature(point)] or [0.0] for point in points]
+    return np.array(rows, dtype=np.float64)
+
+
+def _switch(path: str) -> Feature:
+    return lambda values: [float(bool(values[path]))]
+
+
+def _feature(path: str, parameter: Parameter) -> Feature:
+    if parameter.choice is None:
+        return lambda values: [parameter.share(values[path])]
+    numbers = [value for value in parameter.choice if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) == len(parameter.choice) > 1:
+        return _number(path, numbers)
+    # each value is a corner of a simplex, so that all have the distance 1 from each other
+    choices = list(parameter.choice)
+    corners = (np.eye(len(choices)) / math.sqrt(2.0)).tolist()
+    return lambda values: list(corners[choices.index(values[path])])
+
+
+def _number(path: str, numbers: list[int | float]) -> Feature:
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high / low >= _WIDE:
+        span = math.log(high / low)
+        return lambda values: [math.log(values[path] / low) / span]
+    return lambda values: [(values[path] - low) / (high - low)]
+
+
+@final
+@dataclass(frozen=True)
+class CostAxis:
+    """The metric ``name`` as a cost (smaller is better), on the scale on which its noise is even; an empty name is a
+    plain number."""
+
+    name: str
+
+    def of_values(self, values: Floats) -> Floats:
+        """Measured values, in the metric's unit, on this axis; not finite outside the scale."""
+        return np.asarray(self._sign * self._scale.forward(values))
+
+    def of_costs(self, costs: Floats) -> Floats:
+        """Costs (values, or minus those of a metric to be maximized) on this axis, clipped to it."""
+        values = self._sign * costs
+        return self.of_values(np.maximum(values, _LEAST) if self._scale.is_ratio else values)
+
+    def costs(self, places: Floats) -> Floats:
+        """The costs at places on this axis."""
+        return np.asarray(self._sign * self._scale.backward(self._sign * places))
+
+    @property
+    def _scale(self) -> Scale:
+        return scale_of(self.name) if self.name else LINEAR
+
+    @property
+    def _sign(self) -> float:
+        return METRICS[self.name].sign if self.name else 1.0
+
+
+@dataclass(frozen=True)
+class GaussianPrediction:
+    """Means and deviations of one objective for each candidate, shape ``[k]``, on the ``axis`` where it is normal."""
+
+    mean: Floats
+    deviation: Floats
+    axis: CostAxis
+
+    @property
+    def reach(self) -> Floats:
+        """The lowest cost that is likely for a candidate, and the highest that is expected of one; shape ``[2]``."""
+        return self.axis.costs(np.array([(self.mean - self.deviation).min(), self.mean.max()]))
+
+
+@final
+class UndominatedSpace:
+    """The space that no row of ``costs`` (shape ``[n, m]``, smaller is better) dominates, between the best and the
+    worst that was measured or is predicted for a candidate."""
+
+    def __init__(self, costs: Floats, predictions: list[GaussianPrediction], seed: int) -> None:
+        self._predictions = predictions
+        reach = np.array([prediction.reach for prediction in predictions])
+        low, high = np.minimum(costs.min(axis=0), reach[:, 0]), np.maximum(costs.max(axis=0), reach[:, 1])
+        spread = np.where(high > low, high - low, np.maximum(np.abs(high), 1e-12))
+        low, high = low - _REACH * spread, high + _REACH * spread
+        shares = qmc.Sobol(costs.shape[1], rng=seed).random(_NUM_PLACES)
+        places = low + shares * (high - low)
+        taken = np.zeros(len(places), dtype=np.bool_)
+        for row in costs:
+            taken |= (row <= places).all(axis=1)
+        is_open = np.flatnonzero(~taken)
+        self._weight = max(len(is_open), 1) / _NUM_PLACES
+        self._places = places[is_open[:_MAX_OPEN]]
+
+    def gains(self) -> Floats:
+        """Expected gain of each candidate, as a share of the sampled space; shape ``[k]``."""
+        predictions = self._predictions
+        if not len(self._places):
+            return np.zeros(len(predictions[0].mean))
+        chance = np.ones((len(predictions[0].mean), len(self._places)))
+        for index, prediction in enumerate(predictions):
+            places = prediction.axis.of_costs(self._places[:, index])
+            chance *= ndtr((places[None] - prediction.mean[:, None]) / prediction.deviation[:, None])
+        return np.asarray(self._weight * chance.mean(axis=1))
+
+
+def is_of_shape(name: str, spec: StudySpec) -> bool:
+    """Whether the metric depends on the configuration's shape and budget alone."""
+    until_target = spec.base.get("budget.target_accuracy") is not None or "budget.target_accuracy" in spec.space
+    metric = METRICS[name]
+    return metric.is_memory or (metric.is_speed and not metric.until_target and not until_target)
+
+
+@final
+class Surrogate:
+    """A Gaussian process of the metric ``name`` on its axis."""
+
+    def __init__(self, name: str, encoding: Encoding, of_shape: bool) -> None:
+        self._name, self._encoding, self.of_shape = name, encoding, of_shape
+        self.axis = CostAxis(name)
+        self._model: GaussianProcess | None = None
+        self._num_fitted = 0
+        self._hyperparameters: Floats | None = None
+        self._learned: tuple[int, int] = (-1, -1)
+        self._predicted: tuple[list[Values], Floats] = ([], np.empty(0))
+
+    def set_predictions(self, points: Sequence[Values], costs: Sequence[float]) -> None:
+        """Sets predictions from probes, in the metric's unit, which hold until trials of equal features measured it."""
+        self._predicted = (list(points), self.axis.of_values(np.array(costs, dtype=np.float64)))
+        self._learned = (-1, -1)
+
+    def fit(self, records: Sequence[TrialRecord]) -> bool:
+        """Fits the records that have the metric; returns whether there is a model. Without new records nothing is
+        computed."""
+        state = (len(records), records[-1].number if records else -1)
+        if state != self._learned:
+            self._learned = state
+            usable = self._leave_out_doubts([record for record in records if self._is_usable(record)])
+            points, costs = self._collect_data(usable)
+            if not points:
+                self._model = None
+                return False
+            errors = self._axis_errors(usable)
+            self.fit_to(points, costs, np.append(errors, np.zeros(len(points) - len(errors))))
+        return self._model is not None
+
+    def _collect_data(self, usable: Sequence[TrialRecord]) -> tuple[list[Values], Floats]:
+        """Measured costs, and the predicted costs of other points, corrected by the median error of the predictions."""
+        points: list[Values] = [record.values for record in usable]
+        costs = self.axis.of_values(np.array([float(record.measurements[self._name]) for record in usable]))
+        others, predicted = self._predicted
+        if not others or not points:
+            return (points, costs) if points else (list(others), predicted)
+        measured: dict[bytes, list[float]] = defaultdict(list)
+        for row, cost in zip(self._features(points), costs, strict=True):
+            measured[row.tobytes()].append(float(cost))
+        rows = [row.tobytes() for row in self._features(others)]
+        errors = [median(measured[row]) - cost for row, cost in zip(rows, predicted, strict=True) if row in measured]
+        is_new = np.array([row not in measured for row in rows])
+        new = [point for point, keep in zip(others, is_new, strict=True) if keep]
+        return points + new, np.append(costs, predicted[is_new] + (median(errors) if errors else 0.0))
+
+    def _leave_out_doubts(self, usable: list[TrialRecord]) -> list[TrialRecord]:
+        """Without times that are no evidence, where trials of equal features have others or a prediction is there."""
+        is_evidence = np.array([is_time_evidence(record.quality_flags) for record in usable], dtype=np.bool_)
+        if not METRICS[self._name].is_speed or is_evidence.all():
+            return usable
+        rows = [row.tobytes() for row in self._features([record.values for record in usable])]
+        predicted = {row.tobytes() for row in self._features(self._predicted[0])} if self._predicted[0] else set()
+        groups = np.unique(np.array(rows, dtype=object), return_inverse=True)[1].ravel()
+        counts = select_evidence(is_evidence, groups)
+        parts = zip(usable, rows, is_evidence, counts, strict=True)
+        return [record for record, row, known, is_counted in parts if known or (is_counted and row not in predicted)]
+
+    def fit_to(self, points: Sequence[Values], costs: Floats, errors: Floats | None = None) -> None:
+        """Fits these values at these points, with their standard errors besides the noise; equal points count as one
+        with their mean."""
+        features, errors = self._features(points), np.zeros(len(points)) if errors is None else errors
+        number = _last_fit(len(features))
+        if number != self._num_fitted or self._hyperparameters is None:
+            self._num_fitted = number
+            first = _merged(features[:number], costs[:number], errors[:number])
+            self._hyperparameters = GaussianProcess(first[0], first[1], errors=first[2]).parameters
+        rows, means, known = _merged(features, costs, errors)
+        self._model = GaussianProcess(rows, means, self._hyperparameters, known)
+
+    def predict(self, points: Sequence[Values]) -> GaussianPrediction:
+        """The prediction at these points; only after a fit."""
+        assert self._model is not None
+        return GaussianPrediction(*self._model.predict(self._features(points)), self.axis)
+
+    def _is_usable(self, record: TrialRecord) -> bool:
+        value = record.measurements.get(self._name)
+        is_known = value is not None and bool(np.isfinite(self.axis.of_values(np.array([float(value)]))[0]))
+        if not np.isfinite(record.errors.get(self._name, 0.0)):
+            return False
+        # a pruned trial has a likely final accuracy, but its time is not that of a whole training
+        return is_known and (record.outcome == "complete" or (record.outcome == "pruned" and not self.of_shape))
+
+    def _axis_errors(self, usable: Sequence[TrialRecord]) -> Floats:
+        # standard errors of what was extrapolated, 0 of what was measured
+        values = np.array([float(record.measurements[self._name]) for record in usable])
+        errors = np.array([record.errors.get(self._name, 0.0) for record in usable])
+        middle = self.axis.of_values(values)
+        # the larger side: on the other one the scale may end
+        sides = [np.abs(self.axis.of_values(values + side * errors) - middle) for side in (-1.0, 1.0)]
+        return np.asarray(np.nanmax(sides, axis=0)) if len(usable) else np.empty(0)
+
+    def _features(self, points: Sequence[Values]) -> Floats:
+        return self._encoding.cost(points) if self.of_shape else self._encoding.accuracy(points)
+
+
+def _last_fit(number: int) -> int:
+    """The latest size, of those that grow by a constant factor, at which hyperparameters are fitted. It depends on
+    the number alone, so that a resumed study fits the same as an uninterrupted one."""
+    size = _FIRST_FIT
+    while int(size * _GROWTH) + 1 <= number:
+        size = int(size * _GROWTH) + 1
+    return min(size, number)
+
+
+def _merged(features: Floats, costs: Floats, errors: Floats) -> tuple[Floats, Floats, Floats]:
+    # the mean of equal points and its error; where some were measured, those alone
+    rows, places = np.unique(features, axis=0, return_inverse=True)
+    places = places.ravel()
+    is_measured = errors == 0
+    with_any = np.bincount(places, is_measured) > 0
+    weights = np.where(with_any[places], is_measured, True).astype(np.float64)
+    counts = np.bincount(places, weights)
+    variances = np.bincount(places, weights * errors**2)
+    return rows, np.bincount(places, weights * costs) / counts, np.sqrt(variances) / counts
+
+
+def find_curve_gains(
+    groups: Sequence[Hashable], prediction: GaussianPrediction, known: dict[Hashable, float], least_useful: float
+) -> Floats:
+    """The expected improvement of each of k candidates over the best of its group, on the axis of ``prediction``; shape
+    ``[k]``. ``known`` holds the lowest place on the axis of each group that was tried, ``least_useful`` the place below
+    which an improvement counts."""
+    limits = np.array([min(known.get(group, least_useful), least_useful) for group in groups])
+    deviations = np.maximum(prediction.deviation, 1e-12)
+    distances = (limits - prediction.mean) / deviations
+    density = np.exp(-0.5 * distances**2) / np.sqrt(2.0 * np.pi)
+    return np.asarray(np.maximum(deviations * (distances * ndtr(distances) + density), 0.0))
+
+
+@final
+class CostAwareSampler(Sampler):
+    """See the module. The first proposals are near the center of the space.
+
+    ``predict`` gives seconds and bytes of configurations whose shapes were probed.
+    """
+
+    def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], predict: PredictCost | None = None) -> None:
+        self._spec, self._encoding = spec, Encoding(spec)
+        self._candidates, self._quasi_random = CandidatePoints(spec), SobolPoints(spec.space, spec.seed)
+        self._names = {path for path, item in spec.space.items() if any(isinstance(v, str) for v in item.choice or ())}
+        self._threads = ThreadpoolController()
+        self._seen: set[str] = set()
+        self._records: list[TrialRecord] = []
+        names = dict.fromkeys((*spec.objectives, *_PRICES))
+        self._learners = {name: Surrogate(name, self._encoding, is_of_shape(name, spec)) for name in names}
+        self._feasible = Surrogate("", self._encoding, of_shape=False)
+        self._gain: float | None = None
+        if predict:
+            self._predict_shapes(predict)
+        for record in records:
+            self.learn(record)
+
+    def _predict_shapes(self, predict: PredictCost) -> None:
+        """Gives the models of time and memory the predictions from probes for a point of each shape."""
+        points = self._candidates.at(0, [], set())
+        _, first = np.unique(self._encoding.cost(points), axis=0, return_index=True)
+        shapes = [points[row] for row in sorted(first)[:_MAX_SHAPES]]
+        configs = [self._spec.config(point) for point in shapes]
+        for name, learner in self._learners.items():
+            if name in PREDICTED_METRICS and learner.of_shape:
+                predicted = [(point, predict(name, config)) for point, config in zip(shapes, configs, strict=True)]
+                costs = [(point, cost) for point, cost in predicted if cost is not None]
+                learner.set_predictions([point for point, _ in costs], [cost for _, cost in costs])
+
+    def learn(self, record: TrialRecord) -> None:
+        if record.number >= 0:  # negative numbers are trials of other studies, whose points may be proposed again
+            self._seen.add(make_point_key(self._point(record)))
+        self._records.append(record)
+        if len(self._records) > WINDOW + _SLACK:
+            self._records = select_window(self._records, self._spec, WINDOW)
+
+    def estimate_gain(self) -> float | None:
+        with self._threads.limit(limits=1):
+            self._best(len(self._records))
+        return self._gain
+
+    def propose(self, index: int) -> dict[str, Any] | None:
+        # the other cores are busy with trials; threads that wait for them take longer than a single one
+        with self._threads.limit(limits=1):
+            chosen = self._first(index) or self._best(index)
+        if chosen is not None:
+            self._seen.add(make_point_key(chosen))
+        return chosen
+
+    def _point(self, record: TrialRecord) -> Point:
+        return {path: record.values[path] for path in self._spec.space}
+
+    # ------------------------------------------------------------------ before the models are used
+
+    def _first(self, index: int) -> Point | None:
+        if index >= _NUM_FIRST:
+            return None
+        numbers = range(index * _CHOICE, (index + 1) * _CHOICE)
+        left = [point for point in map(self._quasi_random, numbers) if make_point_key(point) not in self._seen]
+        if not left:
+            return None
+        # the extremes of a space are seldom good
+        order = np.lexsort((self._distances(left), self._prices_of_names(left), self._turns(left)))
+        return left[int(order[0])]
+
+    def _prices_of_names(self, points: Sequence[Point]) -> Floats:
+        """The median cost of those of ``points`` that choose the same names, shape ``[n]``: an expensive model is not
+        tried twice without a reason."""
+        prices: dict[str, list[float]] = defaultdict(list)
+        names = [make_point_key({path: point[path] for path in self._names}) for point in points]
+        for name, price in zip(names, self._prices(points), strict=True):
+            prices[name].append(price)
+        return np.array([median(prices[name]) for name in names])
+
+    def _distances(self, points: Sequence[Point]) -> Floats:
+        """The distance of each point from the center over the numeric parameters, shape ``[n]``."""
+        numbers = {path: item for path, item in self._spec.space.items() if path not in self._names}
+        away = [[item.share(point[path]) - 0.5 for path, item in numbers.items()] for point in points]
+        return np.asarray(np.linalg.norm(np.array(away).reshape(len(points), len(numbers)), axis=1), dtype=np.float64)
+
+    def _turns(self, points: Sequence[Point]) -> npt.NDArray[np.int64]:
+        """How often the names that a point chooses were tried, shape ``[n]``. Each name is tried in turn, because the
+        models do not generalize from one name to another."""
+        tried = [self._point(record) for record in self._records if record.number >= 0]
+        return np.array(
+            [sum(other[path] == point[path] for other in tried for path in self._names) for point in points]
+        )
+
+    # ------------------------------------------------------------------ by the models
+
+    def _best(self, index: int) -> Point | None:
+        complete, costs = self._complete()
+        front = [self._point(complete[row]) for row in np.flatnonzero(non_dominated(costs))]
+        points = self._candidates.at(index, front, self._seen)
+        if not points:
+            return None
+        utilities = self._gains(points, complete, costs, index) * self._chances(points) / self._prices(points)
+        return points[int(np.argmax(utilities))]
+
+    def _complete(self) -> tuple[list[TrialRecord], Floats]:
+        """The complete trials and their costs: the smoothed values of the models, which lucky seeds affect less."""
+        complete, costs = collect_costs([each for each in self._records if each.number >= 0], self._spec.objectives)
+        points = [self._point(record) for record in complete]
+        for column, name in enumerate(self._spec.objectives if complete else ()):
+            learner = self._learners[name]
+            if not learner.of_shape and learner.fit(self._records):
+                costs[:, column] = learner.axis.costs(learner.predict(points).mean)
+        return complete, costs
+
+    def _gains(self, points: list[Point], complete: list[TrialRecord], costs: Floats, index: int) -> Floats:
+        if not len(costs):
+            return np.ones(len(points))
+        predictions: list[GaussianPrediction] = []
+        for name in self._spec.objectives:
+            self._learners[name].fit(self._records)
+            predictions.append(self._learners[name].predict(points))
+        gains = UndominatedSpace(costs, predictions, self._spec.seed + index).gains()
+        if ACCURACY in self._spec.objectives:
+            place = self._spec.objectives.index(ACCURACY)
+            gains = gains + self._curve_gains(points, complete, costs[:, place], predictions[place])
+        # where hardly any improvement is left, the most uncertain point comes first
+        unknown = predictions[0].deviation
+        return np.asarray(gains + _CURIOSITY * unknown / unknown.max())
+
+    def _curve_gains(
+        self, points: list[Point], complete: list[TrialRecord], costs: Floats, prediction: GaussianPrediction
+    ) -> Floats:
+        # as a share of the axis, like the gains of hypervolume; ``costs`` are those of the complete trials
+        axis = prediction.axis
+        tried = axis.of_costs(costs)
+        least_useful = float(axis.of_costs(costs.min(keepdims=True) + ACCURACY_MARGIN)[0])
+        known: dict[Hashable, float] = {}
+        for record, place in zip(complete, tried.tolist(), strict=True):
+            group = self._encoding.group(self._point(record))
+            known[group] = min(place, known.get(group, np.inf))
+        reach = axis.of_costs(prediction.reach)
+        span = max(float(tried.max()), float(reach.max())) - min(float(tried.min()), float(reach.min()))
+        groups = [self._encoding.group(point) for point in points]
+        improvements = find_curve_gains(groups, prediction, known, least_useful)
+        best = tried.min() - np.array([0.0, improvements.max()])
+        self._gain = float(-np.diff(axis.costs(best))[0])
+        return improvements / (len({*groups, *known}) * max(span, 1e-12))
+
+    def _prices(self, points: Sequence[Point]) -> Floats:
+        for name in _PRICES:
+            if self._learners[name].fit(self._records):
+                prediction = self._learners[name].predict(points)
+                return prediction.axis.costs(prediction.mean)
+        return np.ones(len(points))
+
+    def _chances(self, points: list[Point]) -> Floats:
+        judged = [record for record in self._records if record.outcome in INFEASIBLE | {"complete", "pruned"}]
+        labels = [float(record.outcome not in INFEASIBLE) for record in judged]
+        if all(labels):
+            return np.ones(len(points))
+        self._feasible.fit_to([self._point(record) for record in judged], np.array(labels))
+        prediction = self._feasible.predict(points)
+        chances: Floats = ndtr((prediction.mean - 0.5) / np.maximum(prediction.deviation, 0.05))
+        return np.maximum(chances, _LEAST_CHANCE)

@@ -13,11 +13,11 @@ import torch
 
 from benchmarks.answer_table import AnswerTable
 from benchmarks.search_arms import is_ordered
-from sweep.analysis.statistics.pareto import non_dominated
+from sweep.analysis.statistics import non_dominated
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.base import Sampler
+from sweep.search.sampler import Sampler
 
 _NUM_RANDOM = 10
 _NUM_SAMPLES = 32  # of the models; a quarter of the usual number, because a proposal takes as many times longer

@@ -21,7 +21,7 @@ from sweep.config.space import Space
 from sweep.records.trial_record import TrialRecord
 from sweep.search.replay.recorded_table import Point
 from sweep.search.replay.replay import GridSampler, replay_search
-from sweep.search.samplers.base import Sampler
+from sweep.search.sampler import Sampler
 
 OUR_ARM = "ours"
 _NO_CONFIRM = {"max_configurations": 0, "seeds": 0}

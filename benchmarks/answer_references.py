@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.answer_table import AnswerTable
-from sweep.analysis.comparable_trials import ACCURACY, SECONDS
+from sweep.analysis.comparable import ACCURACY, SECONDS
 
 _NAIVE_RATES, _NAIVE_SEEDS = 6, 3
 

@@ -1,7 +1,7 @@
 """One arm with one seed on one table: the seconds of training until its answer is right and settled.
 
 After 8, 11, 16, 22, 32 ... trials, and after the last one, the search is confirmed by the product's rule
-(:func:`sweep.search.seed_allocation.confirmation.rank_confirmations`) until the headline of the answer is settled or
+(:func:`sweep.search.seeds.rank_confirmations`) until the headline of the answer is settled or
 the rule has nothing more to train. The first of these checkpoints at which the headline is settled, and right by the
 table's means, is the arrival: its seconds are those of the search until then and of that confirming. The confirming of
 earlier checkpoints is not counted, because a study would continue it. A checkpoint at which no right configuration was
@@ -17,14 +17,12 @@ import numpy as np
 
 from benchmarks.answer_orders import Order, Searched
 from benchmarks.answer_table import AnswerTable
-from sweep.analysis.answer.answer import Limits
-from sweep.analysis.answer.candidates import select_candidates
-from sweep.analysis.answer.choice import choose_for
-from sweep.analysis.answer.use_cases import BATCH_SIZE
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.answer import Limits
+from sweep.analysis.candidates import BATCH_SIZE, choose_for, select_candidates
+from sweep.analysis.comparable import select_comparable
 from sweep.config.study import StudySpec
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.confirmation import rank_confirmations
+from sweep.search.seeds import rank_confirmations
 
 FRACTIONS = tuple(float(each) for each in np.round(np.arange(0.02, 0.501, 0.02), 2))  # of the grid's seconds
 _FIRST_CHECKPOINT = 8

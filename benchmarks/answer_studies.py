@@ -25,12 +25,12 @@ from benchmarks.answer_orders import OUR_ARM, list_arms
 from benchmarks.answer_table import AnswerTable, read_answer_table
 from benchmarks.results import FOLDER, share_of
 from benchmarks.search_arms import TABLES
-from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.comparable_trials import ACCURACY
+from sweep.analysis.comparable import ACCURACY
+from sweep.analysis.recommendation import recommend
 from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.measurement.environment import describe_environment
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seed_allocation.confirmation import list_confirmations
+from sweep.search.seeds import list_confirmations
 
 _SHARE = 0.5  # of the search's time for confirming, the default
 

@@ -12,8 +12,7 @@ from benchmarks.answer_orders import OUR_ARM
 from benchmarks.answer_references import price_naive, price_oracle
 from benchmarks.answer_runs import RunFigures
 from benchmarks.answer_table import AnswerTable
-from sweep.analysis.statistics.intervals import CONFIDENCE, NUM_RESAMPLES
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import CONFIDENCE, NUM_RESAMPLES, Values
 
 _SEED = 0
 

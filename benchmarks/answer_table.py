@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable_trials import ACCURACY, SECONDS
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.comparable import ACCURACY, SECONDS
+from sweep.analysis.statistics import Values
 from sweep.config.errors import InputError
 from sweep.config.study import FEWEST_SEEDS, StudySpec, Tolerance
 from sweep.config.trial_config import TrialConfig

@@ -25,7 +25,7 @@ from scipy.special import ndtri
 from benchmarks.made_study import MadeStudy, make_spec
 from benchmarks.results import share_of
 from benchmarks.truths import BATCHES, FAMILIES, HELD_BACK, Truth, seconds_of
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.measurement.environment import describe_environment
 
@@ -192,7 +192,7 @@ def summarize(found: Sequence[StudyFigures]) -> dict[str, Any]:
 
 
 def _digest_code() -> str:
-    folders = ("sweep/analysis", "sweep/search/seed_allocation", "sweep/search/samplers")
+    folders = ("sweep/analysis", "sweep/search")
     paths = [*itertools.chain.from_iterable(sorted((_REPOSITORY / each).rglob("*.py")) for each in folders)]
     paths += [Path(__file__).parent / name for name in ("truths.py", "made_study.py", "answer_truth.py")]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]

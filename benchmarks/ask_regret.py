@@ -6,7 +6,7 @@ from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 from benchmarks.results import share_of
-from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile
+from sweep.analysis.statistics import CONFIDENCE, t_quantile
 from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Ending, TrialTask
 from sweep.training.ranks.launcher import launch_trial

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ask_tasks
-from sweep.analysis.answer.recommend import recommend
+from sweep.analysis.recommendation import recommend
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import TrialConfig
 from sweep.records.frames.frames import load_frames

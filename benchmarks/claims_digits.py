@@ -23,7 +23,7 @@ from benchmarks.harness import warn_if_busy
 from benchmarks.results import FOLDER
 from sweep.analysis.claims.findings import Assessment, Finding, assess_claim, find_verdicts
 from sweep.analysis.claims.plans import CLAIMS
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.comparable import select_comparable
 from sweep.analysis.documents import to_document
 from sweep.config.errors import InputError
 from sweep.measurement.environment import describe_environment

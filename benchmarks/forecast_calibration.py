@@ -1,7 +1,7 @@
 """``python -m benchmarks.forecast_calibration``: the last two constants of the forecast, from development studies.
 
 Runs them, or reads those that the same code ran, and prints the factor and the width with which
-:mod:`sweep.search.forecast.study_total` should adjust what it draws. Requires an idle machine, for about ten minutes.
+:mod:`sweep.search.study_forecast` should adjust what it draws. Requires an idle machine, for about ten minutes.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.forecast_error import ROOT, StudyFigures, list_measurable, measure_study, replay_forecast
 from benchmarks.forecast_studies import NUM_DEVELOPMENT
-from sweep.search.forecast import study_total
+from sweep.search import study_forecast
 
 _LEVELS = (0.05, 0.5, 0.95)
 _COVERAGE = 0.9
@@ -29,7 +29,7 @@ def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:
     scores = np.where(away > 0, away / (high - middle), -away / (middle - low))
     rank = _COVERAGE * (len(found) + 1) - 1  # from 0
     width = float(np.interp(rank, np.arange(len(found)), np.sort(scores)))
-    return study_total.FACTOR * float(np.exp(factor)), study_total.WIDTH * width
+    return study_forecast.FACTOR * float(np.exp(factor)), study_forecast.WIDTH * width
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

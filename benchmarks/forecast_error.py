@@ -25,12 +25,10 @@ from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.images import ARCHIVE, cifar_images
 from sweep.executors.table import ExecutorSettings
 from sweep.records.source_digest import PROBE, digest_code
-from sweep.search.forecast import study_total
-from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
-from sweep.search.forecast.study_costs import Floats, StudyCosts
-from sweep.search.forecast.study_forecast import collect_costs
+from sweep.search import study_forecast
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import Session, open_session
+from sweep.search.study_forecast import Floats, PlannedTrials, StudyCosts, collect_costs, estimate_remaining_work
 
 ROOT = Path("runs/forecast_error")
 _MOST_OFF = 1.15
@@ -154,7 +152,7 @@ def measure_study(planned: PlannedStudy, device: str, root: Path, suffix: str = 
 
 
 def _digest_forecast() -> str:
-    texts = [path.read_bytes() for path in sorted(Path(study_total.__file__).parent.glob("*.py"))]
+    texts = [path.read_bytes() for path in sorted(Path(study_forecast.__file__).parent.glob("*.py"))]
     return f"-{hashlib.sha256(b''.join(texts)).hexdigest()[:12]}"
 
 
@@ -163,7 +161,7 @@ def replay_forecast(figures: StudyFigures) -> Floats:
     costs: dict[str, Any] = {
         name: np.array(value) if isinstance(value, list) else value for name, value in figures.costs.items()
     }
-    return study_total.draw_study_seconds(StudyCosts(**costs))
+    return study_forecast.draw_study_seconds(StudyCosts(**costs))
 
 
 def _run(planned: PlannedStudy, device: str, images: Path) -> StudyFigures:

@@ -1,7 +1,7 @@
 """``python -m benchmarks.forecast_replays``: what of a study is chance, on recorded trainings and a simulated clock.
 
 How far an adaptive sampler prefers fast configurations, how much time pruning saves, and how much of its time the
-confirming uses: the constants of :mod:`sweep.search.forecast.study_total` and ``confirm_total``.
+confirming uses: the constants of :mod:`sweep.search.study_forecast` and ``confirm_total``.
 """
 
 import argparse
@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.forecast_studies import OBJECTIVES, PRUNERS, SAMPLERS, pick
 from benchmarks.search_arms import shipped_tables
-from sweep.analysis.statistics.extrapolation import NUM_NEAREST
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import ReusableTrial, TrialRecord
+from sweep.search.pruner import NUM_NEAREST
 from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
 from sweep.search.replay.replay import replay_search
 
@@ -83,7 +83,7 @@ def _total(trial: ReusableTrial) -> float:
 
 
 def find_lean(sample: Sequence[float], mean: float) -> float:
-    """The degree t at which :func:`sweep.search.forecast.study_costs.draw_sums` expects this mean; at most 15 either
+    """The degree t at which :func:`sweep.search.study_forecast.draw_sums` expects this mean; at most 15 either
     way."""
     ordered = np.sort(sample)
     ranks, low, high = np.linspace(0.0, 1.0, len(ordered)), -_MOST_LEAN, _MOST_LEAN

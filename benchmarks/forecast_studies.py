@@ -1,6 +1,6 @@
 """The studies on which the forecast is calibrated and validated: of many shapes, drawn at random by a fixed seed.
 
-Both lists are drawn from the same shapes. The constants of :mod:`sweep.search.forecast.study_total` are set on the
+Both lists are drawn from the same shapes. The constants of :mod:`sweep.search.study_forecast` are set on the
 development studies; the validation studies are for :mod:`benchmarks.forecast_error` alone. An earlier validation with
 seed 2 was stopped after 13 studies, because their totals contained many probes after trials that were not forecast; the
 rule of these probes was changed, and the present list is a new one. Development studies were looked at twice: after the

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from sweep.analysis.statistics.intervals import Interval, median_interval
+from sweep.analysis.statistics import Interval, median_interval
 
 NUM_PAIRS = 7
 MIN_PAIRS = 5  # of a result that is kept

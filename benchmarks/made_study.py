@@ -18,8 +18,8 @@ from sweep.records.correct_images import Correct
 from sweep.records.data_summary import DataSummary
 from sweep.records.study_inputs import StudyInputs
 from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers.table import make_sampler
-from sweep.search.seed_allocation.confirmation import list_confirmations
+from sweep.search.samplers import make_sampler
+from sweep.search.seeds import list_confirmations
 
 _TIME_NOISE = 0.02
 # Of the variance of whether an image is misclassified: what all configurations have in common, and each of its own.

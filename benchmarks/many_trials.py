@@ -10,7 +10,7 @@ from sweep.config.trial_config import flatten_config
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.store.schema import TRIALS
 from sweep.records.store.store import open_store
-from sweep.search.samplers.candidate_points import SobolPoints
+from sweep.search.sampler import SobolPoints
 
 _AT_ONCE = 5_000
 

@@ -19,7 +19,7 @@ from sweep.search.mirror.optuna_conversion import (
     make_distributions,
     to_optuna_params,
 )
-from sweep.search.samplers.candidate_points import SobolPoints
+from sweep.search.sampler import SobolPoints
 
 NAME = "many"
 SPEC = many_spec("many", 1)

@@ -27,7 +27,7 @@ import torch
 from scipy.optimize import least_squares
 
 from benchmarks.results import FOLDER
-from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.statistics import Values
 from sweep.measurement.environment import describe_environment
 
 POINTS = Path(__file__).with_name("reference_points.json")

@@ -35,8 +35,8 @@ from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
 from sweep.search.replay.replay import find_device
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, TimedMessage, schedule_messages
-from sweep.search.samplers.base import Sampler
-from sweep.search.samplers.table import make_sampler
+from sweep.search.sampler import Sampler
+from sweep.search.samplers import make_sampler
 from sweep.training.supervisor_link import HEARTBEAT_SECONDS, PROGRESS_SECONDS
 
 _MIN_ROUNDS = 3

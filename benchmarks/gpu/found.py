@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Setting
-from sweep.analysis.statistics.intervals import median_interval, t_quantile
+from sweep.analysis.statistics import median_interval, t_quantile
 
 Sample = dict[str, Any]  # ready for JSON
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.gpu.found import Found, Job, Measure, Sample, bind_to_this_process
 from benchmarks.gpu.measures.cifar import images_folder
-from sweep.analysis.answer.recommend import as_document, recommend
+from sweep.analysis.recommendation import as_document, recommend
 from sweep.executors.devices import list_nvml_names
 from sweep.executors.monitored import make_source
 from sweep.records.frames.frames import load_frames

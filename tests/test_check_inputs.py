@@ -42,7 +42,7 @@ def test_a_norm_over_all_ranks_wants_gpus() -> None:
 def test_keys_that_want_others_beside_them_may_have_those_swept() -> None:
     swept = {"batch.global": {"choice": [64, 128]}, "precision.dtype": {"choice": ["fp32"]}}
     spec = check({"batch.micro": "auto"}, swept)
-    assert [spec.config(corner).global_batch_size for corner in spec.corners()] == [64, 128]
+    assert [each.global_batch_size for each in spec.list_corners()] == [64, 128]
 
 
 @pytest.mark.parametrize("parts", [[""], ["train", "test"], ["train", "val", "test"]])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from records_factory import add_trials, make_ending, make_spec, make_store
 
+from sweep.config.study import Confirm
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
 from sweep.records.frames.frames import read_frames
@@ -26,7 +27,6 @@ from sweep.search.study_forecast import (
     Forecast,
     PlannedTrials,
     RemainingWork,
-    count_planned,
     estimate_remaining_work,
     make_forecast,
 )
@@ -384,9 +384,9 @@ def test_pruning_lowers_the_low_end_once_it_can_judge() -> None:
 
 def test_confirming_trials_are_forecast_as_the_rule_takes_them() -> None:
     # the fewest seeds with which a configuration can be named, and the most by the limits
-    assert count_planned(make_spec(confirm={"max_configurations": 4, "seeds": 5})) == (3, 20)
-    assert count_planned(make_spec(confirm={"max_configurations": 4, "seeds": 1})) == (1, 4)
-    assert count_planned(make_spec(confirm={"max_configurations": 4, "seeds": 0})) == (0, 0)
+    for seeds, planned in ((5, (3, 20)), (1, (1, 4)), (0, (0, 0))):
+        confirm = Confirm(max_configurations=4, seeds=seeds)
+        assert (confirm.least_trials, confirm.most_trials) == planned
     sample = sizes(64)
     one = FACTOR * (CostModel([probe_of(sample[0])]).predict(sample[0], read_test=True) or NO_COST).seconds
     limits = {"num_trials": 0, "least_confirm": 3}

@@ -104,7 +104,7 @@ def test_what_does_not_fit_at_once_is_accumulated(
     assert max(spec.space["batch.micro"].extremes()) == micro
     if accumulations is not None:
         assert decisions.accumulation.value == {"choice": accumulations}
-    reached = max(spec.config(corner).global_batch_size for corner in spec.corners())
+    reached = max(each.global_batch_size for each in spec.list_corners())
     assert reached >= 512
 
 
@@ -140,7 +140,7 @@ def test_a_fixed_key_of_the_batch_leaves_the_space(
     spec = build(draft_of(decisions, changes=fixed))
     assert not set(fixed) & set(spec.space)
     assert (spec.space["batch.micro"].choice if micros else None) == micros
-    assert {spec.config(corner).global_batch_size for corner in spec.corners()} == set(batches)
+    assert {each.global_batch_size for each in spec.list_corners()} == set(batches)
     assert spec.trials >= 3 * len(batches)
 
 
@@ -162,7 +162,7 @@ def test_small_micro_batches_have_no_batch_normalization(
     facts = replace(FACTS, largest_micro=largest)
     decisions = decide(answers, facts, fixed)
     spec = build(draft_of(decisions, changes=fixed))
-    assert min(spec.config(corner).micro_batch for corner in spec.corners()) == least
+    assert min(each.micro_batch for each in spec.list_corners()) == least
     assert values_of(decisions).get("model.norm") == ("group" if least < 16 else None)
     transformer = decide(replace(answers, models=("vit_tiny",)), facts, fixed)
     assert "model.norm" not in values_of(transformer)
@@ -197,7 +197,7 @@ def test_several_devices_share_the_effective_batch() -> None:
     assert (on_gpus["distributed.world_size"], on_gpus["model.norm"]) == (4, "sync")
     assert "model.norm" not in values_of(decide(answers, FACTS))  # not available on a CPU
     spec = build(draft_of(decide(answers, FACTS)))
-    sizes = {spec.config(dict(corner)).global_batch_size for corner in spec.corners()}
+    sizes = {each.global_batch_size for each in spec.list_corners()}
     assert {64, 1024, 200} <= sizes
     assert spec.config(spec.first[0]).global_batch_size == 200
     assert find_uses(answers) == ("distributed",)
@@ -210,7 +210,7 @@ def test_every_device_has_the_same_share(num_devices: int, batches: tuple[int, i
     decisions = decide(Answers(num_devices=num_devices), FACTS)
     assert (decisions.batches[0], decisions.batches[-1]) == batches
     spec = build(draft_of(decisions))
-    assert {spec.config(corner).global_batch_size for corner in spec.corners()} == set(decisions.batches)
+    assert {each.global_batch_size for each in spec.list_corners()} == set(decisions.batches)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_large_model_on_much_data_for_speed() -> None:
     facts = replace(FACTS, side=224, num_train=1_000_000, device_type="cuda", largest_micro=64)
     decisions = decide(Answers(models=("vit_base",), target="speed"), facts)
     spec = build(draft_of(decisions))
-    configs = [spec.config(corner) for corner in spec.corners()]
+    configs = spec.list_corners()
     assert {config.model.name for config in configs} == {"vit_base"}
     assert {config.precision.dtype for config in configs} == {"bf16"}
     assert {config.batch.micro for config in configs} == {64}
@@ -464,7 +464,7 @@ def test_what_fits_is_found_out(ask: Ask, tmp_path: Path, monkeypatch: pytest.Mo
     assert largest < 256
     assert spec.space["batch.accumulation"].choice == tuple(2**power for power in range(len(bin(256 // largest)) - 2))
     for count in (1, 2):
-        point = {**next(spec.corners()), "batch.micro": largest, "batch.accumulation": count}
+        point = {**spec.corners.anywhere, "batch.micro": largest, "batch.accumulation": count}
         assert estimate_memory(spec.config(point)).peak_memory_bytes <= 4 * 2**20
 
 

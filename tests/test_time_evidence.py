@@ -322,7 +322,7 @@ def test_the_interval_of_a_recommended_time_contains_its_doubt() -> None:
 def test_a_sampler_leaves_out_doubtful_times_of_points_that_have_others() -> None:
     spec = table_spec()
     learner = Surrogate("train_seconds", Encoding(spec), of_shape=True)
-    point = next(spec.corners())
+    point = spec.corners.anywhere
 
     def record(number: int, seconds: float, *flags: str) -> TrialRecord:
         values = {**flatten_config(spec.config(point)), "seed": number}

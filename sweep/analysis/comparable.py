@@ -83,21 +83,11 @@ class ComparableTrials:
 
     @cached_property
     def command_for_more_seeds(self) -> str:
-        """The command that trains more fresh seeds: twice the share of time; the other limits are named only where they
-        are in its way, and then no less than the defaults. All that began count, those on another device too."""
-        usual, given = Confirm(), self.spec.confirm if self.spec else Confirm()
+        """The command that trains more fresh seeds. All that began count, those on another device too."""
+        confirm = self.spec.confirm if self.spec else Confirm()
         num_begun = np.bincount(configuration_groups(_of_confirming(self.frames.trials)))
-        changes: dict[str, object] = {"confirm.share": 2 * given.share}
-        reached = {
-            "max_configurations": len(num_begun),
-            "seeds": max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1),
-        }
-        changes |= {
-            f"confirm.{key}": max(getattr(usual, key), 2 * getattr(given, key))
-            for key, value in reached.items()
-            if value >= getattr(given, key)
-        }
-        return self.commands.confirm_more(changes)
+        most_seeds = max(int(num_begun.max(initial=0)), FEWEST_SEEDS - 1)
+        return self.commands.confirm_more(confirm.list_raises(len(num_begun), most_seeds))
 
     @cached_property
     def num_seeds(self) -> Numbers:

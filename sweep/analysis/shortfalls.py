@@ -9,7 +9,7 @@ import pandas as pd
 from sweep.analysis.comparable import ComparableTrials
 from sweep.analysis.statistics import Numbers, Values, most_common, read_numbers, read_text
 from sweep.config.metrics import METRICS
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, StudySpec
 from sweep.config.trial_config import Scalar
 from sweep.config.units import format_count
 from sweep.records.frames.study_frames import Frames
@@ -131,23 +131,21 @@ def explain_few_seeds(records: ComparableTrials) -> str:
 def _explain_few(spec: StudySpec, trials: pd.DataFrame, counts: Numbers, numbers: Numbers) -> str:
     if spec.confirm.seeds < FEWEST_SEEDS:
         return f"confirm.seeds is {spec.confirm.seeds}"
-    prices = _read_prices(trials)
-    is_confirm = read_text(trials, "phase") == "confirm"
-    in_all = spec.confirm.share * float(np.nansum(prices[~is_confirm]))
-    spent = float(np.nansum(prices[is_confirm]))
-    own = [prices[read_numbers(trials, "number") == number][0] for number in numbers]
-    if in_all - spent < np.nanmin((FEWEST_SEEDS - counts) * np.array(own)):
+    numbers_of_all, seconds = read_numbers(trials, "number"), _read_seconds(trials)
+    phases = read_text(trials, "phase").tolist()
+    time = spec.confirm.measure_time(list(zip(phases, numbers_of_all.tolist(), seconds.tolist(), strict=True)))
+    own = np.array([seconds[numbers_of_all == number][0] for number in numbers])
+    if time.left < np.nanmin((FEWEST_SEEDS - counts) * own):
         return (
-            f"the time for fresh seeds does not suffice ({spent:.3g} of {in_all:.3g} s are used; confirm.share is "
-            f"{spec.confirm.share:g} of the search's time)"
+            f"the time for fresh seeds does not suffice ({time.used:.3g} of {time.in_all:.3g} s are used; "
+            f"confirm.share is {spec.confirm.share:g} of the search's time)"
         )
     return "after those seeds others were worth more, or the run ended before"
 
 
-def _read_prices(trials: pd.DataFrame) -> Values:
-    # as the confirming counts them
-    total = read_numbers(trials, "total_seconds")
-    return np.where(np.isfinite(total), total, read_numbers(trials, "train_seconds"))
+def _read_seconds(trials: pd.DataFrame) -> Values:
+    first, second = (read_numbers(trials, name) for name in TRIAL_SECONDS)
+    return np.where(np.isfinite(first), first, second)
 
 
 def explain_search(frames: Frames) -> str:

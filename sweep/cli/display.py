@@ -44,7 +44,6 @@ from sweep.search.loop.events import (
     TrialStarted,
 )
 from sweep.search.seeds import find_front
-from sweep.search.study_forecast import count_expected
 
 _REDRAW_SECONDS = 0.5
 _FRONT_ROWS = 8
@@ -239,7 +238,7 @@ class Display:
         return ", ".join(f"{count} {name}" for name, count in counts.items())
 
     def _planned(self) -> int:
-        return self._spec.trials + count_expected(self._spec, self._spec.trials)
+        return self._spec.trials + self._spec.confirm.count_expected(self._spec.trials)
 
     def _seconds_left(self) -> float | None:
         if self._has_ended:

@@ -1,14 +1,15 @@
 """The search space: which dotted paths vary, and over what."""
 
+import itertools
 import math
 import random
-from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Self, final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sweep.config.errors import shorten_text
-from sweep.config.trial_config import Scalar
+from sweep.config.trial_config import Scalar, TrialConfig
 
 _MAX_CHOICES = 1000  # each is tried before anything runs
 _MAX_WHOLE = 2**62  # what every database holds, and what a range can count
@@ -120,6 +121,42 @@ class Parameter(BaseModel):
 
 
 Space = dict[str, Parameter]
+
+
+@final
+class SpaceCorners:
+    """The corners of a space, the combinations of its parameters' extremes, as configurations that are built once. All
+    checks before a run look at these. ``build`` makes the configuration of a point."""
+
+    def __init__(self, space: Space, build: Callable[[dict[str, Any]], TrialConfig]) -> None:
+        self._space, self._build = space, build
+        self._built: dict[str, TrialConfig] = {}
+        self.anywhere = {path: next(iter(parameter.extremes())) for path, parameter in space.items()}
+
+    @property
+    def first(self) -> TrialConfig:
+        """The configuration at one corner."""
+        return self.at({})
+
+    def at(self, values: Mapping[str, Any]) -> TrialConfig:
+        """The configuration with ``values``; every other parameter is at its first extreme, because some keys require
+        others, which may be swept."""
+        point = self.anywhere | dict(values)
+        name = repr(point)
+        if name not in self._built:
+            self._built[name] = self._build(point)
+        return self._built[name]
+
+    def points(self, paths: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The combinations of the extremes of the parameters at ``paths``, by default of all; there may be billions."""
+        varied = [path for path in self._space if paths is None or path in paths]
+        for values in itertools.product(*(self._space[path].extremes() for path in varied)):
+            yield dict(zip(varied, values, strict=True))
+
+    def of(self, *sections: str) -> Iterator[TrialConfig]:
+        """The configurations at the combinations of the parameters in ``sections``."""
+        paths = [path for path in self._space if path.partition(".")[0] in sections]
+        return map(self.at, self.points(paths))
 
 
 def flatten_space(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

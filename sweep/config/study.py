@@ -1,8 +1,9 @@
 """A study: the question, the base configuration, the space, the objectives and the budget."""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -10,10 +11,12 @@ from sweep.config.durations import Seconds
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.fields import Section, list_fields
 from sweep.config.metrics import FORESEEABLE, list_objectives
-from sweep.config.space import Space, explain_point, flatten_space
+from sweep.config.space import Space, SpaceCorners, explain_point, flatten_space
 from sweep.config.study_sections import FEWEST_SEEDS as FEWEST_SEEDS
+from sweep.config.study_sections import TRIAL_SECONDS as TRIAL_SECONDS
 from sweep.config.study_sections import AnswerRules as AnswerRules
 from sweep.config.study_sections import Confirm as Confirm
+from sweep.config.study_sections import ConfirmTime as ConfirmTime
 from sweep.config.study_sections import Price as Price
 from sweep.config.study_sections import Tolerance as Tolerance
 from sweep.config.tables.entries import resolve
@@ -215,8 +218,7 @@ class StudySpec(Section):
                         f"space.{path}: {value!r} is recorded as {recorded!r} and a unit; sweep the number, and set "
                         f"{path}_unit in [base]"
                     )
-        for values in itertools.islice(self.corners(), _MAX_CORNERS):
-            self.config(values)
+        self.list_corners()
         return self
 
     def _possible(self, values: dict[str, Any], where: str) -> TrialConfig:
@@ -225,19 +227,27 @@ class StudySpec(Section):
             return build_config(replace_keys(self.base, values), where)
         except InputError as error:
             try:
-                return build_config(replace_keys(self.base, next(self.corners()) | values), where)
+                return build_config(replace_keys(self.base, self.corners.anywhere | values), where)
             except InputError:
                 raise error from None
 
     def _repr_html_(self) -> str:
         return str(resolve("reports.notebook.html_views:render_study")(self))  # a notebook shows it
 
-    def corners(self, *sections: str) -> Iterator[dict[str, Any]]:
-        """Combinations of the parameters' extremes, because some rules hold between two keys; with ``sections``, of
-        the parameters in those alone."""
-        paths = [path for path in self.space if not sections or path.partition(".")[0] in sections]
-        for values in itertools.product(*(self.space[path].extremes() for path in paths)):
-            yield dict(zip(paths, values, strict=True))
+    @cached_property
+    def corners(self) -> SpaceCorners:
+        """The corners of the space; some rules hold between two keys."""
+        return SpaceCorners(self.space, self.config)
+
+    def __copy__(self) -> Self:
+        # a copy may get another base or space
+        copied = super().__copy__()
+        copied.__dict__.pop("corners", None)
+        return copied
+
+    def list_corners(self) -> list[TrialConfig]:
+        """The configurations at the first corners of the whole space, in the order of :meth:`SpaceCorners.points`."""
+        return [self.corners.at(point) for point in itertools.islice(self.corners.points(), _MAX_CORNERS)]
 
     @property
     def price(self) -> Price | None:
@@ -263,7 +273,7 @@ def is_batch_key(path: str) -> bool:
 
 def describe_cost(spec: StudySpec) -> str:
     """How much training a study requires; how long that takes depends on the device."""
-    budgets = [spec.config(point).apply_rules().budget for point in itertools.islice(spec.corners(), _MAX_CORNERS)]
+    budgets = [config.apply_rules().budget for config in spec.list_corners()]
     budget = budgets[0]
     if budget.target_accuracy is not None:
         each = f"at most {max(item.max_epochs for item in budgets):g} epochs"

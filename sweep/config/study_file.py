@@ -89,7 +89,7 @@ def build_study(table: dict[str, Any], where: str, changes: dict[str, Any] | Non
         raise InputError(explain_refusal(error, where, {*list_fields(StudySpec), *config_keys()})) from None
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    check_root(changes or {}, spec.config(next(spec.corners())).data.name)
+    check_root(changes or {}, spec.corners.first.data.name)
     return spec
 
 

@@ -1,5 +1,7 @@
 """The sections of a study file besides base and space: confirming, the answer; and what an hour costs."""
 
+import math
+from collections.abc import Collection, Hashable
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -8,6 +10,20 @@ from sweep.config.fields import Section
 
 # Nothing is named that was trained with fewer fresh seeds.
 FEWEST_SEEDS = 3
+# The seconds that a trial cost: the first of these metrics that was measured.
+TRIAL_SECONDS = ("total_seconds", "train_seconds")
+
+
+class ConfirmTime(NamedTuple):
+    """Seconds for confirming trials: those that there are in all, and those that are used."""
+
+    in_all: float
+    used: float
+
+    @property
+    def left(self) -> float:
+        """Negative where more were used."""
+        return self.in_all - self.used
 
 
 class Confirm(Section):
@@ -31,6 +47,39 @@ class Confirm(Section):
     def most_trials(self) -> int:
         """The most confirming trials that there may be; the time for them may be less."""
         return self.max_configurations * self.seeds
+
+    @property
+    def least_trials(self) -> int:
+        """The fewest confirming trials that the rule takes: those with which one configuration can be named."""
+        return min(FEWEST_SEEDS, self.seeds, self.most_trials)
+
+    def count_expected(self, num_search: int) -> int:
+        """How many confirming trials the time for them suffices for after ``num_search`` search trials, if a confirming
+        trial takes as long as a search trial."""
+        return min(self.most_trials, max(math.ceil(self.share * num_search), self.least_trials))
+
+    def measure_time(self, trials: Collection[tuple[str, Hashable, float]]) -> ConfirmTime:
+        """The time for confirming after ``trials``: the phase of each, its configuration and its seconds. A confirming
+        trial without finite seconds, which has not ended, counts as the search trial of its configuration."""
+        searched = {point: seconds for phase, point, seconds in trials if phase == "search"}
+        costs = [seconds for phase, _, seconds in trials if phase == "search"]
+        spent = [
+            seconds if math.isfinite(seconds) else searched.get(point, 0.0)
+            for phase, point, seconds in trials
+            if phase == "confirm"
+        ]
+        return ConfirmTime(self.share * sum(filter(math.isfinite, costs)), sum(filter(math.isfinite, spent)))
+
+    def list_raises(self, num_configurations: int, num_seeds: int) -> dict[str, object]:
+        """The keys that a study must raise for more fresh seeds, with their values: twice the share of time; the other
+        limits where ``num_configurations`` and ``num_seeds`` of one have reached them, and then no less than the
+        defaults."""
+        changes: dict[str, object] = {"confirm.share": 2 * self.share}
+        if num_configurations >= self.max_configurations:
+            changes["confirm.max_configurations"] = max(Confirm().max_configurations, 2 * self.max_configurations)
+        if num_seeds >= self.seeds:
+            changes["confirm.seeds"] = max(Confirm().seeds, 2 * self.seeds)
+        return changes
 
     def describe_limits(self) -> str:
         """How many confirming trials there may be, and for how long, in words that follow those of the search."""

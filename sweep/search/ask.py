@@ -765,7 +765,7 @@ def _check_weights(spec: StudySpec) -> None:
     # a probe takes no weights, so that only crashed trials would show that they are another model's
     from sweep.training.models.table import build_model  # imports torch, which takes seconds
 
-    config = spec.config(next(spec.corners()))
+    config = spec.corners.first
     build_model(config.model, find_facts(config.data).shape)
 
 
@@ -822,15 +822,14 @@ def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
     Raises:
         InputError: a model does not fit with a single sample, or with the fixed micro batch.
     """
-    anywhere = next(spec.corners())
     models = spec.space["model.name"].extremes() if "model.name" in spec.space else (spec.base["model.name"],)
-    points = [anywhere | {"model.name": model} for model in models]
+    points = [{"model.name": model} for model in models]
     if "batch.micro" not in spec.space:
         _refuse_too_large(spec, forecaster, points, "that number of samples", "a smaller batch (--set batch.micro=N)")
         return None
     most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
     check = forecaster.memory_gate.check
-    while largest > 1 and any(check(spec.config(point | _accumulate(spec, largest, most))) for point in points):
+    while largest > 1 and any(check(spec.corners.at(point | _accumulate(spec, largest, most))) for point in points):
         largest //= 2
     if largest == 1:
         points = [point | {"batch.micro": 1} for point in points]
@@ -848,7 +847,7 @@ def _refuse_too_large(
     spec: StudySpec, forecaster: Forecaster, points: list[dict[str, Any]], samples: str, remedy: str
 ) -> None:
     for point in points:
-        if refusal := forecaster.memory_gate.check(spec.config(point)):
+        if refusal := forecaster.memory_gate.check(spec.corners.at(point)):
             raise InputError(
                 f"{point['model.name']} does not fit with {samples}: it is predicted to require "
                 f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give {remedy} or smaller "

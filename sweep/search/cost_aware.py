@@ -26,7 +26,7 @@ from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
 from sweep.analysis.statistics.time_evidence import select_evidence
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
-from sweep.config.study import StudySpec
+from sweep.config.study import TRIAL_SECONDS, StudySpec
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import flatten_config
 from sweep.probing.shape import NO_SHAPE, SWITCHES
@@ -60,7 +60,6 @@ _SLACK = 50
 _NUM_FIRST = 3  # proposals before the models are used
 _MAX_SHAPES = 100  # whose cost is predicted from probes
 _CHOICE = 16  # quasi-random points, of which a first proposal is the one nearest to the center
-_PRICES = ("total_seconds", "train_seconds")  # cost of a trial: the first of them that was measured
 _LEAST_CHANCE = 1e-9  # of being feasible
 _CURIOSITY = 1e-9  # weight of uncertainty, as a share of the hypervolume: below any other improvement
 
@@ -70,7 +69,7 @@ class Encoding:
     """Features of the points of a study's space."""
 
     def __init__(self, spec: StudySpec) -> None:
-        self._base = flatten_config(spec.config(next(spec.corners())))
+        self._base = flatten_config(spec.corners.first)
         rest = {path: item for path, item in spec.space.items() if path not in _BATCH}
         has_batch = len(rest) < len(spec.space)
         encoded = {path: _feature(path, item) for path, item in rest.items()}
@@ -125,7 +124,7 @@ class Encoding:
 
 
 def _log_range(spec: StudySpec) -> tuple[float, float]:
-    configs = [spec.config(next(spec.corners()) | values) for values in spec.corners("batch")]
+    configs = list(spec.corners.of("batch"))
     whole = [config.global_batch_size for config in configs]
     low = min(config.batch.micro if isinstance(config.batch.micro, int) else 1 for config in configs)
     return math.log(low), max(math.log(max(whole)), math.log(low) + 1.0)
@@ -390,7 +389,7 @@ class CostAwareSampler(Sampler):
         self._threads = ThreadpoolController()
         self._seen: set[str] = set()
         self._records: list[TrialRecord] = []
-        names = dict.fromkeys((*spec.objectives, *_PRICES))
+        names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
         self._learners = {name: Surrogate(name, self._encoding, is_of_shape(name, spec)) for name in names}
         self._feasible = Surrogate("", self._encoding, of_shape=False)
         self._gain: float | None = None
@@ -526,7 +525,7 @@ class CostAwareSampler(Sampler):
         return improvements / (len({*groups, *known}) * max(span, 1e-12))
 
     def _prices(self, points: Sequence[Point]) -> Floats:
-        for name in _PRICES:
+        for name in TRIAL_SECONDS:
             if self._learners[name].fit(self._records):
                 prediction = self._learners[name].predict(points)
                 return prediction.axis.costs(prediction.mean)

@@ -24,7 +24,7 @@ from sweep.analysis.statements import split_batches
 from sweep.analysis.statistics import Mask, Numbers, Values, non_dominated
 from sweep.analysis.tuned_batches import BatchDraws, draw_batches, list_models
 from sweep.config.metrics import METRICS
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import FEWEST_SEEDS, TRIAL_SECONDS, ConfirmTime, StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.frames.study_frames import Frames
 from sweep.records.trial_record import TrialRecord
@@ -36,7 +36,6 @@ _HEADLINE_WEIGHT = 3.0  # which batch size to use is the question; each other us
 _LEAST_SHARE = 0.5  # of the planned search trials
 _STEPS = 10  # between them and all how often it is looked at
 _LEAST_GAIN = 0.25  # of the tolerance of accuracy: what one more trial must be expected to gain
-_PRICES = ("total_seconds", "train_seconds")  # seconds of a trial: the first of them that was measured
 _USES = (BATCH_SIZE, *USE_TABLE.values())
 _HEADLINE_SHARE = 0.5  # of the time for confirming, which the batch size has alone until it is settled
 _LITTLE = 0.1  # of the time for confirming: the first seeds of another use that take no more do not wait
@@ -199,16 +198,14 @@ def find_front(records: Sequence[TrialRecord], objectives: Sequence[str]) -> lis
 @dataclass(frozen=True, kw_only=True)
 class _State:
     """What the confirming has done and may still do: by place among the candidates the search trial, the offsets of the
-    seeds that were begun, and the seconds of a training; the seconds that are left, and those that there are in all.
-    """
+    seeds that were begun, and the seconds of a training; and the time for confirming."""
 
     candidates: Candidates
     spec: StudySpec
     searched: list[TrialRecord]
     begun: list[set[int]]
     seconds: Values
-    seconds_left: float
-    seconds_in_all: float
+    time: ConfirmTime
 
     def missing(self, place: int) -> int:
         """The seeds that a candidate still requires to be named."""
@@ -243,7 +240,7 @@ def rank_confirmations(candidates: Candidates, records: Sequence[TrialRecord], s
     state = _read_state(candidates, records, spec)
     batches = draw_batches(candidates, list_models(candidates)[0])
     headline = list_decisions(candidates, (BATCH_SIZE,), None)
-    is_alone = bool(headline) and state.seconds_left > (1.0 - _HEADLINE_SHARE) * state.seconds_in_all
+    is_alone = bool(headline) and state.time.left > (1.0 - _HEADLINE_SHARE) * state.time.in_all
     first = _list_first_round(state, is_alone=is_alone)
     if not first and is_alone:
         first = _rank_by_worth(state, headline, batches)
@@ -269,25 +266,17 @@ def _read_state(candidates: Candidates, records: Sequence[TrialRecord], spec: St
         searched=searched,
         begun=begun,
         seconds=np.where(np.isfinite(seconds), seconds, usual),
-        seconds_left=measure_seconds_left(records, spec),
-        seconds_in_all=measure_seconds_left([each for each in records if each.phase == "search"], spec),
+        time=measure_confirm_time(records, spec),
     )
 
 
-def measure_seconds_left(records: Sequence[TrialRecord], spec: StudySpec) -> float:
-    """The seconds that are left for confirming trials after those of ``records``; a trial that has not ended counts as
-    the search trial of its configuration."""
-    searched = {_point_of(record, spec): _price(record) for record in records if record.phase == "search"}
-    left = spec.confirm.share * float(np.nansum([_price(each) for each in records if each.phase == "search"] or [0.0]))
-    for record in records:
-        if record.phase == "confirm":
-            own = _price(record)
-            left -= float(np.nan_to_num(own if np.isfinite(own) else searched.get(_point_of(record, spec), 0.0)))
-    return left
+def measure_confirm_time(records: Sequence[TrialRecord], spec: StudySpec) -> ConfirmTime:
+    """The time for confirming trials after those of ``records``."""
+    return spec.confirm.measure_time([(each.phase, _point_of(each, spec), _price(each)) for each in records])
 
 
 def _price(record: TrialRecord) -> float:
-    return next((float(record.measurements[name]) for name in _PRICES if name in record.measurements), np.nan)
+    return next((float(record.measurements[name]) for name in TRIAL_SECONDS if name in record.measurements), np.nan)
 
 
 def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
@@ -295,11 +284,11 @@ def _list_first_round(state: _State, *, is_alone: bool) -> list[int]:
     batch size first, then those of the other uses, the cheapest first. While that of the batch size ``is_alone``, of
     the others only those that take little of the time. Where nothing can be named yet, one in any case."""
     chosen: list[int] = []
-    left, named = state.seconds_left, _list_named(state)
+    left, named = state.time.left, _list_named(state)
     for place in named:
         price = state.missing(place) * float(state.seconds[place])
         is_first = not chosen and not state.candidates.nameable.any()
-        is_due = place == named[0] or not is_alone or price <= _LITTLE * state.seconds_in_all
+        is_due = place == named[0] or not is_alone or price <= _LITTLE * state.time.in_all
         if state.missing(place) and state.is_allowed(place) and ((price <= left and is_due) or is_first):
             chosen.append(place)
             left -= price
@@ -336,7 +325,7 @@ def _measure_rate(state: _State, decisions: Sequence[Decision], place: int) -> f
     # Powell 2010); 0 where none is affordable or worth more than chance in the draws
     least, price = max(state.missing(place), 1), float(state.seconds[place])
     counts = [least * factor for factor in _FACTORS]
-    affordable = [count for count in counts if count * price <= state.seconds_left]
+    affordable = [count for count in counts if count * price <= state.time.left]
     worths = {count: measure_worth(state.candidates, decisions, place, count) for count in affordable}
     return max((worth / (count * price) for count, worth in worths.items() if worth >= _LEAST_WORTH), default=0.0)
 

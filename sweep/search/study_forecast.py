@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sweep.config.metrics import METRICS
 from sweep.config.space import count_grid_points
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.resident_images import count_resident_bytes
@@ -32,7 +32,7 @@ from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.search.forecast.trial_cost import CostModel, TrialCost
 from sweep.search.pruner import NUM_NEAREST
 from sweep.search.samplers import make_sampler
-from sweep.search.seeds import measure_seconds_left
+from sweep.search.seeds import measure_confirm_time
 
 Floats = npt.NDArray[np.float64]
 # Mean and deviation of the share of its time that the confirming uses; the rest is left when the answer is settled, or
@@ -120,20 +120,6 @@ def draw_sums(seconds: Floats, counts: npt.NDArray[np.int64], leans: Floats, rng
     sums = counts * mean + np.sqrt(counts * variance) * rng.normal(size=len(counts))
     clipped: Floats = np.maximum(sums, counts * ordered[0])
     return clipped
-
-
-def count_planned(spec: StudySpec) -> tuple[int, int]:
-    """The fewest confirming trials that the rule takes, those with which one configuration can be named, and the most
-    by the numbers of configurations and seeds; the time for them may be less."""
-    most = spec.confirm.most_trials
-    return min(FEWEST_SEEDS, spec.confirm.seeds, most), most
-
-
-def count_expected(spec: StudySpec, num_search: int) -> int:
-    """How many confirming trials the time for them suffices for after ``num_search`` search trials, if a confirming
-    trial takes as long as a search trial; within the limits of :func:`count_planned`."""
-    least, most = count_planned(spec)
-    return min(most, max(math.ceil(spec.confirm.share * num_search), least))
 
 
 def draw_confirm_seconds(costs: StudyCosts, search_seconds: Floats, rng: np.random.Generator) -> Floats:
@@ -238,7 +224,7 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
         num_confirm=num_confirm,
         least_confirm=least_confirm,
         confirm_share=spec.confirm.share,
-        confirm_left_seconds=measure_seconds_left(planned.records, spec),
+        confirm_left_seconds=measure_confirm_time(planned.records, spec).left,
         is_exact=is_exact,
         reused=reused,
         slots=slots,
@@ -257,9 +243,9 @@ def _count_confirm(spec: StudySpec, records: Sequence[TrialRecord], num_trials: 
     """The confirming trials still to be done, the fewest and the most: by their numbers, and by the time for them where
     a search trial takes as long as a confirming one."""
     num_done = sum(record.phase == "confirm" and record.outcome is not None for record in records)
-    least, _ = count_planned(spec)
-    most = count_expected(spec, num_trials + sum(record.phase == "search" for record in records))
-    if num_trials == 0 and measure_seconds_left(records, spec) <= 0:
+    least = spec.confirm.least_trials
+    most = spec.confirm.count_expected(num_trials + sum(record.phase == "search" for record in records))
+    if num_trials == 0 and measure_confirm_time(records, spec).left <= 0:
         most = max(num_done, least)  # one configuration gets the fewest seeds however short the time is
     return max(least - num_done, 0), max(most - num_done, 0)
 

@@ -90,7 +90,7 @@ def _study_cases(spec: StudySpec, device_type: str) -> tuple[Case, list[Case]]:
     micro = spec.space.get(_MICRO)
     sizes = [{_MICRO: size} for size in _few(micro)] if micro else []
     cases = [case("micro batch", values) for values in sizes]
-    corners = [case("corner", corner) for corner in islice(spec.corners(), _MAX_CORNERS)] if spec.space else []
+    corners = [case("corner", corner) for corner in islice(spec.corners.points(), _MAX_CORNERS)] if spec.space else []
     corners.sort(key=lambda each: each.estimate.peak_memory_bytes)
     if corners:
         cases += [corners[0]._replace(name="smallest corner"), corners[-1]._replace(name="largest corner")]

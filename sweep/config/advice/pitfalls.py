@@ -67,13 +67,11 @@ def _corners(spec: StudySpec) -> list[TrialConfig]:
     seen = [
         path for path in spec.space if path == _SEEN or (path.partition(".")[0] in _SECTIONS and path not in _UNSEEN)
     ]
-    start = next(spec.corners())
-    values = itertools.product(*(spec.space[path].extremes() for path in seen))
     found = []
-    for point in itertools.islice(values, _MAX_CORNERS):
+    for point in itertools.islice(spec.corners.points(seen), _MAX_CORNERS):
         with contextlib.suppress(InputError):  # two keys that do not go together
-            found.append(spec.config(start | dict(zip(seen, point, strict=True))))
-    return found or [spec.config(start)]
+            found.append(spec.corners.at(point))
+    return found or [spec.corners.first]
 
 
 def _one_seed(spec: StudySpec, _corners: Sequence[TrialConfig]) -> Iterator[Advice]:

@@ -80,7 +80,7 @@ def check_point(spec: StudySpec, point: dict[str, Any]) -> TrialConfig | None:
             f"{outside}. The space of a study with records stays as it is: change the value, or run a study of another "
             "name with a wider range; `sweep train` trains anything else."
         )
-    config = spec.config(next(spec.corners()) | point)
+    config = spec.corners.at(point)
     return config if point.keys() == spec.space.keys() else None
 
 

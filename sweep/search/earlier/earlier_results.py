@@ -38,7 +38,7 @@ def select_fitting(results: Iterable[EarlierResult], spec: StudySpec, place: str
     Raises:
         InputError: there is none; the message has the most frequent reasons.
     """
-    first = flatten_config(spec.config(next(spec.corners())))
+    first = flatten_config(spec.corners.first)
     base = {path: value for path, value in first.items() if _must_agree(path, spec)}
     fitting: list[EarlierResult] = []
     reasons: Counter[str] = Counter()

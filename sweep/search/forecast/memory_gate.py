@@ -124,7 +124,7 @@ def _kind_of(config: TrialConfig) -> tuple[Shape, int]:
 def find_largest_micro(spec: StudySpec) -> int:
     """The largest micro batch in the space of ``spec``; 0 where it is found while training."""
     path = "batch.micro"
-    values = spec.space[path].extremes() if path in spec.space else (spec.config(next(spec.corners())).batch.micro,)
+    values = spec.space[path].extremes() if path in spec.space else (spec.corners.first.batch.micro,)
     return max((value for value in values if isinstance(value, int)), default=0)
 
 

@@ -43,8 +43,7 @@ class DiskSpace:
 def estimate_checkpoint_bytes(spec: StudySpec, prober: Prober) -> int:
     """About the size of a checkpoint of the study's largest model; 0 where it cannot be estimated."""
     probes = []
-    for values in spec.corners("model"):
-        config = spec.config(next(spec.corners()) | values)
+    for config in spec.corners.of("model"):
         probe = prober.find(config)
         if probe is None:
             prober.estimate_peak_memory_bytes(config)

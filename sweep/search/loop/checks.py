@@ -55,12 +55,8 @@ def check_inputs(
     Raises:
         InputError: data is missing or empty, or the device type does not have a precision or a norm.
     """
-    anywhere = next(spec.corners())  # some keys require others, which may be swept
-    by_precision, by_inputs = (
-        (spec.config(anywhere | values) for values in spec.corners(*sections))
-        for sections in (("precision",), ("data", "model", "distributed"))
-    )
     check = partial(check_data, on_progress=on_progress, may_download=may_download)
+    by_precision, by_inputs = spec.corners.of("precision"), spec.corners.of("data", "model", "distributed")
     return _check_configs(by_precision, by_inputs, device_type, check)
 
 

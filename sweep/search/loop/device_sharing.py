@@ -48,9 +48,8 @@ def check_device_sharing(spec: StudySpec) -> None:
         raise _refusal(f"objectives: {', '.join(measured)} would be that of a shared device; probes give only {probed}")
     if spec.trial_timeout is not None:
         raise _refusal(f"trial_timeout = {spec.trial_timeout:g} s: concurrent trials slow each other down")
-    anywhere = next(spec.corners())
-    for values in spec.corners("batch", "budget", "distributed"):
-        _check_config(spec.config(anywhere | values))
+    for config in spec.corners.of("batch", "budget", "distributed"):
+        _check_config(config)
     list_shapes(spec)
 
 
@@ -129,11 +128,8 @@ def list_shapes(spec: StudySpec) -> list[TrialConfig]:
         InputError: there are more than can be probed.
     """
     axes = {path: _probed_values(parameter) for path, parameter in spec.space.items() if path not in NO_SHAPE}
-    anywhere = next(spec.corners())
     points = itertools.product(*axes.values())
-    configs = [
-        spec.config(anywhere | dict(zip(axes, point, strict=True))) for point in itertools.islice(points, _MAX_POINTS)
-    ]
+    configs = [spec.corners.at(dict(zip(axes, point, strict=True))) for point in itertools.islice(points, _MAX_POINTS)]
     shapes = select_shapes(configs)
     if len(shapes) > _MAX_PROBES or next(points, None) is not None:
         raise _refusal(f"{len(shapes)} shapes or more would have to be probed first, at most {_MAX_PROBES} can be")

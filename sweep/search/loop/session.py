@@ -42,7 +42,7 @@ from sweep.search.loop.trial_index import KeyMaker
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers import make_sampler
-from sweep.search.study_forecast import Forecast, Forecaster, PlannedTrials, count_expected
+from sweep.search.study_forecast import Forecast, Forecaster, PlannedTrials
 from sweep.training.data.folders.inspection import OnProgress
 from sweep.training.data.study_data import expect_data
 
@@ -211,7 +211,7 @@ class Session:
         return self.options.timeout_seconds or self.spec.timeout or math.inf
 
     def _disk_space(self, num_recorded: int) -> DiskSpace:
-        num_trials = self.spec.trials + count_expected(self.spec, self.spec.trials)
+        num_trials = self.spec.trials + self.spec.confirm.count_expected(self.spec.trials)
         num_left = 0 if self.options.store else max(num_trials - num_recorded, 0)
         checkpoint_bytes = partial(estimate_checkpoint_bytes, self.spec, self.forecaster.prober)
         return DiskSpace(self.folder, num_left, self.executor.slots, checkpoint_bytes)

@@ -15,10 +15,9 @@ def check_study_data(
     spec: StudySpec, on_progress: OnProgress | None = None, *, may_download: bool = False
 ) -> DataSummary:
     """What the data set of the study holds; raises ``InputError`` where it is missing or cannot be used."""
-    anywhere = next(spec.corners())
     found = [
         check_data(config, on_progress, may_download=may_download)
-        for config in {c.data: c for c in (spec.config(anywhere | values) for values in spec.corners("data"))}.values()
+        for config in {each.data: each for each in spec.corners.of("data")}.values()
     ]
     return found[0]  # the images are the same for all configurations of a study
 
@@ -27,7 +26,7 @@ def expect_data(spec: StudySpec, data: DataSummary) -> Callable[[TrialConfig], E
     """What a trial of ``spec`` must read, by its configuration, where ``data`` was counted for the study."""
     entry = DATASETS[data.name]
     known = make_expected_data(data)
-    looked_at = spec.config(next(spec.corners())).data
+    looked_at = spec.corners.first.data
     # a load function may make other pixels for another section; a digest of the files or of the entry does not
     is_of_pixels = entry.summarize is None and entry.digest is None
     return lambda config: None if is_of_pixels and config.data != looked_at else known

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.harness import Arms, ArmsDifferError, Setting
 from benchmarks.trials import Material, accuracy, material, train
-from sweep.training.recipe.schedules import Span, compute_lr_factor
+from sweep.training.recipe.schedules import RateSchedule, Span
 
 BATCH = 64
 LR = 0.05
@@ -72,5 +72,5 @@ def schedule_of(
     per_epoch = -(-len(shared.labels) // BATCH)
     span = Span(epochs * per_epoch, per_epoch, len(shared.labels))
     return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: compute_lr_factor(shared.config.schedule, min(step, span.steps - 1), span)
+        optimizer, lambda step: RateSchedule(shared.config.schedule, span).factor(min(step, span.steps - 1))
     )

@@ -10,7 +10,7 @@ from sweep.config.errors import InputError
 from sweep.config.recipe_sections import ScheduleSection
 from sweep.config.scaling import grade_warmup
 from sweep.config.trial_config import build_config, flatten_config
-from sweep.training.recipe.schedules import SCHEDULES, Span, compute_lr_factor
+from sweep.training.recipe.schedules import SCHEDULES, RateSchedule, Span
 
 SPAN = Span(steps=50, steps_per_epoch=10, samples_per_epoch=640)
 
@@ -20,7 +20,7 @@ def section(**values: object) -> ScheduleSection:
 
 
 def factors(schedule: ScheduleSection, span: Span = SPAN) -> list[float]:
-    return [compute_lr_factor(schedule, step, span) for step in range(span.steps)]
+    return [RateSchedule(schedule, span).factor(step) for step in range(span.steps)]
 
 
 @pytest.mark.parametrize("final", [0.0, 0.1])
@@ -87,12 +87,12 @@ def test_a_text_and_its_parts_are_one_configuration() -> None:
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 def test_warm_up_may_take_everything_or_nothing(name: str) -> None:
     if name != "triangular":
-        assert compute_lr_factor(section(name=name, warmup=1.0, milestones="1.0"), 9, Span(10, 5, 100)) == 1.0
+        assert RateSchedule(section(name=name, warmup=1.0, milestones="1.0"), Span(10, 5, 100)).factor(9) == 1.0
         assert (
-            compute_lr_factor(section(name=name, warmup="30 steps", milestones="1.0"), 9, Span(10, 5, 100)) == 10 / 30
+            RateSchedule(section(name=name, warmup="30 steps", milestones="1.0"), Span(10, 5, 100)).factor(9) == 10 / 30
         )
-    assert compute_lr_factor(section(name=name, warmup=0.0, peak=0.0), 0, Span(10, 5, 100)) == 1.0
-    assert compute_lr_factor(section(name=name), 0, Span(1, 1, 100)) == 1.0
+    assert RateSchedule(section(name=name, warmup=0.0, peak=0.0), Span(10, 5, 100)).factor(0) == 1.0
+    assert RateSchedule(section(name=name), Span(1, 1, 100)).factor(0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_graded_warm_up_grows_with_the_logarithm_of_the_batch(ratio: float, sh
 def test_between_steps_and_at_the_end_the_factor_stays_in_range() -> None:
     # a budget of seconds has places between nominal steps
     schedule = section(name="linear", warmup="10 steps")
-    assert compute_lr_factor(schedule, 4.5, SPAN) == pytest.approx(0.55)
-    assert compute_lr_factor(schedule, 9.5, SPAN) == 1.0
-    assert compute_lr_factor(schedule, 60, SPAN) == 0.0
+    assert RateSchedule(schedule, SPAN).factor(4.5) == pytest.approx(0.55)
+    assert RateSchedule(schedule, SPAN).factor(9.5) == 1.0
+    assert RateSchedule(schedule, SPAN).factor(60) == 0.0
 
 
 @pytest.mark.parametrize(

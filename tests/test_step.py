@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from sweep.config.errors import InputError
+from sweep.config.scaling import scale_lr
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.training.data.windows import cut_epoch
 from sweep.training.models.table import build_model
-from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer, compute_peak_lr
+from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
 from sweep.training.recipe.precision import make_precision, place_model
 from sweep.training.steps.evaluation import evaluate_model
 from sweep.training.steps.step import Normalize, Step, set_lr
@@ -111,19 +112,15 @@ def test_nesterov_without_momentum_is_refused() -> None:
         make_step(config(optimizer__name="nesterov", optimizer__momentum=0.0))
 
 
-@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
-def test_lr_rules_count_accumulation_in(rule: str, factor: float) -> None:
-    settings = config(
-        optimizer__lr=0.3,
-        optimizer__lr_rule=rule,
-        optimizer__reference_batch=32,
-        batch__micro=32,
-        batch__accumulation=4,
-    )
-    assert compute_peak_lr(settings) == pytest.approx(0.3 * factor)
-    assert compute_peak_lr(
-        config(optimizer__lr=0.3, optimizer__lr_rule=rule, optimizer__reference_batch=256)
-    ) == pytest.approx(0.3 * {"none": 1.0, "linear": 0.25, "sqrt": 0.5}[rule])
+@pytest.mark.parametrize(("rule", "factor", "smaller"), [("none", 1.0, 1.0), ("linear", 4.0, 0.25), ("sqrt", 2.0, 0.5)])
+def test_lr_rules_count_accumulation_in(rule: str, factor: float, smaller: float) -> None:
+    given = {"optimizer__lr": 0.3, "optimizer__lr_rule": rule}
+    four_times = config(optimizer__reference_batch=32, batch__micro=32, batch__accumulation=4, **given)
+    a_quarter = config(optimizer__reference_batch=256, **given)
+    for settings, expected in ((four_times, factor), (a_quarter, smaller)):
+        rate = scale_lr(settings.optimizer, settings.global_batch_size)
+        assert rate == pytest.approx(0.3 * expected)
+        assert build_optimizer(settings, build_model(settings.model, SHAPE)).param_groups[0]["lr"] == rate
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp64", 1e-5), ("bf16", 0.05), ("fp16", 0.01)])

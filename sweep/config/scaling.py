@@ -41,15 +41,18 @@ def scale_lr(section: OptimizerSection, global_batch: int) -> float:
     return section.lr * _factor(resolve_lr_rule(section), section.lr_power, compute_batch_ratio(section, global_batch))
 
 
-def follow_growth(batch: BatchSection, section: OptimizerSection, first: int, global_batch: int) -> float:
-    """The learning rate at the top of the schedule while a batch that was ``first`` is ``global_batch``.
+def follow_growth(
+    batch: BatchSection, section: OptimizerSection, peak_lr: float, first: int, global_batch: int
+) -> float:
+    """The learning rate at the top of the schedule while a batch that was ``first``, with ``peak_lr``, is
+    ``global_batch``.
 
     ``seesaw``: lr / sqrt(global_batch / first). Where a schedule would divide the rate by a, the batch is multiplied by
     a and the rate divided by sqrt(a) (Meterez et al. 2025, arXiv:2510.14717, for Adam, by normalized SGD).
     """
-    if batch.schedule_lr == "rule":
+    if global_batch != first and batch.schedule_lr == "rule":
         return scale_lr(section, global_batch)
-    return scale_lr(section, first) / (math.sqrt(global_batch / first) if batch.schedule_lr == "seesaw" else 1.0)
+    return peak_lr / math.sqrt(global_batch / first) if batch.schedule_lr == "seesaw" else peak_lr
 
 
 def scale_weight_decay(section: OptimizerSection, global_batch: int) -> float:

@@ -24,7 +24,7 @@ from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.recipe.recipe_facts import list_recipe_facts
-from sweep.training.recipe.schedules import compute_lr_factor, count_warmup_steps
+from sweep.training.recipe.schedules import RateSchedule
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
@@ -73,7 +73,6 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
     """Yields progress, evaluations and steps until the budget is spent or the target accuracy is reached."""
     window_steps = _warm_up(setup, state) if task.measures_cost else 1
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
-    state.facts["num_warmup_steps"] = count_warmup_steps(setup.config.schedule, setup.budget.span)
     with state.ledger.phase("setup"):
         eval_schedule = _make_evaluation_schedule(setup)
         torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
@@ -82,12 +81,14 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         saver = CheckpointSaver(task, state.device, parts, world)
     with state.ledger.phase("checkpoint"):
         saver.load()
+    rates = RateSchedule(setup.config.schedule, setup.budget.span)
+    state.facts["num_warmup_steps"] = rates.num_warmup_steps
     yield from state.evaluations
     yield _describe_progress(setup, state, state.read_clock())  # at once: it holds the memory that a step requires
     _open_window(setup, state)
     for window in state.ledger.waiting(_iterate_windows(setup, state)):
         before = state.point
-        lr = _learning_rate(setup, before, window)
+        lr = _find_highest_rate(setup, window) * rates.factor(setup.budget.position(before))
         set_lr(setup.step.optimizer, lr)
         loss = yield PendingStep(setup=setup, state=state, window=window)
         meter.add(loss, window.samples)
@@ -134,7 +135,7 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
         setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
     state.num_train = num_train = len(setup.splits.train)
     state.facts["num_parameters"] = num_parameters(setup.model)
-    state.facts |= list_recipe_facts(task.config, num_train)
+    state.facts |= list_recipe_facts(task.config, num_train, setup.peak_lr)
     flags = {
         "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
         "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
@@ -173,10 +174,9 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
         yield setup.planner.next_window(size_at)
 
 
-def _learning_rate(setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
+def _find_highest_rate(setup: TrainingSetup, window: Window) -> float:
     config = setup.config
-    highest = follow_growth(config.batch, config.optimizer, config.global_batch_size, window.global_batch)
-    return highest * compute_lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
+    return follow_growth(config.batch, config.optimizer, setup.peak_lr, config.global_batch_size, window.global_batch)
 
 
 def _open_window(setup: TrainingSetup, state: TrialState) -> None:

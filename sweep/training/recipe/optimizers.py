@@ -91,9 +91,9 @@ def schedule_free(
 schedule_free_sgd = partial(schedule_free, adaptive=False)
 
 
-def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` names, at the peak learning rate; weight decay spares norms, biases and
-    embeddings.
+def build_optimizer(config: TrialConfig, model: nn.Module, peak_lr: float | None = None) -> torch.optim.Optimizer:
+    """The optimizer that ``config`` names, at ``peak_lr``, by default its own peak; weight decay spares norms,
+    biases and embeddings.
 
     Raises:
         InputError: for an unknown name, or a momentum that the optimizer cannot work with.
@@ -104,14 +104,9 @@ def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimi
     if not groups:
         raise InputError("nothing is left to train: every parameter of the model is frozen.")
     optimizer: torch.optim.Optimizer = resolve(entry.build)(
-        groups, section, compute_peak_lr(config), scale_adam_constants(section, size)
+        groups, section, scale_lr(section, size) if peak_lr is None else peak_lr, scale_adam_constants(section, size)
     )
     return optimizer
-
-
-def compute_peak_lr(config: TrialConfig) -> float:
-    """The learning rate at the top of the schedule, after ``optimizer.lr_rule``."""
-    return scale_lr(config.optimizer, config.global_batch_size)
 
 
 def _group_parameters(model: nn.Module, by: Literal["decay", "layers", "matrices"], weight_decay: float) -> Groups:

@@ -3,17 +3,16 @@
 from sweep.config.scaling import compute_weight_decay_timescale, scale_adam_constants, scale_weight_decay
 from sweep.config.tables.recipes import OPTIMIZERS
 from sweep.config.trial_config import TrialConfig
-from sweep.training.recipe.optimizers import compute_peak_lr
 
 
-def list_recipe_facts(config: TrialConfig, num_train: int) -> dict[str, float]:
+def list_recipe_facts(config: TrialConfig, num_train: int, peak_lr: float) -> dict[str, float]:
     """By name of :mod:`sweep.config.metrics`, the values that a training on ``num_train`` images begins with."""
     section, size = config.optimizer, config.global_batch_size
     resolved = config.apply_rules()
     facts = {
         "scaled_dropout": resolved.model.dropout,
         "scaled_label_smoothing": resolved.regularization.label_smoothing,
-        "peak_learning_rate": compute_peak_lr(config),
+        "peak_learning_rate": peak_lr,
         "scaled_weight_decay": scale_weight_decay(section, size),
     }
     if (timescale := compute_weight_decay_timescale(section, size, num_train)) is not None:

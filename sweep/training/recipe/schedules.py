@@ -2,7 +2,8 @@
 
 import math
 from bisect import bisect_right
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, final
 
 from sweep.config.durations import Unit, parse_durations
 from sweep.config.recipe_sections import ScheduleSection
@@ -46,34 +47,35 @@ def root(share: float, final: float) -> float:
     return 1.0 - (1.0 - final) * math.sqrt(share)
 
 
-def compute_lr_factor(section: ScheduleSection, step: float, span: Span) -> float:
-    """The factor of step ``step`` (from 0) of ``span``: a linear rise to 1, then the named schedule.
+@final
+class RateSchedule:
+    """The factor of the peak at each step of ``span``: a linear rise to 1, then the schedule that ``section`` names.
 
     The rise begins above 0, so that no step is wasted. ``triangular`` rises until ``schedule.peak`` instead. ``wsd``
-    stays at 1 until the last ``schedule.decay_share`` of the span, however long the rise is.
+    stays at 1 until the last ``schedule.decay_share`` of the span, however long the rise is. The milestones are of the
+    whole budget, and none comes before the first step. ``schedule.warmup_rule`` is not applied here.
 
     Raises:
         InputError: for an unknown name.
     """
-    entry = find_entry("schedule", section.name, SCHEDULES)
-    num_warmup = count_warmup_steps(section, span)
-    drops = _milestone_factor(section, step, span) if entry.has_milestones else 1.0
-    if step < num_warmup:
-        return drops * min(1.0, (step + 1) / num_warmup)
-    start = max(num_warmup, span.steps * (1.0 - section.decay_share)) if entry.is_stable_first else num_warmup
-    share = (step - start) / max(span.steps - start, 1.0)
-    factor: float = resolve(entry.factor)(min(max(share, 0.0), 1.0), section.final)
-    return drops * factor
 
+    def __init__(self, section: ScheduleSection, span: Span) -> None:
+        entry = find_entry("schedule", section.name, SCHEDULES)
+        rise, unit = (section.peak, "fraction") if entry.has_peak else (section.warmup, section.warmup_unit)
+        self.num_warmup_steps = span.to_steps(rise, unit)
+        begin = self.num_warmup_steps
+        if entry.is_stable_first:
+            begin = max(begin, span.steps * (1.0 - section.decay_share))
+        self._begin, self._length = begin, max(span.steps - begin, 1.0)
+        self._shape: Callable[[float, float], float] = resolve(entry.factor)
+        self._final, self._gamma = section.final, section.gamma
+        values, unit = parse_durations(section.milestones) if entry.has_milestones else ((), unit)
+        self._milestones = [max(1, span.to_steps(value, unit)) for value in values]
 
-def count_warmup_steps(section: ScheduleSection, span: Span) -> int:
-    """The steps of ``span`` over which the rate rises; ``schedule.warmup_rule`` is not applied here."""
-    if find_entry("schedule", section.name, SCHEDULES).has_peak:
-        return span.to_steps(section.peak, "fraction")
-    return span.to_steps(section.warmup, section.warmup_unit)
-
-
-def _milestone_factor(section: ScheduleSection, step: float, span: Span) -> float:
-    # gamma at each milestone of the whole budget, none of which comes before the first step
-    values, unit = parse_durations(section.milestones)
-    return section.gamma ** bisect_right([max(1, span.to_steps(value, unit)) for value in values], step)
+    def factor(self, step: float) -> float:
+        """The factor of step ``step``, from 0."""
+        drops = self._gamma ** bisect_right(self._milestones, step)
+        if step < self.num_warmup_steps:
+            return drops * min(1.0, (step + 1) / self.num_warmup_steps)
+        share = (step - self._begin) / self._length
+        return drops * self._shape(min(max(share, 0.0), 1.0), self._final)

@@ -519,7 +519,7 @@ def test_the_images_are_counted(data: str, num_train: int, num_validation: int, 
 
 def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_forecast.Forecaster, "forecast", _fail_to_probe)
-    monkeypatch.setattr(guide, "_OPENINGS", 1e6)  # the run is expected to start in no time that is left
+    monkeypatch.setattr(guide, "_OPENINGS", 100)  # the run is expected to start in no time that is left
     code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "20s")
     assert code == 2
     assert re.search(r"Give more than \d+[sm]; what the smallest study takes is known", " ".join(errors.split()))

@@ -28,13 +28,11 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study, load_study
 from sweep.config.tables.datasets import ImageShape
 from sweep.probing.estimate import estimate_memory
-from sweep.search import ask as guide
-from sweep.search import study_forecast
+from sweep.search import guided_study, study_forecast
 from sweep.search.ask import (
     Answers,
     Decisions,
     Facts,
-    GuideTask,
     Size,
     StudyDraft,
     choose_size,
@@ -44,12 +42,12 @@ from sweep.search.ask import (
     find_uses,
     find_usual_size,
     list_sizes,
-    look_at_images,
     pick_batches,
     split_time,
     write_study,
 )
 from sweep.search.forecast.memory_room import MemoryRoom
+from sweep.search.guided_study import GuideTask, look_at_images
 from sweep.search.loop.events import Stopped
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import open_session
@@ -519,7 +517,7 @@ def test_the_images_are_counted(data: str, num_train: int, num_validation: int, 
 
 def test_a_budget_below_the_start_is_refused_before_probes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_forecast.Forecaster, "forecast", _fail_to_probe)
-    monkeypatch.setattr(guide, "_OPENINGS", 100)  # the run is expected to start in no time that is left
+    monkeypatch.setattr(guided_study, "_OPENINGS", 100)  # the run is expected to start in no time that is left
     code, _, errors = ask("short.toml", "--yes", "--data", "digits", "--budget", "20s")
     assert code == 2
     assert re.search(r"Give more than \d+[sm]; what the smallest study takes is known", " ".join(errors.split()))
@@ -531,7 +529,7 @@ def test_the_budget_that_a_refusal_names_suffices(ask: Ask, monkeypatch: pytest.
 
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # the same for each command, as no machine is
-    monkeypatch.setattr(guide, "time", clock)
+    monkeypatch.setattr(guided_study, "time", clock)
     monkeypatch.setattr(ask_command, "time", clock)
     monkeypatch.setattr(study_forecast.Forecaster, "forecast", lambda *_: None)
     monkeypatch.setattr(study_forecast.Forecaster, "estimate_seconds", cost)

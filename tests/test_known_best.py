@@ -6,7 +6,7 @@ from pathlib import Path
 from sweep.records.frames.exchange import import_records
 from sweep.records.frames.frames import load_frames
 from sweep.records.store.store import open_store
-from sweep.search.ask import find_best_batch
+from sweep.search.guided_study import find_best_batch
 
 GALLERY = Path(__file__).parents[1] / "docs/gallery/quickstart"
 

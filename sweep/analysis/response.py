@@ -1,15 +1,19 @@
-"""The accuracy of every configuration of a model as a smooth response to its settings.
+"""The response of a metric to the settings: how settings become numbers, and a Gaussian process over them.
 
-A polynomial of the second degree and a Gaussian process over the effective batch size, the learning rate and whatever
-else was swept, with deviations that only close neighbors share, are conditioned on all trainings. So a neighbor's seeds
-inform about a configuration that has one, and the best of many is not taken for better than it is: all that was looked
-at is in the joint distribution. The errors are those of seeds, each training's own, and of the validation images,
-largely common to all.
+There are two fits, because they answer different questions. The sampler predicts untried points of all models, from
+single trainings and before the spread between seeds is known (:mod:`sweep.search.cost_aware`). The answer, here, is
+about the configurations of one model that were tried, whose means have the errors of their seeds and of the images.
+
+In the answer a polynomial of the second degree and a Gaussian process over the effective batch size, the learning rate
+and whatever else was swept, with deviations that only close neighbors share, are conditioned on all trainings. So a
+neighbor's seeds inform about a configuration that has one, and the best of many is not taken for better than it is: all
+that was looked at is in the joint distribution. The errors of the images are largely common to all.
 
 Formulas: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2 and 5.4.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -41,6 +45,18 @@ _REGION, _PRIOR_DEGREES = 0.2, 6.0  # of a setting's range: where the spread bet
 _USUAL_SQUARE, _USUAL_ROUGH, _DOUBT = 5.0, 0.2, 0.7
 _IMPLAUSIBLE = 0.05  # probability
 _FEWEST_DEGREES = 3  # of freedom that the seeds' spread is taken to have where it is assumed
+
+
+def encode_number(value: float, low: float, high: float) -> float:
+    """Where ``value`` is between ``low`` and ``high``, from 0 to 1; by its logarithm where they are far apart."""
+    if low > 0 and high / low >= _WIDE:
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return (value - low) / (high - low if high > low else 1.0)
+
+
+def encode_name(name: Hashable, names: Sequence[Hashable]) -> list[float]:
+    """A corner of a simplex for each of ``names``, so that all have the distance 1 from each other."""
+    return [math.sqrt(0.5) if name == each else 0.0 for each in names]
 
 
 @dataclass(frozen=True)
@@ -214,11 +230,13 @@ def _fit_response(
 ) -> Response | None:
     # None where the accuracies have no smooth response
     posterior, scale = records.posterior(ACCURACY), scale_of(ACCURACY)
-    trainings = _summarize_trainings(records, rows)
-    means, features = trainings.means, encode_settings(records, rows)
-    variances = _estimate_variances(trainings, features, posterior.spread)  # of a mean, over the pooled spread's
+    means, counts, squares = _summarize_trainings(records, rows)
+    features = encode_settings(records, rows)
+    variances = _estimate_variances(counts, squares / posterior.spread.sd**2, features)
     of_images = posterior.covariance(rows) - np.diag((posterior.spread.sd * posterior.errors[rows]) ** 2)
-    common = _find_common(of_images)
+    k = len(rows)
+    # what all configurations share changes no order
+    common = max(float((of_images.sum() - np.trace(of_images)) / (k * (k - 1))), 0.0)
     apart = drop_negative(of_images - common)
     parts = _expect_deviations(posterior, features, variances)
     process = GaussianProcess(
@@ -273,67 +291,43 @@ def _correlate_neighbors(features: Values) -> Values:
     return np.asarray(np.exp(-distances / _NEIGHBORHOOD))
 
 
-@dataclass(frozen=True)
-class _Trainings:
-    """Of k configurations the mean accuracy on its scale, the number of trainings, and the sum of their squared
-    deviations from the mean; each of shape ``[k]``."""
-
-    means: Values
-    counts: Values
-    squares: Values
-
-
-def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> _Trainings:
+def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Values, Values, Values]:
+    # the mean accuracy on its scale, the number of trainings, and the sum of their squared deviations from the mean; of
     # all trainings, those of the search too: that they were looked at is part of the joint distribution
     values = scale_of(ACCURACY).forward(read_numbers(records.done, ACCURACY))
     known, size = np.isfinite(values), records.grouping.size
     members, values = records.grouping.members[known], values[known]
     counts = np.bincount(members, minlength=size).astype(np.float64)
     means = np.bincount(members, values, minlength=size) / np.maximum(counts, 1.0)
-    squares = np.asarray(np.bincount(members, (values - means[members]) ** 2, minlength=size), dtype=np.float64)
-    return _Trainings(means[rows], counts[rows], squares[rows])
+    squares = np.bincount(members, (values - means[members]) ** 2, minlength=size)
+    return means[rows], counts[rows], squares[rows]
 
 
-def _estimate_variances(trainings: _Trainings, features: Values, spread: Spread) -> Values:
-    """The variance of each mean over the square of the pooled ``spread``, shape ``[k]``: the spread of a region is that
-    of the repeats there, drawn toward the pooled one as if by ``_PRIOR_DEGREES`` repeats of it, and at least the pooled
-    one, because a few repeats of a region are too few to tell that it is smaller."""
+def _estimate_variances(counts: Values, squares: Values, features: Values) -> Values:
+    """The variance of each mean of ``counts`` trainings, shape ``[k]``, where the pooled spread between seeds is 1. The
+    spread of a region is measured by the repeats there, drawn toward the pooled one as if by ``_PRIOR_DEGREES``
+    repeats, and at least the pooled one, because a few repeats of a region are too few to tell that it is smaller."""
     distances = np.linalg.norm(features[:, None] - features[None, :], axis=-1)
     weights = np.exp(-0.5 * (distances / _REGION) ** 2)
-    degrees = weights @ np.maximum(trainings.counts - 1.0, 0.0)
-    squares = weights @ trainings.squares / spread.sd**2
-    ratios = np.maximum((_PRIOR_DEGREES + squares) / (_PRIOR_DEGREES + degrees), 1.0)
-    return np.asarray(ratios / trainings.counts)
-
-
-def _find_common(covariance: Values) -> float:
-    # the part that all configurations share, which changes no order
-    k = len(covariance)
-    return max(float((covariance.sum() - np.trace(covariance)) / (k * (k - 1))), 0.0) if k > 1 else 0.0
+    degrees = weights @ np.maximum(counts - 1.0, 0.0)
+    ratios = np.maximum((_PRIOR_DEGREES + weights @ squares) / (_PRIOR_DEGREES + degrees), 1.0)
+    return np.asarray(ratios / counts)
 
 
 def encode_settings(records: ComparableTrials, rows: Numbers) -> Values:
     """The settings of the configurations ``rows`` as numbers from 0 to 1, shape ``[k, d]``: the effective batch size,
     then what was swept beside ``batch.*`` and the model; names are corners of a simplex with sides of 1."""
     frame = records.frame
-    columns = [_scale(read_numbers(frame, "global_batch_size")[rows])]
-    for key in records.swept:
-        if key.startswith("batch.") or key == "model.name" or f"config.{key}" not in frame:
-            continue
-        numbers = read_numbers(frame, f"config.{key}")[rows]
+    keys = [key for key in records.swept if not key.startswith("batch.") and key != "model.name"]
+    features = []
+    for column in ("global_batch_size", *(f"config.{key}" for key in keys if f"config.{key}" in frame)):
+        numbers = read_numbers(frame, column)[rows]
         if np.isfinite(numbers).all():
-            columns.append(_scale(numbers))
+            low, high = float(numbers.min()), float(numbers.max())
+            features.append(np.array([[encode_number(value, low, high)] for value in numbers.tolist()]))
         else:
-            columns += _corners(read_text(frame, f"config.{key}")[rows].tolist())
-    return np.stack([column for column in columns if np.ptp(column) > 0] or [np.zeros(len(rows))], axis=1)
-
-
-def _scale(numbers: Values) -> Values:
-    low, high = float(numbers.min()), float(numbers.max())
-    if low > 0 and high / low >= _WIDE:
-        numbers, low, high = np.log(numbers), np.log(low), np.log(high)
-    return np.asarray((numbers - low) / (high - low if high > low else 1.0))
-
-
-def _corners(names: list[str]) -> list[Values]:
-    return [np.array([(name == corner) / np.sqrt(2.0) for name in names]) for corner in dict.fromkeys(names)]
+            names = read_text(frame, column)[rows].tolist()
+            features.append(np.array([encode_name(name, list(dict.fromkeys(names))) for name in names]))
+    table = np.concatenate(features, axis=1)
+    varied = np.ptp(table, axis=0) > 0
+    return table[:, varied] if varied.any() else np.zeros((len(rows), 1))

@@ -1,36 +1,22 @@
-"""Counts images and devices, measures times and memory, and makes the study of the guide from them."""
+"""The decisions of the guide: the study that answers the user's question, its size within a budget, and its file.
+
+Imports neither torch nor Optuna, so that the questions appear at once. What is counted and measured for the decisions
+is in :mod:`sweep.search.guided_study`."""
 
 import json
-import math
 import textwrap
-import time
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from math import ceil, log2, sqrt
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweep.analysis.recommendation import recommend
 from sweep.config.data_sections import BUDGETS
 from sweep.config.durations import round_up_duration
 from sweep.config.errors import InputError
 from sweep.config.study import FEWEST_SEEDS, StudySpec
-from sweep.config.study_file import apply_changes, build_study
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import find_rivals
 from sweep.config.units import format_count
-from sweep.executors.table import check_ranks, device_type
-from sweep.records.data_summary import DataSummary
-from sweep.records.frames.frames import load_frames
-from sweep.records.store.database_errors import StoreError
-from sweep.search.earlier.reuse_index import list_study_files
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import open_session
-from sweep.search.study_forecast import Forecast, Forecaster
-from sweep.training.data.folders.inspection import OnProgress
-from sweep.training.data.study_data import check_study_data
-from sweep.training.data.table import find_facts
 
 TARGETS = {
     "balanced": "accuracy, time and memory alike",
@@ -66,11 +52,6 @@ PriceStudy = Callable[["Size"], float | None]
 _WIDTH = 120
 _USED = 0.8  # of its share of the time, which the confirming is expected to use
 _DECAY = "optimizer.weight_decay"
-_MOST_STUDIES = 3  # that are read: an answer takes a second or more
-_USUAL_SIDE = 32  # pixels that images of several sizes are brought to
-# A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
-# is assumed.
-_OPENINGS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +104,7 @@ class Decisions:
     reached with the most accumulation and not exceeded."""
 
     models: tuple[str, ...]
-    are_models_given: bool = False  # by the user
+    models_reason: str
     batches: tuple[int, ...]
     num_devices: int
     largest_micro: int
@@ -141,15 +122,10 @@ def list_models(answers: Answers, side: int) -> tuple[str, ...]:
     a residual network and, where there is time for it, a transformer of like cost."""
     if answers.models:
         return answers.models
-    if answers.weights:
-        return (_suggest_models(side)[0],)  # weights fit one model
-    return _suggest_models(side)
-
-
-def _suggest_models(side: int) -> tuple[str, str]:
-    if side <= 16:
-        return "resnet8", "vit_micro"
-    return ("resnet20", "vit_tiny") if side <= 64 else ("resnet18", "vit_small")
+    models = ("resnet18", "vit_small")
+    if side <= 64:
+        models = ("resnet20", "vit_tiny") if side > 16 else ("resnet8", "vit_micro")
+    return models[:1] if answers.weights else models  # weights fit one model
 
 
 def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = None) -> Decisions:
@@ -165,7 +141,7 @@ def decide(answers: Answers, facts: Facts, fixed: Mapping[str, Any] | None = Non
     least_micro = min(smallest, largest_micro, given.micro if given else largest_micro)
     return Decisions(
         models=models,
-        are_models_given=bool(answers.models),
+        models_reason="as it was given" if answers.models else "by the size of the images",
         batches=batches,
         num_devices=answers.num_devices,
         largest_micro=largest_micro,
@@ -449,16 +425,13 @@ def pick_batches(decisions: Decisions, num_batches: int) -> tuple[int, ...]:
         return batches
     others = [batch for batch in batches if batch != given]
     num_others = max(num_batches - (given is not None), 1)
-    chosen = {others[round(place * (len(others) - 1))] for place in _spread_places(num_others)}
+    places = [0.5] if num_others == 1 else [index / (num_others - 1) for index in range(num_others)]
+    chosen = {others[round(place * (len(others) - 1))] for place in places}
     best = decisions.best_batch
     if best in others and best not in chosen:
         chosen -= {min(chosen, key=lambda batch: abs(log2(batch / best)))}
         chosen |= {best}
     return tuple(batch for batch in batches if batch in chosen or batch == given)
-
-
-def _spread_places(count: int) -> list[float]:
-    return [0.5] if count == 1 else [index / (count - 1) for index in range(count)]
 
 
 def describe_left_out(size: Size, full: Size, decisions: Decisions, fixed: Collection[str] = ()) -> list[str]:
@@ -481,9 +454,6 @@ def describe_left_out(size: Size, full: Size, decisions: Decisions, fixed: Colle
 
 def _plural(items: Sized) -> str:
     return "s" if len(items) > 1 else ""
-
-
-Settings = dict[str, Setting]
 
 
 class TimeLimits(NamedTuple):
@@ -555,29 +525,24 @@ def _study(draft: StudyDraft) -> Iterator[Setting]:
 def _base(draft: StudyDraft) -> Iterator[Setting]:
     decisions, size = draft.decisions, draft.size
     if size.num_models == 1:
-        yield Setting("model.name", decisions.models[0], _explain_models(decisions))
+        yield Setting("model.name", decisions.models[0], decisions.models_reason)
     yield from decisions.base
     yield Setting("budget.epochs", size.epochs, _explain_epochs(draft))
-
-
-def _explain_models(decisions: Decisions) -> str:
-    return "as it was given" if decisions.are_models_given else "by the size of the images"
 
 
 def _explain_epochs(draft: StudyDraft) -> str:
     reason = "passes over the training images"
     if draft.limits is None or draft.size.epochs == draft.full_epochs:
         return reason
-    if draft.size.epochs == 1:
-        return f"{reason}: the time allows a single one of {draft.full_epochs}"
-    return f"{reason}: the time allows so many of {draft.full_epochs}"
+    allowed = "a single one" if draft.size.epochs == 1 else "so many"
+    return f"{reason}: the time allows {allowed} of {draft.full_epochs}"
 
 
 def _space(draft: StudyDraft) -> Iterator[Setting]:
     decisions, size = draft.decisions, draft.size
     if size.num_models > 1:
         models = list(decisions.models[: size.num_models])
-        yield Setting("model.name", {"choice": models}, _explain_models(decisions))
+        yield Setting("model.name", {"choice": models}, decisions.models_reason)
     batches = pick_batches(decisions, size.num_batches)
     yield Setting("batch.micro", {"choice": _list_micro(decisions, batches)}, _explain_micro(decisions, batches))
     counts = {*decisions.accumulation.value["choice"], *([decisions.given.accumulation] if decisions.given else [])}
@@ -620,244 +585,13 @@ def _write(settings: Iterable[Setting]) -> Iterator[str]:
         yield line
 
 
-def _quote(key: str) -> str:
-    return key if key.isidentifier() else json.dumps(key)
-
-
 def _write_value(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{_quote(key)} = {_write_value(each)}' for key, each in value.items())} }}"
+        keys = [key if key.isidentifier() else json.dumps(key) for key in value]
+        parts = [f"{key} = {_write_value(each)}" for key, each in zip(keys, value.values(), strict=True)]
+        return f"{{ {', '.join(parts)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_write_value, value))}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else _plain(value)
-
-
-def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def find_best_batch(root: Path, digest: str) -> int | None:
-    """The effective batch size that the newest study under ``root`` on the images of ``digest`` names; None where no
-    study names one."""
-    files = sorted(list_study_files(root), key=lambda file: file.stat().st_mtime, reverse=True)
-    for file in files[:_MOST_STUDIES] if digest else ():
-        try:
-            frames = load_frames(file.parent, evaluations=True)
-            if frames.data is None or frames.data.digest != digest:
-                continue
-            found = recommend(frames, uses=()).batch_size
-        except (InputError, StoreError):  # it cannot be read, or holds nothing that can be compared
-            continue
-        if found is not None and found.named.global_batch_size is not None:
-            return found.named.global_batch_size
-    return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuideTask:
-    """What the guide is to make a study of: the ``answers``, the name of the study, the time that it may take from
-    ``began`` on (by ``time.monotonic``; None: as long as it requires), and keys that are set over all others."""
-
-    name: str
-    answers: Answers
-    options: Options
-    budget_seconds: float | None = None
-    began: float = field(default_factory=time.monotonic)
-    changes: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuidedStudy:
-    """The study with the text of its file, its forecast, its data and what was left out for lack of time."""
-
-    spec: StudySpec
-    text: str
-    forecast: Forecast
-    data: DataSummary
-    notes: tuple[str, ...]
-    left_out: tuple[str, ...]
-
-
-def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tuple[Facts, DataSummary]:
-    """What is known of the data set before anything is probed.
-
-    Raises:
-        InputError: it is missing or cannot be used, or there are fewer devices than were given.
-    """
-    apply_changes({}, dict(task.changes))  # refuses what no command line can set
-    check_ranks(task.options.executor, task.answers.num_devices)
-    own = {key: value for key, value in task.changes.items() if key.startswith("data.")}
-    facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
-    if task.answers.data == "imagefolder" and "data.image_size" not in own:
-        facts = replace(facts, image_size=_USUAL_SIDE)
-    facts, data = _look(task, facts, own, on_progress)
-    if task.answers.batch is not None and task.budget_seconds is not None:  # others may have to be left out
-        facts = replace(facts, best_batch=find_best_batch(task.options.root, data.digest))
-    if len(data.sizes) == 1 and facts.image_size is not None:
-        width, _, height = next(iter(data.sizes)).partition(" x ")
-        if width == height and int(width) <= 2 * _USUAL_SIDE:
-            facts = replace(facts, image_size=None, side=int(width))
-    if not is_small(facts) or "data.validation_share" in own:
-        return facts, data
-    try:
-        return _look(task, replace(facts, has_own_validation=False), own, on_progress)
-    except InputError:  # the set has a validation split of its own, which takes no share
-        return facts, data
-
-
-def _look(
-    task: GuideTask, facts: Facts, own: Mapping[str, Any], on_progress: OnProgress | None
-) -> tuple[Facts, DataSummary]:
-    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(own)
-    spec = build_study({"name": task.name, "base": base}, "the data set")
-    data = check_study_data(spec, on_progress)
-    known = find_facts(spec.config({}).data)
-    num_train = known.num_train if data.num_train is None else data.num_train
-    num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, where it is not there yet
-    return replace(facts, side=known.shape.side, num_train=num_train, num_validation=num_validation), data
-
-
-def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = None) -> GuidedStudy:
-    """Probes a few configurations, and makes the study whose time is within the budget.
-
-    Raises:
-        InputError: what is requested cannot run here, or the budget is too short.
-    """
-    alone = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
-    widest = _build(task, _draft(task, alone, find_full_size(alone, facts.num_train)))
-    if task.answers.weights:
-        _check_weights(widest)
-    options = replace(task.options, timeout_seconds=task.budget_seconds)
-    opened = time.monotonic()
-    with open_session(widest, options, preview=True, on_progress=on_progress) as session:
-        forecaster = session.forecaster
-        reserve = _OPENINGS * (time.monotonic() - opened)
-        full = find_full_size(alone, facts.num_train)
-        if task.budget_seconds is not None:  # before time is spent on probes
-            probing = 0.0 if forecaster.prober.list_valid() else PROBING_SECONDS
-            least = _price_smallest(task, _draft(task, alone, full), full, forecaster)
-            _find_time_left(task, task.budget_seconds, reserve + probing, least)
-        session.forecast()
-        largest = _find_largest_micro(session.spec, forecaster)
-        decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
-        full = find_full_size(decisions, facts.num_train)
-        draft = _draft(task, decisions, find_usual_size(full))
-        if task.budget_seconds is not None:
-            least = _price_smallest(task, draft, full, forecaster)
-            left = _find_time_left(task, task.budget_seconds, reserve, least)
-            draft = _fit_time(task, draft, full, left, forecaster)
-        left_out = describe_left_out(draft.size, full, decisions, task.changes)
-        text = write_study(draft, _head(task, draft))
-        spec = _build(task, draft)
-        limit = math.inf if draft.limits is None else draft.limits.seconds
-        forecast = forecaster.forecast_other(spec, limit)
-        return GuidedStudy(
-            spec=spec,
-            text=text,
-            forecast=forecast,
-            data=session.data,
-            notes=decisions.notes,
-            left_out=tuple(left_out),
-        )
-
-
-def _check_weights(spec: StudySpec) -> None:
-    # a probe takes no weights, so that only crashed trials would show that they are another model's
-    from sweep.training.models.table import build_model  # imports torch, which takes seconds
-
-    config = spec.corners.first
-    build_model(config.model, find_facts(config.data).shape)
-
-
-def _price_smallest(task: GuideTask, draft: StudyDraft, full: Size, forecaster: Forecaster) -> float | None:
-    *_, smallest = list_sizes(full)
-    return forecaster.estimate_seconds(_build(task, replace(draft, size=smallest)))
-
-
-def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, least: float | None) -> float:
-    # for the study itself, by now; the smallest one is expected to take ``least`` seconds, None where that is unknown
-    spent = time.monotonic() - task.began
-    if is_too_little(budget_seconds, spent + reserve):
-        left = max(budget_seconds - spent - reserve, 0.0)
-        sufficient = name_sufficient_budget(spent + reserve, least or 0.0)
-        remedy = f"--budget {sufficient} or more, which suffices if the machine is as fast then"
-        if least is None:
-            remedy = f"more than {sufficient}; what the smallest study takes is known after the probes"
-        raise InputError(
-            f"--budget: {left:.0f} of {budget_seconds:.0f} s are left: {spent:.0f} s have passed with images and "
-            f"probes, and what probes remain, the start of the run and its report take about {reserve:.0f} s. Give "
-            f"{remedy}."
-        )
-    return budget_seconds - spent - reserve
-
-
-def _fit_time(task: GuideTask, draft: StudyDraft, full: Size, seconds: float, forecaster: Forecaster) -> StudyDraft:
-    def price(size: Size) -> float | None:
-        return forecaster.estimate_seconds(_build(task, replace(draft, size=size)))
-
-    size = choose_size(full, seconds, price, (task.budget_seconds or seconds) - seconds)
-    return replace(draft, size=size, limits=split_time(seconds, size), full_epochs=full.epochs)
-
-
-def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
-    question = f"Which batch size for {task.answers.data}, and what does it cost in accuracy, time and memory?"
-    return StudyDraft(name=task.name, question=question, decisions=decisions, size=size, changes=task.changes)
-
-
-def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
-    try:
-        table = tomllib.loads(write_study(draft))
-    except tomllib.TOMLDecodeError as error:
-        given = ", ".join(f"{key}={value}" for key, value in task.changes.items())
-        raise InputError(
-            f"--set {given}: this makes no study file: {error}. Give dotted keys with one value each, such as "
-            "--set batch.micro=64."
-        ) from None
-    return build_study(table, f"study {task.name}")
-
-
-def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
-    """The largest micro batch that every model fits with; None where all of them do, and where it is fixed.
-
-    Raises:
-        InputError: a model does not fit with a single sample, or with the fixed micro batch.
-    """
-    models = spec.space["model.name"].extremes() if "model.name" in spec.space else (spec.base["model.name"],)
-    points = [{"model.name": model} for model in models]
-    if "batch.micro" not in spec.space:
-        _refuse_too_large(spec, forecaster, points, "that number of samples", "a smaller batch (--set batch.micro=N)")
-        return None
-    most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
-    check = forecaster.memory_gate.check
-    while largest > 1 and any(check(spec.corners.at(point | _accumulate(spec, largest, most))) for point in points):
-        largest //= 2
-    if largest == 1:
-        points = [point | {"batch.micro": 1} for point in points]
-        _refuse_too_large(spec, forecaster, points, "a single sample", "a smaller model (--model)")
-    return None if largest == most else largest
-
-
-def _accumulate(spec: StudySpec, micro: int, most: int) -> dict[str, int]:
-    # a micro batch below the most is accumulated, and the gradients that are kept for it require memory of their own
-    is_accumulated = micro < most and "batch.accumulation" not in spec.base
-    return {"batch.micro": micro} | ({"batch.accumulation": 2} if is_accumulated else {})
-
-
-def _refuse_too_large(
-    spec: StudySpec, forecaster: Forecaster, points: list[dict[str, Any]], samples: str, remedy: str
-) -> None:
-    for point in points:
-        if refusal := forecaster.memory_gate.check(spec.corners.at(point)):
-            raise InputError(
-                f"{point['model.name']} does not fit with {samples}: it is predicted to require "
-                f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give {remedy} or smaller "
-                "images (--set data.image_size=N)."
-            )
-
-
-def _head(task: GuideTask, draft: StudyDraft) -> list[str]:
-    lines, budget = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."], task.budget_seconds
-    if draft.limits is None or budget is None:
-        return lines
-    spent = budget - draft.limits.seconds
-    return [*lines, f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report."]

@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.comparable import ACCURACY
-from sweep.analysis.response import Floats, GaussianProcess
+from sweep.analysis.response import Floats, GaussianProcess, encode_name, encode_number
 from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
 from sweep.analysis.statistics.time_evidence import select_evidence
 from sweep.config.metrics import METRICS
@@ -46,7 +46,6 @@ from sweep.search.sampler import (
 from sweep.search.seeds import collect_costs
 
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
-_WIDE = 8.0  # a choice of numbers that spans more than this factor is encoded by its logarithm
 Values = Mapping[str, Any]
 Feature = Callable[[Values], list[float]]
 _NUM_PLACES = 4096
@@ -144,19 +143,10 @@ def _feature(path: str, parameter: Parameter) -> Feature:
         return lambda values: [parameter.share(values[path])]
     numbers = [value for value in parameter.choice if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(parameter.choice) > 1:
-        return _number(path, numbers)
-    # each value is a corner of a simplex, so that all have the distance 1 from each other
-    choices = list(parameter.choice)
-    corners = (np.eye(len(choices)) / math.sqrt(2.0)).tolist()
-    return lambda values: list(corners[choices.index(values[path])])
-
-
-def _number(path: str, numbers: list[int | float]) -> Feature:
-    low, high = min(numbers), max(numbers)
-    if low > 0 and high / low >= _WIDE:
-        span = math.log(high / low)
-        return lambda values: [math.log(values[path] / low) / span]
-    return lambda values: [(values[path] - low) / (high - low)]
+        low, high = min(numbers), max(numbers)
+        return lambda values: [encode_number(values[path], low, high)]
+    choices = parameter.choice
+    return lambda values: encode_name(values[path], choices)
 
 
 @final

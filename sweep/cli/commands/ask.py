@@ -19,7 +19,7 @@ from sweep.config.errors import InputError
 if TYPE_CHECKING:
     from sweep.analysis.answer import Answer
     from sweep.cli.study_run import Options
-    from sweep.search.ask import GuidedStudy, GuideTask
+    from sweep.search.guided_study import GuidedStudy, GuideTask
 
 _BATCH_KEYS = ("batch.micro", "batch.global", "batch.accumulation")
 NewStudy = Annotated[
@@ -94,7 +94,7 @@ def _prepare_task(request: _Request, began: float) -> tuple[Path, "GuideTask"]:
     place = put_question(DATA, request.given["--data"], _check_data, takes_defaults=takes_defaults)
 
     from sweep.executors.devices import list_devices
-    from sweep.search.ask import GuideTask  # with Optuna and pandas
+    from sweep.search.guided_study import GuideTask  # with Optuna and pandas
 
     models, num_devices = _list_models(request.models, request.changes), len(list_devices())
     replies = collect_replies(place, request.given, models, num_devices=num_devices, takes_defaults=takes_defaults)
@@ -169,7 +169,7 @@ def _find_free_path(stem: str, root: Path) -> Path:
 
 def _make(task: "GuideTask", file: Path) -> tuple["GuidedStudy", dict[str, Any]]:
     from sweep.cli.data_lines import show_inspection
-    from sweep.search.ask import look_at_images, make_study
+    from sweep.search.guided_study import look_at_images, make_study
 
     with show_inspection() as show:
         facts, _ = look_at_images(task, show)

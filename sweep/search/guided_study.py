@@ -1,0 +1,278 @@
+"""Counts images and devices, measures times and memory, and makes the study of the guide from them."""
+
+import math
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sweep.analysis.recommendation import recommend
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.study_file import apply_changes, build_study
+from sweep.executors.table import check_ranks, device_type
+from sweep.records.data_summary import DataSummary
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.database_errors import StoreError
+from sweep.search.ask import (
+    PROBING_SECONDS,
+    Answers,
+    Decisions,
+    Facts,
+    Size,
+    StudyDraft,
+    choose_size,
+    decide,
+    describe_left_out,
+    find_full_size,
+    find_usual_size,
+    is_small,
+    is_too_little,
+    list_data_settings,
+    list_sizes,
+    name_sufficient_budget,
+    split_time,
+    write_study,
+)
+from sweep.search.earlier.reuse_index import list_study_files
+from sweep.search.loop.run_options import Options
+from sweep.search.loop.session import open_session
+from sweep.search.study_forecast import Forecast, Forecaster
+from sweep.training.data.folders.inspection import OnProgress
+from sweep.training.data.study_data import check_study_data
+from sweep.training.data.table import find_facts
+
+_MOST_STUDIES = 3  # that are read: an answer takes a second or more
+_USUAL_SIDE = 32  # pixels that images of several sizes are brought to
+# A run also starts its processes, which takes as long as for the probes, and writes the report, for which as long again
+# is assumed.
+_OPENINGS = 2
+
+
+def find_best_batch(root: Path, digest: str) -> int | None:
+    """The effective batch size that the newest study under ``root`` on the images of ``digest`` names; None where no
+    study names one."""
+    files = sorted(list_study_files(root), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in files[:_MOST_STUDIES] if digest else ():
+        try:
+            frames = load_frames(file.parent, evaluations=True)
+            if frames.data is None or frames.data.digest != digest:
+                continue
+            found = recommend(frames, uses=()).batch_size
+        except (InputError, StoreError):  # it cannot be read, or holds nothing that can be compared
+            continue
+        if found is not None and found.named.global_batch_size is not None:
+            return found.named.global_batch_size
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuideTask:
+    """What the guide is to make a study of: the ``answers``, the name of the study, the time that it may take from
+    ``began`` on (by ``time.monotonic``; None: as long as it requires), and keys that are set over all others."""
+
+    name: str
+    answers: Answers
+    options: Options
+    budget_seconds: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidedStudy:
+    """The study with the text of its file, its forecast, its data and what was left out for lack of time."""
+
+    spec: StudySpec
+    text: str
+    forecast: Forecast
+    data: DataSummary
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def look_at_images(task: GuideTask, on_progress: OnProgress | None = None) -> tuple[Facts, DataSummary]:
+    """What is known of the data set before anything is probed.
+
+    Raises:
+        InputError: it is missing or cannot be used, or there are fewer devices than were given.
+    """
+    apply_changes({}, dict(task.changes))  # refuses what no command line can set
+    check_ranks(task.options.executor, task.answers.num_devices)
+    own = {key: value for key, value in task.changes.items() if key.startswith("data.")}
+    facts = Facts(side=0, num_train=0, num_validation=0, device_type=device_type(task.options.executor))
+    if task.answers.data == "imagefolder" and "data.image_size" not in own:
+        facts = replace(facts, image_size=_USUAL_SIDE)
+    facts, data = _look(task, facts, own, on_progress)
+    if task.answers.batch is not None and task.budget_seconds is not None:  # others may have to be left out
+        facts = replace(facts, best_batch=find_best_batch(task.options.root, data.digest))
+    if len(data.sizes) == 1 and facts.image_size is not None:
+        width, _, height = next(iter(data.sizes)).partition(" x ")
+        if width == height and int(width) <= 2 * _USUAL_SIDE:
+            facts = replace(facts, image_size=None, side=int(width))
+    if not is_small(facts) or "data.validation_share" in own:
+        return facts, data
+    try:
+        return _look(task, replace(facts, has_own_validation=False), own, on_progress)
+    except InputError:  # the set has a validation split of its own, which takes no share
+        return facts, data
+
+
+def _look(
+    task: GuideTask, facts: Facts, own: Mapping[str, Any], on_progress: OnProgress | None
+) -> tuple[Facts, DataSummary]:
+    base = {each.key: each.value for each in list_data_settings(task.answers, facts)} | dict(own)
+    spec = build_study({"name": task.name, "base": base}, "the data set")
+    data = check_study_data(spec, on_progress)
+    known = find_facts(spec.config({}).data)
+    num_train = known.num_train if data.num_train is None else data.num_train
+    num_validation = num_train // 9 if data.num_val is None else data.num_val  # a tenth, where it is not there yet
+    return replace(facts, side=known.shape.side, num_train=num_train, num_validation=num_validation), data
+
+
+def make_study(task: GuideTask, facts: Facts, on_progress: OnProgress | None = None) -> GuidedStudy:
+    """Probes a few configurations, and makes the study whose time is within the budget.
+
+    Raises:
+        InputError: what is requested cannot run here, or the budget is too short.
+    """
+    alone = decide(replace(task.answers, num_devices=1), facts, task.changes)  # a probe is of one device
+    widest = _build(task, _draft(task, alone, find_full_size(alone, facts.num_train)))
+    if task.answers.weights:
+        _check_weights(widest)
+    options = replace(task.options, timeout_seconds=task.budget_seconds)
+    opened = time.monotonic()
+    with open_session(widest, options, preview=True, on_progress=on_progress) as session:
+        forecaster = session.forecaster
+        reserve = _OPENINGS * (time.monotonic() - opened)
+        full = find_full_size(alone, facts.num_train)
+        if task.budget_seconds is not None:  # before time is spent on probes
+            probing = 0.0 if forecaster.prober.list_valid() else PROBING_SECONDS
+            least = _price_smallest(task, _draft(task, alone, full), full, forecaster)
+            _find_time_left(task, task.budget_seconds, reserve + probing, least)
+        session.forecast()
+        largest = _find_largest_micro(session.spec, forecaster)
+        decisions = decide(task.answers, replace(facts, largest_micro=largest), task.changes)
+        full = find_full_size(decisions, facts.num_train)
+        draft = _draft(task, decisions, find_usual_size(full))
+        if task.budget_seconds is not None:
+            least = _price_smallest(task, draft, full, forecaster)
+            left = _find_time_left(task, task.budget_seconds, reserve, least)
+            draft = _fit_time(task, draft, full, left, forecaster)
+        left_out = describe_left_out(draft.size, full, decisions, task.changes)
+        text = write_study(draft, _head(task, draft))
+        spec = _build(task, draft)
+        limit = math.inf if draft.limits is None else draft.limits.seconds
+        forecast = forecaster.forecast_other(spec, limit)
+        return GuidedStudy(
+            spec=spec,
+            text=text,
+            forecast=forecast,
+            data=session.data,
+            notes=decisions.notes,
+            left_out=tuple(left_out),
+        )
+
+
+def _check_weights(spec: StudySpec) -> None:
+    # a probe takes no weights, so that only crashed trials would show that they are another model's
+    from sweep.training.models.table import build_model  # imports torch, which takes seconds
+
+    config = spec.corners.first
+    build_model(config.model, find_facts(config.data).shape)
+
+
+def _price_smallest(task: GuideTask, draft: StudyDraft, full: Size, forecaster: Forecaster) -> float | None:
+    *_, smallest = list_sizes(full)
+    return forecaster.estimate_seconds(_build(task, replace(draft, size=smallest)))
+
+
+def _find_time_left(task: GuideTask, budget_seconds: float, reserve: float, least: float | None) -> float:
+    # for the study itself, by now; the smallest one is expected to take ``least`` seconds, None where that is unknown
+    spent = time.monotonic() - task.began
+    if is_too_little(budget_seconds, spent + reserve):
+        left = max(budget_seconds - spent - reserve, 0.0)
+        sufficient = name_sufficient_budget(spent + reserve, least or 0.0)
+        remedy = f"--budget {sufficient} or more, which suffices if the machine is as fast then"
+        if least is None:
+            remedy = f"more than {sufficient}; what the smallest study takes is known after the probes"
+        raise InputError(
+            f"--budget: {left:.0f} of {budget_seconds:.0f} s are left: {spent:.0f} s have passed with images and "
+            f"probes, and what probes remain, the start of the run and its report take about {reserve:.0f} s. Give "
+            f"{remedy}."
+        )
+    return budget_seconds - spent - reserve
+
+
+def _fit_time(task: GuideTask, draft: StudyDraft, full: Size, seconds: float, forecaster: Forecaster) -> StudyDraft:
+    def price(size: Size) -> float | None:
+        return forecaster.estimate_seconds(_build(task, replace(draft, size=size)))
+
+    size = choose_size(full, seconds, price, (task.budget_seconds or seconds) - seconds)
+    return replace(draft, size=size, limits=split_time(seconds, size), full_epochs=full.epochs)
+
+
+def _draft(task: GuideTask, decisions: Decisions, size: Size) -> StudyDraft:
+    question = f"Which batch size for {task.answers.data}, and what does it cost in accuracy, time and memory?"
+    return StudyDraft(name=task.name, question=question, decisions=decisions, size=size, changes=task.changes)
+
+
+def _build(task: GuideTask, draft: StudyDraft) -> StudySpec:
+    try:
+        table = tomllib.loads(write_study(draft))
+    except tomllib.TOMLDecodeError as error:
+        given = ", ".join(f"{key}={value}" for key, value in task.changes.items())
+        raise InputError(
+            f"--set {given}: this makes no study file: {error}. Give dotted keys with one value each, such as "
+            "--set batch.micro=64."
+        ) from None
+    return build_study(table, f"study {task.name}")
+
+
+def _find_largest_micro(spec: StudySpec, forecaster: Forecaster) -> int | None:
+    """The largest micro batch that every model fits with; None where all of them do, and where it is fixed.
+
+    Raises:
+        InputError: a model does not fit with a single sample, or with the fixed micro batch.
+    """
+    models = spec.space["model.name"].extremes() if "model.name" in spec.space else (spec.base["model.name"],)
+    points = [{"model.name": model} for model in models]
+    if "batch.micro" not in spec.space:
+        _refuse_too_large(spec, forecaster, points, "that number of samples", "a smaller batch (--set batch.micro=N)")
+        return None
+    most = largest = max(int(str(size)) for size in spec.space["batch.micro"].grid_values or ())
+    check = forecaster.memory_gate.check
+    while largest > 1 and any(check(spec.corners.at(point | _accumulate(spec, largest, most))) for point in points):
+        largest //= 2
+    if largest == 1:
+        points = [point | {"batch.micro": 1} for point in points]
+        _refuse_too_large(spec, forecaster, points, "a single sample", "a smaller model (--model)")
+    return None if largest == most else largest
+
+
+def _accumulate(spec: StudySpec, micro: int, most: int) -> dict[str, int]:
+    # a micro batch below the most is accumulated, and the gradients that are kept for it require memory of their own
+    is_accumulated = micro < most and "batch.accumulation" not in spec.base
+    return {"batch.micro": micro} | ({"batch.accumulation": 2} if is_accumulated else {})
+
+
+def _refuse_too_large(
+    spec: StudySpec, forecaster: Forecaster, points: list[dict[str, Any]], samples: str, remedy: str
+) -> None:
+    for point in points:
+        if refusal := forecaster.memory_gate.check(spec.corners.at(point)):
+            raise InputError(
+                f"{point['model.name']} does not fit with {samples}: it is predicted to require "
+                f"{refusal.predicted_bytes:,} bytes, the limit is {refusal.limit_bytes:,}. Give {remedy} or smaller "
+                "images (--set data.image_size=N)."
+            )
+
+
+def _head(task: GuideTask, draft: StudyDraft) -> list[str]:
+    lines, budget = ["Written by `sweep ask`. Run it with `sweep run THIS_FILE`."], task.budget_seconds
+    if draft.limits is None or budget is None:
+        return lines
+    spent = budget - draft.limits.seconds
+    return [*lines, f"Of a budget of {budget:.0f} s, {spent:.0f} s are for the images, probes and the report."]

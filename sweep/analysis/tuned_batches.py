@@ -1,5 +1,9 @@
 """The batch-size curve as Shallue et al. 2019 define it: what is reached at each effective batch size when everything
-else is chosen anew for it."""
+else is chosen anew for it.
+
+The answer draws the curve of the candidates of a model (:func:`draw_batches`), claims fit that of any configurations
+(:func:`fit_batch_curve`).
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -52,6 +56,11 @@ class BatchCurve:
     num_configurations: int
 
 
+def _group_by_batch(sizes: Values, usable: Mask) -> dict[int, Numbers]:
+    # the places of those that are usable, by effective batch size in ascending order
+    return {int(batch): np.flatnonzero(usable & (sizes == batch)) for batch in np.unique(sizes[usable])}
+
+
 def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) -> BatchCurve:
     """The curve over the configurations ``chosen`` (shape ``[configurations]``), for batches that have ``at_least`` as
     many.
@@ -61,18 +70,16 @@ def fit_batch_curve(records: ComparableTrials, chosen: Mask, at_least: int = 1) 
     """
     posterior = records.posterior(ACCURACY)
     sizes = read_numbers(records.frame, "global_batch_size")
-    usable = np.flatnonzero(chosen & np.isfinite(posterior.expected) & np.isfinite(sizes))
-    rows = usable[np.lexsort((-posterior.expected[usable], sizes[usable]))]
-    batches, first, counts = np.unique(sizes[rows], return_index=True, return_counts=True)
-    kept = counts >= at_least
-    best = rows[first[kept]]
+    usable = chosen & np.isfinite(posterior.expected) & np.isfinite(sizes)
+    groups = {batch: rows for batch, rows in _group_by_batch(sizes, usable).items() if len(rows) >= at_least}
+    best = np.array([rows[np.argmax(posterior.expected[rows])] for rows in groups.values()], dtype=np.int64)
     return BatchCurve(
-        batches=batches[kept],
+        batches=np.array(list(groups), dtype=np.float64),
         rows=best,
         centers=posterior.expected[best],
         accuracies=posterior.estimates[best],
         errors=np.sqrt(posterior.covariance(best).diagonal()),
-        num_configurations=int(counts[kept].sum()),
+        num_configurations=sum(map(len, groups.values())),
     )
 
 
@@ -202,15 +209,13 @@ def draw_batches(candidates: Candidates, model: str) -> BatchDraws:
     is_of_model = read_text(frame, "config.model.name")[candidates.rows] == model
     sizes = read_numbers(frame, "global_batch_size")[candidates.rows]
     usable = is_of_model & np.isfinite(sizes) & np.isfinite(drawn).all(axis=0)
-    batches = np.unique(sizes[usable]).astype(np.int64)
-    members = [usable & (sizes == batch) for batch in batches]
-    tuned = [drawn[:, chosen].max(axis=1) for chosen in members]
-    places = [_choose_representative(candidates, chosen) for chosen in members]
+    groups = _group_by_batch(sizes, usable)
+    tuned = [drawn[:, places].max(axis=1) for places in groups.values()]
     return BatchDraws(
         model=model,
-        batches=batches,
+        batches=np.array(list(groups), dtype=np.int64),
         tuned=np.stack(tuned, axis=1) if tuned else np.empty((len(drawn), 0)),
-        places=np.array(places, dtype=np.int64),
+        places=np.array([_choose_representative(candidates, places) for places in groups.values()], dtype=np.int64),
     )
 
 
@@ -244,12 +249,12 @@ def _find_target(candidates: Candidates, draws: BatchDraws) -> float:
     return find_common_target(np.median(draws.tuned, axis=0), candidates.rules.tolerance.accuracy)
 
 
-def _choose_representative(candidates: Candidates, chosen: Mask) -> int:
+def _choose_representative(candidates: Candidates, places: Numbers) -> int:
     # the fastest of those within the tolerance, by the estimates; of configurations with enough seeds where there are
     accuracies, seconds = candidates.values(ACCURACY), candidates.values(SECONDS)
-    among = chosen & candidates.nameable if (chosen & candidates.nameable).any() else chosen
-    best = accuracies[among].max()
-    close = np.flatnonzero(among & (accuracies >= best - candidates.rules.tolerance.accuracy))
+    nameable = places[candidates.nameable[places]]
+    among = nameable if len(nameable) else places
+    close = among[accuracies[among] >= accuracies[among].max() - candidates.rules.tolerance.accuracy]
     order = np.lexsort((-accuracies[close], np.nan_to_num(seconds[close], nan=np.inf)))
     return int(close[order[0]])
 

@@ -181,23 +181,27 @@ class Tuner:
     # ------------------------------------------------------------------ start of a trial
 
     def _reuse_or_launch(self, proposal: Proposal) -> Event:
+        """Records a new trial, and takes an earlier result for it, refuses it, or launches it.
+
+        A configuration that is predicted not to fit is refused, but for a few that check the prediction: they are
+        launched with the limit of memory as that of their attempt (:meth:`MemoryGate.is_launched_to_check`).
+        """
         phase, config, position = proposal
-        key = self._plan.key_of(config)
-        number = self._trials.next_number
+        number, key, gate = self._trials.next_number, self._plan.key_of(config), self._plan.memory_gate
         reusable = self._plan.find_reusable(key, self._required_metrics(phase, config))
-        origin = reusable.origin if reusable else ""
-        memory_gate = None if reusable else self._plan.memory_gate
-        refusal = memory_gate.check(config) if memory_gate else None
-        is_refused = bool(memory_gate and refusal and not memory_gate.is_launched_to_check(number))
+        refusal = gate.check(config) if gate and not reusable else None
+        is_checked = bool(gate and refusal and gate.is_launched_to_check(number))
+        is_launched = not reusable and (not refusal or is_checked)
         with self._store.transaction():
+            origin = reusable.origin if reusable else ""
             record = self._store.add_trial(self._spec.name, number, phase, config, key, origin)
             if position:
                 record = take_point(self._store.database, self._spec.name, position, record)
-            attempt = 0 if reusable or is_refused else self._store.start_attempt(self._spec.name, number)
+            attempt = self._store.start_attempt(self._spec.name, number) if is_launched else 0
         self._trials.put(record)
         if reusable:
             return self._copy_reusable(record, reusable)
-        if refusal and is_refused:
+        if refusal and not is_checked:
             return self._refuse(record, refusal)
         return self._launch(record, attempt, refusal.limit_bytes if refusal else None)
 

@@ -1,14 +1,16 @@
 """Small studies with plausible records, for tests of whatever reads or writes them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
-from sweep.config.trial_config import TrialConfig
+from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.messages import Ending, Evaluation, Outcome
 from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.samplers import make_sampler
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 2}
 
@@ -26,6 +28,29 @@ def make_store(path: Path, spec: StudySpec | None = None) -> Store:
 
 def make_config(index: int) -> TrialConfig:
     return make_spec().config({"batch.micro": 2 ** (4 + index % 7), "optimizer.lr": 0.001 * 1.1 ** (index % 60)})
+
+
+def make_record(
+    config: TrialConfig, measured: Mapping[str, float | int], number: int = 0, **fields: Any
+) -> TrialRecord:
+    """A search trial that is complete, where ``fields`` do not say otherwise."""
+    values: dict[str, Any] = {"phase": "search", "outcome": "complete", "measurements": dict(measured), **fields}
+    return TrialRecord(number=number, values=flatten_config(config), **values)
+
+
+def search(
+    spec: StudySpec, count: int, judge: Callable[[dict[str, Any]], tuple[Outcome, dict[str, float | int]]]
+) -> list[TrialRecord]:
+    """What the study's sampler proposes, at most ``count`` points, with the outcomes and measurements of ``judge``."""
+    sampler, records = make_sampler(spec, []), []
+    for index in range(count):
+        values = sampler.propose(index)
+        if values is None:
+            break
+        outcome, measured = judge(values)
+        records.append(make_record(spec.config(values), measured, index, outcome=outcome))
+        sampler.learn(records[-1])
+    return records
 
 
 def make_ending(index: int, outcome: Outcome = "complete", **fields: Any) -> Ending:

@@ -1,15 +1,16 @@
 """Which configurations are confirmed, and in what order."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from frames_factory import MadeFrames, frames_of
-from records_factory import make_spec
+from records_factory import make_record, make_spec
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.seeds import (
@@ -26,9 +27,7 @@ OBJECTIVES = ["val_accuracy", "train_seconds"]
 def record(spec: StudySpec, number: int, accuracy: float, seconds: float, outcome: Outcome = "complete") -> TrialRecord:
     config = spec.config({"batch.micro": 16, "optimizer.lr": 0.001 * (number + 1)})
     measured = {"val_accuracy": accuracy, "train_seconds": seconds}
-    return TrialRecord(
-        number=number, phase="search", values=flatten_config(config), outcome=outcome, measurements=measured
-    )
+    return make_record(config, measured, number, outcome=outcome)
 
 
 def spec(answer: dict[str, Any] | None = None, **confirm: float) -> StudySpec:
@@ -66,12 +65,8 @@ def test_the_front_minds_the_direction_of_each_objective() -> None:
 def test_only_complete_search_trials_with_every_objective_count() -> None:
     study = spec()
     lost = record(study, 9, 0.99, 0.1, "diverged")
-    partial = TrialRecord(
-        number=10, phase="search", values=lost.values, outcome="complete", measurements={"val_accuracy": 0.99}
-    )
-    confirmed = TrialRecord(
-        number=11, phase="confirm", values=lost.values, outcome="complete", measurements=dict(lost.measurements)
-    )
+    partial = replace(lost, outcome="complete", measurements={"val_accuracy": 0.99})
+    confirmed = replace(lost, outcome="complete", phase="confirm")
     assert [item.number for item in find_front([lost, partial, confirmed], OBJECTIVES)] == []
 
 
@@ -97,24 +92,14 @@ def test_done_confirmations_are_not_repeated_and_failed_ones_count_as_spent() ->
     for number in range(10, 13):
         (config, *_) = confirmations(records, study)
         assert config.seed == number - 9
-        records.append(
-            TrialRecord(
-                number=number, phase="confirm", values=flatten_config(config), outcome="diverged", measurements={}
-            )
-        )
+        records.append(make_record(config, {}, number, phase="confirm", outcome="diverged"))
     assert confirmations(records, study) == []
 
 
 def trained(config: TrialConfig, number: int, accuracy: float, seconds: float) -> TrialRecord:
     noise = NOISE * np.random.default_rng((config.seed, int(1000 * config.optimizer.lr))).normal(size=2)
     measured = {"val_accuracy": accuracy + noise[0], "train_seconds": seconds * (1 + noise[1])}
-    return TrialRecord(
-        number=number,
-        phase="confirm",
-        values=flatten_config(config),
-        outcome="complete",
-        measurements=measured | {"total_seconds": seconds},
-    )
+    return make_record(config, measured | {"total_seconds": seconds}, number, phase="confirm")
 
 
 def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[list[TrialRecord], dict[float, int]]:
@@ -123,11 +108,7 @@ def race(study: StudySpec, points: dict[float, tuple[float, float]]) -> tuple[li
     for number, (lr, point) in enumerate(points.items()):
         config = study.config({"batch.micro": 16, "optimizer.lr": lr, "batch.accumulation": number + 1})
         measured = {"val_accuracy": point[0], "train_seconds": point[1], "total_seconds": point[1]}
-        records.append(
-            TrialRecord(
-                number=number, phase="search", values=flatten_config(config), outcome="complete", measurements=measured
-            )
-        )
+        records.append(make_record(config, measured, number))
     while left := confirmations(records, study):
         records.append(trained(left[0], len(records), *points[left[0].optimizer.lr]))
     seeds = [item.config.optimizer.lr for item in records if item.phase == "confirm"]
@@ -174,9 +155,7 @@ def test_running_trainings_are_not_listed_again_and_count_as_spent() -> None:
     for number in range(10, 16):
         (config, *_) = confirmations(records, study)
         listed.append((config.optimizer.lr, config.seed))
-        records.append(
-            TrialRecord(number=number, phase="confirm", values=flatten_config(config), outcome=None, measurements={})
-        )
+        records.append(make_record(config, {}, number, phase="confirm", outcome=None))
     assert len(set(listed)) == len(listed) == 6
     assert confirmations(records, study) == []
 

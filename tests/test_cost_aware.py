@@ -1,19 +1,18 @@
 """The sampler that weighs expected hypervolume against seconds, and the models behind it."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from curve_table import MICRO, RATES, CurveTable, table_spec
-from records_factory import make_spec
+from records_factory import make_record, make_spec, search
 from scipy.stats import norm
 
 from sweep.analysis.response import Deviation, GaussianProcess
 from sweep.analysis.statistics import hypervolume, reference_point
 from sweep.config.metrics import METRICS
-from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import Outcome
 from sweep.records.trial_record import TrialRecord
 from sweep.search.cost_aware import (
@@ -28,26 +27,6 @@ from sweep.search.sampler import CandidatePoints, make_point_key
 from sweep.search.samplers import make_sampler
 
 Measured = tuple[Outcome, dict[str, float | int]]
-
-
-def search(spec: StudySpec, count: int, judge: Callable[[dict[str, Any]], Measured]) -> list[TrialRecord]:
-    sampler, records = make_sampler(spec, []), []
-    for index in range(count):
-        values = sampler.propose(index)
-        if values is None:
-            break
-        outcome, measured = judge(values)
-        records.append(
-            TrialRecord(
-                number=index,
-                phase="search",
-                values=flatten_config(spec.config(values)),
-                outcome=outcome,
-                measurements=measured,
-            )
-        )
-        sampler.learn(records[-1])
-    return records
 
 
 def test_a_search_begins_near_the_center_of_its_space() -> None:
@@ -264,27 +243,16 @@ def test_measurements_replace_predictions() -> None:
     assert learner.fit([])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([1.0, 5.0], rel=0.05)
     # the machine is slower than the probes said, as a trial of the one shape shows; so the other is as well
-    slower = TrialRecord(
-        number=0,
-        phase="search",
-        values=flatten_config(spec.config(near)),
-        outcome="complete",
-        measurements={"train_seconds": 2.0},
-    )
+    slower = make_record(spec.config(near), {"train_seconds": 2.0}, 0)
     assert learner.fit([slower])
     assert np.exp(learner.predict([near, far]).mean) == pytest.approx([2.0, 10.0], rel=0.05)
 
 
 def accuracy_record(number: int, micro: int, accuracy: float, error: float = 0.0) -> TrialRecord:
     spec = table_spec()
-    return TrialRecord(
-        number=number,
-        phase="search",
-        values=flatten_config(spec.config(point("resnet8", micro, 1))),
-        outcome="pruned" if error else "complete",
-        measurements={"val_accuracy": accuracy},
-        errors={"val_accuracy": error} if error else {},
-    )
+    config, measured = spec.config(point("resnet8", micro, 1)), {"val_accuracy": accuracy}
+    outcome, errors = ("pruned", {"val_accuracy": error}) if error else ("complete", {})
+    return make_record(config, measured, number, outcome=outcome, errors=errors)
 
 
 def test_a_pruned_trial_pulls_the_accuracy_less_than_a_complete_one() -> None:
@@ -392,10 +360,7 @@ def test_equal_trials_and_a_space_of_one_point() -> None:
     records = search(spec, 3, lambda _values: ("complete", measured))
     assert len(records) == 1  # there is no second point
     wide = make_spec(sampler="cost_aware")
-    equal = [
-        TrialRecord(number=number, phase="search", values=records[0].values, outcome="complete", measurements=measured)
-        for number in range(12)
-    ]
+    equal = [replace(records[0], number=number) for number in range(12)]
     sampler = make_sampler(wide, equal)
     assert sampler.propose(12) is not None
 
@@ -414,15 +379,7 @@ def test_what_another_study_tried_is_known_and_may_be_tried_here() -> None:
     for number, values in enumerate(CandidatePoints(spec).at(0, [], set())):
         accuracy = 0.9 if values["optimizer.lr"] == 0.1 else 0.2
         measured = {"val_accuracy": accuracy, "train_seconds": 5.0, "peak_memory_bytes": 10}
-        prior.append(
-            TrialRecord(
-                number=-1 - number,
-                phase="search",
-                values=flatten_config(spec.config(values)),
-                outcome="complete",
-                measurements=measured,
-            )
-        )
+        prior.append(make_record(spec.config(values), measured, -1 - number))
     sampler = make_sampler(spec, prior)
     points = [sampler.propose(index) for index in range(6)]
     assert len({make_point_key(item) for item in points if item}) == 6
@@ -444,16 +401,7 @@ def test_a_continued_search_proposes_what_an_unbroken_one_would() -> None:
 def test_it_learns_from_a_bounded_number_of_trials() -> None:
     spec = make_spec(sampler="cost_aware", objectives=["val_accuracy"])
     config = spec.config({"batch.micro": 64, "optimizer.lr": 0.1})
-    records = [
-        TrialRecord(
-            number=number,
-            phase="search",
-            values=flatten_config(config),
-            outcome="complete",
-            measurements={"val_accuracy": 0.5},
-        )
-        for number in range(1500)
-    ]
+    records = [make_record(config, {"val_accuracy": 0.5}, number) for number in range(1500)]
     sampler = make_sampler(spec, records)
     assert isinstance(sampler, CostAwareSampler)
     assert len(sampler._records) <= 350

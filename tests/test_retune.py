@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import make_spec
+from records_factory import make_spec, search
 
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import find_differences
-from sweep.config.trial_config import flatten_config
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
+from sweep.records.messages import Outcome
 from sweep.records.store.store import open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.run_plan import RunPlan
@@ -38,23 +38,8 @@ def best_rate(values: dict[str, Any]) -> float:
     return float(1e-5 * values["batch.micro"] * values["batch.accumulation"])
 
 
-def search(spec: StudySpec, count: int) -> list[TrialRecord]:
-    sampler, records = make_sampler(spec, []), []
-    for index in range(count):
-        values = sampler.propose(index)
-        assert values is not None
-        accuracy = 0.9 - 0.1 * abs(math.log10(values["optimizer.lr"] / best_rate(values)))
-        records.append(
-            TrialRecord(
-                number=index,
-                phase="search",
-                values=flatten_config(spec.config(values)),
-                outcome="complete",
-                measurements={"val_accuracy": accuracy},
-            )
-        )
-        sampler.learn(records[-1])
-    return records
+def judge(values: dict[str, Any]) -> tuple[Outcome, dict[str, float | int]]:
+    return "complete", {"val_accuracy": 0.9 - 0.1 * abs(math.log10(values["optimizer.lr"] / best_rate(values)))}
 
 
 def by_batch(records: list[TrialRecord]) -> dict[tuple[Any, Any], list[TrialRecord]]:
@@ -66,7 +51,7 @@ def by_batch(records: list[TrialRecord]) -> dict[tuple[Any, Any], list[TrialReco
 
 @pytest.mark.parametrize("sampler", ["tpe", "cost_aware"])
 def test_each_batch_size_finds_its_own_rate(sampler: str) -> None:
-    found = by_batch(search(retuning(sampler=sampler), 120))
+    found = by_batch(search(retuning(sampler=sampler), 120, judge))
     assert {len(records) for records in found.values()} == {20}
     assert len(found) == 6
     for records in found.values():
@@ -76,7 +61,7 @@ def test_each_batch_size_finds_its_own_rate(sampler: str) -> None:
 
 
 def test_all_batch_sizes_are_asked_with_the_same_quasi_random_rates() -> None:
-    found = by_batch(search(retuning(sampler="qmc"), 24))
+    found = by_batch(search(retuning(sampler="qmc"), 24, judge))
     rates = [[record.values["optimizer.lr"] for record in records] for records in found.values()]
     assert len(rates) == 6
     assert all(row == rates[0] for row in rates)
@@ -93,7 +78,7 @@ def test_a_grid_ends_when_every_batch_size_had_every_rate() -> None:
 @pytest.mark.parametrize("sampler", ["tpe", "cost_aware"])
 def test_a_continued_search_proposes_what_an_unbroken_one_would(sampler: str) -> None:
     spec = retuning(sampler=sampler)
-    records = search(spec, 40)
+    records = search(spec, 40, judge)
     again = make_sampler(spec, records[:39]).propose(39)
     assert again is not None
     assert again["optimizer.lr"] == pytest.approx(records[39].values["optimizer.lr"], rel=1e-9)

@@ -1,41 +1,12 @@
 """Samplers: what they learn from, what they stay away from, what depends on the index alone."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
-from records_factory import make_spec
+from records_factory import make_record, make_spec, search
 
-from sweep.config.study import StudySpec
-from sweep.config.trial_config import flatten_config
 from sweep.records.messages import Outcome
-from sweep.records.trial_record import TrialRecord
 from sweep.search.sampler import WINDOW, select_window
 from sweep.search.samplers import make_sampler
-
-Judge = Callable[[dict[str, float]], tuple[Outcome, dict[str, float | int]]]
-
-
-def record(spec: StudySpec, number: int, values: dict[str, float], judge: Judge) -> TrialRecord:
-    outcome, measured = judge(values)
-    return TrialRecord(
-        number=number,
-        phase="search",
-        values=flatten_config(spec.config(values)),
-        outcome=outcome,
-        measurements=measured,
-    )
-
-
-def search(spec: StudySpec, count: int, judge: Judge) -> list[TrialRecord]:
-    sampler = make_sampler(spec, [])
-    records: list[TrialRecord] = []
-    for index in range(count):
-        values = sampler.propose(index)
-        assert values is not None
-        records.append(record(spec, index, values, judge))
-        sampler.learn(records[-1])
-    return records
 
 
 def too_large(values: dict[str, float]) -> tuple[Outcome, dict[str, float | int]]:
@@ -97,13 +68,7 @@ def test_the_window_keeps_the_front_and_the_latest() -> None:
     spec = make_spec(objectives=["val_accuracy", "train_seconds"])
     config = spec.config({"batch.micro": 64, "optimizer.lr": 0.1})
     records = [
-        TrialRecord(
-            number=number,
-            phase="search",
-            values=flatten_config(config),
-            outcome="complete",
-            measurements={"val_accuracy": 0.9 if number == 7 else 0.1, "train_seconds": 10.0},
-        )
+        make_record(config, {"val_accuracy": 0.9 if number == 7 else 0.1, "train_seconds": 10.0}, number)
         for number in range(3 * WINDOW)
     ]
     kept = [item.number for item in select_window(records, spec)]

@@ -1,7 +1,7 @@
 """The forecast of a study before it starts: trials, time with its interval, memory, how many will not fit.
 
-The time of one trial is predicted from probes (:mod:`sweep.search.forecast.trial_cost`). That of a study is an
-interval (:mod:`sweep.search.study_forecast`).
+The time of one trial is predicted from probes (:mod:`sweep.search.forecast.trial_cost`). The time of a study is an
+interval, which is drawn from what is known before it (:class:`StudyCosts`).
 """
 
 import math
@@ -36,10 +36,10 @@ from sweep.search.seeds import measure_confirm_time
 
 Floats = npt.NDArray[np.float64]
 # Mean and deviation of the share of its time that the confirming uses; the rest is left when the answer is settled, or
-# is shorter than a training. From 24 replays (see ``study_total``).
+# is shorter than a training. From 24 replays.
 _USED, _DEVIATION = 0.71, 0.24
 _NUM_DRAWS = 4000
-# Mean and deviation of the degree t to which a sampler prefers slow configurations (see ``study_costs.draw_sums``),
+# Mean and deviation of the degree t to which a sampler prefers slow configurations (see :func:`draw_sums`),
 # without and with speed as an objective; from the replays. Fixed sequences prefer none.
 _LEANS = {
     "cost_aware": ((-1.9, 1.0), (-3.9, 0.7)),
@@ -92,7 +92,6 @@ class StudyCosts:
     share_guessed: float  # of the sample, whose seconds are those of another kind or a far size
     confirm_share: float = 0.0  # of the seconds of the search, for the confirming trials
     confirm_left_seconds: float = 0.0  # of that share of the search trials on record; negative where more was used
-    num_objectives: int = 3
     sampler: str = ""
     slots: int = 1
     limit_seconds: float = np.inf
@@ -204,7 +203,6 @@ class RemainingWork:
     search_measures_costly: bool = False  # its trials have branches, because no confirming ones follow
     favors_speed: bool = False  # speed is an objective
     sampler: str = ""
-    num_objectives: int = 3
 
 
 def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int) -> RemainingWork:
@@ -234,7 +232,6 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
         is_pruned=spec.pruner != "none",
         search_measures_costly=spec.confirm.most_trials == 0,
         sampler=spec.sampler,
-        num_objectives=len(spec.objectives),
         favors_speed=any(METRICS[name].is_speed for name in spec.objectives),
     )
 
@@ -341,7 +338,6 @@ def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Stu
         most_confirm=work.num_confirm,
         confirm_share=work.confirm_share,
         confirm_left_seconds=work.confirm_left_seconds,
-        num_objectives=work.num_objectives,
         sampler=work.sampler,
         is_exact=work.is_exact,
         share_guessed=sum(cost.is_guess for cost in costs) / max(len(costs), 1),

@@ -197,7 +197,7 @@ def list_estimates(candidates: Candidates) -> tuple[ConfigurationEstimate, ...]:
             number=candidates.number(place),
             num_seeds=int(candidates.num_seeds[place]),
             values={name: value for name in candidates.names if (value := estimate_value(candidates, place, name)).n},
-            measured=measure_values(candidates, place),
+            measured=_measure_values(candidates, place),
             front_probability=0.0 if len(candidates.rows) == 1 else float(candidates.p_front[place]),
         )
         for place in range(len(candidates.rows))
@@ -228,7 +228,7 @@ def describe_draws(drawn: Values, n: int) -> Interval:
     return Interval(middle, low, high, n)
 
 
-def measure_values(candidates: Candidates, place: int) -> dict[str, Interval]:
+def _measure_values(candidates: Candidates, place: int) -> dict[str, Interval]:
     """The metrics of :data:`MEASURED` that are no candidate's estimate: the median over the configuration's own trials,
     with an interval by the spread between seeds and the number of images."""
     found, records = {}, candidates.records
@@ -251,7 +251,7 @@ def _own_values(candidates: Candidates, place: int, name: str) -> Values:
     return read_own(name, records.done, records.grouping)[candidates.basis_of(place)]
 
 
-Score = Callable[[Candidates, Values], Values]
+_Score = Callable[[Candidates, Values], Values]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,13 +260,13 @@ class Use:
     settings alone, shape ``[k]``; ``metric`` the one that is optimized, None for a compromise. ``find_margin`` gives
     the accuracy that a candidate may be below the best, None where accuracy itself is optimized."""
 
-    score: Score
+    score: _Score
     takes_part: Callable[[Candidates], Mask]
     metric: str | None
     find_margin: Callable[[Tolerance], float] | None
 
 
-def score_candidates(candidates: Candidates, use: Use, table: Values) -> Values:
+def _score_candidates(candidates: Candidates, use: Use, table: Values) -> Values:
     """The use's scores when ``table`` (shape ``[..., k, m]``) is true, infinite for those that may not win; shape
     ``[..., k]``."""
     return _score(candidates, use, table, 0.0)
@@ -279,21 +279,21 @@ def find_right(candidates: Candidates, use: Use, table: Values) -> Mask:
     A rival whose accuracy is only just enough does not make another one wrong: rivals must lose less by half the
     tolerance of accuracy (an indifference zone, without which a rival at the edge could never be decided about).
     """
-    own = score_candidates(candidates, use, table)
+    own = _score_candidates(candidates, use, table)
     rivals = _score(candidates, use, table, candidates.rules.tolerance.accuracy / 2)
     best = rivals.min(axis=-1, keepdims=True)
-    return np.asarray(np.isfinite(own) & (own <= widen_best(candidates, use, best)))
+    return np.asarray(np.isfinite(own) & (own <= _widen_best(candidates, use, best)))
 
 
-def find_regrets(candidates: Candidates, use: Use, table: Values) -> Values:
+def _find_regrets(candidates: Candidates, use: Use, table: Values) -> Values:
     """What each candidate loses against the best when ``table`` (shape ``[..., k, m]``) is true, in the unit of the
     score; infinite where it may not be named; shape ``[..., k]``."""
-    scores = score_candidates(candidates, use, table)
+    scores = _score_candidates(candidates, use, table)
     best = scores.min(axis=-1, keepdims=True)
     return np.asarray(scores - np.where(np.isfinite(best), best, 0.0))
 
 
-def widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
+def _widen_best(candidates: Candidates, use: Use, best: Values) -> Values:
     """The score that is no worse than ``best`` by more than the tolerance; of its shape."""
     tolerance = candidates.rules.tolerance
     if use.metric is None:
@@ -386,7 +386,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
     """The recommendation for ``use``, which is called ``name``: of the configurations with enough fresh seeds the one
     that is most probably right (:func:`pick_surest`)."""
     frame = candidates.records.frame
-    score = score_candidates(candidates, use, candidates.estimates)
+    score = _score_candidates(candidates, use, candidates.estimates)
     right = find_right(candidates, use, candidates.draws)
     probabilities = right.mean(axis=0)
     pick = pick_surest(candidates, use, probabilities, candidates.nameable)
@@ -405,7 +405,7 @@ def choose_for(candidates: Candidates, use: Use, name: str) -> Recommendation:
         learning_rate=_find_learning_rate(frame.iloc[[row]]),
         num_epochs=_find_num_epochs(frame.iloc[[row]]),
         values={name: value for name in candidates.names if (value := estimate_value(candidates, pick, name)).n},
-        measured=measure_values(candidates, pick),
+        measured=_measure_values(candidates, pick),
         probability=probability,
         is_settled=probability >= candidates.rules.confidence,
         on_front=0.0 if is_alone else float(candidates.p_front[pick]),
@@ -451,7 +451,7 @@ def pick_surest(candidates: Candidates, use: Use, probabilities: Values, eligibl
     enough = min(candidates.rules.confidence, float(probabilities[usable].max()))
     sure = usable & (probabilities >= enough)
     score = np.where(sure, use.score(candidates, candidates.estimates), np.inf)
-    close = np.flatnonzero(sure & (score <= widen_best(candidates, use, score.min(keepdims=True))))
+    close = np.flatnonzero(sure & (score <= _widen_best(candidates, use, score.min(keepdims=True))))
     if not len(close):  # what is optimized was not measured
         return None
     return int(close[np.lexsort((-probabilities[close], -candidates.p_front[close]))[0]])
@@ -466,7 +466,7 @@ def _pick_second(candidates: Candidates, score: Values, pick: int) -> int | None
 
 
 def _regret(candidates: Candidates, use: Use, pick: int) -> float:
-    regrets = find_regrets(candidates, use, candidates.draws)[:, pick]
+    regrets = _find_regrets(candidates, use, candidates.draws)[:, pick]
     known = regrets[np.isfinite(regrets)]
     return float(known.mean()) if len(known) else 0.0
 

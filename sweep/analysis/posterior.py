@@ -44,7 +44,7 @@ _IMAGES_AT_ONCE = 8192
 # What the choice of images does to all configurations alike is measured on so many of the best ones.
 _NUM_BEST = 60
 # For configurations (shape [k]): the covariance on the scale of the errors that the evaluated images leave, [k, k].
-ImageCovariance = Callable[[Numbers], Values]
+_ImageCovariance = Callable[[Numbers], Values]
 _NUM_ASKED = 20  # configurations whose records are read for the number of images where the study's has none
 _NUM_ITERATIONS = 40
 _SMOOTHING = 1.25  # standard deviations of a single seed
@@ -135,17 +135,17 @@ def _pooled_share(apart: Values, together: Values) -> float:
 
 
 @dataclass(frozen=True)
-class ImageErrors:
+class _ImageErrors:
     """The errors that the choice of the evaluated images leaves in a metric: their ``covariance``; the variance
     ``common`` to the best configurations, a shift that changes no order; and the variance beside it that one has on
     average, ``own``, which makes the best of many look better than it is. 0 where that was not measured."""
 
-    covariance: ImageCovariance
+    covariance: _ImageCovariance
     common: float
     own: float
 
 
-def measure_image_errors(covariance: ImageCovariance, centers: Values) -> ImageErrors:
+def _measure_image_errors(covariance: _ImageCovariance, centers: Values) -> _ImageErrors:
     """The image errors of configurations with these ``centers`` on the scale of the accuracy; shape ``[n]``."""
     known = np.flatnonzero(np.isfinite(centers))
     best = known[np.argsort(-centers[known], kind="stable")][:_NUM_BEST]
@@ -153,9 +153,9 @@ def measure_image_errors(covariance: ImageCovariance, centers: Values) -> ImageE
     between = found - np.diag(found.diagonal())
     measured = np.flatnonzero(between.any(axis=1))  # of others it is not known which images they got right
     if len(measured) < 2:
-        return ImageErrors(covariance, 0.0, 0.0)
+        return _ImageErrors(covariance, 0.0, 0.0)
     common = max(float(between[np.ix_(measured, measured)].sum()) / (len(measured) * (len(measured) - 1)), 0.0)
-    return ImageErrors(covariance, common, max(float(found.diagonal()[measured].mean()) - common, 0.0))
+    return _ImageErrors(covariance, common, max(float(found.diagonal()[measured].mean()) - common, 0.0))
 
 
 @final
@@ -242,7 +242,7 @@ class ValidationImages:
 
 
 @dataclass(frozen=True)
-class Prior:
+class _Prior:
     """Probability ``masses`` at the ``grid`` of true values, both of shape ``[g]``; the grid's steps are equal."""
 
     grid: Values
@@ -265,7 +265,7 @@ class Prior:
         return found
 
 
-def fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> Prior | None:
+def _fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> _Prior | None:
     """The prior of ``centers`` (shape ``[n]``), whose ``errors`` are in standard deviations of the ``spread``.
 
     ``sign`` is -1 where larger is better. None without noise, or with fewer than 3
@@ -284,7 +284,7 @@ def fit_prior(centers: Values, errors: Values, spread: Spread, sign: float) -> P
         counts = np.bincount(chosen, minlength=len(grid)).astype(np.float64)
         counted.append((counts, _likelihood(grid, np.full(len(grid), error), grid, spread)))
     kernel = _likelihood(grid, np.full(len(grid), _SMOOTHING), grid, Spread(spread.sd, 0))
-    return Prior(grid, _maximize_expectation(counted, len(grid)) @ (kernel / kernel.sum(axis=1, keepdims=True)))
+    return _Prior(grid, _maximize_expectation(counted, len(grid)) @ (kernel / kernel.sum(axis=1, keepdims=True)))
 
 
 def _grid(centers: Values, sd: float, sign: float) -> Values:
@@ -330,8 +330,8 @@ class Posterior:
     shared: Numbers
     is_assumed: bool = False
     num_pooled: Numbers | None = None
-    prior: Prior | None = None
-    images: ImageErrors | None = None
+    prior: _Prior | None = None
+    images: _ImageErrors | None = None
 
     @cached_property
     def estimates(self) -> Values:
@@ -441,7 +441,7 @@ class Posterior:
 
 
 def fit_posterior(
-    name: str, done: pd.DataFrame, grouping: Grouping, image_covariance: ImageCovariance | None = None
+    name: str, done: pd.DataFrame, grouping: Grouping, image_covariance: _ImageCovariance | None = None
 ) -> Posterior:
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
     ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
@@ -474,9 +474,9 @@ def fit_posterior(
     own = np.arange(grouping.size)
     posterior = _posterior(name, centers, median_errors(counts), grouping.seed_spread(values), own)
     if image_covariance is not None:
-        posterior = replace(posterior, images=measure_image_errors(image_covariance, centers))
+        posterior = replace(posterior, images=_measure_image_errors(image_covariance, centers))
     errors, spread = posterior.order_errors
-    return replace(posterior, prior=fit_prior(centers, errors, spread, METRICS[name].sign))
+    return replace(posterior, prior=_fit_prior(centers, errors, spread, METRICS[name].sign))
 
 
 def _standardize(errors: Values) -> Values:

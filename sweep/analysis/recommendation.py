@@ -47,12 +47,12 @@ _NOT_CRITICAL = (
 _Measured = tuple[Interval, str] | str
 
 
-def measure_facts(candidates: Candidates, model: str) -> dict[str, Fact]:
+def _measure_facts(candidates: Candidates, model: str) -> dict[str, Fact]:
     """Every fact about the model ``model`` by its name; NaN and a command where the records do not suffice."""
     return {name: _fact(name, measure(candidates, model)) for name, (measure, _, _) in _FACTS.items()}
 
 
-def unknown_facts(missing: str | None) -> dict[str, Fact]:
+def _unknown_facts(missing: str | None) -> dict[str, Fact]:
     """The facts of a study without a usable trial, which the command ``missing`` would add, where there is one."""
     return {name: _fact(name, missing or "") for name in _FACTS}
 
@@ -196,11 +196,11 @@ def make_answer(
         has_ended = num_open < len(loaded.trials)
         missing = None if diagnosis and has_ended else comparable.commands.run_more(comparable.planned_trials)
         chosen, batch_size = {use: Recommendation(use=use, missing=missing) for use in uses}, None
-        facts, notes = unknown_facts(missing), comparable.notes
+        facts, notes = _unknown_facts(missing), comparable.notes
     else:
         chosen = {use: choose_configuration(candidates, use) for use in uses}
         batch_size = answer_batch_size(candidates, given_batch)
-        facts = measure_facts(candidates, _model(candidates))
+        facts = _measure_facts(candidates, _model(candidates))
         notes = (*comparable.notes, *_list_assumptions(candidates))
     rules = comparable.spec.answer if comparable.spec else AnswerRules()
     shortfalls = (

@@ -299,7 +299,7 @@ def _summarize_trainings(records: ComparableTrials, rows: Numbers) -> tuple[Valu
     members, values = records.grouping.members[known], values[known]
     counts = np.bincount(members, minlength=size).astype(np.float64)
     means = np.bincount(members, values, minlength=size) / np.maximum(counts, 1.0)
-    squares = np.bincount(members, (values - means[members]) ** 2, minlength=size)
+    squares = np.bincount(members, (values - means[members]) ** 2, minlength=size).astype(np.float64)
     return means[rows], counts[rows], squares[rows]
 
 

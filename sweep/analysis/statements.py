@@ -37,7 +37,7 @@ _QUANTILES = (0.025, 0.5, 0.975)
 
 
 @dataclass(frozen=True)
-class Needed:
+class _Needed:
     """``trainings`` with fresh seeds of the named configuration and of its closest rival together, a rough number; None
     where no number of at most a thousand is enough, and then ``by_images`` where the reason is that the validation set
     is too small."""
@@ -57,7 +57,7 @@ class Needed:
         return f"more than {_MOST:,} trainings would be required"
 
 
-def estimate_needed(candidates: Candidates, place: int, rival: int, probability: float) -> Needed:
+def estimate_needed(candidates: Candidates, place: int, rival: int, probability: float) -> _Needed:
     """What would raise ``probability``, that of the candidate at ``place`` against the one at ``rival``, to the study's
     confidence.
 
@@ -66,20 +66,20 @@ def estimate_needed(candidates: Candidates, place: int, rival: int, probability:
     """
     confidence = candidates.rules.confidence
     if probability >= confidence:
-        return Needed(0)
+        return _Needed(0)
     if probability <= 0.5:
-        return Needed(None)
+        return _Needed(None)
     posterior, rows = candidates.records.posterior(ACCURACY), candidates.rows
     error, _ = posterior.compare(int(rows[place]), rows[[rival]])
     of_seeds = posterior.spread.sd**2 * float(np.sum(posterior.errors[rows[[place, rival]]] ** 2))
     share_of_images = 1.0 - min(of_seeds / max(float(error[0]) ** 2, 1e-300), 1.0)
     shrunk = float(ndtri(probability) / ndtri(confidence)) ** 2
     if shrunk <= share_of_images:
-        return Needed(None, by_images=True)
+        return _Needed(None, by_images=True)
     factor = (1.0 - share_of_images) / (shrunk - share_of_images)
     num_seeds = int(candidates.num_seeds[place] + max(candidates.num_seeds[rival], 1))
     more = math.ceil(num_seeds * (factor - 1.0))
-    return Needed(more) if more <= _MOST else Needed(None)
+    return _Needed(more) if more <= _MOST else _Needed(None)
 
 
 def answer_batch_size(candidates: Candidates, given: int | None = None) -> BatchAnswer:
@@ -107,7 +107,7 @@ def answer_batch_size(candidates: Candidates, given: int | None = None) -> Batch
 
 
 @dataclass(frozen=True)
-class Split:
+class _Split:
     """The batches of which it is known that they lose no more than the tolerance, those of which it is known that they
     lose more than half of it, and the others; each of shape ``[b]``."""
 
@@ -119,13 +119,13 @@ class Split:
         return ~(self.inside | self.outside)
 
 
-def split_batches(candidates: Candidates, draws: BatchDraws) -> Split:
+def split_batches(candidates: Candidates, draws: BatchDraws) -> _Split:
     """Which batches are as good as the best. Only a batch with enough fresh seeds is known to be; between half the
     tolerance and the whole of it both statements are right, so that each can be decided about."""
     rules = candidates.rules
     within, near = draws.find_within(rules.tolerance.accuracy), draws.find_within(rules.tolerance.accuracy / 2)
     inside = (within.mean(axis=0) >= rules.confidence) & candidates.nameable[draws.places]
-    return Split(inside, ~inside & (near.mean(axis=0) <= 1 - rules.confidence))
+    return _Split(inside, ~inside & (near.mean(axis=0) <= 1 - rules.confidence))
 
 
 def _state_use(candidates: Candidates, named: Recommendation) -> Statement:
@@ -163,7 +163,7 @@ def _count_steps(candidates: Candidates, named: Recommendation) -> float:
     return float(np.nanmedian(steps)) if np.isfinite(steps).any() else np.nan
 
 
-def _estimate_needed(candidates: Candidates, named: Recommendation) -> Needed | None:
+def _estimate_needed(candidates: Candidates, named: Recommendation) -> _Needed | None:
     if named.number is None or named.next_best is None:
         return None
     place, rival = (_find_place(candidates, number) for number in (named.number, named.next_best.number))

@@ -32,10 +32,10 @@ from sweep.analysis.statistics import (
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec, is_batch_key
 
-UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
+_UNKNOWN = Interval(np.nan, np.nan, np.nan, 0)
 _SHARE_REACHED = 0.75  # of a model's batches reach the common target by their tuned accuracy
 RATE = "optimizer.lr"
-FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
+_FEWEST_CONFIGURATIONS = 3  # with which a batch size counts as tuned
 _EDGE = 0.05  # share of a range that is its edge
 _MODEL = "model.name"
 _MOST_POINTS = 1024  # of the space that are looked at
@@ -94,7 +94,7 @@ def cross_target(steps: Values, accuracies: Values, target: float) -> float:
     return float(steps[before] + share * (steps[after] - steps[before]))
 
 
-class BatchCosts(NamedTuple):
+class _BatchCosts(NamedTuple):
     """Of the trainings that stand for one batch. ``remark`` is why the last three are not known, "" where they are."""
 
     num_steps: Interval
@@ -114,7 +114,7 @@ def find_common_target(tuned: Values, tolerance: float) -> float:
     return math.floor(1000 * (reached - tolerance)) / 1000
 
 
-def measure_batch_costs(candidates: Candidates, places: Numbers, target: float) -> list[BatchCosts]:
+def _measure_batch_costs(candidates: Candidates, places: Numbers, target: float) -> list[_BatchCosts]:
     """The costs of the candidates ``places`` (shape ``[b]``), each by its own trainings. Intervals are by the spread
     between trainings, pooled over the batches; a batch with one training has none."""
     done, evaluations = candidates.records.done, candidates.records.frames.evaluations
@@ -134,14 +134,14 @@ def measure_batch_costs(candidates: Candidates, places: Numbers, target: float) 
     columns = [_describe([table[:, column] for table in tables]) for column in range(5)]
     all_steps, all_samples, steps, seen, shares = columns
     parts = zip(all_steps, all_samples, steps, seen, shares, remarks, strict=True)
-    return [BatchCosts(*values) for values in parts]
+    return [_BatchCosts(*values) for values in parts]
 
 
 def combine_ratio(value: Interval, share: Interval) -> Interval:
     """``value`` times ``share``, whose errors are independent and even in their logarithms."""
     middle = value.median * share.median
     if not math.isfinite(middle):
-        return UNKNOWN
+        return _UNKNOWN
     halves = [np.log(each.high / each.low) / 2 for each in (value, share)]
     half = float(np.hypot(*halves))
     return Interval(middle, middle * math.exp(-half), middle * math.exp(half), share.n)
@@ -228,7 +228,7 @@ def list_models(candidates: Candidates) -> list[str]:
 
 def describe_tuned(candidates: Candidates, draws: BatchDraws) -> list[TunedBatch]:
     """The curve of one model, a point for each of its batches."""
-    costs = measure_batch_costs(candidates, draws.places, _find_target(candidates, draws))
+    costs = _measure_batch_costs(candidates, draws.places, _find_target(candidates, draws))
     return [_describe_batch(candidates, draws, index, costs[index]) for index in range(len(draws.batches))]
 
 
@@ -259,11 +259,11 @@ def _choose_representative(candidates: Candidates, places: Numbers) -> int:
     return int(close[order[0]])
 
 
-def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs: BatchCosts) -> TunedBatch:
+def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs: _BatchCosts) -> TunedBatch:
     place, batch = int(draws.places[index]), int(draws.batches[index])
     frame = candidates.records.frame
     num_seeds = int(candidates.num_seeds[place])
-    num_configurations, num_learned = count_configurations(candidates, draws.model, batch)
+    num_configurations, num_learned = _count_configurations(candidates, draws.model, batch)
     seconds = estimate_value(candidates, place, SECONDS)
     within = draws.find_within(candidates.rules.tolerance.accuracy)[:, index]
     remarks = [*_list_remarks(candidates, place, num_configurations, num_learned), *filter(None, [costs.remark])]
@@ -288,7 +288,7 @@ def _describe_batch(candidates: Candidates, draws: BatchDraws, index: int, costs
     )
 
 
-def count_configurations(candidates: Candidates, model: str, batch: int) -> tuple[int, int]:
+def _count_configurations(candidates: Candidates, model: str, batch: int) -> tuple[int, int]:
     """How many configurations of ``model`` with that effective batch size have a complete training, and how many of
     them have learned something: their accuracy exceeds chance by more than the tolerance, where chance is known."""
     records = candidates.records
@@ -304,16 +304,16 @@ def count_configurations(candidates: Candidates, model: str, batch: int) -> tupl
 
 def _find_pace(samples: Interval, seconds: Interval) -> Interval:
     values = (samples.median / seconds.median, samples.median / seconds.high, samples.median / seconds.low)
-    return Interval(*values, seconds.n) if np.isfinite(values[0]) else UNKNOWN
+    return Interval(*values, seconds.n) if np.isfinite(values[0]) else _UNKNOWN
 
 
 def _list_remarks(candidates: Candidates, place: int, num_configurations: int, num_learned: int) -> list[str]:
     remarks = []
     rate = float(read_numbers(candidates.records.frame, f"config.{RATE}")[candidates.rows[place]])
-    if num_configurations < FEWEST_CONFIGURATIONS:
+    if num_configurations < _FEWEST_CONFIGURATIONS:
         few = "one configuration was" if num_configurations == 1 else f"{num_configurations} configurations were"
         remarks.append(f"too few configurations to count as tuned: only {few} tried")
-    elif num_learned < FEWEST_CONFIGURATIONS:
+    elif num_learned < _FEWEST_CONFIGURATIONS:
         remarks.append(
             f"too few configurations to count as tuned: of {num_configurations} that were tried, "
             f"{num_configurations - num_learned} were no better than chance"
@@ -338,18 +338,18 @@ def _list_remarks(candidates: Candidates, place: int, num_configurations: int, n
 def find_thin_batches(candidates: Candidates, draws: BatchDraws) -> dict[int, int]:
     """The batch sizes of the space at which ``draws.model`` was not tried, or was with too few configurations to call
     the batch size tuned, each with the number of those that have learned something; in ascending order."""
-    counts = {int(batch): count_configurations(candidates, draws.model, int(batch))[1] for batch in draws.batches}
+    counts = {int(batch): _count_configurations(candidates, draws.model, int(batch))[1] for batch in draws.batches}
     spec = candidates.records.spec
-    planned = list_batches(spec, draws.model) if spec else []
+    planned = _list_batches(spec, draws.model) if spec else []
     known = dict.fromkeys(planned, 0) | counts
-    return {batch: known[batch] for batch in sorted(known) if known[batch] < FEWEST_CONFIGURATIONS}
+    return {batch: known[batch] for batch in sorted(known) if known[batch] < _FEWEST_CONFIGURATIONS}
 
 
 def describe_thin_batches(thin: Mapping[int, int]) -> str:
     """A sentence that names ``thin`` batch sizes; empty where there is none."""
     by_count = {count: [batch for batch, found in thin.items() if found == count] for count in set(thin.values())}
     parts = [
-        f"{_join(by_count[count])} with {count} of at least {FEWEST_CONFIGURATIONS} configurations"
+        f"{_join(by_count[count])} with {count} of at least {_FEWEST_CONFIGURATIONS} configurations"
         for count in sorted(by_count.keys() - {0})
     ]
     if absent := by_count.get(0):
@@ -357,7 +357,7 @@ def describe_thin_batches(thin: Mapping[int, int]) -> str:
     return f"Not tuned enough to tell: {'; '.join(parts)}." if parts else ""
 
 
-def list_batches(spec: StudySpec, model: str) -> list[int]:
+def _list_batches(spec: StudySpec, model: str) -> list[int]:
     """The effective batch sizes of the space of ``spec`` with ``model``, in ascending order; empty where they cannot be
     listed, because a key is continuous or chosen by the machine."""
     swept = {path: each for path, each in spec.space.items() if is_batch_key(path) or path == "distributed.world_size"}

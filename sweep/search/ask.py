@@ -48,7 +48,7 @@ _MOST_OVER = 1.25  # times the budget: the least study may be expected to take s
 _LEAST_LEFT = 0.25  # of the budget, for the study itself
 _MOST_OVERHEAD = 1.25  # times what was measured before the study: the next command may take longer for it
 PROBING_SECONDS = 10.0  # that the first probe and the estimates of memory take at least, where none is on record
-PriceStudy = Callable[["Size"], float | None]
+_PriceStudy = Callable[["Size"], float | None]
 _WIDTH = 120
 _USED = 0.8  # of its share of the time, which the confirming is expected to use
 _DECAY = "optimizer.weight_decay"
@@ -81,7 +81,7 @@ class Facts:
     best_batch: int | None = None  # effective batch size that records of the same images name
 
 
-class GivenBatch(NamedTuple):
+class _GivenBatch(NamedTuple):
     """The effective batch size that was given, and how a device takes its part of it."""
 
     batch: int
@@ -112,7 +112,7 @@ class Decisions:
     study: tuple[Setting, ...] = ()
     base: tuple[Setting, ...] = ()
     space: tuple[Setting, ...] = ()
-    given: GivenBatch | None = None
+    given: _GivenBatch | None = None
     best_batch: int | None = None  # of ``batches``, that is kept where others are left out
     notes: tuple[str, ...] = ()
 
@@ -220,7 +220,7 @@ def _choose_accumulation(answers: Answers, facts: Facts, usual: tuple[int, ...],
     )
 
 
-def _split_given(answers: Answers, facts: Facts, most_accumulated: int) -> GivenBatch | None:
+def _split_given(answers: Answers, facts: Facts, most_accumulated: int) -> _GivenBatch | None:
     if answers.batch is None:
         return None
     per_device = answers.batch // answers.num_devices
@@ -229,7 +229,7 @@ def _split_given(answers: Answers, facts: Facts, most_accumulated: int) -> Given
         count = max(count, most_accumulated)
     while per_device % count:
         count += 1
-    return GivenBatch(answers.batch, per_device // count, count)
+    return _GivenBatch(answers.batch, per_device // count, count)
 
 
 def _decide_tolerance(facts: Facts) -> Setting:
@@ -383,7 +383,7 @@ def name_sufficient_budget(overhead_seconds: float, study_seconds: float) -> str
     return round_up_duration(least)
 
 
-def choose_size(full: Size, budget_seconds: float, price: PriceStudy, overhead_seconds: float = 0.0) -> Size:
+def choose_size(full: Size, budget_seconds: float, price: _PriceStudy, overhead_seconds: float = 0.0) -> Size:
     """The largest size whose forecast time is within ``budget_seconds``, which are left of a longer budget after
     ``overhead_seconds``. What time is left goes to epochs that were left out, then to more trainings. ``price`` gives
     the seconds of a study without time limits.
@@ -456,16 +456,16 @@ def _plural(items: Sized) -> str:
     return "s" if len(items) > 1 else ""
 
 
-class TimeLimits(NamedTuple):
+class _TimeLimits(NamedTuple):
     """Seconds that a run of the study may take, and those of its search."""
 
     seconds: float
     search_seconds: float
 
 
-def split_time(seconds: float, size: Size) -> TimeLimits:
+def split_time(seconds: float, size: Size) -> _TimeLimits:
     """The limits of a study of ``size`` whose search and confirming together are to take ``seconds``."""
-    return TimeLimits(seconds, seconds / (1.0 + _USED * size.confirm_share))
+    return _TimeLimits(seconds, seconds / (1.0 + _USED * size.confirm_share))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -476,7 +476,7 @@ class StudyDraft:
     question: str
     decisions: Decisions
     size: Size
-    limits: TimeLimits | None = None
+    limits: _TimeLimits | None = None
     full_epochs: int | None = None  # of a study for which time does not matter
     changes: Mapping[str, Any] = field(default_factory=dict)
 

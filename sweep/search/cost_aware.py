@@ -47,7 +47,7 @@ from sweep.search.seeds import collect_costs
 
 _BATCH = ("batch.micro", "batch.accumulation", "batch.global")
 Values = Mapping[str, Any]
-Feature = Callable[[Values], list[float]]
+_Feature = Callable[[Values], list[float]]
 _NUM_PLACES = 4096
 _MAX_OPEN = 800  # places that are used: more would be more exact than the predictions are
 _LEAST = 1e-300  # a lower bound of all seconds and bytes
@@ -129,16 +129,16 @@ def _log_range(spec: StudySpec) -> tuple[float, float]:
     return math.log(low), max(math.log(max(whole)), math.log(low) + 1.0)
 
 
-def _table(points: Sequence[Values], features: list[Feature]) -> Floats:
+def _table(points: Sequence[Values], features: list[_Feature]) -> Floats:
     rows = [[number for feature in features for number in feature(point)] or [0.0] for point in points]
     return np.array(rows, dtype=np.float64)
 
 
-def _switch(path: str) -> Feature:
+def _switch(path: str) -> _Feature:
     return lambda values: [float(bool(values[path]))]
 
 
-def _feature(path: str, parameter: Parameter) -> Feature:
+def _feature(path: str, parameter: Parameter) -> _Feature:
     if parameter.choice is None:
         return lambda values: [parameter.share(values[path])]
     numbers = [value for value in parameter.choice if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -225,7 +225,7 @@ class UndominatedSpace:
         return np.asarray(self._weight * chance.mean(axis=1))
 
 
-def is_of_shape(name: str, spec: StudySpec) -> bool:
+def _is_of_shape(name: str, spec: StudySpec) -> bool:
     """Whether the metric depends on the configuration's shape and budget alone."""
     until_target = spec.base.get("budget.target_accuracy") is not None or "budget.target_accuracy" in spec.space
     metric = METRICS[name]
@@ -380,7 +380,7 @@ class CostAwareSampler(Sampler):
         self._seen: set[str] = set()
         self._records: list[TrialRecord] = []
         names = dict.fromkeys((*spec.objectives, *TRIAL_SECONDS))
-        self._learners = {name: Surrogate(name, self._encoding, is_of_shape(name, spec)) for name in names}
+        self._learners = {name: Surrogate(name, self._encoding, _is_of_shape(name, spec)) for name in names}
         self._feasible = Surrogate("", self._encoding, of_shape=False)
         self._gain: float | None = None
         if predict:

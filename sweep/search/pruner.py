@@ -26,14 +26,14 @@ from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 
 _GRID = 101  # shares at which curves are kept
-NUM_CURVES = 1000  # the latest are kept
+_NUM_CURVES = 1000  # the latest are kept
 # A bound that holds for this many independent curves fails for the next in 1 of 21 cases, before any margin for noise.
 NUM_NEAREST = 20
-MARGIN = 3.0  # standard deviations of the noise between two seeds
-RUNGS = (1 / 9, 1 / 3)  # shares of the schedule
-REDUCTION = 3  # of those at a rung, one in three is ahead
+_MARGIN = 3.0  # standard deviations of the noise between two seeds
+_RUNGS = (1 / 9, 1 / 3)  # shares of the schedule
+_REDUCTION = 3  # of those at a rung, one in three is ahead
 SECONDS, MEMORY = "train_seconds", "peak_memory_bytes"
-CURVES = frozenset({"val_accuracy", "val_loss"})
+_CURVES = frozenset({"val_accuracy", "val_loss"})
 _NUM_RESTORED = 500  # curves that are read when a study is resumed
 _NO_DIFFERENCE = 1e-9
 
@@ -59,8 +59,8 @@ class CurveFamily:
         known = np.array([*shares[:-1], 1.0])
         # a curve has no value before its first evaluation
         row = np.where(self._shares >= known[0] - 1e-9, np.interp(self._shares, known, costs), np.nan)
-        self._costs = np.vstack([self._costs, row])[-NUM_CURVES:]
-        self._roughness = [*self._roughness, _measure_roughness(known, np.asarray(costs))][-NUM_CURVES:]
+        self._costs = np.vstack([self._costs, row])[-_NUM_CURVES:]
+        self._roughness = [*self._roughness, _measure_roughness(known, np.asarray(costs))][-_NUM_CURVES:]
 
     def best_end(self, share: float, cost: float) -> float:
         """The smallest end that is plausible for a curve with ``cost`` at ``share``; -inf where too little is known.
@@ -74,7 +74,7 @@ class CurveFamily:
         at, ends = known
         from_behind = np.min(ends[at >= cost], initial=np.inf)
         by_gain = cost - np.max(_nearest_gains(at, ends, cost))
-        return float(min(by_gain, from_behind, cost) - MARGIN * np.sqrt(2.0) * self.noise())
+        return float(min(by_gain, from_behind, cost) - _MARGIN * np.sqrt(2.0) * self.noise())
 
     def likely_end(self, share: float, cost: float) -> float:
         """The median end of a curve with ``cost`` at ``share``; ``cost`` itself where too little is known."""
@@ -128,7 +128,7 @@ def _measure_roughness(shares: Values, costs: Values) -> float:
     return float(np.sqrt(np.mean(bends**2) / 6.0))
 
 
-def measure_budget_share(budget: BudgetSection, evaluation: Evaluation) -> float | None:
+def _measure_budget_share(budget: BudgetSection, evaluation: Evaluation) -> float | None:
     """How much of its budget a trial has spent, from 0 to 1; None for a budget without a known total."""
     spent = {
         "epochs": evaluation.epoch,
@@ -143,7 +143,7 @@ def measure_budget_share(budget: BudgetSection, evaluation: Evaluation) -> float
     return None
 
 
-def make_cost_key(config: TrialConfig) -> str:
+def _make_cost_key(config: TrialConfig) -> str:
     """Equal for configurations whose trainings take the same time and memory: equal in shape, accumulation and
     budget."""
     budget = config.apply_rules().budget.model_dump_json()
@@ -152,13 +152,13 @@ def make_cost_key(config: TrialConfig) -> str:
 
 @final
 @dataclass(kw_only=True)
-class RunningCurves:
+class _RunningCurves:
     """The evaluations of one trial: shares of its schedule, and for each objective that changes over it the costs.
 
     A cost of ``train_seconds`` is the logarithm of the seconds that the whole budget would take at the pace so far.
     """
 
-    key: str  # see :func:`make_cost_key`
+    key: str  # see :func:`_make_cost_key`
     shares: list[float] = field(default_factory=list)
     costs: dict[str, list[float]] = field(default_factory=dict)
     num_rungs: int = 0  # that the trial has passed
@@ -169,7 +169,7 @@ class RunningCurves:
         if (self.shares and share <= self.shares[-1]) or not evaluation.train_seconds > 0:
             return
         self.shares.append(share)
-        costs = {name: METRICS[name].sign * float(getattr(evaluation, name)) for name in CURVES}
+        costs = {name: METRICS[name].sign * float(getattr(evaluation, name)) for name in _CURVES}
         costs[SECONDS] = math.log(evaluation.train_seconds / share)
         for name, cost in costs.items():
             self.costs.setdefault(name, []).append(cost)
@@ -179,16 +179,16 @@ class RunningCurves:
 
 
 @final
-class Rungs:
+class _Rungs:
     """Which trials are ahead at each rung: asynchronous successive halving (Li et al. 2020, arXiv:1810.05934) ranked by
     dominance (Schmucker et al. 2021, arXiv:2106.12639)."""
 
     def __init__(self) -> None:
-        self._rows: list[list[list[float]]] = [[] for _ in RUNGS]
+        self._rows: list[list[list[float]]] = [[] for _ in _RUNGS]
 
-    def record_costs(self, curves: RunningCurves, row: list[float]) -> None:
+    def record_costs(self, curves: _RunningCurves, row: list[float]) -> None:
         """Records the costs of a trial (``row``, NaN where unknown) at each rung that its last evaluation reached."""
-        while curves.num_rungs < len(RUNGS) and curves.shares[-1] >= RUNGS[curves.num_rungs]:
+        while curves.num_rungs < len(_RUNGS) and curves.shares[-1] >= _RUNGS[curves.num_rungs]:
             rows = self._rows[curves.num_rungs]
             rows.append(row)
             curves.num_rungs += 1
@@ -199,7 +199,7 @@ def _is_ahead(rows: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool:
     ranks = front_rank(rows)
     if ranks[-1] <= 0:  # on the front, or without a rank because a cost is unknown
         return True
-    return bool(np.sum((ranks >= 0) & (ranks < ranks[-1])) < len(rows) / REDUCTION)
+    return bool(np.sum((ranks >= 0) & (ranks < ranks[-1])) < len(rows) / _REDUCTION)
 
 
 @final
@@ -208,17 +208,17 @@ class FrontPruner:
 
     def __init__(self, objectives: Sequence[str]) -> None:
         self._objectives = list(objectives)
-        followed = [name for name in self._objectives if name in CURVES] + [SECONDS]
+        followed = [name for name in self._objectives if name in _CURVES] + [SECONDS]
         self._families = {name: CurveFamily(is_share=name == "val_accuracy") for name in followed}
-        self._rungs = Rungs()
-        self._curves: dict[int, RunningCurves] = {}
+        self._rungs = _Rungs()
+        self._curves: dict[int, _RunningCurves] = {}
         self._progress: dict[int, Progress] = {}
         self._likely_ends: dict[int, tuple[dict[str, float | int], dict[str, float]]] = {}  # with their errors
         self._memory: dict[str, float] = {}  # by cost key, as measured
         self._device = ""
         self._rivals = np.empty((0, len(self._objectives)))
         # between trials of equal time and memory the other objectives decide, however noisy their measurement
-        self._judged = [index for index, name in enumerate(self._objectives) if name in CURVES]
+        self._judged = [index for index, name in enumerate(self._objectives) if name in _CURVES]
         self._peers: dict[str, Values] = defaultdict(lambda: np.empty((0, len(self._judged))))
 
     # ------------------------------------------------------------------ while a trial runs
@@ -249,24 +249,24 @@ class FrontPruner:
         better_somewhere = (self._rivals < ends - _NO_DIFFERENCE).any(axis=1)
         return bool((worse_nowhere & better_somewhere).any())
 
-    def _follow(self, record: TrialRecord, evaluation: Evaluation) -> RunningCurves | None:
-        share = measure_budget_share(record.config.apply_rules().budget, evaluation)
+    def _follow(self, record: TrialRecord, evaluation: Evaluation) -> _RunningCurves | None:
+        share = _measure_budget_share(record.config.apply_rules().budget, evaluation)
         if not share:
             return None
         if record.number not in self._curves:
-            self._curves[record.number] = RunningCurves(key=make_cost_key(record.config))
+            self._curves[record.number] = _RunningCurves(key=_make_cost_key(record.config))
         curves = self._curves[record.number]
         curves.add(share, evaluation)
         if curves.shares:
             self._rungs.record_costs(curves, self._row(record.number, curves))
         return curves if curves.shares else None
 
-    def _row(self, number: int, curves: RunningCurves) -> list[float]:
+    def _row(self, number: int, curves: _RunningCurves) -> list[float]:
         costs = {name: curves.last(name) for name in curves.costs}
         costs[MEMORY] = self._memory_of(number, curves.key)
         return [costs[name] for name in self._objectives]
 
-    def _best_ends(self, number: int, curves: RunningCurves) -> Values:
+    def _best_ends(self, number: int, curves: _RunningCurves) -> Values:
         share = curves.shares[-1]
         ends = {name: family.best_end(share, curves.last(name)) for name, family in self._families.items()}
         memory = self._memory_of(number, curves.key)
@@ -292,7 +292,7 @@ class FrontPruner:
         self.learn(record)
 
     def learn(self, record: TrialRecord) -> None:
-        curves = self._curves.pop(record.number, RunningCurves(key=""))
+        curves = self._curves.pop(record.number, _RunningCurves(key=""))
         self._progress.pop(record.number, None)
         if record.outcome == "pruned" and curves.shares:
             self._likely_ends[record.number] = self._extrapolate(curves)
@@ -310,7 +310,7 @@ class FrontPruner:
         ends, errors = self._likely_ends[record.number]
         return replace(record, measurements=record.measurements | ends, errors=errors)
 
-    def _extrapolate(self, curves: RunningCurves) -> tuple[dict[str, float | int], dict[str, float]]:
+    def _extrapolate(self, curves: _RunningCurves) -> tuple[dict[str, float | int], dict[str, float]]:
         ends: dict[str, float | int] = {}
         errors: dict[str, float] = {}
         for name, family in self._families.items():
@@ -323,7 +323,7 @@ class FrontPruner:
         return ends, errors
 
     def _add_rival(self, record: TrialRecord) -> None:
-        measured, key = record.measurements, make_cost_key(record.config)
+        measured, key = record.measurements, _make_cost_key(record.config)
         if record.device != self._device:  # times and memory of another device are not comparable
             self._device, self._rivals = record.device, self._rivals[:0]
             self._memory.clear()

@@ -30,11 +30,11 @@ from sweep.search.mirror.optuna_conversion import (
 from sweep.search.sampler import WINDOW, PointSampler, PredictCost, Sampler, SobolPoints, make_point_key, select_window
 
 _SLACK = 100  # by how many trials the window may grow before it is rebuilt
-Maker = Callable[[StudySpec, Sequence[TrialRecord]], Sampler]
+_Maker = Callable[[StudySpec, Sequence[TrialRecord]], Sampler]
 
 
 @final
-class OptunaSampler(Sampler):
+class _OptunaSampler(Sampler):
     """An Optuna sampler over an in-memory study."""
 
     def __init__(
@@ -103,10 +103,10 @@ def _key(params: dict[str, Any]) -> str:
 
 
 @final
-class RetuningSampler(Sampler):
+class _RetuningSampler(Sampler):
     """See the module. ``make`` gives the sampler of one combination for a study that varies the other parameters."""
 
-    def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], make: Maker) -> None:
+    def __init__(self, spec: StudySpec, records: Sequence[TrialRecord], make: _Maker) -> None:
         self._spec, self._make = spec, make
         self._outer = {path: item for path, item in spec.space.items() if is_batch_key(path)}
         self._inner = {path: item for path, item in spec.space.items() if not is_batch_key(path)}
@@ -151,7 +151,7 @@ def make_sampler(spec: StudySpec, records: Sequence[TrialRecord], predict: Predi
     if predict and spec.sampler == "cost_aware":
         make = partial(CostAwareSampler, predict=predict)
     if spec.retune:
-        return RetuningSampler(spec, records, make)
+        return _RetuningSampler(spec, records, make)
     return make(spec, records)
 
 
@@ -162,13 +162,13 @@ def _grid(spec: StudySpec, _records: Sequence[TrialRecord]) -> Sampler:
 
 def _nsga2(spec: StudySpec, records: Sequence[TrialRecord]) -> Sampler:
     size = min(50, max(8, spec.trials // 5))
-    return OptunaSampler(spec, records, lambda seed: NSGAIISampler(seed=seed, population_size=size), size)
+    return _OptunaSampler(spec, records, lambda seed: NSGAIISampler(seed=seed, population_size=size), size)
 
 
 _SAMPLERS: dict[str, Callable[[StudySpec, Sequence[TrialRecord]], Sampler]] = {
-    "tpe": lambda spec, records: OptunaSampler(spec, records, lambda seed: TPESampler(seed=seed)),
+    "tpe": lambda spec, records: _OptunaSampler(spec, records, lambda seed: TPESampler(seed=seed)),
     "nsga2": _nsga2,
-    "gp": lambda spec, records: OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed)),
+    "gp": lambda spec, records: _OptunaSampler(spec, records, lambda seed: GPSampler(seed=seed)),
     "cost_aware": CostAwareSampler,
     "qmc": lambda spec, _records: PointSampler(SobolPoints(spec.space, spec.seed)),
     "random": lambda spec, _records: PointSampler(lambda index: draw_point(spec.space, spec.seed, index)),

@@ -45,7 +45,7 @@ _LEAST_WORTH = 0.001  # of a squared probability
 
 
 @dataclass(frozen=True)
-class Decision:
+class _Decision:
     """One statement: in which draws each of its actions is right, shape ``[draws, actions]``; the candidate that must
     have enough fresh seeds for an action, -1 for none, shape ``[actions]``; and the weight of the statement."""
 
@@ -54,29 +54,29 @@ class Decision:
     weight: float
 
 
-def list_decisions(candidates: Candidates, uses: Sequence[Use], batches: BatchDraws | None) -> list[Decision]:
+def _list_decisions(candidates: Candidates, uses: Sequence[Use], batches: BatchDraws | None) -> list[_Decision]:
     """The statements that are not settled: which candidate each of ``uses`` names, and of each of ``batches`` whether
     it is as good as the best."""
     found = [decision for use in uses if (decision := _decide_use(candidates, use)) is not None]
     return found + (_decide_batches(candidates, batches) if batches else [])
 
 
-def _decide_use(candidates: Candidates, use: Use) -> Decision | None:
+def _decide_use(candidates: Candidates, use: Use) -> _Decision | None:
     right = find_right(candidates, use, candidates.draws)
     probabilities = right.mean(axis=0)
     named = probabilities[candidates.nameable]
     if not (probabilities > 0).any() or (len(named) and named.max() >= candidates.rules.confidence):
         return None
     places = np.argsort(-probabilities, kind="stable")[:_MOST_ACTIONS]
-    return Decision(right[:, places], places.astype(np.int64), _HEADLINE_WEIGHT if use is BATCH_SIZE else 1.0)
+    return _Decision(right[:, places], places.astype(np.int64), _HEADLINE_WEIGHT if use is BATCH_SIZE else 1.0)
 
 
-def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[Decision]:
+def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[_Decision]:
     tolerance = candidates.rules.tolerance.accuracy
     within, near = batches.find_within(tolerance), batches.find_within(tolerance / 2)
     unknown = split_batches(candidates, batches).unknown
     return [
-        Decision(
+        _Decision(
             np.stack([within[:, index], ~near[:, index]], axis=1),
             np.array([batches.places[index], -1], dtype=np.int64),
             1.0 / len(unknown),
@@ -85,7 +85,7 @@ def _decide_batches(candidates: Candidates, batches: BatchDraws) -> list[Decisio
     ]
 
 
-def measure_worth(candidates: Candidates, decisions: Sequence[Decision], place: int, num_seeds: int) -> float:
+def _measure_worth(candidates: Candidates, decisions: Sequence[_Decision], place: int, num_seeds: int) -> float:
     """By how much ``num_seeds`` more seeds of the candidate at ``place``, with which it may be named, are expected to
     raise the squared probabilities of the ``decisions``, summed with their weights; at least 0."""
     weights = _weight_draws(candidates, place, num_seeds)
@@ -171,7 +171,7 @@ def _is_settled(candidates: Candidates) -> bool:
     # as if all had enough fresh seeds, which the confirming sees to
     enough = replace(candidates, num_seeds=np.full(len(candidates.rows), FEWEST_SEEDS))
     batches = draw_batches(enough, list_models(enough)[0])
-    return not list_decisions(enough, (BATCH_SIZE, *USE_TABLE.values()), batches)
+    return not _list_decisions(enough, (BATCH_SIZE, *USE_TABLE.values()), batches)
 
 
 def collect_costs(records: Sequence[TrialRecord], objectives: Sequence[str]) -> tuple[list[TrialRecord], Values]:
@@ -239,13 +239,13 @@ def rank_confirmations(candidates: Candidates, records: Sequence[TrialRecord], s
     """The same as :func:`list_confirmations` where the ``candidates`` of these records are known."""
     state = _read_state(candidates, records, spec)
     batches = draw_batches(candidates, list_models(candidates)[0])
-    headline = list_decisions(candidates, (BATCH_SIZE,), None)
+    headline = _list_decisions(candidates, (BATCH_SIZE,), None)
     is_alone = bool(headline) and state.time.left > (1.0 - _HEADLINE_SHARE) * state.time.in_all
     first = _list_first_round(state, is_alone=is_alone)
     if not first and is_alone:
         first = _rank_by_worth(state, headline, batches)
     if not first:
-        first = _rank_by_worth(state, list_decisions(candidates, _USES, batches), batches)
+        first = _rank_by_worth(state, _list_decisions(candidates, _USES, batches), batches)
     return [state.make_config(place) for place in first]
 
 
@@ -309,7 +309,7 @@ def _list_named(state: _State) -> list[int]:
     return list(dict.fromkeys((*named[:1], *others)))
 
 
-def _rank_by_worth(state: _State, decisions: Sequence[Decision], batches: BatchDraws) -> list[int]:
+def _rank_by_worth(state: _State, decisions: Sequence[_Decision], batches: BatchDraws) -> list[int]:
     """The candidates whose next seeds are worth something for the ``decisions`` and affordable, the most per second
     first: those that may be named, and those that stand for the batch sizes."""
     if not decisions:
@@ -320,13 +320,13 @@ def _rank_by_worth(state: _State, decisions: Sequence[Decision], batches: BatchD
     return sorted((place for place, rate in rates.items() if rate > 0), key=lambda place: -rates[place])
 
 
-def _measure_rate(state: _State, decisions: Sequence[Decision], place: int) -> float:
+def _measure_rate(state: _State, decisions: Sequence[_Decision], place: int) -> float:
     # the largest worth per second of one or more seeds: one alone may change nothing where several do (Frazier and
     # Powell 2010); 0 where none is affordable or worth more than chance in the draws
     least, price = max(state.missing(place), 1), float(state.seconds[place])
     counts = [least * factor for factor in _FACTORS]
     affordable = [count for count in counts if count * price <= state.time.left]
-    worths = {count: measure_worth(state.candidates, decisions, place, count) for count in affordable}
+    worths = {count: _measure_worth(state.candidates, decisions, place, count) for count in affordable}
     return max((worth / (count * price) for count, worth in worths.items() if worth >= _LEAST_WORTH), default=0.0)
 
 

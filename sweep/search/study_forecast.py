@@ -69,7 +69,7 @@ _PROBING_SHARE = 0.08  # of the forecast time of the study
 _MAX_PROBING_SECONDS = 60.0  # before a study starts
 _USUAL_PROBING_SECONDS = 4.0  # that a short study may take for it too
 _TIMED_SECONDS = 0.3
-Find = Callable[[TrialConfig], ProbeRecord | None]
+_Find = Callable[[TrialConfig], ProbeRecord | None]
 Probe = Callable[[TrialConfig, float], ProbeRecord]
 # Limits of the memory estimates that are made for the report after the last trial.
 _REPORT_SHARE = 0.02  # of the time that the trials took
@@ -121,7 +121,7 @@ def draw_sums(seconds: Floats, counts: npt.NDArray[np.int64], leans: Floats, rng
     return clipped
 
 
-def draw_confirm_seconds(costs: StudyCosts, search_seconds: Floats, rng: np.random.Generator) -> Floats:
+def _draw_confirm_seconds(costs: StudyCosts, search_seconds: Floats, rng: np.random.Generator) -> Floats:
     """Seconds of all confirming trials where the search trials to come take ``search_seconds``; both of shape
     ``[draws]``."""
     if costs.most_confirm == 0 or len(costs.confirm_seconds) == 0:
@@ -137,7 +137,7 @@ def draw_study_seconds(costs: StudyCosts) -> Floats:
     """Seconds of the whole study in each of many random cases, shape ``[draws]``."""
     rng = np.random.default_rng(_SEED)
     search_seconds = _draw_search_seconds(costs, rng)
-    seconds = search_seconds + draw_confirm_seconds(costs, search_seconds, rng)
+    seconds = search_seconds + _draw_confirm_seconds(costs, search_seconds, rng)
     spread = _SPREAD + (_GUESS_SPREAD - _SPREAD) * costs.share_guessed
     totals = seconds * np.exp(rng.normal(0.0, spread, _NUM_DRAWS)) / costs.slots
     if costs.is_cap:
@@ -151,7 +151,7 @@ def _draw_limits(costs: StudyCosts, rng: np.random.Generator) -> Floats:
     searching = np.full(_NUM_DRAWS, costs.search_limit_seconds * costs.slots)
     if not np.isfinite(costs.search_limit_seconds):
         return searching
-    return np.asarray((searching + draw_confirm_seconds(costs, searching, rng)) / costs.slots)
+    return np.asarray((searching + _draw_confirm_seconds(costs, searching, rng)) / costs.slots)
 
 
 def _draw_search_seconds(costs: StudyCosts, rng: np.random.Generator) -> Floats:
@@ -280,12 +280,12 @@ class Forecast:
 
 
 def make_forecast(
-    work: RemainingWork, cost_model: CostModel, find: Find, probe: Probe | None, memory_gate: MemoryGate
+    work: RemainingWork, cost_model: CostModel, find: _Find, probe: Probe | None, memory_gate: MemoryGate
 ) -> Forecast:
     """Probes a few shapes of the sample for ``cost_model``, none without ``probe``; predicts the rest of the study."""
     began = time.monotonic()
     trained = [config for index, config in enumerate(work.sample) if index not in work.reused]
-    num_probes = probe_sample(trained, work, cost_model, find, probe) if probe else 0
+    num_probes = _probe_sample(trained, work, cost_model, find, probe) if probe else 0
     fits = _predict_fits(work.sample, memory_gate)
     probing_seconds = time.monotonic() - began
     predictions = [cost_model.predict_peak_memory_bytes(each) or memory_gate.predicted(each) for each in trained]
@@ -361,8 +361,8 @@ def _trial_seconds(costs: Sequence[TrialCost], work: RemainingWork) -> Floats:
     return np.minimum(np.array([cost.seconds for cost in costs], dtype=np.float64), work.trial_limit_seconds)
 
 
-def probe_sample(
-    sample: Sequence[TrialConfig], work: RemainingWork, cost_model: CostModel, find: Find, probe: Probe
+def _probe_sample(
+    sample: Sequence[TrialConfig], work: RemainingWork, cost_model: CostModel, find: _Find, probe: Probe
 ) -> int:
     """Adds the known probes of the sample's shapes to ``cost_model``, then probes others as long as that costs less
     than a share of the forecast time, or a few seconds. Returns the number of probes made."""

@@ -295,8 +295,8 @@ def _log(values: Values) -> Values:
 LINEAR = Scale(lambda values: values, lambda values: values)
 LOG = Scale(_log, lambda values: np.exp(np.clip(values, -600, 600)), is_ratio=True)  # what a float can hold
 # asin(sqrt(p)) makes the variance of a binomial share independent of p (Anscombe 1948)
-ANGLE = Scale(_angle, _share)
-_SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": ANGLE}
+_ANGLE = Scale(_angle, _share)
+_SCALES: dict[NoiseScale, Scale] = {"linear": LINEAR, "log": LOG, "angle": _ANGLE}
 
 
 def scale_of(name: str) -> Scale:
@@ -445,7 +445,7 @@ def slope_estimate(x: Values, y: Values, weights: Values | None = None) -> Estim
     return Estimate(slope, float(np.sqrt(variance / scatter)), n - 2, n)
 
 
-class LinearFit(NamedTuple):
+class _LinearFit(NamedTuple):
     """Least squares: ``values`` of shape ``[k]``, their ``covariance`` of shape ``[k, k]`` and its degrees."""
 
     values: Values
@@ -453,7 +453,7 @@ class LinearFit(NamedTuple):
     degrees: int
 
 
-def fit_linear(design: Values, y: Values) -> LinearFit | None:
+def fit_linear(design: Values, y: Values) -> _LinearFit | None:
     """``y`` (shape ``[n]``) by the columns of ``design`` (shape ``[n, k]``); None where the columns depend on one
     another, or are as many as the points.
 
@@ -467,7 +467,7 @@ def fit_linear(design: Values, y: Values) -> LinearFit | None:
     inverse = np.linalg.inv(design.T @ design)
     leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
     squares = ((y - design @ found) / np.maximum(1 - leverage, 1e-9)) ** 2
-    return LinearFit(np.asarray(found), inverse @ (design.T * squares) @ design @ inverse, n - k)
+    return _LinearFit(np.asarray(found), inverse @ (design.T * squares) @ design @ inverse, n - k)
 
 
 def share_explained(x: Values, columns: Values) -> float:

@@ -61,16 +61,19 @@ class RateSchedule:
 
     def __init__(self, section: ScheduleSection, span: Span) -> None:
         entry = find_entry("schedule", section.name, SCHEDULES)
-        rise, unit = (section.peak, "fraction") if entry.has_peak else (section.warmup, section.warmup_unit)
-        self.num_warmup_steps = span.to_steps(rise, unit)
-        begin = self.num_warmup_steps
+        self.num_warmup_steps = span.to_steps(section.warmup, section.warmup_unit)
+        if entry.has_peak:
+            self.num_warmup_steps = span.to_steps(section.peak, "fraction")
+        begin = float(self.num_warmup_steps)
         if entry.is_stable_first:
             begin = max(begin, span.steps * (1.0 - section.decay_share))
         self._begin, self._length = begin, max(span.steps - begin, 1.0)
         self._shape: Callable[[float, float], float] = resolve(entry.factor)
         self._final, self._gamma = section.final, section.gamma
-        values, unit = parse_durations(section.milestones) if entry.has_milestones else ((), unit)
-        self._milestones = [max(1, span.to_steps(value, unit)) for value in values]
+        self._milestones: list[int] = []
+        if entry.has_milestones:
+            values, unit = parse_durations(section.milestones)
+            self._milestones = [max(1, span.to_steps(value, unit)) for value in values]
 
     def factor(self, step: float) -> float:
         """The factor of step ``step``, from 0."""

@@ -1,4 +1,6 @@
-"""The answer: for each use the recommended configuration, its values, what is given up for it, and its probability."""
+"""The answer: for each use the recommended configuration, its values, what is given up for it, and its probability.
+
+Here belongs what an answer consists of; how it is computed is in :mod:`sweep.analysis.recommendation`."""
 
 from dataclasses import dataclass, field
 

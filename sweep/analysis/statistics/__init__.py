@@ -1,4 +1,6 @@
-"""Statistics of columns: fronts, scales, medians with intervals, the spread between seeds, and paired estimates."""
+"""Statistics of columns: fronts, scales, medians with intervals, the spread between seeds, and paired estimates.
+
+Here belongs what is computed from arrays and columns without knowing a study."""
 
 import math
 import warnings

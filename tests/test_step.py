@@ -120,7 +120,10 @@ def test_lr_rules_count_accumulation_in(rule: str, factor: float, smaller: float
     for settings, expected in ((four_times, factor), (a_quarter, smaller)):
         rate = scale_lr(settings.optimizer, settings.global_batch_size)
         assert rate == pytest.approx(0.3 * expected)
-        assert build_optimizer(settings, build_model(settings.model, SHAPE)).param_groups[0]["lr"] == rate
+        for name in OPTIMIZERS:
+            named = settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update={"name": name})})
+            optimizer = build_optimizer(named, build_model(settings.model, SHAPE))
+            assert optimizer.defaults["lr"] == optimizer.param_groups[0]["lr"] == rate
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp64", 1e-5), ("bf16", 0.05), ("fp16", 0.01)])

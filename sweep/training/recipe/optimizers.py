@@ -91,8 +91,8 @@ def schedule_free(
 schedule_free_sgd = partial(schedule_free, adaptive=False)
 
 
-def build_optimizer(config: TrialConfig, model: nn.Module, peak_lr: float | None = None) -> torch.optim.Optimizer:
-    """The optimizer that ``config`` names, at ``peak_lr``, by default its own peak; weight decay spares norms,
+def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer that ``config`` names, with the peak learning rate as its default; weight decay spares norms,
     biases and embeddings.
 
     Raises:
@@ -104,7 +104,7 @@ def build_optimizer(config: TrialConfig, model: nn.Module, peak_lr: float | None
     if not groups:
         raise InputError("nothing is left to train: every parameter of the model is frozen.")
     optimizer: torch.optim.Optimizer = resolve(entry.build)(
-        groups, section, scale_lr(section, size) if peak_lr is None else peak_lr, scale_adam_constants(section, size)
+        groups, section, scale_lr(section, size), scale_adam_constants(section, size)
     )
     return optimizer
 

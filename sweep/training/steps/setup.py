@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sweep.config.errors import InputError
-from sweep.config.scaling import scale_ema_decay, scale_lr
+from sweep.config.scaling import scale_ema_decay
 from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import TrialConfig
 from sweep.measurement.gradient_noise import WINDOWS_EVERY, NoiseMeter
@@ -52,7 +52,7 @@ class TrainingSetup:
     planner: BatchPlanner
     schedule: BatchSchedule
     budget: Budget
-    peak_lr: float  # with the first batch
+    peak_lr: float  # with the first batch, as the optimizer was built
     eval_batch: EvalBatch
     batches_of: Callable[[Images], Callable[[], Iterable[Batch]]]  # for evaluation
     validation_batches: Callable[[], Iterable[Batch]]
@@ -98,8 +98,7 @@ def prepare_training(
         feeder = ShardedFeeder(feeder, world)
     model = _make_model(config, splits.shape, precision, world, device)
     num_samples, global_batch = len(splits.train), config.global_batch_size
-    peak_lr = scale_lr(config.optimizer, global_batch)
-    step = _make_step(config, build_optimizer(config, model, peak_lr), model, normalize, precision, world, device)
+    step = _make_step(config, model, normalize, precision, world, device)
 
     is_auto, micro = config.batch.is_auto, 1 if config.batch.is_auto else config.micro_batch
     schedule = BatchSchedule(config.batch, global_batch, micro * (1 if is_auto else world.size))
@@ -128,7 +127,7 @@ def prepare_training(
         planner=planner,
         schedule=schedule,
         budget=Budget(config.budget, num_samples, global_batch, len(windows), is_growing=schedule.is_growing),
-        peak_lr=peak_lr,
+        peak_lr=step.optimizer.defaults["lr"],
         eval_batch=eval_batch,
         batches_of=batches_of,
         validation_batches=batches_of(splits.validation),
@@ -152,7 +151,6 @@ def _make_model(
 
 def _make_step(
     config: TrialConfig,
-    optimizer: torch.optim.Optimizer,
     model: nn.Module,
     normalize: Normalize,
     precision: Precision,
@@ -166,7 +164,7 @@ def _make_step(
     return Step(
         forward=world.wrap_model(forward, device),
         model=model,
-        optimizer=optimizer,
+        optimizer=build_optimizer(config, model),
         normalize=normalize,
         precision=precision,
         regularization=config.regularization,

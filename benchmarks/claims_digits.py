@@ -21,10 +21,10 @@ import torch
 from benchmarks.claim_studies import ClaimStudy, plan_studies, read_records, run_studies, train_weights
 from benchmarks.harness import warn_if_busy
 from benchmarks.results import FOLDER
-from sweep.analysis.claims.findings import Assessment, Finding, assess_claim, find_verdicts
-from sweep.analysis.claims.plans import CLAIMS
+from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.comparable_trials import select_comparable
 from sweep.analysis.documents import to_document
+from sweep.analysis.findings import Assessment, Finding, assess_claim, find_verdicts
 from sweep.config.errors import InputError
 from sweep.measurement.environment import describe_environment
 

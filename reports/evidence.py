@@ -12,8 +12,8 @@ from reports.estimated_configurations import add_estimates
 from sweep.analysis.answer.answer import Answer, Limits
 from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.recommend import make_answer
-from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data, find_study_name, select_comparable
+from sweep.analysis.findings import Finding, evaluate_claims
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import configuration_groups, varying_keys
 from sweep.analysis.statistics.pareto import front_rank

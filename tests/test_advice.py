@@ -9,8 +9,9 @@ import pytest
 from frames_factory import make_frames
 
 from studies import shipped_studies
-from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.plans import CLAIMS, find_claim, write_plan
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import Claim
+from sweep.analysis.findings import find_claim, write_plan
 from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
 from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
@@ -421,7 +422,7 @@ def test_branches_after_the_end_of_a_training(budget: dict[str, Any], is_late: b
 
 
 def test_what_the_records_say_stands_beside_the_advice() -> None:
-    from sweep.analysis.claims.findings import evaluate_claims
+    from sweep.analysis.findings import evaluate_claims
     from sweep.cli.commands.check import format_advice
 
     measured = {item.name: item for item in evaluate_claims(make_frames(300, confirm=4)) if item.verdict != "undecided"}

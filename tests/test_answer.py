@@ -18,7 +18,7 @@ from sweep.analysis import recommend
 from sweep.analysis.answer.answer import USES
 from sweep.analysis.answer.choice import config_of
 from sweep.analysis.answer.recommend import as_document
-from sweep.analysis.claims.findings import evaluate_claims, findings_document
+from sweep.analysis.findings import evaluate_claims, findings_document
 from sweep.cli.arguments import parse_sets
 from sweep.config.command_lines import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError

@@ -10,7 +10,7 @@ from frames_factory import frames_of, make_frames, make_spec
 
 from sweep.analysis import recommend
 from sweep.analysis.answer.batch_costs import combine_ratio, find_common_target
-from sweep.analysis.claims.findings import evaluate_claims
+from sweep.analysis.findings import evaluate_claims
 from sweep.analysis.statistics.intervals import Interval
 
 

@@ -12,8 +12,8 @@ from reports.labels import TOO_UNCERTAIN, describe_range, format_bound, is_too_u
 from reports.page.answer_texts import describe_answers
 from reports.page.claim_pictures import WIDTH, draw_claim, make_claim_axis
 from reports.page.claims_table import list_claims
-from sweep.analysis.claims.findings import Finding, evaluate_claims
-from sweep.analysis.claims.plans import CLAIMS
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.findings import Finding, evaluate_claims
 from sweep.analysis.statistics.estimates import Region
 
 OPEN = math.inf

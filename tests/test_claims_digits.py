@@ -10,9 +10,9 @@ import pytest
 from benchmarks import claims_digits
 from benchmarks.claim_studies import ClaimStudy, is_finished, order_points, plan_studies, run_studies
 from benchmarks.claim_truths import find_effect, make_records
-from sweep.analysis.claims.findings import assess_claim, find_verdicts
-from sweep.analysis.claims.plans import CLAIMS, find_claim
+from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.findings import assess_claim, find_claim, find_verdicts
 from sweep.analysis.statistics.estimates import correct_holm
 from sweep.config.space import count_grid_points
 

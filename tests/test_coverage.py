@@ -11,10 +11,10 @@ from simulated_studies import Simulated, simulate, simulate_scattered, simulate_
 
 from sweep.analysis import recommend
 from sweep.analysis.answer.answer import Recommendation
+from sweep.analysis.critical_batch import fit_regimes
 from sweep.analysis.rate_powers import fit_rate_power
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval, slope_estimate
 from sweep.analysis.statistics.intervals import median_interval, pooled_spread, seed_interval
-from sweep.analysis.steps_to_target import fit_regimes
 from sweep.analysis.summary import summarize_configurations
 from sweep.config.study import Tolerance
 

@@ -10,7 +10,7 @@ import pytest
 from frames_factory import frames_of, make_frames, make_spec
 from scipy import stats
 
-from sweep.analysis.claims.findings import Finding, evaluate_claims, findings_document
+from sweep.analysis.findings import Finding, evaluate_claims, findings_document
 from sweep.analysis.rate_powers import fit_rate_power
 from sweep.analysis.statistics.estimates import (
     Estimate,

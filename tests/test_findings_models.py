@@ -10,9 +10,9 @@ import pytest
 from frames_factory import frames_of, make_spec
 from test_findings import MIB, found, ladder, row
 
-from sweep.analysis.claims.findings import Finding, evaluate_claims
-from sweep.analysis.claims.learning_rates import CLAIMS
+from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.findings import Finding, evaluate_claims
 from sweep.analysis.statistics.estimates import confidence_interval
 
 # how far apart the best rates of two recipes are, as a logarithm

@@ -12,9 +12,9 @@ from frames_factory import MadeFrames, frames_of, make_spec
 from test_findings import row
 
 from sweep.analysis.batch_curve import cross_target
-from sweep.analysis.claims.findings import Finding, evaluate_claims
 from sweep.analysis.comparable_trials import select_comparable
-from sweep.analysis.steps_to_target import TunedSteps, expect_fewest, find_tuned_steps, fit_regimes
+from sweep.analysis.critical_batch import TunedSteps, expect_fewest, find_tuned_steps, fit_regimes
+from sweep.analysis.findings import Finding, evaluate_claims
 
 BATCHES = (32, 64, 128, 256, 512, 1024)
 RATES = (0.05, 0.1, 0.2)

@@ -45,7 +45,7 @@ from reports.page.uses_table import make_uses_table
 from reports.print.pictures import draw_picture
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.claims.findings import evaluate_claims
+from sweep.analysis.findings import evaluate_claims
 from sweep.cli.arguments import parse_sets
 from sweep.cli.commands.recommend import describe_recommendations
 from sweep.config.command_lines import train_command

@@ -9,7 +9,8 @@ from typing import Any
 from generators.markdown import table
 
 from reports.labels import TOO_UNCERTAIN, describe_range, format_effect, format_margin, is_too_uncertain
-from sweep.analysis.claims.plans import CLAIMS, count_planned
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.findings import count_planned
 
 Json = dict[str, Any]
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"

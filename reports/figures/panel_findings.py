@@ -17,7 +17,7 @@ from reports.labels import (
     metric_label,
 )
 from sweep.analysis.answer.answer import BatchAnswer, TunedBatch
-from sweep.analysis.claims.findings import UNSETTLED
+from sweep.analysis.findings import UNSETTLED
 from sweep.analysis.statistics.intervals import Interval
 
 # Of a tuned batch size: where the answer has a metric, and the words for the best of it.

@@ -8,7 +8,7 @@ import pandas as pd
 from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, find_main_recipe
-from sweep.analysis.noise_scales import read_noise_scales
+from sweep.analysis.critical_batch import read_noise_scales
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values

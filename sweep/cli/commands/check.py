@@ -15,7 +15,7 @@ from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
 
 if TYPE_CHECKING:
-    from sweep.analysis.claims.findings import Finding
+    from sweep.analysis.findings import Finding
 
 
 def check(
@@ -81,7 +81,7 @@ def load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
     folder = root / spec.name
     if not (folder / "study.sqlite").exists():
         return {}
-    from sweep.analysis.claims.findings import UNSETTLED, evaluate_claims
+    from sweep.analysis.findings import UNSETTLED, evaluate_claims
     from sweep.records.frames.frames import load_frames
 
     found = evaluate_claims(load_frames(folder, spec.name, evaluations=True))
@@ -108,6 +108,6 @@ def _measured(finding: "Finding") -> str:
 def _document(item: Advice, measured: "Finding | None") -> dict[str, Any]:
     if measured is None:
         return {**item._asdict(), "finding": None}
-    from sweep.analysis.claims.findings import findings_document
+    from sweep.analysis.findings import findings_document
 
     return {**item._asdict(), "finding": findings_document([measured])[0]}

@@ -13,7 +13,7 @@ from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
     from sweep.analysis.answer.answer import Answer, BatchAnswer, Recommendation
-    from sweep.analysis.claims.findings import Finding
+    from sweep.analysis.findings import Finding
 
 
 def recommend(
@@ -42,7 +42,7 @@ def recommend(
     from sweep.analysis.answer.answer import USES
     from sweep.analysis.answer.recommend import as_document
     from sweep.analysis.answer.recommend import recommend as answer_for
-    from sweep.analysis.claims.findings import evaluate_claims, findings_document
+    from sweep.analysis.findings import evaluate_claims, findings_document
 
     if latex and as_json:
         raise InputError("sweep recommend: --latex and --json are two formats of one output; choose one of them.")
@@ -72,7 +72,7 @@ def recommend(
 def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
     """The lines of text that the command prints."""
     from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
-    from sweep.analysis.claims.findings import UNSETTLED, UNTESTED
+    from sweep.analysis.findings import UNSETTLED, UNTESTED
 
     yield answer.validation.statement
     yield ""

@@ -12,7 +12,7 @@ from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, ma
 
 from reports.writing import write_frames_report
 from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.comparison.study_comparison import Comparison, compare_studies
+from sweep.analysis.comparison import Comparison, compare_studies
 from sweep.analysis.findings import evaluate_claims
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError

@@ -10,9 +10,15 @@ import pandas as pd
 import pytest
 from test_compare import compared, study
 
-from sweep.analysis.comparison.machine_pace import PaceDifference, estimate_pace_difference, measure_pace_difference
-from sweep.analysis.comparison.study_comparison import Comparison, compare_studies
-from sweep.analysis.comparison.study_differences import Difference, give_verdicts
+from sweep.analysis.comparison import (
+    Comparison,
+    Difference,
+    PaceDifference,
+    compare_studies,
+    estimate_pace_difference,
+    give_verdicts,
+    measure_pace_difference,
+)
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval
 from sweep.analysis.statistics.intervals import Interval
 from sweep.cli.app import run_app
@@ -97,7 +103,7 @@ def test_the_machine_is_described_by_what_both_runs_measured() -> None:
     assert _describe_pace(both).startswith("the reference work took 1.1 times as long in B as in A (timed 5 ")
 
 
-def test_a_flagged_time_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flagged_time_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path / "a")
     # the confirming trials of the first configuration, and the only one of the last
     study(tmp_path / "bb", flagged=(5, 6, 7, 8))
@@ -107,7 +113,7 @@ def test_a_flagged_time_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFix
     assert all("val_accuracy" in item.differences for item in found.aligned)
     assert found.overall["train_seconds"].interval.n == 4
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
-    assert "2 configurations without a time that counts: it is no evidence" in capsys.readouterr().out
+    assert "2 configurations without a time that counts: it was disturbed" in capsys.readouterr().out
 
 
 def test_the_picked_seed_of_the_search_is_not_mixed_with_fresh_ones(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sweep.analysis.claims import Claim
 from sweep.analysis.findings import find_claim, write_plan
 from sweep.cli.app import run_app
 from sweep.cli.commands.check import print_advice
-from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
+from sweep.config.advice import find_data_pitfalls, find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study, load_study
 

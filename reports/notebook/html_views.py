@@ -22,7 +22,7 @@ from sweep.analysis.answer.answer import USE_MEANINGS, Answer, BatchAnswer, Reco
 from sweep.analysis.comparable_trials import USUAL_OBJECTIVES
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.grouping import varying_keys
-from sweep.config.advice.pitfalls import find_pitfalls
+from sweep.config.advice import find_pitfalls
 from sweep.config.study import StudySpec, describe_cost
 from sweep.config.units import format_count
 from sweep.records.frames.frame_columns import FRAME_PARTS

@@ -25,7 +25,7 @@ from sweep.analysis.statistics.estimates import (
     confidence_interval,
     correct_holm,
 )  # fmt: skip
-from sweep.config.advice.pitfalls import find_pitfalls
+from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import Scalar, build_config, default_settings, replace_keys

@@ -8,8 +8,7 @@ from sweep.cli.arguments import load_plugin, parse_sets
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.advice.advice_item import Advice
-from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
+from sweep.config.advice import Advice, find_data_pitfalls, find_pitfalls
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study

@@ -14,7 +14,7 @@ import pandas as pd
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import ACCURACY_SPREAD, MEMORY_SPREAD, TIME_SPREAD, Claim
 from sweep.analysis.findings import write_plan
-from sweep.config.command_lines import StudyCommands, find_study_commands
+from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.metrics import METRICS
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study_file import build_study

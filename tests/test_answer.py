@@ -20,7 +20,7 @@ from sweep.analysis.answer.choice import config_of
 from sweep.analysis.answer.recommend import as_document
 from sweep.analysis.findings import evaluate_claims, findings_document
 from sweep.cli.arguments import parse_sets
-from sweep.config.command_lines import StudyOrigin, find_study_commands
+from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config, flatten_config

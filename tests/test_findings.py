@@ -21,7 +21,7 @@ from sweep.analysis.statistics.estimates import (
     mean_estimate,
     slope_estimate,
 )
-from sweep.config.command_lines import StudyOrigin, find_study_commands
+from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.trial_config import build_config, flatten_config
 
 MIB = 2.0**20

@@ -48,7 +48,7 @@ from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.findings import evaluate_claims
 from sweep.cli.arguments import parse_sets
 from sweep.cli.commands.recommend import describe_recommendations
-from sweep.config.command_lines import train_command
+from sweep.config.commands import train_command
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import build_config, flatten_config

@@ -20,7 +20,7 @@ from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.analysis.validation_images import ValidationImages
-from sweep.config.command_lines import StudyCommands
+from sweep.config.commands import StudyCommands
 from sweep.config.errors import InputError
 from sweep.config.study import FEWEST_SEEDS, Confirm, StudySpec
 from sweep.config.units import format_count

@@ -12,7 +12,7 @@ import typer
 from sweep.cli.arguments import find_records, load_plugin, parse_sets, write_new_study
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets
 from sweep.cli.output import print_answer
-from sweep.config.command_lines import StudyCommands
+from sweep.config.commands import StudyCommands
 from sweep.config.errors import InputError, describe_unknown
 
 if TYPE_CHECKING:

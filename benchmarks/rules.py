@@ -368,7 +368,8 @@ def rank_rules(settings: Sequence[TrainedSetting], reference: int = REFERENCE) -
     if not starts:
         raise InputError(f"no training has the reference batch {reference:,}.")
     places = _choose_places(starts)
-    tuned, alike = [each.tuned for each in places], defaultdict(list)
+    tuned = [each.tuned for each in places]
+    alike: dict[tuple[Recipe, ...], list[Combination]] = defaultdict(list)
     for combination in COMBINATIONS:
         alike[tuple(each.start.scale(combination, each.batch) for each in places)].append(combination)
     groups, untrained = [], []
@@ -382,15 +383,16 @@ def rank_rules(settings: Sequence[TrainedSetting], reference: int = REFERENCE) -
     if not groups:
         raise InputError(f"away from the reference batch {reference:,} no rule was trained with two seeds.")
     groups.sort(key=lambda group: group[0].value)
-    rules, num_pairs = [], len(groups) * (len(groups) - 1)  # the first is the best by chance too
-    for regret, found, members in groups:
+    rules: list[RankedRule] = []
+    num_pairs = len(groups) * (len(groups) - 1)  # the first is the best by chance too
+    for regret, found, equal in groups:
         p = min(1.0, num_pairs * _test_loss(average_losses(groups[0][1], found)))
         value, low, high = confidence_interval(regret)
         regrets = tuple(average_losses([best], [own]).value for best, own in zip(tuned, found, strict=True))
         standing: Any = "worse" if p <= SIGNIFICANT else "not told apart" if rules else "best"
         rules.append(
             RankedRule(
-                combinations=members, by_place=found, regret=value, low=low, high=high, regrets=regrets, p=p,
+                combinations=equal, by_place=found, regret=value, low=low, high=high, regrets=regrets, p=p,
                 standing=standing,
             )
         )  # fmt: skip

@@ -221,12 +221,12 @@ def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, 
 Condition = Callable[[pd.DataFrame], Mask]  # of which trials something holds; shape ``[trials]``
 
 
-def has(key: str, *values: object) -> Condition:
+def has(key: str, *values: Scalar) -> Condition:
     """The configuration key has one of the values; "" is no value."""
-    return lambda trials: np.isin(read_text(trials, f"config.{key}"), values)
+    return lambda trials: np.isin(read_text(trials, f"config.{key}"), np.array(values))
 
 
-def lacks(key: str, *values: object) -> Condition:
+def lacks(key: str, *values: Scalar) -> Condition:
     """The configuration key has none of the values."""
     return lambda trials: ~has(key, *values)(trials)
 

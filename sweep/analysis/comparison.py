@@ -280,7 +280,7 @@ def _list_aligned(
                 number_a=int(first["number"]),
                 number_b=int(second["number"]),
                 config={key: plain_value(first[f"config.{key}"]) for key in keys},
-                num_paired=len(np.intersect1d(*seeds)),
+                num_paired=len(np.intersect1d(seeds[0], seeds[1])),
                 differences={name: item for name, item in found.items() if item.interval.n},
             )
         )
@@ -310,7 +310,8 @@ def _find_difference(
     if not scale.is_ratio and estimate.n:
         start = np.array([np.nanmedian(values[0])])
         bounds = scale.backward(start + bounds) - scale.backward(start)
-    return Difference(interval=Interval(*bounds.tolist(), estimate.n), p_value=_p_value(estimate))
+    middle, low, high = bounds.tolist()
+    return Difference(interval=Interval(middle, low, high, estimate.n), p_value=_p_value(estimate))
 
 
 def _estimate(values: list[Values], seeds: list[Values], spread: Spread) -> Estimate:

@@ -78,8 +78,9 @@ class _Pitfall:
         facts = self.condition(case)
         if facts is None:
             return None
-        texts = (text.format(**facts) for text in (self.statement, self.reason, self.remedy))
-        return Advice(self.name, str(facts.get("key", self.key)), *texts, str(facts.get("finding", self.finding)))
+        statement, reason, remedy = (text.format(**facts) for text in (self.statement, self.reason, self.remedy))
+        key, finding = (str(facts.get(name, getattr(self, name))) for name in ("key", "finding"))
+        return Advice(self.name, key, statement, reason, remedy, finding)
 
 
 def find_pitfalls(spec: StudySpec) -> list[Advice]:

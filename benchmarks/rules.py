@@ -226,7 +226,7 @@ def measure_scatter(recipes: Mapping[Recipe, Mapping[int, float]]) -> dict[Recip
     """The recipes of one batch that were trained with two seeds or more, with their variances over seeds.
 
     What a seed does to all recipes alike, here the median over them, cancels in every comparison and does not count.
-    The variance over few seeds is drawn to those of the other recipes, see :func:`moderate_variances`.
+    The variance over few seeds is drawn toward the other recipes', see :func:`moderate_variances`.
     """
     repeated = {recipe: by_seed for recipe, by_seed in recipes.items() if len(by_seed) > 1}
     if not repeated:
@@ -252,7 +252,7 @@ def moderate_variances(variances: Values, degrees: Values) -> tuple[Values, Valu
     positive = variances[variances > 0]
     if len(variances) < 3 or not len(positive):
         return variances, degrees
-    # a variance of 0 is that of equal values by chance
+    # equal values by chance have a variance of 0
     floored = np.maximum(variances, 1e-5 * np.median(positive))
     half = degrees / 2
     logs = np.log(floored) - digamma(half) + np.log(half)
@@ -267,7 +267,7 @@ def moderate_variances(variances: Values, degrees: Values) -> tuple[Values, Valu
 
 def tune(trained: Mapping[Recipe, Trained]) -> Trained:
     """The best recipe at one batch, by seed. It is chosen by its mean over the other seeds, so that a seed by which it
-    was chosen does not flatter it. The variance is the mean of those of the recipes that were chosen."""
+    was chosen does not flatter it. The variance is the mean over the chosen recipes."""
     chosen: dict[int, Trained] = {}
     for seed in sorted(set().union(*(each.by_seed for each in trained.values()))):
         among = [each for each in trained.values() if seed in each.by_seed]

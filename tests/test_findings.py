@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frames_factory import frames_of, make_frames, make_spec
+from frames_factory import frames_of, make_spec
 from scipy import stats
 
 from sweep.analysis.comparable_trials import select_comparable
@@ -190,35 +190,6 @@ def test_a_command_replaces_the_budget_that_was_typed() -> None:
     assert variant == "sweep run made.toml --set trials=9 --set name=made_long --set budget.steps=500"
 
 
-def test_small_batches_and_sensitivity() -> None:
-    rows = [*ladder(0.01), *ladder(0.002, "vit_micro", start=100)]
-    assert found(ladder(0.01), "small_batches_best").verdict == "supported"
-    assert found(ladder(-0.01), "small_batches_best").verdict == "contradicted"
-    unknown = found(ladder(0.0), "small_batches_best")
-    assert unknown.verdict == "undecided"
-    assert unknown.settle == "sweep run made.toml --set confirm.share=1.0"  # more seeds
-    sensitivity = found(rows, "vit_less_sensitive")
-    assert sensitivity.effect == pytest.approx(0.008, abs=0.001)
-    assert sensitivity.verdict == "supported"
-
-
-def test_accumulation_in_pairs_of_equal_global_batch() -> None:
-    rows = []
-    for dtype, count in itertools.product(["fp32", "bf16", "fp16"], [1, 2, 4, 8]):
-        micro = 256 // count
-        slow = {"fp32": 1.1, "bf16": 1.12, "fp16": 1.08}[dtype] if count > 1 else 1.0
-        measured = {"train_seconds": 100 * slow, "peak_memory_bytes": (20 + micro) * MIB}
-        keys = {"batch__micro": micro, "batch__accumulation": count, "precision__dtype": dtype}
-        rows.append(row(len(rows), 0, "search", measured, optimizer__lr=0.1 + 0.01 * len(rows), **keys))
-    time, memory = found(rows, "accumulation_time"), found(rows, "accumulation_memory")
-    assert time.effect == pytest.approx(1.1, abs=0.005)
-    # a cell each: its trial with one micro batch is in three pairs
-    assert (time.n, time.verdict) == (3, "contradicted")
-    # of 1 - 1/k only the share of what is in proportion, 256 of 276, is saved
-    assert memory.effect == pytest.approx(256 / 276)
-    assert memory.verdict == "supported"
-
-
 def test_accumulation_with_which_trainings_diverge() -> None:
     rows = []
     for seed, count in itertools.product(range(6), [1, 8, 32]):
@@ -278,13 +249,6 @@ def test_estimates_as_scipy_has_them() -> None:
     assert (slope.value, slope.error) == pytest.approx((line.slope, line.stderr))
     assert mean_estimate([0.1]).degrees == 0
     assert slope_estimate(x[:2], y[:2]).degrees == 0
-
-
-def test_many_claims_are_corrected_for() -> None:
-    items = evaluate_claims(make_frames(200, confirm=4))
-    tested = [item for item in items if item.p < 1]
-    assert len(tested) >= 2
-    assert all((item.verdict == "undecided") == (item.p > 0.05) for item in tested)
 
 
 @pytest.mark.parametrize("rows", [[], [{"number": 0, "outcome": "crashed"}], [row(0)]], ids=["none", "crashed", "one"])

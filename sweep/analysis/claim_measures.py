@@ -88,14 +88,14 @@ def measure_slope(records: ComparableTrials, budget: str) -> Measurement:
 
 
 def compare_families(records: ComparableTrials) -> Measurement:
-    """The accuracy per doubling of the batch of ViTs less that of ResNets."""
+    """How much more accuracy ViTs gain per doubling of the batch than ResNets."""
     names = read_text(records.frame, "config.model.name")
     families = np.array([model_family(name) for name in names], dtype=object)
     return _compare_slopes(records, names, families, ("vit", "resnet"), ("ViT", "ResNet"))
 
 
 def compare_muon(records: ComparableTrials) -> Measurement:
-    """The accuracy per doubling of the batch of Muon less that of AdamW."""
+    """How much more accuracy Muon gains per doubling of the batch than AdamW."""
     names = read_text(records.frame, "config.optimizer.name")
     kinds = np.where(is_main_model(records.frame), names, "").astype(object)
     return _compare_slopes(records, names, kinds, ("muon", "adamw"), ("Muon", "AdamW"))
@@ -104,8 +104,8 @@ def compare_muon(records: ComparableTrials) -> Measurement:
 def _compare_slopes(
     records: ComparableTrials, names: Texts, kinds: Texts, sides: tuple[str, str], titles: tuple[str, str]
 ) -> Measurement:
-    # of the first of two kinds of configurations less that of the second, each by the most frequent of its names; both
-    # of shape [configurations]
+    # the first of two kinds of configurations less the second, each by the most frequent of its names; both of shape
+    # [configurations]
     chosen, amount = _find_main_length(records, np.isin(kinds, sides))
     mains = [most_common(names[chosen & (kinds == kind)])[0] for kind in sides]
     pairs = zip(sides, mains, strict=True)
@@ -120,7 +120,7 @@ def _compare_slopes(
 
 
 def measure_small_batches(records: ComparableTrials) -> Measurement:
-    """The accuracy of the best small batch less that of the best larger one."""
+    """How much more accurate the best small batch is than the best larger one."""
     curve, posterior = _fit_main_curve(records), records.posterior(ACCURACY)
     small, large = curve.batches <= SMALL, curve.batches > SMALL
     if not (small.any() and large.any()):

@@ -89,7 +89,7 @@ _averages = is_above("regularization.ema_decay")
 
 
 def _depends_on_micro(trials: pd.DataFrame) -> Mask:
-    # whether the statistics of a normalization are those of the micro batch
+    # whether a normalization takes its statistics from the micro batch
     models = zip(*(read_text(trials, f"config.model.{key}") for key in ("name", "norm")), strict=True)
     return np.array([has_batch_statistics(name, norm) is not False for name, norm in models], dtype=np.bool_)
 

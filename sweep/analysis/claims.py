@@ -65,8 +65,8 @@ class NextStep(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
-    """The key that has as many values as there are repetitions: those of the seed are counted, those of any other are
-    evenly spaced in the logarithm from ``low`` to ``high``, or 1 less these where ``is_complement``."""
+    """The key that has as many values as there are repetitions. Seeds are counted; other values are evenly spaced in
+    the logarithm from ``low`` to ``high``, or 1 less these where ``is_complement``."""
 
     key: str = SEED
     low: float = 0.0
@@ -88,9 +88,9 @@ class Repetition:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """The smallest study that settles a claim: the keys ``base`` are fixed, those of ``space`` take every combination
-    of their values, all of it once for each value of ``repeated``. ``spread`` is the standard deviation (of a ratio: of
-    its logarithm) of the effect that one repetition measures, assumed where there are no records; ``lost`` by how many
+    """The smallest study that settles a claim: the keys ``base`` are fixed, the keys of ``space`` take every
+    combination of their values, all of it once for each value of ``repeated``. ``spread`` is the standard deviation (of
+    a ratio: of its logarithm) of the effect that one repetition measures, assumed where there are no records; ``lost`` by how many
     the degrees of freedom of the test are fewer than the repetitions, ``fewest`` the repetitions that it requires."""
 
     space: Mapping[str, tuple[Scalar, ...]]
@@ -218,7 +218,7 @@ def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, 
 # ------------------------------------------------------------------ pairs
 
 
-Condition = Callable[[pd.DataFrame], Mask]  # of which trials something holds; shape ``[trials]``
+Condition = Callable[[pd.DataFrame], Mask]  # where it holds, shape ``[trials]``
 
 
 def has(key: str, *values: Scalar) -> Condition:
@@ -274,8 +274,8 @@ def read_done(records: ComparableTrials) -> pd.DataFrame:
 
 
 class Sides(NamedTuple):
-    """The trials that a claim compares, complete ones unless ``read`` gives others: those of which ``side`` holds with
-    the rest, all of them ``among`` those of which that condition holds."""
+    """The trials that a claim compares: ``read`` gives them, ``among`` chooses from them, and ``side`` holds for the
+    side that the claim is about."""
 
     side: Condition
     among: Condition = holds
@@ -291,8 +291,8 @@ class Sides(NamedTuple):
 def compare_accuracies(
     records: ComparableTrials, sides: Sides, tested: Collection[str], same_batch: bool = False
 ) -> Measurement:
-    """The accuracy of one side less that of the other at equal settings and seed, apart from the ``tested`` keys; where
-    they decide the effective batch size too, ``same_batch`` holds it equal. Where several settings are paired, each
+    """How much more accurate one side is than the other at equal settings and seed, apart from the ``tested`` keys.
+    Where they decide the effective batch size too, ``same_batch`` holds it equal. Where several settings are paired, each
     counts once, by the mean over its seeds; trainings until a target accuracy are left out, because all of them end
     with it."""
     trials, side = sides.split(records)
@@ -306,8 +306,8 @@ def compare_accuracies(
 
 
 def compare_tuned(records: ComparableTrials, sides: Sides, tested: Collection[str]) -> Measurement:
-    """The best accuracy over the learning rates of one side less that of the other, at equal settings and seed apart
-    from the ``tested`` keys.
+    """How much more accurate one side is than the other, each with its best learning rate, at equal settings and seed
+    apart from the ``tested`` keys.
 
     The best of many tries is higher by chance than that of few, so both count with the expected best of as many tries
     as the side with fewer has. Where several settings are compared, each counts once, by the mean over its seeds.
@@ -350,8 +350,8 @@ def compare_costs(records: ComparableTrials, sides: Sides, tested: str, metric: 
 
 
 def read_comparable_costs(trials: pd.DataFrame, metric: str) -> Values:
-    """The values of ``metric``, shape ``[trials]``: of times those of trainings whose number of samples is fixed by
-    the budget, because until a target, or for so many seconds, a training takes more or fewer samples."""
+    """The values of ``metric``, shape ``[trials]``. A time is NaN where the budget does not fix the number of samples:
+    until a target, or for so many seconds, a training takes more or fewer."""
     is_open = np.isfinite(read_numbers(trials, "config.budget.target_accuracy"))
     is_open |= np.isfinite(read_numbers(trials, "config.budget.seconds"))
     values = read_numbers(trials, metric)

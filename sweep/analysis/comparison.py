@@ -114,8 +114,8 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Front:
-    """The front of one study: the numbers of its configurations, and the volume behind it over that of both together,
-    both from the same reference point; None where the studies read different data."""
+    """The front of one study: the numbers of its configurations, and its share of the volume behind both fronts, from
+    one reference point; None where the studies read different data."""
 
     numbers: tuple[int, ...]
     volume: float | None
@@ -216,9 +216,9 @@ class _Side:
     grouping: Grouping
 
     def read(self, name: str) -> Values:
-        """The metric of the trials that a configuration's value rests on, NaN of all others: of a time that cannot be
-        used, of that of a probe, which both runs may share, and of that of a reused trial, which is another run's.
-        Shape ``[len(done)]``."""
+        """The metric of the trials that a configuration's value rests on, shape ``[len(done)]``; NaN for all others. A
+        time counts only where this run measured it and nothing disturbed it: both runs may share a probe, and a reused
+        trial is another run's."""
         is_used = self.grouping.is_basis
         if METRICS[name].is_speed:
             is_used = is_used & has_measured_time(self.done) & _is_own(self.done)

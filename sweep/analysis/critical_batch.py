@@ -278,7 +278,7 @@ def _find_lack(paces: Values, rates: Values) -> str:
 
 def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
     """The geometric mean of the fewest steps of ``num_drawn`` of the configurations that were tried; ``steps`` (shape
-    ``[k]``, ascending) are those of the ``k`` that reached the target.
+    ``[k]``, ascending) belong to the ``k`` that reached the target.
 
     The smallest of a draw without replacement is the i-th of all with probability C(n - i, m - 1) / C(n, m) (Dodge et
     al. 2019 report the expected best of equally many trials); draws in which none reached it are left out. The ratio of

@@ -36,8 +36,8 @@ _TOO_LITTLE = "the records have too little for an interval"
 UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
 UNSETTLED: tuple[Verdict, ...] = ("undecided", *UNTESTED)
 _BASE: dict[str, Scalar] = {"budget.epochs": 10, "model.patch_size": 4}
-# Of the digits: 504 images for validation, one of which is 0.2 points of accuracy, and half as many epochs, so that the
-# plans are shorter.
+# For the digits: 504 images for validation, each 0.2 points of accuracy, and half as many epochs, so that the plans are
+# shorter.
 _DIGITS: dict[str, Scalar] = {"data.validation_share": 0.33, "budget.epochs": 5}
 
 
@@ -48,7 +48,7 @@ class Finding:
     ``effect`` with its 95 % interval is in ``unit`` (a metric's unit, "ratio", "exponent", "fraction/doubling"); NaN
     where there is too little; ``claimed`` is the range that the statement allows, open where a bound is infinite.
     ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
-    configurations. ``p`` is that of the test behind the verdict, corrected for the number of tests (Holm 1979); the
+    configurations. ``p`` belongs to the test behind the verdict, corrected for the number of tests (Holm 1979); the
     verdict is undecided unless it is at most 0.05. It is "not measured" where the study did not vary or measure what
     the claim is about, and "not tested" where it did and the records cannot test the claim: there is no effect then,
     for the ``reason``. ``settle`` is the command that would settle the claim ("" where it is settled), ``remark`` what
@@ -192,8 +192,8 @@ def count_planned(claim: Claim) -> int:
 
 def count_needed(claim: Claim, estimate: Estimate, region: Region, num_trials: int, num_tested: int) -> int:
     """The trainings with which records like these, of ``num_trials`` complete trainings and ``num_tested`` claims,
-    settle the claim with the power: by the spread of its ``estimate``, without one those of its design by the assumed
-    spread."""
+    settle the claim with the power: by the spread of its ``estimate``, without one by the assumed spread of its
+    design."""
     if not (estimate.degrees > 0 and math.isfinite(estimate.error) and estimate.error > 0):
         return claim.design.count_trainings(count_planned(claim))
     spread, lost = estimate.error * math.sqrt(estimate.n), math.ceil(estimate.n - estimate.degrees)

@@ -249,7 +249,7 @@ def measure_value_power(records: ComparableTrials, values: Values) -> BatchPower
 
 
 def _find_shared(x: Values, rates: Values, held: Values) -> str:
-    # why the effect of the log batch x cannot be told from that of what is held equal, "" where it can
+    # why the effect of the log batch x cannot be told from what is held equal, "" where it can
     num_batches, needed = len(np.unique(x)), 2 + held.shape[1] + _MIN_SPARE
     if num_batches < _MIN_BATCHES or len(x) < needed:
         found = f"{format_count(len(x), 'configuration')} at {format_count(num_batches, 'effective batch size')}"

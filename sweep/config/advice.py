@@ -85,7 +85,7 @@ class _Pitfall:
 
 def find_pitfalls(spec: StudySpec) -> list[Advice]:
     """Every known pitfall of the study, in a fixed order; empty for a study without one. A key that is ``deliberate``
-    draws no advice, nor one of which the study also tries a value without the pitfall."""
+    draws no advice, nor does one where the study also tries a value without the pitfall."""
     case = _Case(spec, _list_corners(spec))
     found = [(pitfall, pitfall.advise(case)) for pitfall in _PITFALLS]
     return [

@@ -90,8 +90,9 @@ class Repetition:
 class Design:
     """The smallest study that settles a claim: the keys ``base`` are fixed, the keys of ``space`` take every
     combination of their values, all of it once for each value of ``repeated``. ``spread`` is the standard deviation (of
-    a ratio: of its logarithm) of the effect that one repetition measures, assumed where there are no records; ``lost`` by how many
-    the degrees of freedom of the test are fewer than the repetitions, ``fewest`` the repetitions that it requires."""
+    a ratio: of its logarithm) of the effect that one repetition measures, assumed where there are no records; ``lost``
+    by how many the degrees of freedom of the test are fewer than the repetitions, ``fewest`` the repetitions that it
+    requires."""
 
     space: Mapping[str, tuple[Scalar, ...]]
     spread: float = PAIRED_ACCURACY
@@ -292,9 +293,8 @@ def compare_accuracies(
     records: ComparableTrials, sides: Sides, tested: Collection[str], same_batch: bool = False
 ) -> Measurement:
     """How much more accurate one side is than the other at equal settings and seed, apart from the ``tested`` keys.
-    Where they decide the effective batch size too, ``same_batch`` holds it equal. Where several settings are paired, each
-    counts once, by the mean over its seeds; trainings until a target accuracy are left out, because all of them end
-    with it."""
+    Where they decide the effective batch size too, ``same_batch`` holds it equal. Each of several settings counts once,
+    by the mean over its seeds; trainings until a target accuracy are left out, because all of them end with it."""
     trials, side = sides.split(records)
     settings = configuration_groups(trials, tested)
     if same_batch:

@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -61,8 +60,7 @@ _Facts = Mapping[str, object] | None
 _Condition = Callable[[_Case], _Facts]
 
 
-@dataclass(frozen=True)
-class _Pitfall:
+class _Pitfall(NamedTuple):
     """A row: the ``condition`` under which it applies, and its texts with what the condition names in braces."""
 
     name: str

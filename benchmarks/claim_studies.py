@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import split_digits
-from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.plans import CLAIMS, count_planned, write_plan
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import Claim
+from sweep.analysis.findings import count_planned, write_plan
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study

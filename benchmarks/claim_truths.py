@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.claims.claim import Claim
-from sweep.analysis.claims.design import ACCURACY_SPREAD, MEMORY_SPREAD, TIME_SPREAD
-from sweep.analysis.claims.plans import CLAIMS, write_plan
-from sweep.config.command_lines import StudyCommands, find_study_commands
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import ACCURACY_SPREAD, MEMORY_SPREAD, TIME_SPREAD, Claim
+from sweep.analysis.findings import write_plan
+from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.metrics import METRICS
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study_file import build_study

@@ -24,8 +24,8 @@ import torch
 
 from benchmarks.claim_truths import TRUTHS, find_effect, make_records
 from benchmarks.results import FOLDER, share_of
-from sweep.analysis.claims.findings import UNSETTLED, evaluate_claims
-from sweep.analysis.claims.plans import CLAIMS, count_planned
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.findings import UNSETTLED, count_planned, evaluate_claims
 from sweep.measurement.environment import describe_environment
 
 _ROOT = Path("runs/claims_truth")

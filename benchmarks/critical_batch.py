@@ -32,7 +32,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from benchmarks import quadratic_theory as theory
 from benchmarks.results import FOLDER
-from sweep.analysis.steps_to_target import Regimes, fit_regimes
+from sweep.analysis.critical_batch import Regimes, fit_regimes
 from sweep.config.trial_config import build_config
 from sweep.measurement.environment import describe_environment
 from sweep.records.messages import Ending, Evaluation, TrialTask

@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from benchmarks.truths import BATCHES, Truth, memory_of, seconds_of
-from sweep.config.command_lines import StudyCommands, StudyOrigin, find_study_commands
+from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study

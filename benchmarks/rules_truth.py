@@ -17,13 +17,20 @@ import numpy as np
 import torch
 
 from benchmarks.results import FOLDER, share_of
-from sweep.analysis.rules.combinations import COMBINATIONS, Recipe, scale_recipe, start_from
-from sweep.analysis.rules.ranking import Ranking, rank_rules
-from sweep.analysis.rules.settings import TrainedRecipes, TrainedSetting
+from benchmarks.rules import (
+    COMBINATIONS,
+    REFERENCE,
+    Ranking,
+    Recipe,
+    TrainedSetting,
+    rank_rules,
+    scale_recipe,
+    start_from,
+)
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.measurement.environment import describe_environment
 
-REFERENCE, BATCHES = 128, (8, 32, 512, 2048)
+BATCHES = (8, 32, 512, 2048)
 _SEEDS = range(3)
 _RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
 _BASE = {"optimizer.name": "adamw", "optimizer.lr": 0.004, "optimizer.weight_decay": 0.1}
@@ -79,10 +86,7 @@ def make_setting(truth: Truth, rng: np.random.Generator) -> TrainedSetting:
             recipe: {seed: truth.accuracy(recipe, batch) + spread * float(rng.standard_normal()) for seed in _SEEDS}
             for recipe in sorted(recipes)
         }
-    combinations = frozenset(COMBINATIONS)
-    return TrainedSetting(
-        name="made", config=start, accuracies=accuracies, combinations=combinations, references={128: 1}
-    )
+    return TrainedSetting(name="made", config=start, accuracies=accuracies)
 
 
 def _set_rate(start: TrialConfig, rate: float) -> TrialConfig:
@@ -94,7 +98,7 @@ def judge_atlas(number: int) -> Judged:
     rng = np.random.default_rng([7, number])
     truth = draw_truth(rng)
     setting = make_setting(truth, rng)
-    ranking = rank_rules(TrainedRecipes(settings=(setting,), notes=()), REFERENCE)
+    ranking = rank_rules((setting,))
     regrets = _list_true_regrets(truth, ranking)
     least = min(regrets)
     is_worse = [rule.standing == "worse" for rule in ranking.rules]

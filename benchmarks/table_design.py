@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep.analysis.rules.combinations import scale_recipe
-from sweep.analysis.rules.settings import fix_settings
+from benchmarks.rules import fix_settings, scale_recipe
 from sweep.config.errors import InputError
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec

@@ -22,7 +22,6 @@ from generators.notebook import write_notebook
 from generators.packages import packages
 from generators.performance import performance
 from generators.records import flags, frames, metrics
-from generators.rules import ranked, write_ranking
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -45,7 +44,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "first_statement": first_statement,
     "recorded": recorded,
-    "ranked": ranked,
 }
 
 
@@ -72,8 +70,7 @@ def stale_pages() -> dict[Path, str]:
 
 def main() -> int:
     if "--gallery" in sys.argv:
-        write_ranking()
-        write_answers()  # reading these records adds the names of their plug-ins to the tables: a run of its own
+        write_answers()
         return 0
     if "--notebook" in sys.argv:
         write_notebook()

@@ -10,7 +10,7 @@ from sweep.analysis.answer import Recommendation
 from sweep.analysis.answer.choice_texts import describe_learning_rate
 from sweep.analysis.statistics import plain_value, read_numbers, read_text
 from sweep.analysis.trial_shapes import probed_step_seconds
-from sweep.config.command_lines import train_command
+from sweep.config.commands import train_command
 from sweep.config.trial_config import default_settings
 from sweep.config.units import format_count
 from sweep.records.columns import CONFIG_COLUMNS

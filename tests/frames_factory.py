@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweep.config.command_lines import StudyCommands, StudyOrigin, find_study_commands
+from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
 from sweep.config.metrics import METRICS as METRIC_TABLE
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from records_factory import add_trials, make_spec, make_store
 
-from sweep.analysis.claims.plans import CLAIMS
+from sweep.analysis.claim_table import CLAIMS
 from sweep.cli.app import run_app
 from sweep.config.study_file import load_study
 

@@ -2,21 +2,16 @@
 
 import json
 import math
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
-from test_compare import compared, study
-
-from sweep.analysis.comparison.machine_pace import PaceDifference, estimate_pace_difference, measure_pace_difference
-from sweep.analysis.comparison.study_comparison import Comparison, compare_studies
-from sweep.analysis.comparison.study_differences import Difference, give_verdicts
-from sweep.analysis.statistics import Estimate, Interval, confidence_interval
-from sweep.cli.app import run_app
-from sweep.cli.commands.compare import _describe_pace
-from sweep.records.frames.frames import load_frames
+from dataclasses import (replace)
+from pathlib import (Path)
+from sweep.analysis.comparison import (Comparison, Difference, compare_studies, estimate_pace_difference, give_verdicts, measure_pace_difference)
+from sweep.analysis.statistics import (Estimate, Interval, confidence_interval)
+from sweep.cli.app import (run_app)
+from sweep.records.frames.frames import (load_frames)
+from test_compare import (compared, study)
 
 
 def verdicts(found: Comparison) -> set[str]:
@@ -56,12 +51,6 @@ def test_without_evidence_of_the_machine_there_is_no_verdict(
     assert document["times"]["reason"].startswith("the two runs were made at different times")
     assert [each.startswith("sweep run s.toml") for each in document["times"]["commands"]] == [True, True]
     assert document["overall"]["peak_memory_bytes"]["verdict"] == "undecided"
-    assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    assert "no work that is equal in both was timed" in shown
-    assert "to settle it: sweep run s.toml" in shown
-    assert "faster" not in shown
-    assert "slower" not in shown
 
 
 @pytest.mark.parametrize("changed", [{"device": "cuda: made"}, {"driver": "560.1"}, {"power_limit_watts": 300.0}])
@@ -89,14 +78,7 @@ def test_a_reused_accuracy_of_another_device_leaves_the_others_their_times(tmp_p
     assert verdicts(found) == {"higher"}
 
 
-def test_the_machine_is_described_by_what_both_runs_measured() -> None:
-    probes_alone = PaceDifference(error=0.02, degrees=3, num_references=(5, 0), num_probes=3)
-    assert _describe_pace(probes_alone).startswith("3 shapes probed for each of them; times of equal code")
-    both = PaceDifference(error=0.02, degrees=3, ratio=1.1, num_references=(5, 4))
-    assert _describe_pace(both).startswith("the reference work took 1.1 times as long in B as in A (timed 5 ")
-
-
-def test_a_flagged_time_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flagged_time_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study(tmp_path / "a")
     # the confirming trials of the first configuration, and the only one of the last
     study(tmp_path / "bb", flagged=(5, 6, 7, 8))
@@ -106,7 +88,7 @@ def test_a_flagged_time_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFix
     assert all("val_accuracy" in item.differences for item in found.aligned)
     assert found.overall["train_seconds"].interval.n == 4
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
-    assert "2 configurations without a time that counts: it is no evidence" in capsys.readouterr().out
+    assert "2 configurations without a time that counts: it was disturbed" in capsys.readouterr().out
 
 
 def test_the_picked_seed_of_the_search_is_not_mixed_with_fresh_ones(tmp_path: Path) -> None:

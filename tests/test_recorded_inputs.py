@@ -13,7 +13,7 @@ from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
 from sweep.cli.study_health import check_trials
-from sweep.config.command_lines import StudyOrigin
+from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError
 from sweep.records.data_summary import DataSummary, Ignored
 from sweep.records.frames.exchange import export_frames, import_records

@@ -8,8 +8,9 @@ from typing import Any
 
 from generators.markdown import table
 
-from reports.labels import TOO_UNCERTAIN, describe_range, format_effect, format_margin, is_too_uncertain
-from sweep.analysis.claims.plans import CLAIMS, count_planned
+from reports.labels import TOO_UNCERTAIN, format_effect, format_margin, is_too_uncertain
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.findings import count_planned
 
 Json = dict[str, Any]
 _RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
@@ -17,21 +18,23 @@ _ORDER = ("contradicted", "supported", "undecided", "not tested", "not measured"
 
 
 def claims() -> str:
-    """Every claim with its source, what a study has to do, what matters, and the trainings that settle it."""
-    rows = []
-    for claim in CLAIMS:
-        matters = format_margin(claim.unit, claim.matters)
-        trainings = claim.design.count_trainings(count_planned(claim))
-        range_ = describe_range(claim.unit, *claim.region)
-        rows.append((f"`{claim.name}`", claim.statement, claim.published, claim.needs, range_, matters, str(trainings)))
-    return table(("claim", "statement", "source", "a study has to", "claimed", "matters", "trainings"), rows)
+    """Every claim with its source and the trainings that settle it."""
+    rows = [
+        (
+            f"`{claim.name}`: {claim.statement}",
+            claim.published,
+            str(claim.design.count_trainings(count_planned(claim))),
+        )
+        for claim in CLAIMS
+    ]
+    return table(("claim", "source", "trainings"), rows)
 
 
 def claims_measured() -> str:
     """What the newest result on the digits shows of each claim, contradicted ones first."""
     result = _read_newest()
     rows = sorted(result["claims"], key=lambda row: _ORDER.index(row["verdict"]))
-    head = ("claim", "published", "measured on the digits [95 % interval]", "verdict", "trainings")
+    head = ("claim", "measured on the digits [95 % interval]", "verdict", "trainings")
     return table(head, [_make_row(row) for row in rows])
 
 
@@ -89,15 +92,12 @@ def _read_newest() -> Json:
 
 def _make_row(row: Json) -> tuple[str, ...]:
     unit, bounds = row["unit"], [_or_nan(row[key]) for key in ("effect", "low", "high")]
-    low, high = (
-        limit if bound is None else bound for bound, limit in zip(row["claimed"], (-math.inf, math.inf), strict=True)
-    )
     measured = "cut short" if _is_cut_short(row) else row["reason"]
     if not row["reason"]:
         is_vague = is_too_uncertain(unit, *bounds[1:])
         effect = TOO_UNCERTAIN if is_vague else format_effect(unit, *bounds)
-        measured = f"{effect}; n = {row['n']}, p = {row['p']:.2g}; claimed: {describe_range(unit, low, high)}"
-    return f"`{row['name']}`: {row['statement']}", row["published"], measured, f"**{row['verdict']}**", _describe(row)
+        measured = f"{effect}; n = {row['n']}, p = {row['p']:.2g}"
+    return f"`{row['name']}`", measured, f"**{row['verdict']}**", _describe(row)
 
 
 def _describe(row: Json) -> str:

@@ -1,26 +1,23 @@
-"""Steps and samples to a target against the batch, with the critical batch in three ways on the same axis."""
+"""Steps and samples to a target against the batch, with the critical batch in two ways on the same axis."""
 
 import math
-
 import numpy as np
+from reports.evidence import (Evidence)
+from reports.figure import (Absent, Axis, Figure, Floats, Intervals, Layer, Lines, Panel, Points, Rule)
+from reports.figures import (marks)
+from reports.figures.positions import (GLOBAL_BATCH)
+from reports.labels import (TOO_UNCERTAIN, is_too_uncertain, key_label)
+from sweep.analysis.critical_batch import (CriticalBatch, CriticalBatches, Regimes, StepsEstimate, estimate_critical_batches, refit_steps)
+from sweep.analysis.statistics import (Values)
+from sweep.config.units import (format_count)
 
-from reports.evidence import Evidence
-from reports.figure import Absent, Axis, Figure, Floats, Intervals, Layer, Lines, Panel, Points, Rule
-from reports.figures import marks
-from reports.figures.positions import GLOBAL_BATCH
-from reports.labels import TOO_UNCERTAIN, is_too_uncertain, key_label
-from sweep.analysis.critical_batch import CriticalBatch, CriticalBatches, StepsEstimate, estimate_critical_batches
-from sweep.analysis.statistics import Values
-from sweep.analysis.steps_to_target import Regimes, refit_steps
-from sweep.config.units import format_count
 
 TITLE = "Critical batch size"
 _NAMES = {
     "steps": "critical batch by steps to the target",
     "noise": "gradient noise scale over the training",
-    "branches": "local critical batch by branches",
 }
-_ROLES = {"steps": "series-1", "noise": "series-2", "branches": "series-3"}
+_ROLES = {"steps": "series-1", "noise": "series-2"}
 _BEYOND = 4.0  # times the drawn batches, where an interval is cut
 
 
@@ -31,7 +28,7 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
     found = estimate_critical_batches(evidence.candidates.records)
     known = {name: _batch_of(each) for name, each in found._asdict().items() if not isinstance(each, str)}
     if not known:
-        return Absent(TITLE, f"requires one of three measurements. {_list_missing(found)}")
+        return Absent(TITLE, f"requires one of two measurements. {_list_missing(found)}")
     panels = _draw_law(found.steps, known) if isinstance(found.steps, StepsEstimate) else (_draw_rows(known),)
     caption = " ".join([*(_describe(name, batch) for name, batch in known.items()), _list_missing(found)])
     if isinstance(found.steps, StepsEstimate):
@@ -40,7 +37,7 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
             "of B_crit. Dotted: perfect scaling ends where a target takes 20 % more samples than the fewest, maximal "
             "data parallelism begins where it takes 20 % more steps (regimes of Shallue et al. 2018). "
         )
-    caption += "The three are not estimates of one number: the first is of whole trainings, the last of one point."
+    caption += "The two are not estimates of one number: the first is of whole trainings, the second of single steps."
     return [Figure(name="critical_batch", title=TITLE, caption=caption, panels=panels)]
 
 

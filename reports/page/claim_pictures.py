@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from reports.first.svg_elements import element, join, line, write
 from reports.labels import describe_range, format_bound, is_too_uncertain
-from sweep.analysis.claims.findings import UNSETTLED, Finding
+from sweep.analysis.findings import UNSETTLED, Finding
 from sweep.config.units import find_unit
 
 WIDTH, HEIGHT = 230.0, 38.0

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from reports.labels import TOO_UNCERTAIN, format_interval, format_value
 from reports.page.claim_pictures import draw_claim, is_effect_stated
-from sweep.analysis.claims.findings import Finding
+from sweep.analysis.findings import Finding
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,42 @@
-"""The critical batch in three ways, in samples: by steps to a target, by the gradient noise, by branches.
+"""The critical batch in two ways, in samples: by steps to a target, and by the gradient noise.
 
 They are not estimates of one number. The first is E_min / S_min of whole trainings with the best rate at each batch;
 the second the average of tr(S) / |G|^2 over a training, which at each step equals its critical batch where the Hessian
-is a multiple of the identity (McCandlish et al. 2018, arXiv:1812.06162); the third is local: how far the batch may grow
-from one point of a training before a tolerance is exceeded (Merrill et al. 2025, arXiv:2505.23971).
+is a multiple of the identity (McCandlish et al. 2018, arXiv:1812.06162).
 """
 
-from typing import NamedTuple
-
 import numpy as np
+import pandas as pd
+from dataclasses import (dataclass)
+from sweep.analysis.batch_curve import (cross_target)
+from sweep.analysis.comparable import (ComparableTrials, find_main_recipe)
+from sweep.analysis.rate_powers import (scaled_learning_rates)
+from sweep.analysis.statistics import (Estimate, Values, confidence_interval, mean_estimate, read_numbers)
+from sweep.analysis.statistics.column_reading import (read_text)
+from sweep.analysis.statistics.estimates import (fit_curve)
+from sweep.analysis.statistics.grouping import (configuration_groups, group_configurations)
+from sweep.analysis.statistics.pareto import (Mask)
+from sweep.config.units import (format_count)
+from typing import (NamedTuple)
 
-from sweep.analysis.comparable import ComparableTrials, find_main_recipe
-from sweep.analysis.noise_scales import read_noise_scales
-from sweep.analysis.statistics import Estimate, Values, confidence_interval, mean_estimate, read_numbers
-from sweep.analysis.steps_to_target import Regimes, TunedSteps, find_tuned_steps, fit_regimes
-from sweep.config.units import format_count
+
+MIN_BATCHES = 4
+_MIN_RATES = 3  # learning rates that were tried at a batch, before its best one counts as tuned
+_MAX_MISFIT = 0.25  # root mean square of the logarithm: data that the fit misses by more do not follow the law
+# The share of steps or samples above the fewest at which a regime ends. Shallue et al. 2018 draw the ends by eye; Zhang
+# et al. 2024 (arXiv:2410.21676) bound the critical batch by this share.
+_OVERHEAD = 0.2
+# Why a batch is left out. Shallue et al. 2018 extend the search where the best rate is at the edge of those tried.
+_LACKS = _TOO_SOON, _NEVER, _FEW_RATES, _AT_EDGE = (
+    "with a first evaluation that had reached it",
+    "that did not reach it",
+    f"with fewer than {_MIN_RATES} learning rates",
+    "whose best learning rate is the lowest or the highest tried there",
+)
+# Trainings that count as tried: the others ended for reasons that have nothing to do with learning.
+_TRIED = ("complete", "target_missed", "diverged", "timed_out", "pruned")
+# The estimates of single steps scatter by more than their mean, and the ratio of few is biased.
+_MIN_NOISE_STEPS = 10
 
 
 class CriticalBatch(NamedTuple):
@@ -26,12 +48,56 @@ class CriticalBatch(NamedTuple):
     detail: str
 
 
-class StepsEstimate(NamedTuple):
-    """The critical batch by steps to a target, with the steps and the law that it follows from."""
+@dataclass(frozen=True, kw_only=True)
+class Regimes:
+    """S = S_min (1 + B_crit / B): (S / S_min - 1)(E / E_min - 1) = 1 solved for S, with E = S B and B_crit =
+    E_min / S_min (McCandlish et al. 2018). ``log_error`` is the standard error of log B_crit."""
 
-    batch: CriticalBatch
+    min_steps: float
+    critical_batch: float
+    log_error: float
+    degrees: int
+    misfit: float
+
+    @property
+    def min_samples(self) -> float:
+        """E_min."""
+        return self.min_steps * self.critical_batch
+
+    @property
+    def perfect_until(self) -> float:
+        """The batch up to which a target takes at most 20 % more samples than the fewest: perfect scaling."""
+        return _OVERHEAD * self.critical_batch
+
+    @property
+    def maximal_from(self) -> float:
+        """The batch from which on it takes at most 20 % more steps than the fewest: maximal data parallelism."""
+        return self.critical_batch / _OVERHEAD
+
+    def steps_at(self, batches: Values) -> Values:
+        """Steps to the target by the law, of the shape of ``batches``."""
+        return self.min_steps * (1 + self.critical_batch / batches)
+
+
+class TunedSteps(NamedTuple):
+    """The fewest steps to one target at each effective batch size, both of shape ``[b]``, at equal tuning of all."""
+
+    batches: Values
+    steps: Values
+    detail: str
+
+
+class StepsEstimate(NamedTuple):
+    """The critical batch by steps to a target: its logarithm, with the steps and the law that it follows from."""
+
+    estimate: Estimate
     tuned: TunedSteps
     law: Regimes
+
+    @property
+    def batch(self) -> CriticalBatch:
+        """The estimate in samples."""
+        return CriticalBatch(*confidence_interval(self.estimate), self.tuned.detail)
 
 
 class CriticalBatches(NamedTuple):
@@ -39,15 +105,15 @@ class CriticalBatches(NamedTuple):
 
     steps: StepsEstimate | str
     noise: CriticalBatch | str
-    branches: CriticalBatch | str
 
 
 def estimate_critical_batches(records: ComparableTrials) -> CriticalBatches:
-    """The three estimates that the records give, each of the model and optimizer that most of its trials have."""
-    return CriticalBatches(_estimate_by_steps(records), _estimate_by_noise(records), _estimate_by_branches(records))
+    """The estimates that the records give, each of the model and optimizer that most of its trials have."""
+    return CriticalBatches(estimate_by_steps(records), _estimate_by_noise(records))
 
 
-def _estimate_by_steps(records: ComparableTrials) -> StepsEstimate | str:
+def estimate_by_steps(records: ComparableTrials) -> StepsEstimate | str:
+    """The estimate by steps to a target, or why there is none."""
     tuned = find_tuned_steps(records)
     if isinstance(tuned, str):
         return tuned
@@ -55,49 +121,183 @@ def _estimate_by_steps(records: ComparableTrials) -> StepsEstimate | str:
     if law is None:
         return f"{tuned.detail}: they do not follow the law of three regimes"
     estimate = Estimate(float(np.log(law.critical_batch)), law.log_error, law.degrees, len(tuned.batches), True)
-    return StepsEstimate(CriticalBatch(*confidence_interval(estimate), tuned.detail), tuned, law)
+    return StepsEstimate(estimate, tuned, law)
 
 
 def _estimate_by_noise(records: ComparableTrials) -> CriticalBatch | str:
     scales = read_noise_scales(records)
     chosen, recipe = find_main_recipe(records.frame, np.asarray(scales.values > 0, dtype=np.bool_))
-    missing = scales.describe_missing(np.ones(len(scales.values), dtype=np.bool_))
-    beside = f"; {missing}" if missing else ""
+    missing = scales.describe_missing()
+    rest = f"; {missing}" if missing else ""
     if not chosen.any():
-        return f"no configuration has a noise scale over its training{beside}; set diagnostics.noise_scale = true"
-    return _average(scales.values[chosen], f"{recipe}: {format_count(int(chosen.sum()), 'configuration')}{beside}")
+        return f"no configuration has a noise scale over its training{rest}; set diagnostics.noise_scale = true"
+    estimate = mean_estimate(np.log(scales.values[chosen]), is_ratio=True)
+    detail = f"{recipe}: {format_count(int(chosen.sum()), 'configuration')}{rest}"
+    return CriticalBatch(*confidence_interval(estimate), detail)
 
 
-def _estimate_by_branches(records: ComparableTrials) -> CriticalBatch | str:
-    done = records.done
-    tried = np.isfinite(read_numbers(done, "num_branches"))
-    if not tried.any():
-        return "no training has branches; set diagnostics.branch_after"
-    chosen, recipe = find_main_recipe(done, np.asarray(tried, dtype=np.bool_))
-    values, lows, highs = (read_numbers(done, f"local_critical_batch{end}")[chosen] for end in ("", "_low", "_high"))
-    known = np.isfinite(values)
-    beside = _describe_unbounded(lows[~known])
-    if not known.any():
-        return f"{recipe}: {beside}"
-    detail = "; ".join(filter(None, (f"{recipe}: {format_count(int(known.sum()), 'training')}", beside)))
-    if known.sum() == 1:
-        return CriticalBatch(float(values[known][0]), float(lows[known][0]), float(highs[known][0]), detail)
-    return _average(values[known], detail)
+class NoiseScales(NamedTuple):
+    """``values`` in samples (B_simple, McCandlish et al. 2018), NaN where there is none: where |G|^2 cannot be told
+    from 0 (``is_undefined``), or too few steps were measured (``is_short``). All of shape ``[configurations]``."""
+
+    values: Values
+    is_undefined: Mask
+    is_short: Mask
+
+    def describe_missing(self, among: Mask | None = None) -> str:
+        """What is missing of all configurations or of those ``among`` them (shape ``[configurations]``), "" for
+        nothing."""
+        among = np.ones(len(self.values), dtype=np.bool_) if among is None else among
+        reasons = {
+            "the estimate of |G|^2 is not above 0": self.is_undefined,
+            f"fewer than {_MIN_NOISE_STEPS} steps were measured": self.is_short,
+        }
+        counts = {reason: int(np.sum(among & mask)) for reason, mask in reasons.items()}
+        return "; ".join(
+            f"in {format_count(count, 'further configuration')} {reason}" for reason, count in counts.items() if count
+        )
 
 
-def _describe_unbounded(lows: Values) -> str:
-    # of the trainings whose branches give no estimate: those with a lower bound never exceeded the tolerance, without
-    # one there was nothing to compare with
-    has_bound = np.isfinite(lows)
-    parts = []
-    if has_bound.any():
-        trainings = format_count(int(has_bound.sum()), "training")
-        parts.append(f"in {trainings} no branch exceeded the tolerance, up to {lows[has_bound].min():,.0f} samples")
-    if not has_bound.all():
-        trainings = format_count(int((~has_bound).sum()), "training")
-        parts.append(f"in {trainings} the branch with the training's own batch diverged")
-    return "; ".join(parts)
+def read_noise_scales(records: ComparableTrials) -> NoiseScales:
+    """The noise scales over the training, each the median of the trials that a configuration's values rest on."""
+    values, _ = records.grouping.medians(read_numbers(records.done, "noise_scale_run"))
+    steps, _ = records.grouping.medians(read_numbers(records.done, "num_noise_steps"))
+    is_enough = steps >= _MIN_NOISE_STEPS
+    return NoiseScales(np.where(is_enough, values, np.nan), is_enough & ~(values > 0), steps < _MIN_NOISE_STEPS)
 
 
-def _average(values: Values, detail: str) -> CriticalBatch:
-    return CriticalBatch(*confidence_interval(mean_estimate(np.log(values), is_ratio=True)), detail)
+def fit_regimes(batches: Values, steps: Values) -> Regimes | None:
+    """The law fitted in the logarithm of steps; both of shape ``[b]``. None with fewer than 4 batches or no fit."""
+    known = np.isfinite(batches) & np.isfinite(steps) & (steps > 0)
+    x, y = np.log(batches[known]), np.log(steps[known])
+    if len(x) < MIN_BATCHES or np.ptp(y) == 0:
+        return None
+
+    def law(log_batch: Values, log_steps: float, log_critical: float) -> Values:
+        return np.asarray(log_steps + np.logaddexp(0.0, log_critical - log_batch))
+
+    fitted = fit_curve(law, x, y, (y.min() - 0.5, x.mean()))
+    if fitted is None:
+        return None
+    (log_steps, log_critical), errors = fitted
+    misfit = float(np.sqrt(np.mean((law(x, log_steps, log_critical) - y) ** 2)))
+    if misfit > _MAX_MISFIT:
+        return None
+    return Regimes(
+        min_steps=float(np.exp(log_steps)),
+        critical_batch=float(np.exp(log_critical)),
+        log_error=float(errors[1]),
+        degrees=len(x) - 2,
+        misfit=misfit,
+    )
+
+
+def refit_steps(batches: Values, steps: Values, critical_batch: float) -> Regimes:
+    """The law with that critical batch whose fewest steps fit best, in the logarithm; both of shape ``[b]``."""
+    residuals = np.log(steps) - np.log1p(critical_batch / batches)
+    return Regimes(
+        min_steps=float(np.exp(residuals.mean())),
+        critical_batch=critical_batch,
+        log_error=0.0,
+        degrees=len(batches) - 1,
+        misfit=float(residuals.std()),
+    )
+
+
+def find_tuned_steps(records: ComparableTrials) -> TunedSteps | str:
+    """The steps to the most common target of one model and optimizer, or why they are not known.
+
+    They are interpolated between evaluations. At a batch with more configurations the fewest of all would be fewer by
+    chance, so that each batch counts with the expected fewest of as many as the batch with the least has; a training
+    that missed the target, diverged or was pruned is one of them, without an end.
+    """
+    trials, evaluations = records.trials, records.frames.evaluations
+    targets = read_numbers(trials, "config.budget.target_accuracy")
+    has_target = np.isfinite(targets) & np.isin(read_text(trials, "outcome"), _TRIED)
+    if not has_target.any():
+        return (
+            "no training ran to a target accuracy common to all: the steps of trainings of a fixed length are not "
+            "steps to a target"
+        )
+    if evaluations is None or not len(evaluations):
+        return "the evaluations are not loaded, between which the target was crossed"
+    has_target &= np.isin(read_text(trials, "config.batch.schedule"), ["", "constant"])
+    main, recipe = find_main_recipe(trials, has_target)
+    levels, counts = np.unique(targets[main], return_counts=True)
+    target = float(levels[np.argmax(counts)]) if len(levels) else np.nan
+    chosen = trials[main & (targets == target)]
+    falls = ~np.isin(read_text(chosen, "config.schedule.name"), ["constant"])
+    if falls.any() and len(np.unique(read_numbers(chosen, "config.budget.max_epochs"))) < _MIN_RATES:
+        return (
+            f"{recipe}: the learning rate falls over budget.max_epochs whatever the batch, and the steps to the target "
+            'follow from that; schedule.name = "constant", or budget.max_epochs in [space], would test it'
+        )
+    return _compare_batches(chosen, evaluations, f"{recipe}: steps to {100 * target:.1f} %")
+
+
+def _compare_batches(trials: pd.DataFrame, evaluations: pd.DataFrame, what: str) -> TunedSteps | str:
+    grouping = group_configurations(trials, configuration_groups(trials))
+    paces, _ = grouping.medians(_measure_paces(trials, evaluations))
+    frame = trials.iloc[grouping.first]
+    batches, rates = read_numbers(frame, "global_batch_size"), scaled_learning_rates(frame)
+    tuned, lacks = {}, dict.fromkeys(_LACKS, 0)
+    for batch in np.unique(batches):
+        known = paces[batches == batch]
+        lack = _find_lack(known, rates[batches == batch])
+        if lack:
+            lacks[lack] += 1
+        else:
+            tuned[batch] = np.sort(known)[::-1]
+    missing = "; ".join(
+        f"{count} {'batch' if count == 1 else 'batches'} {lack}" for lack, count in lacks.items() if count
+    )
+    if len(tuned) < MIN_BATCHES:
+        found = format_count(len(tuned), "effective batch size")
+        return f"{what} at {found} whose rate was tuned; {MIN_BATCHES} are required{missing and f' ({missing})'}"
+    sizes = [len(known) for known in tuned.values()]
+    steps = [expect_fewest(1 / known[known > 0], len(known), min(sizes)) for known in tuned.values()]
+    detail = (
+        f"{what}, interpolated between evaluations, at {len(tuned)} effective batch sizes; {min(sizes)} to "
+        f"{max(sizes)} configurations tuned at each, compared as the best of {min(sizes)}"
+    )
+    detail += f"; left out: {missing}" if missing else ""
+    return TunedSteps(np.array(list(tuned)), np.array(steps), detail)
+
+
+def _find_lack(paces: Values, rates: Values) -> str:
+    # why the fewest steps of a batch are not known, "" where they are
+    if np.isnan(paces).any():
+        return _TOO_SOON
+    if not paces.max() > 0:
+        return _NEVER
+    if len(np.unique(rates)) < _MIN_RATES:
+        return _FEW_RATES
+    best = rates[np.argmax(paces)]
+    return "" if rates.min() < best < rates.max() else _AT_EDGE
+
+
+def expect_fewest(steps: Values, num_tried: int, num_drawn: int) -> float:
+    """The geometric mean of the fewest steps of ``num_drawn`` of the configurations that were tried; ``steps`` (shape
+    ``[k]``, ascending) belong to the ``k`` that reached the target.
+
+    The smallest of a draw without replacement is the i-th of all with probability C(n - i, m - 1) / C(n, m) (Dodge et
+    al. 2019 report the expected best of equally many trials); draws in which none reached it are left out. The ratio of
+    two successive ones is (n - i - m + 1) / (n - i); the binomials of many configurations exceed what a float holds.
+    """
+    others = num_tried - np.arange(1, len(steps))
+    weights = np.cumprod(np.concatenate(([1.0], np.maximum(others - num_drawn + 1, 0) / others)))
+    return float(np.exp(np.sum(weights * np.log(steps)) / weights.sum()))
+
+
+def _measure_paces(trials: pd.DataFrame, evaluations: pd.DataFrame) -> Values:
+    # 1 / steps to the target, 0 where it was not reached; NaN where it was before the first evaluation
+    targets, keys = read_numbers(trials, "config.budget.target_accuracy"), ["study", "number"]
+    wanted = trials[keys].assign(row=np.arange(len(trials)))
+    points = evaluations[[*keys, "step", "val_accuracy"]].merge(wanted, on=keys).sort_values(["row", "step"])
+    paces = np.where(read_text(trials, "outcome") == "complete", np.nan, 0.0)
+    steps, accuracies = read_numbers(points, "step"), read_numbers(points, "val_accuracy")
+    owners = np.asarray(points["row"], dtype=np.int64)
+    for row in np.flatnonzero(np.isnan(paces)):
+        own = slice(*np.searchsorted(owners, [row, row + 1]))
+        paces[row] = 1 / cross_target(steps[own], accuracies[own], targets[row])
+    return paces

@@ -1,32 +1,35 @@
-"""How the best learning rate, or another key that is tuned like it, moves with the effective batch size."""
+"""How the best learning rate, or another quantity, follows the effective batch size at equal other settings: the power
+p of quantity ~ batch^p."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
+from collections.abc import (Callable, Collection)
+from dataclasses import (dataclass)
+from sweep.analysis.comparable import (ComparableTrials, find_main_recipe, read_accuracies)
+from sweep.analysis.statistics import (Estimate, Mask, NOTHING, Values, fit_linear, read_numbers, read_text, share_explained)
+from sweep.analysis.statistics.grouping import (varying_keys)
+from sweep.config.key_labels import (key_label)
+from sweep.config.scaling import (RULE_POWERS)
+from sweep.config.tables.recipes import (OPTIMIZERS)
+from sweep.config.units import (format_count)
+from typing import (NamedTuple)
 
-from sweep.analysis.comparable import ComparableTrials, find_main_recipe, read_accuracies
-from sweep.analysis.covariates import Covariates, code_settings, standardize
-from sweep.analysis.statistics import (
-    NOTHING,
-    Estimate,
-    Mask,
-    Values,
-    fit_linear,
-    read_numbers,
-    read_text,
-    share_explained,
-)
-from sweep.config.scaling import RULE_POWERS
-from sweep.config.tables.recipes import OPTIMIZERS
-from sweep.config.units import format_count
 
+# The keys that divide the samples of a step into micro batches.
+MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
+# The batch and the rate enter a regression on their own; the others change nothing of what is learned.
+_APART = frozenset({
+    *MICRO_KEYS, "optimizer.lr", "optimizer.lr_power", "optimizer.lr_rule", "optimizer.reference_batch",
+    "batch.memory_low", "batch.memory_high", "data.root", "data.placement", "data.workers", "data.prefetch",
+    "diagnostics.ledger", "diagnostics.memory_snapshot", "diagnostics.noise_scale", "diagnostics.sharpness",
+    "distributed.world_size", "precision.channels_last", "precision.compile", "precision.checkpointing",
+    "precision.cuda_graphs",
+})  # fmt: skip
 _MIN_TRIALS, _MIN_BATCHES, _MIN_RATES = 12, 3, 4
 _MIN_DEGREES = 6  # configurations beyond the number of columns of the surface
-MAX_SHARED = 0.95  # of the variance of one quantity that others may explain before their effects count as one
+_MIN_SPARE = 4  # configurations beyond the coefficients of a quantity that is measured
+_MAX_SHARED = 0.95  # of the variance of one quantity that others may explain before their effects count as one
 
 
 class TunedKey(NamedTuple):
@@ -39,9 +42,9 @@ class TunedKey(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatePower:
-    """The power p of best rate ~ batch^p. ``chosen`` are the configurations of the one model and optimizer that it is
-    about, shape ``[configurations]``; ``detail`` names what it rests on, ``reason`` why there is no estimate."""
+class BatchPower:
+    """The ``estimate`` of the power. ``chosen`` are the configurations of the one model and optimizer that it is about,
+    shape ``[configurations]``; ``detail`` names what it rests on, ``reason`` why there is no estimate."""
 
     chosen: Mask
     estimate: Estimate = NOTHING
@@ -49,7 +52,7 @@ class RatePower:
     reason: str = ""
 
 
-def measure_rate_power(records: ComparableTrials, among: Mask, tuned: TunedKey | None = None) -> RatePower:
+def measure_rate_power(records: ComparableTrials, among: Mask, tuned: TunedKey | None = None) -> BatchPower:
     """The power by the configurations ``among`` (shape ``[configurations]``), of the model and optimizer that most of
     them have, trained for a fixed length. ``tuned`` is the learning rate unless another key is given; then the rate is
     one of the settings that are held equal."""
@@ -59,31 +62,46 @@ def measure_rate_power(records: ComparableTrials, among: Mask, tuned: TunedKey |
     values = tuned.read(frame)
     known = among & np.isfinite(accuracies) & (values > 0)
     if not known.any():
-        return RatePower(chosen=known, reason="no training of a fixed length is eligible")
+        return BatchPower(chosen=known, reason="no training of a fixed length is eligible")
     chosen, recipe = find_main_recipe(frame, known)
     batches = read_numbers(frame, "global_batch_size")
     good = _upper_half(batches, np.where(chosen, accuracies, np.nan))
     settings = _hold_equal(frame.iloc[np.flatnonzero(good)], tuned)
     lack = _find_lack(batches[good], values[good], settings, tuned.label)
     if lack:
-        return RatePower(chosen=chosen, reason=f"{recipe}: {lack}")
+        return BatchPower(chosen=chosen, reason=f"{recipe}: {lack}")
     estimate = fit_rate_power(batches[good], values[good], accuracies[good], settings.columns)
     if not estimate.degrees > 0:
-        return RatePower(chosen=chosen, reason=f"{recipe}: accuracy has no clear peak over the {tuned.label}")
+        return BatchPower(chosen=chosen, reason=f"{recipe}: accuracy has no clear peak over the {tuned.label}")
     num = len(np.unique(batches[good]))
     detail = f"{recipe}: {estimate.n} configurations, the more accurate half at each of {num} effective batch sizes"
-    return RatePower(chosen=chosen, estimate=estimate, detail=detail + settings.describe())
+    return BatchPower(chosen=chosen, estimate=estimate, detail=detail + settings.describe())
 
 
-def _hold_equal(frame: pd.DataFrame, tuned: TunedKey) -> Covariates:
-    settings = code_settings(frame, tuned.keys)
-    rates = standardize(np.log(scaled_learning_rates(frame))[:, None])
+class _Covariates(NamedTuple):
+    """``columns`` of shape ``[n, k]``, each with mean 0 and standard deviation 1, and the ``keys`` that they code."""
+
+    keys: tuple[str, ...]
+    columns: Values
+
+    def describe(self) -> str:
+        """The keys in words that follow a description, "" for none."""
+        return f", at equal {self.name_keys()}" if self.keys else ""
+
+    def name_keys(self) -> str:
+        """The keys in words."""
+        return ", ".join(map(key_label, self.keys))
+
+
+def _hold_equal(frame: pd.DataFrame, tuned: TunedKey) -> _Covariates:
+    settings = _code_settings(frame, tuned.keys)
+    rates = _standardize(np.log(scaled_learning_rates(frame))[:, None])
     if "optimizer.lr" in tuned.keys or not rates.size:
         return settings
-    return Covariates(("optimizer.lr", *settings.keys), np.column_stack([rates, settings.columns]))
+    return _Covariates(("optimizer.lr", *settings.keys), np.column_stack([rates, settings.columns]))
 
 
-def _find_lack(batches: Values, values: Values, settings: Covariates, label: str) -> str:
+def _find_lack(batches: Values, values: Values, settings: _Covariates, label: str) -> str:
     # why the best value cannot be fitted, "" where it can
     n, num_batches, num_values = len(values), len(np.unique(batches)), len(np.unique(values))
     needed = max(_MIN_TRIALS, _num_columns(settings.columns) + _MIN_DEGREES)
@@ -96,7 +114,7 @@ def _find_lack(batches: Values, values: Values, settings: Covariates, label: str
         beside = f", because the fit also accounts for {settings.name_keys()}" if settings.keys else ""
         found = format_count(n, "configuration")
         return f"{found} in the more accurate halves of the batch sizes; {needed} are required{beside}"
-    if share_explained(np.log(values), np.log(batches)[:, None]) > MAX_SHARED:
+    if share_explained(np.log(values), np.log(batches)[:, None]) > _MAX_SHARED:
         return f"the {label} follows the effective batch size, so that there is no best one at each batch"
     return ""
 
@@ -112,7 +130,39 @@ def scaled_learning_rates(frame: pd.DataFrame) -> Values:
     return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
 
 
+def _read_decays(frame: pd.DataFrame) -> Values:
+    given = read_numbers(frame, "config.optimizer.weight_decay")
+    return _apply_rule(frame, given, "scaled_weight_decay", "optimizer.weight_decay_rule")
+
+
+def _read_moment_rates(frame: pd.DataFrame) -> Values:
+    names: list[str] = read_text(frame, "config.optimizer.name").tolist()
+    usual = [OPTIMIZERS[name].beta2 if name in OPTIMIZERS else np.nan for name in names]
+    given = read_numbers(frame, "config.optimizer.beta2")
+    betas = np.where(np.isfinite(given), given, np.array(usual, dtype=np.float64))
+    return 1 - _apply_rule(frame, betas, "scaled_beta2", "optimizer.betas_rule")
+
+
+def _apply_rule(frame: pd.DataFrame, given: Values, recorded: str, rule: str) -> Values:
+    # what the rule made of the ``given`` values; NaN where a rule was set and that is not on record
+    scaled = read_numbers(frame, recorded)
+    is_unscaled = np.isin(read_text(frame, f"config.{rule}"), ["", "none"])
+    return np.where(np.isfinite(scaled), scaled, np.where(is_unscaled, given, np.nan))
+
+
+_DECAY_KEYS = ("optimizer.weight_decay", "optimizer.weight_decay_rule", "optimizer.weight_decay_power")
 LEARNING_RATE = TunedKey("learning rate", scaled_learning_rates, ("optimizer.lr",))
+WEIGHT_DECAY = TunedKey("weight decay", _read_decays, _DECAY_KEYS)
+DECAY_PER_STEP = TunedKey(
+    "weight decay per step",
+    lambda frame: _read_decays(frame) * scaled_learning_rates(frame),
+    ("optimizer.lr", *_DECAY_KEYS),
+)
+MOMENT_RATE = TunedKey(  # 1 - beta2, the weight of a step in the second moment
+    "decay rate of the second moment",
+    _read_moment_rates,
+    ("optimizer.beta2", "optimizer.betas_rule", "optimizer.betas_power"),
+)
 
 
 def find_rule_power(name: str, rule: str) -> float:
@@ -165,3 +215,78 @@ def _upper_half(batches: Values, accuracies: Values) -> Mask:
     # a quadratic holds near its peak only
     medians = pd.Series(accuracies).groupby(batches).transform("median")
     return np.asarray(accuracies >= medians, dtype=np.bool_)
+
+
+def measure_value_power(records: ComparableTrials, values: Values) -> BatchPower:
+    """The power by which measured ``values`` (shape ``[configurations]``) follow the batch, at equal learning rate,
+    training loss and other settings. Each configuration counts once."""
+    losses = _read_last_losses(records)
+    nothing = np.zeros(len(values), dtype=np.bool_)
+    if not np.isfinite(losses).any():
+        return BatchPower(chosen=nothing, reason="no training loss is on record: the evaluations are not loaded")
+    is_constant = np.isin(read_text(records.frame, "config.batch.schedule"), ["", "constant"])
+    is_known = np.asarray((values > 0) & (losses > 0) & is_constant, dtype=np.bool_)
+    if not is_known.any():
+        return BatchPower(
+            chosen=nothing, reason="no configuration has one effective batch size and a training loss above 0"
+        )
+    chosen, recipe = find_main_recipe(records.frame, is_known)
+    rows = np.flatnonzero(chosen)
+    frame = records.frame.iloc[rows]
+    x, settings = np.log(read_numbers(frame, "global_batch_size")), _code_settings(frame)
+    rates = _standardize(np.log(scaled_learning_rates(frame))[:, None])
+    held = np.column_stack([rates, _standardize(np.log(losses[rows])[:, None]), settings.columns])
+    lack = _find_shared(x, rates, held)
+    fitted = None if lack else fit_linear(np.column_stack([np.ones(len(x)), x, held]), np.log(values[rows]))
+    if fitted is None:
+        return BatchPower(chosen=chosen, reason=f"{recipe}: {lack or 'the settings that vary follow from one another'}")
+    estimate = Estimate(float(fitted.values[1]), float(np.sqrt(fitted.covariance[1, 1])), fitted.degrees, len(rows))
+    detail = f"{recipe}: {len(rows)} configurations at equal learning rate and training loss{settings.describe()}"
+    return BatchPower(chosen=chosen, estimate=estimate, detail=detail)
+
+
+def _find_shared(x: Values, rates: Values, held: Values) -> str:
+    # why the effect of the log batch x cannot be told from what is held equal, "" where it can
+    num_batches, needed = len(np.unique(x)), 2 + held.shape[1] + _MIN_SPARE
+    if num_batches < _MIN_BATCHES or len(x) < needed:
+        found = f"{format_count(len(x), 'configuration')} at {format_count(num_batches, 'effective batch size')}"
+        return f"{found}; {needed} at {_MIN_BATCHES} are required"
+    if share_explained(x, rates) > _MAX_SHARED:
+        return "the learning rate follows the effective batch size, so that their effects cannot be told apart"
+    if share_explained(x, held) > _MAX_SHARED:
+        return "the effective batch size follows from what else varies, so that its effect cannot be told apart"
+    return ""
+
+
+def _read_last_losses(records: ComparableTrials) -> Values:
+    # the training loss before the last evaluation of each configuration
+    evaluations, keys = records.frames.evaluations, ["study", "number"]
+    if evaluations is None or not len(evaluations):
+        return np.full(len(records.frame), np.nan)
+    last = evaluations.sort_values("step", kind="stable").groupby(keys, sort=False)["train_loss"].last()
+    places = pd.MultiIndex.from_frame(records.done[keys])
+    return records.grouping.medians(last.reindex(places).to_numpy(dtype=np.float64, na_value=np.nan))[0]
+
+
+def _code_settings(frame: pd.DataFrame, ignored: Collection[str] = ()) -> _Covariates:
+    """The settings that vary over the configurations ``frame`` (``config.*``), but for batch and rate and the keys
+    ``ignored``: numbers as one column, by their logarithm where all are above 0; two numbers, or anything else, as a
+    column for each value but one."""
+    keys = tuple(key for key in varying_keys(frame) if key not in _APART and key not in ignored)
+    coded = [_code(frame, f"config.{key}") for key in keys]
+    return _Covariates(keys, _standardize(np.column_stack([np.zeros((len(frame), 0)), *coded])))
+
+
+def _standardize(columns: Values) -> Values:
+    """``columns`` (shape ``[n, k]``) with mean 0 and standard deviation 1, without those that do not vary."""
+    varies = np.ptp(columns, axis=0) > 0 if len(columns) else np.zeros(columns.shape[1], dtype=np.bool_)
+    kept = columns[:, varies]
+    return np.asarray((kept - kept.mean(axis=0)) / kept.std(axis=0))
+
+
+def _code(frame: pd.DataFrame, name: str) -> Values:
+    numbers, names = read_numbers(frame, name), read_text(frame, name).astype(str)
+    if np.isfinite(numbers).all() and len(np.unique(numbers)) > 2:
+        return np.log(numbers) if numbers.min() > 0 else numbers
+    levels = sorted(set(names))
+    return np.column_stack([np.asarray(names == level, dtype=np.float64) for level in levels[1:]])

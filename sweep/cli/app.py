@@ -52,7 +52,6 @@ COMMANDS: dict[str, CommandEntry] = {
     "dashboard": CommandEntry("records", "dashboard", "Browse a study in optuna-dashboard, read-only."),
     "recommend": CommandEntry("recommend", "recommend", "Recommend a batch size and a configuration for each use."),
     "claims": CommandEntry("claims", "claims", "List claims, test them, or plan the study that settles one."),
-    "rules": CommandEntry("rules", "rules", "Rank scaling rules by the accuracy that they lose."),
     "compare": CommandEntry("compare", "compare", "Compare two studies."),
     "replay": CommandEntry("replay", "replay", "Replay a search on recorded trainings."),
     "list": CommandEntry("look", "list_studies", "List the shipped studies, or all keys of a study file."),

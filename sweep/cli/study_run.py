@@ -25,7 +25,7 @@ from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.display import Display
 from sweep.cli.notification import Notifier, gather_records, send_message_at_end
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.command_lines import StudyCommands, find_study_commands
+from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.errors import hide_credentials
 from sweep.config.study import Price, StudySpec
 from sweep.config.trial_config import flatten_config

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from sweep.config.command_lines import StudyOrigin
+from sweep.config.commands import StudyOrigin
 from sweep.config.errors import InputError, shorten_text
 from sweep.records.data_summary import DataSummary
 

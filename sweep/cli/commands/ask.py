@@ -13,7 +13,7 @@ from sweep.cli.arguments import choose_study_name, load_plugin, parse_sets, writ
 from sweep.cli.options import RUNS, AsJson, Device, Plugin, Root, Sets
 from sweep.cli.output import print_answer, print_lines
 from sweep.cli.questions import DATA, check_terminal, collect_replies, find_data, put_question
-from sweep.config.command_lines import StudyOrigin, find_study_commands
+from sweep.config.commands import StudyOrigin, find_study_commands
 from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _print_price(made: "GuidedStudy", task: "GuideTask", document: dict[str, Any
 
 def _find_run_command(origin: StudyOrigin, changes: Mapping[str, Any], root: Path) -> str:
     study = str(changes.get("name", choose_study_name(Path(origin.argument))))
-    return find_study_commands(study, None, str(root / study), origin, origin.plugin).resume()
+    return find_study_commands(study, None, str(root / study), origin, origin.plugin).run()
 
 
 def _list_models(named: Sequence[str], changes: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,14 +8,13 @@ from sweep.cli.arguments import load_plugin, parse_sets
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets, StudyFile
 from sweep.cli.output import print_answer, print_lines
-from sweep.config.advice.advice_item import Advice
-from sweep.config.advice.pitfalls import find_data_pitfalls, find_pitfalls
+from sweep.config.advice import Advice, find_data_pitfalls, find_pitfalls
 from sweep.config.metrics import METRICS
 from sweep.config.study import StudySpec
 from sweep.config.study_file import load_study
 
 if TYPE_CHECKING:
-    from sweep.analysis.claims.findings import Finding
+    from sweep.analysis.findings import Finding
 
 
 def check(
@@ -81,7 +80,7 @@ def load_settled_findings(spec: StudySpec, root: Path) -> dict[str, "Finding"]:
     folder = root / spec.name
     if not (folder / "study.sqlite").exists():
         return {}
-    from sweep.analysis.claims.findings import UNSETTLED, evaluate_claims
+    from sweep.analysis.findings import UNSETTLED, evaluate_claims
     from sweep.records.frames.frames import load_frames
 
     found = evaluate_claims(load_frames(folder, spec.name, evaluations=True))
@@ -108,6 +107,6 @@ def _measured(finding: "Finding") -> str:
 def _document(item: Advice, measured: "Finding | None") -> dict[str, Any]:
     if measured is None:
         return {**item._asdict(), "finding": None}
-    from sweep.analysis.claims.findings import findings_document
+    from sweep.analysis.findings import findings_document
 
     return {**item._asdict(), "finding": findings_document([measured])[0]}

@@ -12,12 +12,12 @@ import typer
 from sweep.cli.arguments import find_records, load_plugin, parse_sets, write_new_study
 from sweep.cli.options import RUNS, AsJson, Plugin, Root, Sets
 from sweep.cli.output import print_answer
-from sweep.config.command_lines import StudyCommands
+from sweep.config.commands import StudyCommands
 from sweep.config.errors import InputError, describe_unknown
 
 if TYPE_CHECKING:
-    from sweep.analysis.claims.claim import Claim
-    from sweep.analysis.claims.findings import Finding
+    from sweep.analysis.claims import Claim
+    from sweep.analysis.findings import Finding
     from sweep.config.study import StudySpec
     from sweep.search.study_forecast import Forecast
 
@@ -37,7 +37,8 @@ def claims(
 ) -> int:
     """List claims, test them, or plan the study that settles one. Claims are tested on the records of a study; --plan
     writes the smallest study for one of them, which `sweep run` runs."""
-    from sweep.analysis.claims.plans import CLAIMS, find_claim, write_plan
+    from sweep.analysis.claim_table import CLAIMS
+    from sweep.analysis.findings import find_claim, write_plan
 
     claim = find_claim(subject) if subject else None
     if plan:
@@ -58,7 +59,7 @@ def claims(
 
 
 def _find_study(subject: str, root: Path) -> str:
-    from sweep.analysis.claims.plans import CLAIMS
+    from sweep.analysis.claim_table import CLAIMS
 
     try:
         return find_records(subject, root)
@@ -68,7 +69,7 @@ def _find_study(subject: str, root: Path) -> str:
 
 
 def _describe(claim: "Claim") -> dict[str, Any]:
-    from sweep.analysis.claims.plans import count_planned, count_tested
+    from sweep.analysis.findings import count_planned, count_tested
 
     repetitions = count_planned(claim)
     return {
@@ -104,7 +105,7 @@ def _list_lines(chosen: Sequence["Claim"]) -> Iterator[str]:
 
 
 def _test(place: str, as_json: bool) -> int:
-    from sweep.analysis.claims.findings import evaluate_claims, findings_document
+    from sweep.analysis.findings import evaluate_claims, findings_document
     from sweep.records.frames.frames import load_frames
 
     frames = load_frames(place, evaluations=True)

@@ -16,9 +16,7 @@ from sweep.config.errors import InputError
 from sweep.config.units import format_count
 
 if TYPE_CHECKING:
-    from sweep.analysis.comparison.machine_pace import PaceDifference
-    from sweep.analysis.comparison.study_comparison import Comparison
-    from sweep.analysis.comparison.study_differences import Difference
+    from sweep.analysis.comparison import Comparison, Difference, PaceDifference
     from sweep.records.data_summary import DataSummary
     from sweep.records.frames.study_frames import Frames
 
@@ -41,7 +39,7 @@ def compare(
 ) -> int:
     """Compare two studies. Shows configurations that both have, their Pareto fronts, and what changed in settings and
     environment."""
-    from sweep.analysis.comparison.study_comparison import compare_studies
+    from sweep.analysis.comparison import compare_studies
 
     given = ((run_a, columns_a), (run_b, columns_b))
     a, b = (load_records(place, root, columns, evaluations=False) for place, columns in given)
@@ -165,7 +163,7 @@ def _describe_times(found: "Comparison") -> Iterator[str]:
     pace = found.pace
     if found.num_without_time:
         n = format_count(found.num_without_time, "configuration")
-        yield f"  {n} without a time that counts: it is no evidence, of a solo probe or of a reused trial"
+        yield f"  {n} without a time that counts: it was disturbed, of a solo probe or of a reused trial"
     if not names:
         return
     if pace.reason:

@@ -1,19 +1,17 @@
 """``sweep recommend``: which configuration to take for which use, and how sure that is."""
 
-from collections.abc import Iterator
-from itertools import chain
-from typing import TYPE_CHECKING, Annotated
-
 import typer
-
-from sweep.cli.arguments import load_records, parse_bytes, parse_duration
-from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, Root
-from sweep.cli.output import print_answer, print_lines
-from sweep.config.errors import InputError
+from collections.abc import (Iterator)
+from itertools import (chain)
+from sweep.cli.arguments import (load_records, parse_bytes, parse_duration)
+from sweep.cli.options import (AnyRecords, AsJson, Columns, RUNS, Root)
+from sweep.cli.output import (print_answer, print_lines)
+from sweep.config.errors import (InputError)
+from typing import (Annotated, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
-    from sweep.analysis.claims.findings import Finding
+    from sweep.analysis.answer import (Answer, BatchAnswer, Recommendation)
+    from sweep.analysis.findings import (Finding)
 
 
 def recommend(
@@ -40,7 +38,7 @@ def recommend(
     """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
     probability that each statement is right."""
     from sweep.analysis.answer import USES
-    from sweep.analysis.claims.findings import evaluate_claims, findings_document
+    from sweep.analysis.findings import evaluate_claims, findings_document
     from sweep.analysis.recommendation import as_document
     from sweep.analysis.recommendation import recommend as answer_for
 
@@ -72,7 +70,7 @@ def recommend(
 def describe_recommendations(answer: "Answer", claims: list["Finding"]) -> Iterator[str]:
     """The lines of text that the command prints."""
     from reports.labels import TOO_UNCERTAIN, format_effect, is_too_uncertain
-    from sweep.analysis.claims.findings import UNSETTLED, UNTESTED
+    from sweep.analysis.findings import UNSETTLED, UNTESTED
 
     yield answer.validation.statement
     yield ""

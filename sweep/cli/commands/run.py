@@ -20,7 +20,7 @@ from sweep.cli.options import (
     SlurmFile,
     StudyFile,
 )
-from sweep.config.command_lines import StudyOrigin
+from sweep.config.commands import StudyOrigin
 from sweep.config.study_file import load_study
 from sweep.records.address import STORE_VARIABLE
 

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 
 import pandas as pd
 
-from sweep.config.command_lines import StudyCommands, StudyOrigin, find_study_commands, name_foreign_commands
+from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands, name_foreign_commands
 from sweep.config.study import StudySpec
 from sweep.config.tables.entries import resolve
 from sweep.config.trial_config import flatten_table

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweep.config.command_lines import StudyOrigin
+from sweep.config.commands import StudyOrigin
 from sweep.executors.table import ExecutorSettings
 
 

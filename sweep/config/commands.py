@@ -3,7 +3,7 @@
 import json
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -51,57 +51,41 @@ class StudyCommands:
         return self.foreign_map is not None
 
     def run(self) -> str:
-        """The study as it is."""
+        """The study as it is; what is on record is kept."""
         return self._run({})
 
     def run_more(self, trials: int) -> str:
         """The same study, up to ``trials`` search trials."""
-        if self.is_foreign:
-            return _name_elsewhere("more trainings")
         changes = {key: value for key, value in self.changes.items() if key != "trials"}
-        return f"{replace(self, changes=changes)._run({})} --trials {trials}"
-
-    def resume(self) -> str:
-        """The same study, of which what is on record is kept."""
-        return self._run({})
+        return self._elsewhere("more trainings") or f"{replace(self, changes=changes)._run({})} --trials {trials}"
 
     def run_again(self) -> str:
         """The same study from its beginning; its old folder is set aside."""
-        return f"{self._run({})} --fresh"
+        return self._elsewhere("the same trainings again") or f"{self._run({})} --fresh"
 
     def confirm_more(self, limits: Mapping[str, object]) -> str:
         """The same study with larger ``limits`` of the confirming trials, by dotted key."""
-        if self.is_foreign:
-            return _name_elsewhere("further seeds of the best configurations")
-        return self._run(limits)
+        return self._elsewhere("further seeds of the best configurations") or self._run(limits)
 
     def run_variant(self, suffix: str, fixed: Mapping[str, object]) -> str:
         """The study under a new name with the keys ``fixed``."""
-        if self.is_foreign:
-            return _name_elsewhere(f"trainings with {', '.join(f'{key} = {value}' for key, value in fixed.items())}")
-        return self._of_new_study()._run({"name": f"{self.name}_{suffix}", **fixed})
+        settings = ", ".join(f"{key} = {value}" for key, value in fixed.items())
+        variant = self._as_new_study()._run({"name": f"{self.name}_{suffix}", **fixed})
+        return self._elsewhere(f"trainings with {settings}") or variant
 
     def train_and_save(self, path: str, fixed: Mapping[str, object]) -> str:
         """One training of the study's base configuration with the keys ``fixed``; its weights are saved."""
-        if self.is_foreign:
-            return _name_elsewhere("trainings from pretrained weights")
-        changes = _of_configuration({**self.changes, **fixed})
-        words = [*self._begin("train"), *_set_options(changes), *_plugin_option(self.plugin)]
-        return " ".join([*words, f"--save {shlex.quote(path)}"])
+        command = self._command("train", _select_configuration({**self.changes, **fixed}))
+        return self._elsewhere("trainings from pretrained weights") or f"{command} --save {shlex.quote(path)}"
 
     def probe_shapes(self) -> str:
         """Probes of the study's micro batches."""
-        if self.is_foreign:
-            return _name_elsewhere("the step time and memory of each micro batch")
-        options = self._root_options()
-        words = [*self._begin("probe"), *_set_options(_of_configuration(self.changes)), *map(shlex.quote, options)]
-        return " ".join([*words, *_plugin_option(self.plugin)])
+        command = self._command("probe", _select_configuration(self.changes), self._root_options())
+        return self._elsewhere("the step time and memory of each micro batch") or command
 
     def check(self) -> str:
         """The known pitfalls of the study with their reasons."""
-        options = self._root_options()
-        words = [*self._begin("check"), *_set_options(self.changes), *map(shlex.quote, options)]
-        return " ".join([*words, *_plugin_option(self.plugin)])
+        return self._command("check", self.changes, self._root_options())
 
     def recommend(self) -> str:
         """The recommendations from the study's records."""
@@ -111,28 +95,29 @@ class StudyCommands:
         """The common claims, tested on the study's records."""
         return self._read("claims")
 
+    def examine(self) -> str:
+        """What is wrong with the measurements of the study's records, and what to do about it."""
+        return self._read("doctor")
+
     def plan_claim(self, claim: str, data: str, fixed: Mapping[str, object]) -> str:
         """The smallest study that settles ``claim``, on the data set ``data`` ("" for the default) with the keys
         ``fixed``; then its run, where this study's records are."""
         if self.is_foreign:
             return f"sweep claims {claim} --plan && sweep run claim_{claim}.toml"
         words = ["sweep claims", claim, "--plan", *([f"--data {shlex.quote(data)}"] if data else [])]
-        root = self._root_options()
-        words += [*_set_options(fixed), *map(shlex.quote, root), *_plugin_option(self.plugin)]
-        planned = replace(self._of_new_study(), argument=f"claim_{claim}.toml", changes={})
+        words += [*_list_sets(fixed), *map(shlex.quote, self._root_options()), *_list_plugin(self.plugin)]
+        planned = replace(self._as_new_study(), argument=f"claim_{claim}.toml", changes={})
         return f"{' '.join(words)} && {planned.run()}"
-
-    def examine(self) -> str:
-        """What is wrong with the measurements of the study's records, and what to do about it."""
-        return self._read("doctor")
 
     def extend_space(self, key: str, form: str) -> str:
         """What to add to the study's file, in words: no command line adds a key to a space."""
-        if self.is_foreign:
-            return _name_elsewhere(f"trainings over {key}")
-        return f'a copy of {self.argument} under a new name, with "{key}" = {{ {form} }} in [space]'
+        copy = f'a copy of {self.argument} under a new name, with "{key}" = {{ {form} }} in [space]'
+        return self._elsewhere(f"trainings over {key}") or copy
 
-    def _of_new_study(self) -> "StudyCommands":
+    def _elsewhere(self, what: str) -> str:
+        return f"# where these records were made: {what}" if self.is_foreign else ""
+
+    def _as_new_study(self) -> "StudyCommands":
         # it continues nothing, so that exported records are not imported for it
         return replace(self, export="", options=()) if self.export else self
 
@@ -147,21 +132,15 @@ class StudyCommands:
             return f"sweep {command} {shlex.quote(f'{self.options[1]}#{self.name}')}"
         return " ".join(["sweep", command, *map(shlex.quote, (self.name, *self.options))])
 
-    def _begin(self, command: str) -> list[str]:
-        return ["sweep", command, shlex.quote(self.argument)]
-
     def _run(self, more: Mapping[str, object]) -> str:
-        if self.is_foreign:
-            return _name_elsewhere("the same trainings again")
-        changes = _set_options(replace_keys(dict(self.changes), dict(more)))
-        begin = [f"sweep import {shlex.quote(self.export)} &&"] if self.export else []
-        options = () if self.export else self.options
-        words = [*begin, *self._begin("run"), *changes, *map(shlex.quote, (*options, *self.run_options))]
-        return " ".join([*words, *_plugin_option(self.plugin)])
+        options = (*(() if self.export else self.options), *self.run_options)
+        command = self._command("run", replace_keys(dict(self.changes), dict(more)), options)
+        imported = f"sweep import {shlex.quote(self.export)} && " if self.export else ""
+        return self._elsewhere("the same trainings again") or f"{imported}{command}"
 
-
-def _name_elsewhere(what: str) -> str:
-    return f"# where these records were made: {what}"
+    def _command(self, name: str, changes: Mapping[str, object], options: Iterable[str] = ()) -> str:
+        words = ["sweep", name, shlex.quote(self.argument), *_list_sets(changes), *map(shlex.quote, options)]
+        return " ".join([*words, *_list_plugin(self.plugin)])
 
 
 def name_foreign_commands(name: str, file: str, map_file: str) -> StudyCommands:
@@ -235,30 +214,28 @@ def train_command(settings: Mapping[str, object], seed: int, plugin: str = "") -
     defaults = default_settings()
     given = {key: settings[key] for key in defaults if key != "seed" and settings.get(key) is not None}
     named = {key: value for key, value in given.items() if value != defaults[key]}
-    return " ".join(["sweep train", *_set_options({**named, "seed": seed}), *_plugin_option(plugin)])
+    return " ".join(["sweep train", *_list_sets({**named, "seed": seed}), *_list_plugin(plugin)])
 
 
-def _plugin_option(plugin: str) -> list[str]:
+def _list_plugin(plugin: str) -> list[str]:
     return [f"--plugin {shlex.quote(plugin)}"] if plugin else []
 
 
-def _of_configuration(changes: Mapping[str, object]) -> dict[str, object]:
+def _select_configuration(changes: Mapping[str, object]) -> dict[str, object]:
     # ``sweep train`` and ``sweep probe`` take no keys of the study, such as trials, sampler or confirm.seeds
     of_study = StudySpec.model_fields.keys() - {"seed"}
     return {key: value for key, value in changes.items() if key.partition(".")[0] not in of_study}
 
 
-def _set_options(changes: Mapping[str, object]) -> list[str]:
+def _list_sets(changes: Mapping[str, object]) -> list[str]:
     return [f"--set {shlex.quote(f'{key}={_toml_value(value)}')}" for key, value in changes.items()]
 
 
 def _toml_value(value: object) -> str:
-    """``value`` as ``--set`` reads it: TOML, with quotes only around text that would be read as another value."""
+    # as ``--set`` reads it: TOML, with quotes only around text that would be read as another value
     if isinstance(value, float):
         return repr(value)
-    if isinstance(value, str) and not _needs_quotes(value):
-        return value
-    return _toml_literal(value)
+    return value if isinstance(value, str) and not _needs_quotes(value) else _toml_literal(value)
 
 
 def _toml_literal(value: object) -> str:

@@ -1,0 +1,483 @@
+"""Two studies side by side: equal configurations, the machine's pace in both runs, fronts, and what changed.
+
+The times of two runs differ also where the code is equal, because the machine had another clock or another load, and
+the spread between the seeds of a run shows nothing of that. The variance between runs is taken from work that was the
+same in both: the reference work before each trial, over stretches of each run, and probes of equal shapes by equal
+code. Without such work, or on two devices, there is no verdict on times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data
+from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
+from sweep.analysis.statistics.estimates import (
+    NOTHING,
+    SIGNIFICANT,
+    Estimate,
+    confidence_interval,
+    correct_holm,
+    mean_estimate,
+)
+from sweep.analysis.statistics.grouping import (
+    Grouping,
+    Numbers,
+    configuration_groups,
+    group_configurations,
+    varying_keys,
+)
+from sweep.analysis.statistics.intervals import (
+    CONFIDENCE,
+    Interval,
+    Spread,
+    median_errors,
+    pooled_spread,
+    t_quantile,
+    t_upper_tail,
+)
+from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
+from sweep.analysis.statistics.scales import difference_unit, scale_of
+from sweep.analysis.statistics.time_evidence import has_measured_time, has_time_evidence
+from sweep.config.data_sections import BudgetSection
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import Scalar, config_keys
+from sweep.records.data_summary import DataSummary
+from sweep.records.frames.study_frames import Frames
+
+Verdict = Literal["higher", "lower", "undecided", "not_known"]
+_METRIC_NAMES = ("val_accuracy", "train_seconds", "images_per_second", "peak_memory_bytes", "test_accuracy")
+_NOT_TRAINED = frozenset({"data.root", "seed"})  # keys that do not change what is trained
+# Keys that no recipe may differ in: trials of other lengths or on other images are trials of other configurations.
+_NO_RECIPE = frozenset({"data.name", *(f"budget.{name}" for name in BudgetSection.model_fields)})
+_MIN_PAIRS = 3  # fewer say too little of how pairs scatter
+_NUM_STRETCHES = 3  # of a run, in the order of its trials: a machine's pace drifts within a run as well
+# Facts of an environment that make times those of another device.
+_DEVICE_FACTS = ("device", "driver", "cuda", "power_limit_watts")
+_NOT_TIMED = "the two runs were made at different times, and no work that is equal in both was timed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceDifference:
+    """``error`` is the standard error, with ``degrees`` of freedom, of the logarithm of the ratio of times of equal
+    code in the two runs; NaN where nothing is known of it, for the ``reason``. ``ratio``: the reference work in B over
+    that in A."""
+
+    error: float = np.nan
+    degrees: float = 0
+    ratio: float = np.nan
+    num_references: tuple[int, int] = (0, 0)
+    num_probes: int = 0
+    reason: str = ""
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval of a ratio of times of equal code, as a share of it."""
+        return float(np.expm1(t_quantile(CONFIDENCE, self.degrees) * self.error))
+
+    def widen(self, estimate: Estimate) -> Estimate:
+        """``estimate`` of a logarithm of a ratio of times with both errors (Welch 1947, Satterthwaite 1946)."""
+        within, between = estimate.error**2, self.error**2
+        if not (estimate.degrees > 0 and self.degrees > 0):
+            return estimate._replace(error=np.nan, degrees=0)
+        total = within + between
+        parts = within**2 / estimate.degrees + between**2 / self.degrees
+        degrees = total**2 / parts if parts > 0 else min(estimate.degrees, self.degrees)
+        return estimate._replace(error=float(np.sqrt(total)), degrees=float(degrees))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """B over A for seconds, bytes and rates, B - A for accuracies, with the 95 % interval of this difference alone. Its
+    bounds are NaN where the error is not known. ``verdict`` is of B and corrected for the number of differences that
+    are tested together; ``not_known`` without an error."""
+
+    interval: Interval
+    p_value: float  # of no difference, before the correction; NaN without an error
+    verdict: Verdict = "not_known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligned:
+    """One configuration that both studies trained, by its first trial in each, and its ``differences`` by metric.
+    Several seeds that both have, ``num_paired``, are compared one by one."""
+
+    number_a: int
+    number_b: int
+    config: dict[str, Scalar]
+    num_paired: int
+    differences: dict[str, Difference]
+
+
+@dataclass(frozen=True)
+class Front:
+    """The front of one study: the numbers of its configurations, and its share of the volume behind both fronts, from
+    one reference point; None where the studies read different data."""
+
+    numbers: tuple[int, ...]
+    volume: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """``overall`` by metric: the mean difference over the aligned configurations; ``changed`` facts of the environment
+    and the study by name, as (in A, in B). ``data_a`` and ``data_b`` are the images where they are on record; where
+    they are known to differ, or where the data sets have different names, nothing is aligned. ``pace`` is how much the
+    machine itself may differ between the two; ``num_without_time`` aligned configurations have no time of their own run
+    that can be used. ``commands`` would run both again, one after the other."""
+
+    study_a: str
+    study_b: str
+    data_a: DataSummary | None
+    data_b: DataSummary | None
+    data_differ: bool
+    aligned: tuple[Aligned, ...]
+    overall: dict[str, Difference]
+    pace: PaceDifference
+    num_without_time: int
+    units: dict[str, str]
+    front_a: Front
+    front_b: Front
+    changed: dict[str, tuple[str, str]]
+    settings: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+def compare_studies(a: Frames, b: Frames) -> Comparison:
+    """B against A. Configurations are equal when every key is, except the seed, the data's path, and keys that have one
+    value throughout one study and another throughout the other: those are what is compared, and are in ``changed``.
+    Configurations of other budgets or on other data are never equal. What a configuration measured are the trials that
+    its answer rests on: the fresh seeds, otherwise the first search trial.
+
+    Raises:
+        InputError: one of the two holds trials of several studies that read different data.
+    """
+    data_a, data_b = find_common_data(a), find_common_data(b)
+    data_differ = _is_other_data(a, b, data_a, data_b)
+    sides, pairs = _align(a.trials, b.trials)
+    names = [name for name in _METRIC_NAMES if _is_measured(sides, name)]
+    pace = measure_pace_difference(a, b)
+    differences: dict[str, list[Difference]] = {}
+    if pairs and not data_differ:
+        for name in names:
+            spread = _pool_spread(sides, name)
+            found = [_find_difference(sides, pair, name, spread, pace) for pair in pairs]
+            differences[name] = give_verdicts(found, [name] * len(found))
+    known = {name: [item for item in found if item.interval.n] for name, found in differences.items()}
+    overall = {name: _find_overall(found, name, pace) for name, found in known.items() if found}
+    keys = {key for side in sides for key in varying_keys(side.done)} - _NOT_TRAINED
+    settings = tuple(key for key in config_keys() if key in keys)
+    front_a, front_b = _find_fronts(sides)
+    if data_differ:  # the volumes of results on different data are not comparable
+        front_a, front_b = (Front(_find_fronts((side, side))[0].numbers, None) for side in sides)
+    return Comparison(
+        study_a=_name(a),
+        study_b=_name(b),
+        data_a=data_a,
+        data_b=data_b,
+        data_differ=data_differ,
+        aligned=() if data_differ else tuple(_list_aligned(sides, pairs, differences, settings)),
+        overall=dict(zip(overall, give_verdicts(list(overall.values()), list(overall)), strict=True)),
+        pace=pace,
+        num_without_time=sum(not item.interval.n for item in differences.get("train_seconds", ())),
+        units={name: difference_unit(name) for name in names},
+        front_a=front_a,
+        front_b=front_b,
+        changed=_find_changes(a, b, with_root=data_differ),
+        settings=settings,
+        commands=tuple(frames.find_commands(_name(frames)).run_again() for frames in (a, b)),
+    )
+
+
+def _is_other_data(a: Frames, b: Frames, data_a: DataSummary | None, data_b: DataSummary | None) -> bool:
+    if data_a and data_b and data_a.digest and data_b.digest:
+        return data_a.is_other_than(data_b)
+    names = [{str(name) for name in read_text(frames.trials, "config.data.name") if name} for frames in (a, b)]
+    return all(names) and names[0].isdisjoint(names[1])
+
+
+def _name(frames: Frames) -> str:
+    # records of another program have no study
+    names = sorted(set(frames.studies["study"]) or set(read_text(frames.trials, "study").tolist()))
+    return str(names[0]) if len(names) == 1 else f"{len(names)} studies"
+
+
+# ------------------------------------------------------------------ equal configurations
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The complete trials of one study by configuration."""
+
+    done: pd.DataFrame
+    grouping: Grouping
+
+    def read(self, name: str) -> Values:
+        """The metric of the trials that a configuration's value rests on, shape ``[len(done)]``; NaN for all others. A
+        time counts only where this run measured it and nothing disturbed it: both runs may share a probe, and a reused
+        trial is another run's."""
+        is_used = self.grouping.is_basis
+        if METRICS[name].is_speed:
+            is_used = is_used & has_measured_time(self.done) & _is_own(self.done)
+        return np.where(is_used, read_numbers(self.done, name), np.nan)
+
+    def basis_of(self, configuration: int) -> Numbers:
+        """The rows that a configuration's values rest on."""
+        return np.flatnonzero(self.grouping.is_basis & (self.grouping.members == configuration))
+
+    def seeds_of(self, configuration: int) -> Values:
+        """The seeds of these rows."""
+        return read_numbers(self.done, "seed")[self.basis_of(configuration)]
+
+
+_Sides = tuple[_Side, _Side]
+
+
+def _is_own(trials: pd.DataFrame) -> Mask:
+    return np.asarray(read_text(trials, "reused_from") == "", dtype=np.bool_)
+
+
+def _is_measured(sides: _Sides, name: str) -> bool:
+    return all(np.isfinite(read_numbers(side.done, name)).any() for side in sides)
+
+
+def _align(a: pd.DataFrame, b: pd.DataFrame) -> tuple[_Sides, list[tuple[int, int]]]:
+    # both sides, and the pairs of equal configurations by their number on each side; the frames are copied, because
+    # pandas warns where a column is added to over 100 separate ones
+    both = pd.concat([a.copy().assign(side="a"), b.copy().assign(side="b")], ignore_index=True)
+    complete = both[np.asarray(read_text(both, "outcome") == "complete", dtype=np.bool_)]
+    in_a = np.asarray(complete["side"] == "a", dtype=np.bool_)
+    groups = configuration_groups(complete, _NOT_TRAINED | _find_recipe_keys(complete[in_a], complete[~in_a]))
+    first, second = (_Side(complete[own], group_configurations(complete[own], groups[own])) for own in (in_a, ~in_a))
+    places = {int(name): place for place, name in enumerate(groups[~in_a][second.grouping.first])}
+    names = enumerate(groups[in_a][first.grouping.first])
+    return (first, second), [(place, places[int(name)]) for place, name in names if int(name) in places]
+
+
+def _find_recipe_keys(a: pd.DataFrame, b: pd.DataFrame) -> set[str]:
+    # settings that each study keeps and in which they differ: what is compared, so that it aligns nothing
+    found = set()
+    for name in (name for name in a.columns if name.startswith("config.")):
+        values = [{plain_value(value) for value in side[name].unique()} for side in (a, b)]
+        if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
+            found.add(name.removeprefix("config."))
+    return found - _NO_RECIPE
+
+
+def _list_aligned(
+    sides: _Sides, pairs: list[tuple[int, int]], differences: dict[str, list[Difference]], keys: tuple[str, ...]
+) -> list[Aligned]:
+    aligned = []
+    for index, pair in enumerate(pairs):
+        first, second = (side.done.iloc[side.grouping.first[place]] for side, place in zip(sides, pair, strict=True))
+        seeds = [side.seeds_of(place) for side, place in zip(sides, pair, strict=True)]
+        found = {name: every[index] for name, every in differences.items()}
+        aligned.append(
+            Aligned(
+                number_a=int(first["number"]),
+                number_b=int(second["number"]),
+                config={key: plain_value(first[f"config.{key}"]) for key in keys},
+                num_paired=len(np.intersect1d(seeds[0], seeds[1])),
+                differences={name: item for name, item in found.items() if item.interval.n},
+            )
+        )
+    return aligned
+
+
+# ------------------------------------------------------------------ differences and verdicts
+
+
+def _pool_spread(sides: _Sides, name: str) -> Spread:
+    # between the seeds of one configuration of one study, over all that have several, on the metric's scale
+    values = [scale_of(name).forward(side.read(name)) for side in sides]
+    groups = [sides[0].grouping.members, sides[1].grouping.members + sides[0].grouping.size]
+    return pooled_spread(np.concatenate(values), np.concatenate(groups))
+
+
+def _find_difference(
+    sides: _Sides, pair: tuple[int, int], name: str, spread: Spread, pace: PaceDifference
+) -> Difference:
+    # without a value in one of both its interval has n = 0
+    scale, places = scale_of(name), list(zip(sides, pair, strict=True))
+    values = [scale.forward(side.read(name)[side.basis_of(place)]) for side, place in places]
+    estimate = _estimate(values, [side.seeds_of(place) for side, place in places], spread)
+    if METRICS[name].is_speed:
+        estimate = pace.widen(estimate)
+    bounds = np.array(confidence_interval(estimate._replace(is_ratio=scale.is_ratio)))
+    if not scale.is_ratio and estimate.n:
+        start = np.array([np.nanmedian(values[0])])
+        bounds = scale.backward(start + bounds) - scale.backward(start)
+    middle, low, high = bounds.tolist()
+    return Difference(interval=Interval(middle, low, high, estimate.n), p_value=_p_value(estimate))
+
+
+def _estimate(values: list[Values], seeds: list[Values], spread: Spread) -> Estimate:
+    # on the metric's scale; equal seeds saw equal data, so the differences of pairs scatter less
+    shared = np.intersect1d(seeds[0], seeds[1])
+    pairs = [[some[own == seed][0] for some, own in zip(values, seeds, strict=True)] for seed in shared]
+    gaps = np.array([second - first for first, second in pairs])
+    if np.isfinite(gaps).sum() >= _MIN_PAIRS:
+        return mean_estimate(gaps)
+    known = [some[np.isfinite(some)] for some in values]
+    if not (len(known[0]) and len(known[1])):
+        return NOTHING
+    counts = np.array([len(some) for some in known])
+    error = spread.sd * float(np.hypot(*median_errors(counts)))
+    gap = float(np.median(known[1]) - np.median(known[0]))
+    return Estimate(gap, error, spread.degrees, int(counts.min()))
+
+
+def _find_overall(found: Sequence[Difference], name: str, pace: PaceDifference) -> Difference:
+    # The error of the mean is from the scatter of configurations and, of times, from the pace, which all configurations
+    # of a run share. Of one configuration it is that one's difference.
+    if len(found) == 1:
+        return found[0]
+    is_ratio = scale_of(name).is_ratio
+    middles = np.array([item.interval.median for item in found])
+    estimate = mean_estimate(np.log(middles) if is_ratio else middles, is_ratio)
+    if METRICS[name].is_speed:
+        estimate = pace.widen(estimate)
+    return Difference(interval=Interval(*confidence_interval(estimate), estimate.n), p_value=_p_value(estimate))
+
+
+def _p_value(estimate: Estimate) -> float:
+    # two-sided, of no difference
+    if not (estimate.degrees > 0 and np.isfinite(estimate.error)):
+        return np.nan
+    if estimate.error == 0:
+        return 0.0 if estimate.value else 1.0
+    return min(1.0, 2 * float(t_upper_tail(abs(estimate.value) / estimate.error, estimate.degrees)))
+
+
+def give_verdicts(found: Sequence[Difference], names: Sequence[str]) -> list[Difference]:
+    """``found``, each of the metric in ``names``, with verdicts that hold together (Holm 1979)."""
+    p_values = np.array([item.p_value for item in found], dtype=np.float64)
+    known = np.isfinite(p_values)
+    p_values[known] = correct_holm(p_values[known])
+    rows = zip(found, names, p_values.tolist(), strict=True)
+    return [replace(item, verdict=_judge(item, name, p)) for item, name, p in rows]
+
+
+def _judge(item: Difference, name: str, p_value: float) -> Verdict:
+    if not np.isfinite(p_value):
+        return "not_known"
+    if p_value >= SIGNIFICANT:
+        return "undecided"
+    return "higher" if item.interval.median > (1.0 if scale_of(name).is_ratio else 0.0) else "lower"
+
+
+# ------------------------------------------------------------------ the machine's pace
+
+
+def measure_pace_difference(a: Frames, b: Frames) -> PaceDifference:
+    """The difference of pace between the runs of ``a`` and ``b``. Each stretch of a run is a draw of the pace, and each
+    pair of probes are two; a reused trial says nothing of either run."""
+    facts = [_collect_device_facts(frames) for frames in (a, b)]
+    for name in _DEVICE_FACTS:
+        values = [found[name] for found in facts]
+        if any(len(each) > 1 for each in values):
+            return PaceDifference(reason=f"trials of a study ran with several values of {name}")
+        if all(values) and values[0] != values[1]:
+            reason = f"the two runs differ in {name}, so that a ratio of times is of that and of the code together"
+            return PaceDifference(reason=reason)
+    known = [_read_probes(frames) for frames in (a, b)]
+    pairs = [(known[0][key], known[1][key]) for key in known[0].keys() & known[1].keys()]
+    # of shapes that were probed by equal code for each of the two; a shared probe says nothing
+    ratios = np.array([np.log(two / one) for (one, at), (two, later) in pairs if at != later])
+    return estimate_pace_difference((_read_references(a), _read_references(b)), ratios)
+
+
+def estimate_pace_difference(references: tuple[Values, Values], probes: Values) -> PaceDifference:
+    """From logarithms: of the times of the reference work in each run, in the order of its trials, and of the ratios of
+    probes, B over A, shape ``[probes]``."""
+    squares, degrees, ratio = float(np.sum(probes**2)) / 2, len(probes), np.nan
+    if all(map(len, references)):
+        parts = [np.array_split(logs, min(_NUM_STRETCHES, len(logs))) for logs in references]
+        stretches = np.array([part.mean() for run in parts for part in run])
+        squares += float(np.sum((stretches - stretches.mean()) ** 2))
+        degrees += len(stretches) - 1
+        ratio = float(np.exp(references[1].mean() - references[0].mean()))
+    if not degrees:
+        return PaceDifference(reason=_NOT_TIMED)
+    return PaceDifference(
+        error=float(np.sqrt(2 * squares / degrees)),
+        degrees=degrees,
+        ratio=ratio,
+        num_references=(len(references[0]), len(references[1])),
+        num_probes=len(probes),
+    )
+
+
+def _collect_device_facts(frames: Frames) -> dict[str, set[str]]:
+    # of the run's own trials: a reused one may be of another device, but nothing rests on its time
+    own, table = frames.trials[_is_own(frames.trials)], frames.environments
+    table = table[table["environment_digest"].isin(set(read_text(own, "environment_digest").tolist()))]
+    found = {name: set(read_text(table, name).tolist()) - {""} for name in _DEVICE_FACTS}
+    return found | {"device": set(read_text(own, "device").tolist()) - {""}}
+
+
+def _read_references(frames: Frames) -> Values:
+    # logarithms, in the order of the trials
+    trials = frames.trials[_is_own(frames.trials)].sort_values("number", kind="stable")
+    seconds = read_numbers(trials, "reference_seconds")
+    return np.log(seconds[seconds > 0])
+
+
+def _read_probes(frames: Frames) -> dict[str, tuple[float, str]]:
+    # step seconds and time of the probes whose time can be used, by the key of shape and code
+    probes = frames.probes
+    is_good = (read_text(probes, "outcome") == "complete") & has_time_evidence(probes)
+    seconds = read_numbers(probes, "step_seconds_median")
+    keys, times = read_text(probes, "shape_key"), read_text(probes, "probed_at")
+    rows = np.flatnonzero(is_good & (seconds > 0))
+    return {str(keys[row]): (float(seconds[row]), str(times[row])) for row in rows}
+
+
+# ------------------------------------------------------------------ fronts and changes
+
+
+def _find_fronts(sides: _Sides) -> tuple[Front, Front]:
+    names = [name for name in USUAL_OBJECTIVES if _is_measured(sides, name)]
+    if not names:
+        return Front((), 0.0), Front((), 0.0)
+    signs = [METRICS[name].sign for name in names]
+    tables = [
+        np.stack([side.grouping.medians(read_numbers(side.done, name))[0] for name in names], axis=1) for side in sides
+    ]
+    together = np.concatenate(tables)
+    if not np.isfinite(together).all(axis=1).any():
+        return Front((), 0.0), Front((), 0.0)
+    reference = reference_point(together, signs)
+    whole = hypervolume(together, reference, signs)
+    fronts = []
+    for side, table in zip(sides, tables, strict=True):
+        mask = non_dominated(table, signs)
+        numbers = read_numbers(side.done, "number")[side.grouping.first[mask]].astype(int)
+        fronts.append(Front(tuple(numbers.tolist()), hypervolume(table, reference, signs) / whole if whole else 0.0))
+    return fronts[0], fronts[1]
+
+
+def _find_changes(a: Frames, b: Frames, *, with_root: bool) -> dict[str, tuple[str, str]]:
+    # the facts that differ by name, as (in A, in B); ``with_root`` includes the folder of the data
+    facts = [_collect_facts(frames, with_root=with_root) for frames in (a, b)]
+    names = dict.fromkeys((*facts[0], *facts[1]))
+    values = {name: tuple(found.get(name, "not recorded") for found in facts) for name in names}
+    return {name: (first, second) for name, (first, second) in values.items() if first != second}
+
+
+def _collect_facts(frames: Frames, *, with_root: bool) -> dict[str, str]:
+    # every fact of the environments, several values joined, and every setting: its value where all trials share it
+    trials, table = frames.trials, frames.environments.drop(columns=["study", "environment_digest"], errors="ignore")
+    devices = ", ".join(sorted({str(device) for device in read_text(trials, "device") if device}))
+    found = {"device": devices} if devices else {}
+    found |= {str(name): ", ".join(sorted({str(value) for value in table[name].dropna()})) for name in table.columns}
+    for key in config_keys():
+        name = f"config.{key}"
+        is_shown = key not in _NOT_TRAINED or (with_root and key == "data.root")
+        if is_shown and len(trials) and name in trials.columns:
+            is_shared = trials[name].nunique(dropna=False) == 1
+            found[key] = str(plain_value(trials[name].iloc[0])) if is_shared else "varies"
+    return found

@@ -1,0 +1,256 @@
+"""The findings: every claim tested on a study's own records, and the study that settles one."""
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import SEED, Claim, Design, Measurement
+from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
+from sweep.analysis.documents import to_document
+from sweep.analysis.power import count_repetitions
+from sweep.analysis.statistics.column_reading import most_common, read_text
+from sweep.analysis.statistics.estimates import (
+    NOTHING,
+    SIGNIFICANT,
+    Estimate,
+    Region,
+    Verdict,
+    assess_region,
+    confidence_interval,
+    correct_holm,
+)  # fmt: skip
+from sweep.config.advice import find_pitfalls
+from sweep.config.errors import InputError
+from sweep.config.study_file import build_study
+from sweep.config.trial_config import Scalar, build_config, default_settings, replace_keys
+from sweep.records.frames.study_frames import Frames
+
+_ACCURACY_UNIT = "fraction difference"
+_TOO_LITTLE = "the records have too little for an interval"
+UNTESTED: tuple[Verdict, ...] = ("not tested", "not measured")
+UNSETTLED: tuple[Verdict, ...] = ("undecided", *UNTESTED)
+_BASE: dict[str, Scalar] = {"budget.epochs": 10, "model.patch_size": 4}
+# For the digits: 504 images for validation, each 0.2 points of accuracy, and half as many epochs, so that the plans are
+# shorter.
+_DIGITS: dict[str, Scalar] = {"data.validation_share": 0.33, "budget.epochs": 5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One claim and what the records show of it.
+
+    ``effect`` with its 95 % interval is in ``unit`` (a metric's unit, "ratio", "exponent", "fraction/doubling"); NaN
+    where there is too little; ``claimed`` is the range that the statement allows, open where a bound is infinite.
+    ``n`` counts what the interval rests on, as ``detail`` describes: pairs, batch sizes or
+    configurations. ``p`` belongs to the test behind the verdict, corrected for the number of tests (Holm 1979); the
+    verdict is undecided unless it is at most 0.05. It is "not measured" where the study did not vary or measure what
+    the claim is about, and "not tested" where it did and the records cannot test the claim: there is no effect then,
+    for the ``reason``. ``settle`` is the command that would settle the claim ("" where it is settled), ``remark`` what
+    that requires or what else would settle it, ``trainings`` how many a study would require for that with a power of
+    0.8 at the effect that ``matters``: by the spread of these records, without an effect by an assumed one.
+    ``published`` is what others measured, with the source.
+    """
+
+    name: str
+    statement: str
+    effect: float
+    low: float
+    high: float
+    unit: str
+    claimed: Region
+    n: int
+    verdict: Verdict
+    settle: str
+    published: str
+    detail: str
+    p: float
+    reason: str = ""
+    remark: str = ""
+    matters: float = np.nan
+    trainings: int = 0
+
+
+class Assessment(NamedTuple):
+    """A claim measured on the records of one study, before p is corrected; ``lack`` is why it could not be."""
+
+    claim: Claim
+    records: ComparableTrials
+    measurement: Measurement
+    lack: str
+
+    @property
+    def region(self) -> Region:
+        """What the claim allows."""
+        return self.measurement.region or self.claim.region
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether there is an effect with an error."""
+        return self.measurement.estimate.degrees > 0
+
+
+def evaluate_claims(frames: Frames) -> list[Finding]:
+    """Every claim in a fixed order; what the records do not show is undecided or not tested, with what would settle
+    it."""
+    records = select_comparable(frames)
+    return find_verdicts([assess_claim(claim, records) for claim in CLAIMS])
+
+
+def assess_claim(claim: Claim, records: ComparableTrials) -> Assessment:
+    """The claim measured on the records, without a verdict."""
+    lack = claim.find_lack(records)
+    measurement = Measurement(reason=lack) if lack else claim.measure(records)
+    if claim.unit == _ACCURACY_UNIT:
+        measurement = measurement._replace(estimate=_add_rounding(measurement.estimate, records.images.num_images))
+    return Assessment(claim, records, measurement, lack)
+
+
+def _add_rounding(estimate: Estimate, num_images: int | None) -> Estimate:
+    # An accuracy is rounded to one of the images, so that a few equal differences do not show that there is no scatter:
+    # the error of their mean is at least that of roundings, 1 / (12 images^2) for each of the two accuracies.
+    if not num_images or not estimate.degrees > 0:
+        return estimate
+    return estimate._replace(error=max(estimate.error, 1 / (num_images * math.sqrt(6 * estimate.n))))
+
+
+def find_verdicts(assessments: Sequence[Assessment]) -> list[Finding]:
+    """The verdicts on claims whose records may be of several studies, corrected for all that are tested."""
+    judged = [assess_region(each.measurement.estimate, each.region) for each in assessments]
+    tested = np.array([each.is_tested for each in assessments], dtype=np.bool_)
+    corrected = np.ones(len(assessments))
+    corrected[tested] = correct_holm(np.array([p for _, p in judged])[tested])
+    return [
+        _make_finding(each, leaning if p <= SIGNIFICANT else "undecided", p, int(tested.sum()))
+        for each, (leaning, _), p in zip(assessments, judged, corrected.tolist(), strict=True)
+    ]
+
+
+def _make_finding(assessment: Assessment, verdict: Verdict, p: float, num_tested: int) -> Finding:
+    claim, records, measurement, lack = assessment
+    if not assessment.is_tested:
+        verdict = "not measured" if lack else "not tested"
+    effect, low, high = confidence_interval(measurement.estimate if assessment.is_tested else NOTHING)
+    step = claim.settle(records) if verdict in UNSETTLED else None
+    return Finding(
+        name=claim.name,
+        statement=claim.statement,
+        effect=effect,
+        low=low,
+        high=high,
+        unit=claim.unit,
+        claimed=assessment.region,
+        n=measurement.estimate.n,
+        verdict=verdict,
+        settle=(step.command or _command_plan(records, claim.name)) if step else "",
+        published=claim.published,
+        detail=measurement.detail,
+        p=p,
+        reason="" if assessment.is_tested else measurement.reason or _TOO_LITTLE,
+        remark=step.remark if step else "",
+        matters=claim.matters,
+        trainings=count_needed(claim, measurement.estimate, assessment.region, len(records.done), num_tested),
+    )
+
+
+def _command_plan(records: ComparableTrials, name: str) -> str:
+    # plans and runs the claim's own study, on the data of the records
+    data, root = (most_common(read_text(records.done, f"config.data.{key}"))[0] for key in ("name", "root"))
+    is_moved = root not in ("", default_settings()["data.root"])
+    return records.commands.plan_claim(name, data, {"data.root": root} if is_moved else {})
+
+
+def findings_document(found: list[Finding]) -> list[dict[str, Any]]:
+    """The findings for a JSON document; what is not known is null."""
+    return [to_document(item) for item in found]
+
+
+def find_claim(name: str) -> Claim | None:
+    """The claim called ``name``; None where there is none."""
+    return next((claim for claim in CLAIMS if claim.name == name), None)
+
+
+def count_tested(claim: Claim) -> int:
+    """How many claims the planned study of ``claim`` may test beside it and with it, by the keys that they require: the
+    verdicts are corrected for as many."""
+    varied, settings = _find_varied(claim.design), claim.design.base.items()
+    given = varied | {key for key, value in settings if value != default_settings()[key]}
+    others = (each for each in CLAIMS if each is not claim)
+    return 1 + sum(given.issuperset(each.sets) and varied.issuperset(each.varies) for each in others)
+
+
+def count_planned(claim: Claim) -> int:
+    """The repetitions of the design with which the claim is settled with the power, by the assumed spread."""
+    design, alpha = claim.design, SIGNIFICANT / count_tested(claim)
+    return count_repetitions(claim.list_distances(), design.spread, design.lost, alpha, design.fewest)
+
+
+def count_needed(claim: Claim, estimate: Estimate, region: Region, num_trials: int, num_tested: int) -> int:
+    """The trainings with which records like these, of ``num_trials`` complete trainings and ``num_tested`` claims,
+    settle the claim with the power: by the spread of its ``estimate``, without one by the assumed spread of its
+    design."""
+    if not (estimate.degrees > 0 and math.isfinite(estimate.error) and estimate.error > 0):
+        return claim.design.count_trainings(count_planned(claim))
+    spread, lost = estimate.error * math.sqrt(estimate.n), math.ceil(estimate.n - estimate.degrees)
+    alpha = SIGNIFICANT / max(num_tested, 1)
+    needed = count_repetitions(claim.list_distances(region), spread, lost, alpha, 2)
+    return math.ceil(num_trials * needed / estimate.n)
+
+
+def write_plan(claim: Claim, data: str = "digits", changes: Mapping[str, Any] | None = None) -> str:
+    """The TOML text of the smallest study that settles the claim, on the data set ``data``, with the keys ``changes``
+    in its base configuration.
+
+    Raises:
+        InputError: a key of ``changes`` is one that the study varies, or is not valid.
+    """
+    changes = dict(changes or {})
+    if varied := sorted(changes.keys() & claim.design.list_space(count_planned(claim)).keys()):
+        raise InputError(f"--set {varied[0]}: the study of {claim.name} varies it; leave it out.")
+    spec = build_study(tomllib.loads(_write(claim, data, {})), f"the study of {claim.name}")
+    # what the design itself does, and not what is changed
+    deliberate = list(dict.fromkeys(item.key for item in find_pitfalls(spec) if item.key not in changes))
+    return _write(claim, data, changes, deliberate)
+
+
+def _write(claim: Claim, data: str, changes: Mapping[str, Any], deliberate: Sequence[str] = ()) -> str:
+    design, repetitions = claim.design, count_planned(claim)
+    own = _DIGITS if data == "digits" else {}
+    base = replace_keys({"data.name": data, **_BASE, **own}, {**design.base})
+    repeated = "seeds" if design.repeated.key == SEED else f"values of {design.repeated.key}"
+    weights = ["# a file of weights of this model that was trained on other images: sweep train --save FILE"]
+    lines = [
+        f"name = {json.dumps(f'claim_{claim.name}')}",
+        f"question = {json.dumps(f'Is it so? {claim.statement}')}",
+        f"trials = {design.count_trainings(repetitions)}  # {repetitions} {repeated}, with which the claim is settled",
+        'sampler = "grid"',
+        "confirm = { max_configurations = 0, seeds = 0 }",
+        *(
+            [f"deliberate = {json.dumps(deliberate)}  # the design of the claim, so that no advice is due"]
+            * bool(deliberate)
+        ),
+        "",
+        "[base]",
+        *(weights * ("model.weights" in base)),
+        *(f"{key} = {json.dumps(value)}" for key, value in replace_keys(base, dict(changes)).items()),
+        "",
+        "[space]",
+        *(
+            f"{json.dumps(key)} = {{ choice = {json.dumps(values)} }}"
+            for key, values in design.list_space(repetitions).items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _find_varied(design: Design) -> set[str]:
+    # the effective batch size and the number of micro batches follow from several keys
+    configs = [build_config(replace_keys({}, point), "plan") for point in design.list_points(2)]
+    varied = {*design.space, design.repeated.key} - {"batch.accumulation"}
+    varied |= {"global_batch_size"} if len({config.global_batch_size for config in configs}) > 1 else set()
+    return varied | ({"batch.accumulation"} if len({config.num_accumulation for config in configs}) > 1 else set())

@@ -1,0 +1,545 @@
+"""Advice on a study before it runs: known pitfalls, each with its reason. What cannot work at all is refused where a
+configuration is validated."""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from sweep.config.data_sections import DataSection
+from sweep.config.errors import InputError
+from sweep.config.recipe_sections import OptimizerSection
+from sweep.config.scaling import resolve_lr_rule, scale_lr
+from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
+from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.models import has_batch_statistics
+from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
+from sweep.config.trial_config import Scalar, TrialConfig, default_settings, flatten_config
+from sweep.config.units import format_count
+
+
+class Advice(NamedTuple):
+    """One pitfall: ``key`` to change, ``statement`` what is the case, ``reason`` why that matters, ``remedy`` what to
+    write instead; ``finding`` the name of the claim in the findings that measures it, "" where there is none."""
+
+    name: str
+    key: str
+    statement: str
+    reason: str
+    remedy: str
+    finding: str = ""
+
+
+class _Case(NamedTuple):
+    """What the conditions read: the study, the corners of its space, and the number of training images where they are
+    counted."""
+
+    spec: StudySpec
+    corners: Sequence[TrialConfig]
+    num_train: int | None = None
+
+    @property
+    def sizes(self) -> list[int]:
+        """The effective batch sizes, ascending."""
+        return sorted({config.global_batch_size for config in self.corners})
+
+    @property
+    def batch_key(self) -> str:
+        """The first swept key that decides the batch size."""
+        return next((key for key in self.spec.space if key.startswith("batch.")), "batch.micro")
+
+    def is_swept(self, *keys: str) -> bool:
+        """Whether the study varies one of the keys."""
+        return any(key in self.spec.space for key in keys)
+
+
+# From a study to what the texts of a pitfall name, where it applies; "key" and "finding" replace those of the row.
+_Facts = Mapping[str, object] | None
+_Condition = Callable[[_Case], _Facts]
+
+
+class _Pitfall(NamedTuple):
+    """A row: the ``condition`` under which it applies, and its texts with what the condition names in braces."""
+
+    name: str
+    key: str
+    condition: _Condition
+    statement: str
+    reason: str
+    remedy: str
+    finding: str = ""
+
+    def advise(self, case: _Case) -> Advice | None:
+        """The advice where the condition holds."""
+        facts = self.condition(case)
+        if facts is None:
+            return None
+        statement, reason, remedy = (text.format(**facts) for text in (self.statement, self.reason, self.remedy))
+        key, finding = (str(facts.get(name, getattr(self, name))) for name in ("key", "finding"))
+        return Advice(self.name, key, statement, reason, remedy, finding)
+
+
+def find_pitfalls(spec: StudySpec) -> list[Advice]:
+    """Every known pitfall of the study, in a fixed order; empty for a study without one. A key that is ``deliberate``
+    draws no advice, nor does one where the study also tries a value without the pitfall."""
+    case = _Case(spec, _list_corners(spec))
+    found = [(pitfall, pitfall.advise(case)) for pitfall in _PITFALLS]
+    return [
+        item
+        for pitfall, item in found
+        if item and item.key not in spec.deliberate and not _is_compared(case, pitfall, item.key)
+    ]
+
+
+def _is_compared(case: _Case, pitfall: _Pitfall, key: str) -> bool:
+    # batch sizes are the question of every study, so that advice on them holds wherever it applies
+    if key not in case.spec.space or is_batch_key(key):
+        return False
+    by_value: dict[Scalar, list[TrialConfig]] = {}
+    for config in case.corners:
+        by_value.setdefault(flatten_config(config)[key], []).append(config)
+    found = [pitfall.advise(case._replace(corners=group)) for group in by_value.values()]
+    return any(item is None or item.key != key for item in found)
+
+
+def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
+    """The pitfalls of the study with a training split of ``num_train`` images; None where they are not counted."""
+    case = _Case(spec, _list_corners(spec), num_train)
+    found = [pitfall.advise(case) for pitfall in _DATA_PITFALLS]
+    return [item for item in found if item and item.key not in spec.deliberate]
+
+
+_SECTIONS = frozenset({"batch", "model", "optimizer", "schedule", "budget", "distributed"})
+_UNSEEN = frozenset({"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "model.dropout"})
+_SEEN = "regularization.ema_rule"
+_MAX_CORNERS = 1024
+
+
+def _list_corners(spec: StudySpec) -> list[TrialConfig]:
+    # the extremes of what the conditions look at; everything else stays at one corner
+    seen = [
+        path for path in spec.space if path == _SEEN or (path.partition(".")[0] in _SECTIONS and path not in _UNSEEN)
+    ]
+    corners = []
+    for point in itertools.islice(spec.corners.points(seen), _MAX_CORNERS):
+        with contextlib.suppress(InputError):  # two keys that do not go together
+            corners.append(spec.corners.at(point))
+    return corners or [spec.corners.first]
+
+
+# ------------------------------------------------------------------ conditions
+
+_WARMUP_FROM = 8  # times the reference batch, Goyal et al. 2017
+_FEW_EPOCHS = 20
+
+
+def _vary_widely(sizes: Sequence[int]) -> bool:
+    return len(sizes) > 0 and sizes[-1] >= 4 * sizes[0]
+
+
+def _has_only_large_batches(case: _Case) -> _Facts:
+    smallest = case.sizes[0]
+    return {"smallest": smallest, "key": case.batch_key} if smallest >= 512 else None
+
+
+def _accumulates_much(case: _Case) -> _Facts:
+    most = max(config.num_accumulation for config in case.corners)
+    return {"most": most} if most > 16 else None
+
+
+def _normalizes_few(case: _Case) -> _Facts:
+    smallest = min(map(_count_normalized, case.corners))
+    return {"smallest": smallest} if smallest < 16 else None
+
+
+def _count_normalized(config: TrialConfig) -> float:
+    # samples that a statistic is taken from; infinite where there is none, or where that is not known
+    norm, ranks = config.model.norm, config.distributed.world_size
+    if config.batch.is_auto or not has_batch_statistics(config.model.name, norm):
+        return math.inf
+    samples = min(config.micro_batch, math.ceil(config.global_batch_size / ranks))
+    if norm == "ghost":
+        return min(samples, config.model.ghost_batch)
+    return samples * ranks if norm == "sync" else samples
+
+
+def _has_equal_epochs_only(case: _Case) -> _Facts:
+    sizes, budgets = case.sizes, [config.budget for config in case.corners]
+    in_epochs = all(
+        each.samples is not None or (each.epochs is not None and each.epochs_rule == "none") for each in budgets
+    )
+    if not in_epochs or not _vary_widely(sizes) or case.is_swept("budget.epochs", "budget.samples"):
+        return None
+    return {"smallest": sizes[0], "largest": sizes[-1], "times": sizes[-1] // sizes[0]}
+
+
+def _lacks_warmup(case: _Case) -> _Facts:
+    bare = []
+    for config in case.corners:
+        schedule = config.apply_rules().schedule
+        warmup = schedule.peak if SCHEDULES[schedule.name].has_peak else schedule.warmup
+        if warmup == 0 and config.global_batch_size >= _WARMUP_FROM * config.optimizer.reference_batch:
+            bare.append(config.global_batch_size)
+    return {"largest": max(bare)} if bare else None
+
+
+def _falls(config: TrialConfig) -> bool:
+    schedule = config.schedule
+    if SCHEDULES[schedule.name].has_milestones:
+        return schedule.gamma < 1
+    return schedule.name != "constant" and schedule.final < 1
+
+
+def _grows_by_seesaw(config: TrialConfig) -> bool:
+    return config.batch.schedule_lr == "seesaw" and config.batch.schedule != "constant"
+
+
+def _averages_weights(config: TrialConfig) -> bool:
+    return OPTIMIZERS[config.optimizer.name].averages_weights
+
+
+def _falls_beside(case: _Case, holds: Callable[[TrialConfig], bool]) -> _Facts:
+    falling = sorted({config.schedule.name for config in case.corners if holds(config) and _falls(config)})
+    return {"names": ", ".join(falling)} if falling else None
+
+
+def _is_seesaw_of_sgd(case: _Case) -> _Facts:
+    names = {config.optimizer.name for config in case.corners if _grows_by_seesaw(config)}
+    linear = sorted(name for name in names if OPTIMIZERS[name].lr_rule == "linear")
+    return {"names": ", ".join(linear)} if linear else None
+
+
+_SET_ONCE = (
+    "optimizer.betas_rule", "optimizer.weight_decay_rule", "regularization.ema_rule",
+    "regularization.label_smoothing_rule", "model.dropout_rule",
+)  # fmt: skip
+
+
+def _leaves_rules_behind(case: _Case) -> _Facts:
+    growing = [each for each in case.corners if each.batch.schedule != "constant" and each.batch.schedule_lr == "rule"]
+    rules = {key for config in map(flatten_config, growing) for key in _SET_ONCE if config[key] != "none"}
+    return {"rules": ", ".join(sorted(rules))} if rules else None
+
+
+def _leaves_rate(case: _Case) -> _Facts:
+    sizes = case.sizes
+    is_unscaled = any(config.optimizer.lr_rule == "none" for config in case.corners)
+    if not _vary_widely(sizes) or not is_unscaled or case.is_swept("optimizer.lr"):
+        return None
+    name = min(config.optimizer.name for config in case.corners)
+    rule = resolve_lr_rule(OptimizerSection.model_construct(name=name, lr_rule="auto"))
+    return {"smallest": sizes[0], "largest": sizes[-1], "finding": f"lr_rule_{rule}"}
+
+
+def _leaves_decay(case: _Case) -> _Facts:
+    decayed = [config for config in case.corners if _decays_by_batch(config.optimizer)]
+    sizes = sorted({config.global_batch_size for config in decayed})
+    if not _vary_widely(sizes) or case.is_swept("optimizer.weight_decay"):
+        return None
+    by_lr = all(OPTIMIZERS[config.optimizer.name].decays_by_lr for config in decayed)
+    rule = "timescale" if by_lr else "sqrt"
+    return {"smallest": sizes[0], "largest": sizes[-1], "rule": rule, "finding": f"weight_decay_{rule}"}
+
+
+def _decays_by_batch(section: OptimizerSection) -> bool:
+    # whether the decay of an epoch changes with the batch; a rate that grows in proportion to it makes up for the steps
+    at_twice = scale_lr(section, 2 * section.reference_batch)
+    rises_with_rate = OPTIMIZERS[section.name].decays_by_lr and math.isclose(at_twice, 2 * section.lr)
+    return section.weight_decay > 0 and section.weight_decay_rule == "none" and not rises_with_rate
+
+
+def _has_no_effect(
+    case: _Case, path: str, holds: Callable[[TrialConfig], bool], requires: str, through: Sequence[str]
+) -> _Facts:
+    spec, default = case.spec, default_settings()[path]
+    is_given = path in spec.space or spec.base.get(path, default) != default
+    if not is_given or case.is_swept(*through) or any(map(holds, case.corners)):
+        return None
+    value = "several values" if path in spec.space else repr(spec.base[path])
+    return {"path": path, "value": value, "requires": requires}
+
+
+_RULES = (
+    "optimizer.lr_rule", "optimizer.weight_decay_rule", "optimizer.betas_rule", "regularization.ema_rule",
+    "schedule.warmup_rule", "model.dropout_rule", "regularization.label_smoothing_rule", "budget.epochs_rule",
+)  # fmt: skip
+
+
+def _lacks_reference(case: _Case) -> _Facts:
+    key, sizes, reference = "optimizer.reference_batch", case.sizes, case.corners[0].optimizer.reference_batch
+    if key in case.spec.base or case.is_swept(key) or sizes[0] <= reference <= sizes[-1]:
+        return None
+    flat = [flatten_config(config) for config in case.corners]
+    rules = [rule for rule in _RULES if any(values[rule] != "none" for values in flat)]
+    facts = {"rules": ", ".join(rules), "reference": reference, "smallest": sizes[0], "largest": sizes[-1]}
+    return facts if rules else None
+
+
+def _has_another_decay(case: _Case) -> _Facts:
+    names = {config.optimizer.name for config in case.corners if config.optimizer.weight_decay_rule == "timescale"}
+    others = sorted(name for name in names if not OPTIMIZERS[name].decays_by_lr)
+    return {"names": ", ".join(others)} if others else None
+
+
+def _fine_tunes_at_large_batches(case: _Case) -> _Facts:
+    largest = max((each.global_batch_size for each in case.corners if each.model.weights is not None), default=0)
+    return {"largest": largest} if largest > 128 else None
+
+
+def _fine_tunes_at_high_rates(case: _Case) -> _Facts:
+    tuned = {config.optimizer.name for config in case.corners if config.model.weights is not None}
+    known = {name: rate for name in tuned if (rate := OPTIMIZERS[name].usual_lr) is not None}
+    # as it is written, without a rule, which counts from the reference batch
+    swept = case.spec.space.get("optimizer.lr")
+    rates = [config.optimizer.lr for config in case.corners] if swept is None else swept.extremes()
+    lowest = min(float(rate) for rate in rates if isinstance(rate, int | float))
+    high = sorted(name for name, rate in known.items() if lowest > rate / 10)
+    if not high:
+        return None
+    least = min(known[name] for name in high)
+    return {"names": ", ".join(high), "lowest": lowest, "least": least, "from": least / 100, "to": least / 10}
+
+
+def _repeats_nothing(case: _Case) -> _Facts:
+    return None if case.is_swept("seed") or case.spec.confirm.most_trials else {}
+
+
+def _repeats_too_little(case: _Case) -> _Facts:
+    confirm = case.spec.confirm
+    if case.is_swept("seed") or not confirm.most_trials or confirm.seeds >= FEWEST_SEEDS:
+        return None
+    return {"seeds": format_count(confirm.seeds, "fresh seed"), "fewest": FEWEST_SEEDS}
+
+
+def _reads_no_root(case: _Case) -> _Facts:
+    data = case.corners[0].data  # no study sweeps the name or the root
+    entry = DATASETS[data.name]
+    if data.root == DataSection.model_fields["root"].default or entry.depends_on_root or entry.published is not None:
+        return None
+    return {"root": data.root, "name": data.name}
+
+
+def _exceeds_data(case: _Case) -> _Facts:
+    if case.num_train is None or case.sizes[-1] <= case.num_train:
+        return None
+    return {"largest": case.sizes[-1], "num_train": case.num_train, "key": case.batch_key}
+
+
+def _grows_shortly(case: _Case) -> _Facts:
+    if any(config.batch.schedule == "constant" for config in case.corners):
+        return None
+    lengths = [_count_most_epochs(config, case.num_train) for config in case.corners]
+    shortest = min((epochs for epochs in lengths if epochs is not None), default=math.inf)
+    return {"epochs": shortest, "schedule": case.corners[0].batch.schedule} if shortest <= _FEW_EPOCHS else None
+
+
+def _grows_never(case: _Case) -> _Facts:
+    found = []
+    for config in case.corners:
+        if config.batch.schedule == "plateau" and config.budget.target_accuracy is None:
+            # until the batch grows, a training is that of a constant one, with an evaluation in each epoch
+            constant = config.batch.model_copy(update={"schedule": "constant"})
+            epochs = _count_most_epochs(config.model_copy(update={"batch": constant}), case.num_train)
+            patience = config.batch.plateau_patience
+            # the first evaluation sets the level, the last is at the end
+            if epochs is not None and math.ceil(epochs) < patience + 2:
+                found.append((patience, math.ceil(epochs)))
+    if not found:
+        return None
+    patience, evaluations = min(found, key=lambda each: each[1] - each[0])
+    lower = f"lower batch.plateau_patience to at most {evaluations - 2}, " if evaluations > 2 else ""
+    return {
+        "patience": patience, "evaluations": evaluations, "earliest": patience + 1, "enough": patience + 2,
+        "lower": lower,
+    }  # fmt: skip
+
+
+def _count_most_epochs(config: TrialConfig, num_train: int | None) -> float | None:
+    """The most epochs that the budget of ``config`` allows with ``num_train`` training images; None where that is not
+    known."""
+    budget = config.apply_rules().budget
+    if budget.target_accuracy is not None:
+        return budget.max_epochs
+    if budget.epochs is not None or not num_train:
+        return budget.epochs
+    growth = 1.0 if config.batch.schedule == "constant" else config.batch.schedule_factor
+    largest = min(growth * config.global_batch_size, num_train)
+    samples = budget.steps * largest if budget.steps else budget.samples
+    return samples / num_train if samples else None
+
+
+# ------------------------------------------------------------------ the pitfalls
+
+
+def _list_effects() -> list[_Pitfall]:
+    # a row for each key that has an effect only with others: for which configurations, what it requires, and which keys
+    # a study may vary instead
+    dropout, decay, smoothing = "model.dropout", "optimizer.weight_decay", "regularization.label_smoothing"
+    rows: list[tuple[str, Callable[[TrialConfig], bool], str, tuple[str, ...]]] = [
+        ("optimizer.lr_power", lambda each: each.optimizer.lr_rule == "power", 'optimizer.lr_rule = "power"', ()),
+        ("optimizer.weight_decay_power", lambda each: each.optimizer.weight_decay_rule == "power",
+         'optimizer.weight_decay_rule = "power"', ()),
+        ("optimizer.betas_power", lambda each: each.optimizer.betas_rule == "power",
+         'optimizer.betas_rule = "power"', ()),
+        ("optimizer.betas_rule", lambda each: OPTIMIZERS[each.optimizer.name].has_betas,
+         "an optimizer that has betas, such as adamw", ()),
+        ("optimizer.weight_decay_rule", lambda each: each.optimizer.weight_decay > 0, f"{decay} above 0", (decay,)),
+        ("schedule.warmup_rule",
+         lambda each: each.schedule.warmup > 0 and not SCHEDULES[each.schedule.name].has_peak,
+         "schedule.warmup above 0 and another schedule.name than triangular", ()),
+        ("model.dropout_rule", lambda each: each.model.dropout > 0, f"{dropout} above 0", (dropout,)),
+        ("schedule.decay_share", lambda each: SCHEDULES[each.schedule.name].is_stable_first,
+         'schedule.name = "wsd"', ()),
+        ("batch.schedule_lr", lambda each: each.batch.schedule != "constant",
+         'a batch.schedule other than "constant"', ()),
+        ("batch.plateau_patience", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
+        ("batch.plateau_threshold", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
+        ("model.dropout_cap", lambda each: each.model.dropout_rule != "none", 'model.dropout_rule = "sqrt"', ()),
+        ("regularization.label_smoothing_rule", lambda each: each.regularization.label_smoothing > 0,
+         f"{smoothing} above 0", (smoothing,)),
+        ("regularization.label_smoothing_cap", lambda each: each.regularization.label_smoothing_rule != "none",
+         'regularization.label_smoothing_rule = "sqrt"', ("regularization.label_smoothing_rule",)),
+        ("budget.epochs_power", lambda each: each.budget.epochs_rule == "power", 'budget.epochs_rule = "power"', ()),
+        ("data.prefetch", lambda each: each.data.workers > 0, "data.workers above 0", ("data.workers",)),
+        ("model.norm_momentum", lambda each: has_batch_statistics(each.model.name, each.model.norm) is not False,
+         'a ResNet with model.norm = "batch", "ghost" or "sync"', ()),
+    ]  # fmt: skip
+    return [
+        _Pitfall(
+            "key_without_effect", path,
+            partial(_has_no_effect, path=path, holds=holds, requires=requires, through=through),
+            "{path} has {value}, and no training of the study depends on it.",
+            "It has an effect only with {requires}. Trials that differ in nothing else are equal.",
+            "set {requires}, or leave {path} out",
+        )
+        for path, holds, requires, through in rows
+    ]  # fmt: skip
+
+
+_PITFALLS = (
+    _Pitfall("only_large_batches", "batch.micro", _has_only_large_batches,
+        "The smallest effective batch size is {smallest}.",
+        "The largest batch that fits is seldom the one to use: beyond the throughput knee it saves no time, and "
+        "at equal epochs it takes fewer steps. A study without smaller ones cannot show what they would give; a "
+        "usual start is 128 to 256.",
+        "add effective batch sizes from 128 on to the space",
+        "large_batch_equal_epochs"),
+    _Pitfall("much_accumulation", "batch.accumulation", _accumulates_much,
+        "Up to {most} micro batches make one optimizer step.",
+        "Beyond 16 the saving in memory is small: parameters, gradients and optimizer state "
+        "stay, and every step waits for all its micro batches.",
+        "raise batch.micro, or lower batch.accumulation or batch.global",
+        "accumulation_memory"),
+    _Pitfall("few_samples_to_normalise", "model.norm", _normalizes_few,
+        "Batch normalization takes each of its statistics from {smallest:g} samples.",
+        "Below 16 samples they are noisy, and accumulation does not help, because they are computed "
+        "for each micro batch alone. Goyal et al. 2017 keep 32 samples on each worker.",
+        'raise batch.micro (with model.norm = "ghost" also model.ghost_batch), or set model.norm = "group"; on '
+        'several ranks model.norm = "sync"',
+        "small_batch_norm"),
+    _Pitfall("only_fixed_epochs", "budget.epochs", _has_equal_epochs_only,
+        "Batches from {smallest} to {largest} are compared at equal epochs only.",
+        "The largest then takes {times} times fewer steps, so that the study cannot tell a "
+        "worse batch from a shorter training (Shallue et al. 2018; Hoffer et al. 2017).",
+        "run the study once more with budget.steps, or with budget.target_accuracy, under another name",
+        "large_batch_equal_steps"),
+    _Pitfall("no_warmup", "schedule.warmup", _lacks_warmup,
+        "An effective batch size of {largest} trains without warm-up, 8 times the reference batch or more.",
+        "Early steps at a high rate disturb training. Goyal et al. 2017, ResNet-50 at 8k: 24.84 % error without, "
+        "23.74 % with gradual warm-up.",
+        'set schedule.warmup = 0.1, or "5 epochs"',
+        "warmup_needed"),
+    _Pitfall("schedule_free_decays", "schedule.name", partial(_falls_beside, holds=_averages_weights),
+        "A schedule-free optimizer trains at a rate that falls ({names}).",
+        "The average of the weights takes the place of the decay: Defazio et al. 2024 hold the rate constant after "
+        "the warm-up. A falling rate gives the last steps next to no weight in the average.",
+        'set schedule.name = "constant"'),
+    _Pitfall("seesaw_beside_a_decay", "schedule.name", partial(_falls_beside, holds=_grows_by_seesaw),
+        'batch.schedule_lr = "seesaw" with a rate that falls by itself ({names}).',
+        "The growth of the batch and the smaller fall of the rate take the place of a decay (Meterez et al. 2025). "
+        "With both, the training is decayed twice.",
+        'set schedule.name = "constant", or batch.schedule_lr = "keep"'),
+    _Pitfall("seesaw_of_sgd", "batch.schedule_lr", _is_seesaw_of_sgd,
+        'batch.schedule_lr = "seesaw" with {names}.',
+        "The square root is that of Adam's normalized steps (Meterez et al. 2025). For SGD a batch that is a times "
+        "larger has the effect of a rate that is a times smaller, with the rate unchanged (Smith et al. 2017).",
+        'set batch.schedule_lr = "keep", or an optimizer of the Adam family'),
+    _Pitfall("rules_of_first_batch", "batch.schedule_lr", _leaves_rules_behind,
+        "The learning rate follows the growing batch; {rules} stay at the first one's.",
+        "These values are set once, for the first effective batch size. The rules do not hold for the later, "
+        "larger ones.",
+        'set batch.schedule_lr = "keep", or these rules to "none"'),
+    _Pitfall("rate_does_not_follow", "optimizer.lr_rule", _leaves_rate,
+        "The effective batch size varies from {smallest} to {largest} at one learning rate.",
+        "A larger batch requires a larger rate; otherwise the study measures an unsuitable rate, not a batch. "
+        "Goyal et al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
+        'set optimizer.lr_rule = "auto", or sweep optimizer.lr'),
+    _Pitfall("decay_does_not_follow", "optimizer.weight_decay_rule", _leaves_decay,
+        "The effective batch size varies from {smallest} to {largest} at one weight decay.",
+        "A larger batch takes fewer steps in an epoch, in each of which the weights decay by a share: large "
+        "batches are regularized less. The best timescale of the decay is stable in epochs (Wang and Aitchison "
+        "2024).",
+        'set optimizer.weight_decay_rule = "{rule}", or sweep optimizer.weight_decay'),
+    *_list_effects(),
+    _Pitfall("rule_without_reference", "optimizer.reference_batch", _lacks_reference,
+        "By {rules} values count from an effective batch size of {reference}, which the study neither "
+        "states nor trains: its sizes are {smallest} to {largest}.",
+        "All values hold as they are written at that batch size alone. Values that were found at another one are "
+        "multiplied by a factor that was not intended.",
+        "set optimizer.reference_batch to the effective batch size at which the written values are good, {reference} "
+        "if it is that"),
+    _Pitfall("timescale_of_another_decay", "optimizer.weight_decay_rule", _has_another_decay,
+        'optimizer.weight_decay_rule = "timescale" with {names}.',
+        "Its timescale is that of weights from which each step takes lr x weight_decay away, as AdamW does (Wang "
+        "and Aitchison 2024). Here the decay also depends on the size of gradients or weights.",
+        'set optimizer.name = "adamw", or optimizer.weight_decay_rule to "none", "linear" or "sqrt"'),
+    _Pitfall("large_batch_for_fine_tuning", "batch.micro", _fine_tunes_at_large_batches,
+        "Training from given weights with an effective batch size of up to {largest}.",
+        "Few steps are left to move from the given weights, and a rate that suits the batch undoes them; 16 to 64 "
+        "samples and a rate 10 to 100 times smaller are the rule of thumb.",
+        "add smaller batches to the space, and sweep optimizer.lr downwards",
+        "fine_tune_small_batches"),
+    _Pitfall("high_rate_for_fine_tuning", "optimizer.lr", _fine_tunes_at_high_rates,
+        "Training from given weights with {names} at learning rates from {lowest:g} on.",
+        "That is of the size of training from scratch ({least:g}), with which the first steps undo what the "
+        "weights have learned; 10 to 100 times less is the rule of thumb.",
+        "lower optimizer.lr, or the lower end of its range, to {from:g} to {to:g}",
+        "fine_tune_small_batches"),
+    _Pitfall("one_seed", "confirm", _repeats_nothing,
+        "Nothing is trained again with fresh seeds.",
+        "The best of many single seeds looks better than it is, and without repeats the spread between seeds is "
+        "unknown, so that no confidence interval can be given.",
+        "remove the key confirm, whose default confirms as much as the answer requires"),
+    _Pitfall("one_seed", "confirm.seeds", _repeats_too_little,
+        "With {seeds} nothing can be recommended.",
+        "What is recommended was trained with at least {fewest} fresh seeds; from fewer, neither its mean "
+        "nor the spread between seeds is known well enough.",
+        "set confirm.seeds to {fewest} or more; seeds that settle nothing are not trained"),
+)  # fmt: skip
+
+_DATA_PITFALLS = (
+    _Pitfall("root_not_read", "data.root", _reads_no_root,
+        "data.root is {root!r}, and the data set {name!r} reads no folder.",
+        "The images are those of {name!r}, whatever the folder holds.",
+        'set data.name = "imagefolder" for a folder of images, or remove data.root'),
+    _Pitfall("batch_exceeds_data", "batch.micro", _exceeds_data,
+        "The effective batch size reaches {largest:,}, and the training split has {num_train:,} images.",
+        "A step takes at most the images of one epoch, so every batch size above {num_train:,} trains with the "
+        "same full-batch steps: such trials differ in name only.",
+        "lower the upper end of batch.* to at most {num_train:,} effective samples, or use more data"),
+    _Pitfall("growth_on_short_training", "batch.schedule", _grows_shortly,
+        "The batch grows during trainings of {epochs:.3g} epochs.",
+        "In 20 epochs or fewer hardly any step is left for the large batches that the growth is for, "
+        "and nothing shows what it brings; 100 epochs or more are the rule of thumb.",
+        'set batch.schedule = "constant", lengthen the budget, or compare both: "batch.schedule" = {{ choice = '
+        '["constant", "{schedule}"] }}',
+        "batch_warmup"),
+    _Pitfall("growth_after_the_end", "batch.schedule", _grows_never,
+        'batch.schedule = "plateau" doubles the batch at evaluation {earliest} at the earliest, and trainings '
+        "have {evaluations} at most, the last at their end: the batch never grows.",
+        "The first evaluation sets the level of the loss, and batch.plateau_patience = {patience} further ones "
+        "have to be without progress. There is about one evaluation in each epoch.",
+        "{lower}lengthen the budget to {enough} epochs or more, or choose another batch.schedule"),
+)  # fmt: skip

@@ -15,12 +15,11 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 
 from benchmarks.answer_botorch import LogNehviSampler
 from benchmarks.answer_table import AnswerTable
+from benchmarks.replay import GridSampler, Point, replay_search
 from benchmarks.search_arms import OURS, make_distribution, tell_ending, value_of
 from sweep.config.metrics import METRICS
 from sweep.config.space import Space
 from sweep.records.trial_record import TrialRecord
-from sweep.search.replay.recorded_table import Point
-from sweep.search.replay.replay import GridSampler, replay_search
 from sweep.search.samplers.base import Sampler
 
 OUR_ARM = "ours"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.replay import Point, RecordedTable, make_replay_study, read_table
 from sweep.analysis.comparable_trials import ACCURACY, SECONDS
 from sweep.analysis.statistics.pareto import Values
 from sweep.config.errors import InputError
@@ -24,7 +25,6 @@ from sweep.records.frames.frames import load_frames, records_of_frame
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import Phase
 from sweep.records.trial_record import TrialRecord
-from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study, read_table
 
 _CONFIGURATIONS = 16  # of confirming, the usual number
 CONFIRM_SHARE = 4.0  # of the search's seconds: so much that the recorded seeds end the confirming, and seldom the time

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.forecast_studies import OBJECTIVES, PRUNERS, SAMPLERS, pick
+from benchmarks.replay import RecordedTable, make_replay_study, replay_search
 from benchmarks.search_arms import shipped_tables
 from sweep.analysis.statistics.extrapolation import NUM_NEAREST
 from sweep.config.study import Confirm, StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import ReusableTrial, TrialRecord
-from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
-from sweep.search.replay.replay import replay_search
 
 # Configurations and seeds. A table has fewer seeds, which are repeated: that says what is settled too early, so the use
 # of the time is rather underestimated.

@@ -19,6 +19,15 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from sqlalchemy import text
 
+from benchmarks.replay import (
+    RecordedTable,
+    ReplayingExecutor,
+    SimulatedClock,
+    TimedMessage,
+    find_device,
+    make_replay_study,
+    schedule_messages,
+)
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
@@ -32,9 +41,6 @@ from sweep.search.loop.events import Event, TrialEnded
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
-from sweep.search.replay.replay import find_device
-from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, TimedMessage, schedule_messages
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
 from sweep.training.supervisor_link import HEARTBEAT_SECONDS, PROGRESS_SECONDS

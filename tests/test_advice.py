@@ -406,20 +406,6 @@ def test_batches_beyond_the_training_split_are_advised_against(
         assert [item["name"] for item in document["advice"]] == expected
 
 
-@pytest.mark.parametrize(
-    ("budget", "is_late"),
-    [
-        ({"budget.steps": 20}, True), ({"budget.steps": 21}, False), ({"budget.samples": 640}, True),
-        ({"budget.target_accuracy": 0.9, "budget.max_epochs": 2.0}, True), ({"budget.seconds": 1.0}, False),
-        ({"budget.epochs": 2.5}, False),
-    ],
-)  # fmt: skip
-def test_branches_after_the_end_of_a_training(budget: dict[str, Any], is_late: bool) -> None:
-    base = {"batch.micro": 32, "diagnostics.branch_after": 2.0, **budget}
-    spec = build_study({"name": "mine", "base": base}, "test")
-    assert [item.name for item in find_data_pitfalls(spec, 320)] == ["branches_after_the_end"] * is_late
-
-
 def test_what_the_records_say_stands_beside_the_advice() -> None:
     from sweep.analysis.claims.findings import evaluate_claims
     from sweep.cli.commands.check import format_advice

@@ -114,11 +114,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "regularization.cutmix": (0.2, {}),
     "evaluation.tta": ("flip", {}),
     "diagnostics.sharpness": (True, {}),
-    "diagnostics.branch_after": (0.5, {}),
-    "diagnostics.branch_epochs": (0.5, {}),
-    "diagnostics.branch_tolerance": (0.1, {}),
     "diagnostics.ledger": ("full", {}),
-    "diagnostics.memory_snapshot": (True, {}),
     "distributed.world_size": (2, {}),
     "seed": (7, {}),
 }

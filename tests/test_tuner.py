@@ -11,6 +11,7 @@ import pytest
 from records_factory import make_spec, make_store
 from tuner_runners import formula
 
+from benchmarks.replay import ReplayingExecutor, SimulatedClock
 from sweep.config.study import FEWEST_SEEDS, StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import WorkerProgram
@@ -24,7 +25,6 @@ from sweep.search.loop.events import AttemptEnded, Event, Stopped, Stopping, Tri
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock
 from sweep.search.seed_allocation.confirmation import find_front
 
 

@@ -1,4 +1,4 @@
-"""Steps and samples to a target against the batch, with the critical batch in three ways on the same axis."""
+"""Steps and samples to a target against the batch, with the critical batch in two ways on the same axis."""
 
 import math
 
@@ -18,9 +18,8 @@ TITLE = "Critical batch size"
 _NAMES = {
     "steps": "critical batch by steps to the target",
     "noise": "gradient noise scale over the training",
-    "branches": "local critical batch by branches",
 }
-_ROLES = {"steps": "series-1", "noise": "series-2", "branches": "series-3"}
+_ROLES = {"steps": "series-1", "noise": "series-2"}
 _BEYOND = 4.0  # times the drawn batches, where an interval is cut
 
 
@@ -31,7 +30,7 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
     found = estimate_critical_batches(evidence.candidates.records)
     known = {name: _batch_of(each) for name, each in found._asdict().items() if not isinstance(each, str)}
     if not known:
-        return Absent(TITLE, f"requires one of three measurements. {_list_missing(found)}")
+        return Absent(TITLE, f"requires one of two measurements. {_list_missing(found)}")
     panels = _draw_law(found.steps, known) if isinstance(found.steps, StepsEstimate) else (_draw_rows(known),)
     caption = " ".join([*(_describe(name, batch) for name, batch in known.items()), _list_missing(found)])
     if isinstance(found.steps, StepsEstimate):
@@ -40,7 +39,7 @@ def make_batch_regimes(evidence: Evidence) -> list[Figure] | Absent:
             "of B_crit. Dotted: perfect scaling ends where a target takes 20 % more samples than the fewest, maximal "
             "data parallelism begins where it takes 20 % more steps (regimes of Shallue et al. 2018). "
         )
-    caption += "The three are not estimates of one number: the first is of whole trainings, the last of one point."
+    caption += "The two are not estimates of one number: the first is of whole trainings, the second of steps."
     return [Figure(name="critical_batch", title=TITLE, caption=caption, panels=panels)]
 
 

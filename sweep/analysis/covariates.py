@@ -17,8 +17,8 @@ MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 _APART = frozenset({
     *MICRO_KEYS, "optimizer.lr", "optimizer.lr_power", "optimizer.lr_rule", "optimizer.reference_batch",
     "batch.memory_low", "batch.memory_high", "data.root", "data.placement", "data.workers", "data.prefetch",
-    "diagnostics.ledger", "diagnostics.memory_snapshot", "diagnostics.noise_scale", "diagnostics.sharpness",
-    "diagnostics.branch_after", "diagnostics.branch_epochs", "diagnostics.branch_tolerance", "distributed.world_size",
+    "diagnostics.ledger", "diagnostics.noise_scale", "diagnostics.sharpness",
+    "distributed.world_size",
     "precision.channels_last", "precision.compile", "precision.checkpointing", "precision.cuda_graphs",
 })  # fmt: skip
 

@@ -1,9 +1,8 @@
-"""The critical batch in three ways, in samples: by steps to a target, by the gradient noise, by branches.
+"""The critical batch in two ways, in samples: by steps to a target and by the gradient noise.
 
 They are not estimates of one number. The first is E_min / S_min of whole trainings with the best rate at each batch;
 the second the average of tr(S) / |G|^2 over a training, which at each step equals its critical batch where the Hessian
-is a multiple of the identity (McCandlish et al. 2018, arXiv:1812.06162); the third is local: how far the batch may grow
-from one point of a training before a tolerance is exceeded (Merrill et al. 2025, arXiv:2505.23971).
+is a multiple of the identity (McCandlish et al. 2018, arXiv:1812.06162).
 """
 
 from typing import NamedTuple
@@ -12,9 +11,7 @@ import numpy as np
 
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
 from sweep.analysis.noise_scales import read_noise_scales
-from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.estimates import Estimate, confidence_interval, mean_estimate
-from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.steps_to_target import Regimes, TunedSteps, find_tuned_steps, fit_regimes
 from sweep.config.units import format_count
 
@@ -41,12 +38,11 @@ class CriticalBatches(NamedTuple):
 
     steps: StepsEstimate | str
     noise: CriticalBatch | str
-    branches: CriticalBatch | str
 
 
 def estimate_critical_batches(records: ComparableTrials) -> CriticalBatches:
-    """The three estimates that the records give, each of the model and optimizer that most of its trials have."""
-    return CriticalBatches(_estimate_by_steps(records), _estimate_by_noise(records), _estimate_by_branches(records))
+    """The estimates that the records give, each of the model and optimizer that most of its trials have."""
+    return CriticalBatches(_estimate_by_steps(records), _estimate_by_noise(records))
 
 
 def _estimate_by_steps(records: ComparableTrials) -> StepsEstimate | str:
@@ -67,39 +63,6 @@ def _estimate_by_noise(records: ComparableTrials) -> CriticalBatch | str:
     beside = f"; {missing}" if missing else ""
     if not chosen.any():
         return f"no configuration has a noise scale over its training{beside}; set diagnostics.noise_scale = true"
-    return _average(scales.values[chosen], f"{recipe}: {format_count(int(chosen.sum()), 'configuration')}{beside}")
-
-
-def _estimate_by_branches(records: ComparableTrials) -> CriticalBatch | str:
-    done = records.done
-    tried = np.isfinite(read_numbers(done, "num_branches"))
-    if not tried.any():
-        return "no training has branches; set diagnostics.branch_after"
-    chosen, recipe = find_main_recipe(done, np.asarray(tried, dtype=np.bool_))
-    values, lows, highs = (read_numbers(done, f"local_critical_batch{end}")[chosen] for end in ("", "_low", "_high"))
-    known = np.isfinite(values)
-    beside = _describe_unbounded(lows[~known])
-    if not known.any():
-        return f"{recipe}: {beside}"
-    detail = "; ".join(filter(None, (f"{recipe}: {format_count(int(known.sum()), 'training')}", beside)))
-    if known.sum() == 1:
-        return CriticalBatch(float(values[known][0]), float(lows[known][0]), float(highs[known][0]), detail)
-    return _average(values[known], detail)
-
-
-def _describe_unbounded(lows: Values) -> str:
-    # of the trainings whose branches give no estimate: those with a lower bound never exceeded the tolerance, without
-    # one there was nothing to compare with
-    has_bound = np.isfinite(lows)
-    parts = []
-    if has_bound.any():
-        trainings = format_count(int(has_bound.sum()), "training")
-        parts.append(f"in {trainings} no branch exceeded the tolerance, up to {lows[has_bound].min():,.0f} samples")
-    if not has_bound.all():
-        trainings = format_count(int((~has_bound).sum()), "training")
-        parts.append(f"in {trainings} the branch with the training's own batch diverged")
-    return "; ".join(parts)
-
-
-def _average(values: Values, detail: str) -> CriticalBatch:
-    return CriticalBatch(*confidence_interval(mean_estimate(np.log(values), is_ratio=True)), detail)
+    detail = f"{recipe}: {format_count(int(chosen.sum()), 'configuration')}{beside}"
+    average = mean_estimate(np.log(scales.values[chosen]), is_ratio=True)
+    return CriticalBatch(*confidence_interval(average), detail)

@@ -6,8 +6,6 @@ from sweep.config.units import MetricUnit, NoiseScale, find_unit
 
 # measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
-# measured in every trial where diagnostics.branch_after is reached; the others where the branches bound them
-BRANCHES = ("num_branches",)
 # metrics whose final value can be predicted while a trial runs, so that a pruner can use them
 FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
 
@@ -200,16 +198,6 @@ _TABLE = (
     Metric("num_noise_steps", "count", None, "Steps in the noise scale",
            "steps whose gradient noise was measured; where they are some and noise_scale_run is missing, |G|^2 is too "
            "small to be told from 0"),
-    Metric("local_critical_batch", "samples", None, "Local critical batch",
-           "largest effective batch size with which a branch of the training loses no more than the tolerance, by "
-           "branches from one point of it (Merrill et al. 2025)"),
-    Metric("local_critical_batch_low", "samples", None, "Local critical batch (lower bound)",
-           "lower end of its 95 % interval"),
-    Metric("local_critical_batch_high", "samples", None, "Local critical batch (upper bound)",
-           "upper end of its 95 % interval; missing where no branch lost more than the tolerance for certain"),
-    Metric("num_branches", "count", None, "Branches",
-           "branches that the local critical batch rests on; where it is missing, none of them lost more than the "
-           "tolerance, or one with the trial's own batch diverged"),
     Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
            "largest eigenvalue of the Hessian of the training loss; a rescaling of the weights before a normalization "
            "changes it, but not the model (Dinh et al. 2017)"),

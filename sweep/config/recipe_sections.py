@@ -245,12 +245,6 @@ class DiagnosticsSection(Section):
     ledger: Literal["phases", "full"] = key(
         "phases", "full: the time of steps is split into forward, backward and optimizer", cost="step"
     )
-    memory_snapshot: bool = key(
-        False,
-        "record the allocations of a training on a GPU; where memory runs out, a file beside the trial's log has the "
-        "last 100,000 of them, which pytorch.org/memory_viz shows",
-        cost="switch",
-    )
     noise_scale: bool = key(
         False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
     )
@@ -259,20 +253,4 @@ class DiagnosticsSection(Section):
         "measure how sharp the minimum is that was found; inside a study for confirming trials, or for all where "
         "the study has none",
         cost="trial",
-    )
-    branch_after: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
-        None,
-        "measure the local critical batch by branches from the first evaluation after this; inside a study for "
-        "confirming trials, or for all where the study has none",
-        unit="passes",
-        cost="trial",
-    )
-    branch_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
-        1.0, "length of each branch", unit="passes", cost="trial"
-    )
-    branch_tolerance: Annotated[float, Field(gt=0.0, lt=10.0)] = key(
-        0.05,
-        "by which share the validation loss of a branch may exceed that of the branch with the trial's own batch",
-        unit="fraction",
-        cost="none",
     )

@@ -63,7 +63,6 @@ class TrialConfig(Section):
             "batch.schedule = 'noise_scale'": self.batch.schedule == "noise_scale",
             "precision.cuda_graphs": self.precision.cuda_graphs,
             "diagnostics.noise_scale": self.diagnostics.noise_scale,
-            "diagnostics.branch_after": self.diagnostics.branch_after is not None,
             f"optimizer.name = {self.optimizer.name!r} with model.norm = 'sync'": self.model.norm == "sync"
             and OPTIMIZERS[self.optimizer.name].averages_weights,
         }
@@ -72,17 +71,6 @@ class TrialConfig(Section):
             raise ValueError(
                 f"{' and '.join(refused)} cannot be had with distributed.world_size above 1; leave that out, or set "
                 "distributed.world_size = 1"
-            )
-        if self.diagnostics.branch_after is not None and self.batch.schedule != "constant":
-            raise ValueError(
-                "diagnostics.branch_after compares multiples of one effective batch size, but batch.schedule = "
-                f"{self.batch.schedule!r} changes it while training: leave one of the two out"
-            )
-        epochs = scale_epochs(self.budget, compute_batch_ratio(self.optimizer, self.global_batch_size))
-        if self.diagnostics.branch_after is not None and epochs is not None and self.diagnostics.branch_after >= epochs:
-            raise ValueError(
-                f"diagnostics.branch_after = {self.diagnostics.branch_after:g} is not before the end of the training, "
-                f"which is after {epochs:g} epochs: lower it, or raise budget.epochs"
             )
         if self.precision.cuda_graphs and self.diagnostics.noise_scale and self.num_accumulation > 1:
             raise ValueError(

@@ -61,27 +61,6 @@ def find_short_growth(corners: Sequence[TrialConfig], num_train: int | None) -> 
         )
 
 
-def find_late_branches(corners: Sequence[TrialConfig], num_train: int | None) -> Iterator[Advice]:
-    """The advice against branches after the end of a training whose budget is not in epochs, where the number of its
-    epochs is known; those of a budget in epochs are refused."""
-    lengths = [
-        (config.diagnostics.branch_after, count_most_epochs(config, num_train))
-        for config in corners
-        if config.diagnostics.branch_after is not None
-    ]
-    late = [(after, epochs) for after, epochs in lengths if epochs is not None and after >= epochs]
-    if late:
-        after, epochs = min(late, key=lambda each: each[1])
-        yield Advice(
-            "branches_after_the_end",
-            "diagnostics.branch_after",
-            f"diagnostics.branch_after is {after:g} epochs, and trainings end after {epochs:.3g}.",
-            "The branches begin at an evaluation before the end of the training; a shorter training has none, and no "
-            "local critical batch.",
-            f"set diagnostics.branch_after below {epochs:.3g}, or lengthen the budget",
-        )
-
-
 def count_most_epochs(config: TrialConfig, num_train: int | None) -> float | None:
     """The most epochs that the budget of ``config`` allows with ``num_train`` training images; None where that is not
     known."""

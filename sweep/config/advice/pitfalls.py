@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from sweep.config.advice.advice_item import Advice, Pitfall
 from sweep.config.advice.batch_pitfalls import BATCH_PITFALLS
 from sweep.config.advice.data_pitfalls import (
-    find_late_branches,
     find_oversized_batches,
     find_short_growth,
     find_unread_root,
@@ -57,7 +56,6 @@ def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
         *find_oversized_batches(spec, corners, num_train),
         *find_short_growth(corners, num_train),
         *find_unreachable_growth(corners, num_train),
-        *find_late_branches(corners, num_train),
     ]
     return [item for item in found if item.key not in spec.deliberate]
 

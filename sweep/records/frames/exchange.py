@@ -102,8 +102,7 @@ def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_
     _refuse_unknown_keys(folder / f"trials.{ending}")
     # an export may be older than a key, as the recorded tables of benchmarks are, or than the inputs of a study
     settings = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
-    by_people = {"is_enqueued": False, "tags": "", "notes": ""}
-    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings | by_people, STUDIES: {"inputs": ""}}
+    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings | {"is_enqueued": False}, STUDIES: {"inputs": ""}}
     frames: dict[str, Any] = {
         part.field: build_frame(part.columns, {}, 0)
         if part.file in LATER_PARTS and part.file not in manifest["num_rows"]

@@ -45,7 +45,6 @@ class RemainingWork:
     search_limit_seconds: float = math.inf
     trial_limit_seconds: float = math.inf
     is_pruned: bool = False
-    search_measures_costly: bool = False  # its trials have branches, because no confirming ones follow
     favors_speed: bool = False  # speed is an objective
     sampler: str = ""
     num_objectives: int = 3
@@ -76,7 +75,6 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
         search_limit_seconds=spec.search_timeout or math.inf,
         trial_limit_seconds=spec.trial_timeout or math.inf,
         is_pruned=spec.pruner != "none",
-        search_measures_costly=spec.confirm.most_trials == 0,
         sampler=spec.sampler,
         num_objectives=len(spec.objectives),
         favors_speed=any(METRICS[name].is_speed for name in spec.objectives),

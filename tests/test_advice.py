@@ -21,8 +21,8 @@ from sweep.config.study_file import build_study, load_study
 CLEAN: dict[str, Any] = {
     "name": "clean",
     "base": {
-        "optimizer.lr_rule": "linear",
-        "optimizer.reference_batch": 256,
+        "rules.lr": "linear",
+        "rules.reference_batch": 256,
         "schedule.warmup": 0.1,
         "budget.steps": 500,
     },
@@ -143,21 +143,21 @@ def test_only_large_batches() -> None:
 
 
 def test_a_weight_decay_that_does_not_follow_the_batch() -> None:
-    decayed = {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "optimizer.lr_rule": "sqrt"}
+    decayed = {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "rules.lr": "sqrt"}
     assert names(decayed) == ["decay_does_not_follow"]
     assert names(decayed, {"batch.micro": {"choice": [64, 255]}}) == []  # less than 4 times
     assert names(decayed, {"optimizer.weight_decay": {"float": [0.0, 0.1]}}) == []
-    assert names(decayed | {"optimizer.weight_decay_rule": "timescale"}) == []
+    assert names(decayed | {"rules.weight_decay": "timescale"}) == []
     assert names(decayed | {"optimizer.weight_decay": 0.0}) == []
     # in proportion to the batch the rate makes up for the fewer steps, unless the decay is not by the rate
-    assert names(decayed | {"optimizer.lr_rule": "linear"}) == []
-    assert names(decayed | {"optimizer.lr_rule": "power", "optimizer.lr_power": 1.0}) == []
-    assert names(decayed | {"optimizer.lr_rule": "linear", "optimizer.name": "adam"}) == ["decay_does_not_follow"]
+    assert names(decayed | {"rules.lr": "linear"}) == []
+    assert names(decayed | {"rules.lr": 1.0}) == []
+    assert names(decayed | {"rules.lr": "linear", "optimizer.name": "adam"}) == ["decay_does_not_follow"]
     for optimizer, rule in (("adamw", "timescale"), ("lamb", "sqrt")):
         base = CLEAN["base"] | decayed | {"optimizer.name": optimizer}
         (found,) = find_pitfalls(build_study(CLEAN | {"base": base}, "test"))
         assert found.statement == "The effective batch size varies from 16 to 128 at one weight decay."
-        assert found.remedy.startswith(f'set optimizer.weight_decay_rule = "{rule}"')
+        assert found.remedy.startswith(f'set rules.weight_decay = "{rule}"')
         assert found.finding == f"weight_decay_{rule}"
 
 
@@ -192,7 +192,7 @@ def test_the_rate_for_fine_tuning_where_it_is_fixed() -> None:
     ("budget", "epochs"),
     [
         ({"budget.epochs": 20}, 20), ({"budget.epochs": 21}, None), ({"budget.seconds": 1.0}, None),
-        ({"budget.epochs": 12, "budget.epochs_rule": "power", "optimizer.reference_batch": 8}, None),
+        ({"budget.epochs": 12, "rules.epochs": 0.4, "rules.reference_batch": 8}, None),
         # 8 times the batch of 32 at most, of 320 images: 25 steps are 20 epochs
         ({"budget.steps": 25}, 20), ({"budget.steps": 26}, None), ({"budget.samples": 320}, 1),
         ({"budget.target_accuracy": 0.9, "budget.max_epochs": 9.0}, 9), ({"budget.target_accuracy": 0.9}, None),
@@ -226,9 +226,9 @@ def test_a_growing_batch_of_unknown_data_is_judged_by_its_epochs_alone() -> None
 
 def test_a_rate_that_does_not_follow_the_batch() -> None:
     space = {"batch.micro": {"log2": [4, 7]}}
-    unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}
+    unscaled = CLEAN | {"base": CLEAN["base"] | {"rules.lr": "none"}, "space": space}
     assert [item.name for item in find_pitfalls(build_study(unscaled, "test"))] == ["rate_does_not_follow"]
-    assert names({"optimizer.lr_rule": "none"}) == []  # the rate is swept
+    assert names({"rules.lr": "none"}) == []  # the rate is swept
     fixed = unscaled | {"space": {"batch.micro": {"choice": [64, 128]}}}
     assert find_pitfalls(build_study(fixed, "test")) == []  # hardly varies
     found = find_pitfalls(build_study(unscaled | {"base": unscaled["base"] | {"optimizer.name": "adamw"}}, "test"))
@@ -239,7 +239,7 @@ def test_warm_up_of_a_swept_schedule() -> None:
     wide = {"batch.micro": {"log2": [5, 11]}}
     assert names({}, wide | {"schedule.warmup": {"choice": [0.0]}}) == ["no_warmup"]
     assert names({"schedule.warmup": 0.0, "schedule.name": "triangular"}, wide) == []
-    assert names({"schedule.warmup": 0.0, "optimizer.reference_batch": 512}, wide) == []
+    assert names({"schedule.warmup": 0.0, "rules.reference_batch": 512}, wide) == []
 
 
 @pytest.mark.parametrize("name", ["schedule_free", "schedule_free_sgd"])
@@ -260,9 +260,9 @@ def test_rules_that_stay_behind_a_growing_batch() -> None:
     growing = {"batch.schedule": "linear", "batch.schedule_lr": "rule"}
     assert names(growing) == []
     for rule in (
-        {"optimizer.betas_rule": "sqrt", "optimizer.name": "adamw"},
-        {"optimizer.weight_decay_rule": "linear", "optimizer.weight_decay": 0.1},
-        {"regularization.ema_rule": "power"},
+        {"rules.betas": "sqrt", "optimizer.name": "adamw"},
+        {"rules.weight_decay": "linear", "optimizer.weight_decay": 0.1},
+        {"rules.ema": "power"},
     ):
         assert names(growing | rule) == ["rules_of_first_batch"]
         assert names(growing | rule | {"batch.schedule_lr": "keep"}) == []
@@ -281,26 +281,18 @@ def test_a_seesaw_takes_the_place_of_a_decay_for_adam() -> None:
 
 def test_keys_that_no_training_depends_on() -> None:
     for key, value, cure in (
-        ("optimizer.lr_power", 0.7, {"optimizer.lr_rule": "power"}),
-        ("optimizer.weight_decay_power", 0.7, {"optimizer.weight_decay_rule": "power", "optimizer.weight_decay": 0.1}),
-        ("optimizer.betas_power", 0.7, {"optimizer.betas_rule": "power", "optimizer.name": "adamw"}),
-        ("optimizer.betas_rule", "half_life", {"optimizer.name": "adamw"}),
-        ("optimizer.weight_decay_rule", "timescale", {"optimizer.weight_decay": 0.1}),
-        ("model.dropout_rule", "sqrt", {"model.dropout": 0.1}),
-        ("model.dropout_cap", 0.3, {"model.dropout": 0.1, "model.dropout_rule": "sqrt"}),
-        ("regularization.label_smoothing_rule", "sqrt", {"regularization.label_smoothing": 0.1}),
-        (
-            "regularization.label_smoothing_cap",
-            0.3,
-            {"regularization.label_smoothing": 0.1, "regularization.label_smoothing_rule": "sqrt"},
-        ),
+        ("rules.betas", 0.7, {"optimizer.name": "adamw"}),
+        ("rules.betas", "half_life", {"optimizer.name": "adamw"}),
+        ("rules.weight_decay", "timescale", {"optimizer.weight_decay": 0.1}),
+        ("rules.dropout", "sqrt", {"model.dropout": 0.1}),
+        ("rules.label_smoothing", "sqrt", {"regularization.label_smoothing": 0.1}),
     ):
         assert names({key: value}) == ["key_without_effect"]
         assert names({key: value} | cure) == []
     swept = {"optimizer.weight_decay": {"float": [0.0, 0.1]}}
-    assert names({"optimizer.weight_decay_rule": "timescale"}, swept) == []
-    assert names({"optimizer.betas_rule": "half_life"}, {"optimizer.name": {"choice": ["sgd", "adamw"]}}) == []
-    (found,) = find_pitfalls(build_study(CLEAN | {"base": CLEAN["base"] | {"optimizer.betas_rule": "linear"}}, "test"))
+    assert names({"rules.weight_decay": "timescale"}, swept) == []
+    assert names({"rules.betas": "half_life"}, {"optimizer.name": {"choice": ["sgd", "adamw"]}}) == []
+    (found,) = find_pitfalls(build_study(CLEAN | {"base": CLEAN["base"] | {"rules.betas": "linear"}}, "test"))
     assert "'linear'" in found.statement
     assert "adamw" in found.remedy
 
@@ -308,41 +300,40 @@ def test_keys_that_no_training_depends_on() -> None:
 def test_other_keys_that_no_training_depends_on() -> None:
     assert names({"schedule.decay_share": 0.5}) == ["key_without_effect"]
     assert names({"schedule.decay_share": 0.5}, {"schedule.name": {"choice": ["cosine", "wsd"]}}) == []
-    assert names({"schedule.warmup_rule": "graded", "schedule.name": "triangular"}) == ["key_without_effect"]
-    assert names({"schedule.warmup_rule": "graded"}) == []
+    assert names({"rules.warmup": "graded", "schedule.name": "triangular"}) == ["key_without_effect"]
+    assert names({"rules.warmup": "graded"}) == []
     assert names({"model.norm_momentum": 0.01, "model.norm": "group"}) == ["key_without_effect"]
     assert names({"model.norm_momentum": 0.01}, {"model.norm": {"choice": ["batch", "group"]}}) == []
-    assert names({"budget.epochs_power": 0.3}) == ["key_without_effect"]
     assert names({"data.prefetch": 4}) == ["key_without_effect"]
     assert names({"data.prefetch": 4, "data.workers": 1}) == []
 
 
 def test_a_graded_warm_up_and_epochs_by_rule_are_what_is_advised() -> None:
     wide = {"batch.micro": {"log2": [5, 11]}}
-    assert names({"schedule.warmup_rule": "graded"}, wide) == []
-    assert names({"schedule.warmup_rule": "graded", "schedule.warmup": 0.0}, wide) == [
+    assert names({"rules.warmup": "graded"}, wide) == []
+    assert names({"rules.warmup": "graded", "schedule.warmup": 0.0}, wide) == [
         "no_warmup",
         "key_without_effect",
     ]
     base = {key: value for key, value in CLEAN["base"].items() if key != "budget.steps"} | {"budget.epochs": 10}
-    ruled = CLEAN | {"base": base | {"budget.epochs_rule": "power"}}
+    ruled = CLEAN | {"base": base | {"rules.epochs": 0.4}}
     assert find_pitfalls(build_study(ruled, "test")) == []
     assert [item.name for item in find_pitfalls(build_study(CLEAN | {"base": base}, "test"))] == ["only_fixed_epochs"]
 
 
 def test_a_rule_that_counts_from_a_batch_which_is_neither_stated_nor_trained() -> None:
-    bare = {key: value for key, value in CLEAN["base"].items() if key != "optimizer.reference_batch"}
+    bare = {key: value for key, value in CLEAN["base"].items() if key != "rules.reference_batch"}
     (found,) = find_pitfalls(build_study(CLEAN | {"base": bare}, "test"))
-    assert (found.name, found.key) == ("rule_without_reference", "optimizer.reference_batch")
+    assert (found.name, found.key) == ("rule_without_reference", "rules.reference_batch")
     assert "count from an effective batch size of 256" in found.statement
     assert "16 to 128" in found.statement
     wide = CLEAN["space"] | {"batch.micro": {"log2": [4, 9]}}
     assert find_pitfalls(build_study(CLEAN | {"base": bare, "space": wide}, "test")) == []
-    assert find_pitfalls(build_study(CLEAN | {"base": bare | {"optimizer.lr_rule": "none"}}, "test")) == []
+    assert find_pitfalls(build_study(CLEAN | {"base": bare | {"rules.lr": "none"}}, "test")) == []
 
 
 def test_the_timescale_of_a_decay_that_is_not_adamws() -> None:
-    decay = {"optimizer.weight_decay_rule": "timescale", "optimizer.weight_decay": 0.1}
+    decay = {"rules.weight_decay": "timescale", "optimizer.weight_decay": 0.1}
     assert names(decay | {"optimizer.name": "adam"}) == ["timescale_of_another_decay"]
     assert names(decay | {"optimizer.name": "adamw"}) == []
 
@@ -413,6 +404,6 @@ def test_what_the_records_say_stands_beside_the_advice() -> None:
     measured = {item.name: item for item in evaluate_claims(make_frames(300, confirm=4)) if item.verdict != "undecided"}
     assert measured["lr_rule_linear"].verdict == "supported"
     space = {"batch.micro": {"log2": [4, 7]}}
-    unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}
+    unscaled = CLEAN | {"base": CLEAN["base"] | {"rules.lr": "none"}, "space": space}
     lines = format_advice(find_pitfalls(build_study(unscaled, "test")), measured)
     assert lines[-1].startswith("    measured here: supported: With SGD the best learning rate grows linearly")

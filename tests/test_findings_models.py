@@ -93,7 +93,7 @@ def test_a_rate_that_follows_the_batch_is_no_test_of_the_rule() -> None:
     rng = np.random.default_rng(0)
     rows = [
         row(n, measured={"val_accuracy": 0.9 - 0.01 * rng.random()}, batch__micro=int(2 ** (4 + n % 6)),
-            optimizer__lr=0.1 * (1 + 0.001 * n), optimizer__lr_rule="linear")
+            optimizer__lr=0.1 * (1 + 0.001 * n), rules__lr="linear")
         for n in range(48)
     ]  # fmt: skip
     item = found(rows, "lr_rule_linear")
@@ -139,7 +139,7 @@ def test_where_the_rate_follows_the_batch_sharpness_is_not_tested() -> None:
     rng = np.random.default_rng(6)
     rows = [
         row(n, measured={"sharpness_keskar": 2.0 ** (n % 6), "noise_scale_run": 2.0 ** (n % 6), "num_noise_steps": 50},
-            batch__micro=int(2 ** (4 + n % 6)), optimizer__lr=0.1 + 0.0001 * n, optimizer__lr_rule="linear")
+            batch__micro=int(2 ** (4 + n % 6)), optimizer__lr=0.1 + 0.0001 * n, rules__lr="linear")
         for n in range(30)
     ]  # fmt: skip
     item = settle_sharpness(rows, rng.lognormal(size=30).tolist())

@@ -12,7 +12,7 @@ from postgres_server import postgres, postgres_server
 from records_factory import add_trials, make_spec, make_store
 from sqlalchemy import text
 
-from sweep.cli.study_health import check_trials
+from sweep.cli.health import check_trials
 from sweep.config.command_lines import StudyOrigin
 from sweep.config.errors import InputError
 from sweep.records.data_summary import DataSummary, Ignored
@@ -118,8 +118,8 @@ def test_the_doctor_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) ->
     with closing(make_store(tmp_path / "study.sqlite")) as store:
         fill(store)
     counted, note = (check for check in check_trials(load_frames(tmp_path)) if check.name == "data")
-    assert (counted.ok, "14 training, 3 validation and 3 test images" in counted.found) == (True, True)
-    assert (note.ok, note.found) == (False, "1 image is a copy")
+    assert (counted.status, "14 training, 3 validation and 3 test images" in counted.found) == ("ok", True)
+    assert (note.status, note.found) == ("note", "1 image is a copy")
 
 
 def test_a_summary_of_a_later_version_is_read() -> None:

@@ -49,12 +49,12 @@ def make_spec(name: str = "made") -> StudySpec:
     """A grid over the rate's power, the betas' rule and the batch, of three seeds."""
     grid: dict[str, list[object]] = {
         "batch.micro": BATCHES,
-        "optimizer.lr_power": [0.0, 0.25, 0.5, 0.75, 1.0],
-        "optimizer.weight_decay_rule": ["none", "sqrt", "linear", "timescale"],
-        "optimizer.betas_rule": ["none", "sqrt", "half_life"],
+        "rules.lr": [0.0, 0.25, 0.5, 0.75, 1.0],
+        "rules.weight_decay": ["none", "sqrt", "linear", "timescale"],
+        "rules.betas": ["none", "sqrt", "half_life"],
         "seed": [0, 1, 2],
     }
-    base = BASE | {"optimizer.lr_rule": "power", "optimizer.reference_batch": REFERENCE}
+    base = BASE | {"rules.reference_batch": REFERENCE}
     return build_grid(name, base, grid)
 
 

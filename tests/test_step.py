@@ -115,15 +115,15 @@ def test_nesterov_without_momentum_is_refused() -> None:
 def test_lr_rules_count_accumulation_in(rule: str, factor: float) -> None:
     settings = config(
         optimizer__lr=0.3,
-        optimizer__lr_rule=rule,
-        optimizer__reference_batch=32,
+        rules__lr=rule,
+        rules__reference_batch=32,
         batch__micro=32,
         batch__accumulation=4,
     )
     assert compute_peak_lr(settings) == pytest.approx(0.3 * factor)
-    assert compute_peak_lr(
-        config(optimizer__lr=0.3, optimizer__lr_rule=rule, optimizer__reference_batch=256)
-    ) == pytest.approx(0.3 * {"none": 1.0, "linear": 0.25, "sqrt": 0.5}[rule])
+    assert compute_peak_lr(config(optimizer__lr=0.3, rules__lr=rule, rules__reference_batch=256)) == pytest.approx(
+        0.3 * {"none": 1.0, "linear": 0.25, "sqrt": 0.5}[rule]
+    )
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp64", 1e-5), ("bf16", 0.05), ("fp16", 0.01)])

@@ -96,12 +96,13 @@ def _find_lack(batches: Values, values: Values, settings: Covariates, label: str
 
 def scaled_learning_rates(frame: pd.DataFrame) -> Values:
     """The highest learning rate of each row of ``frame`` with its scaling rule applied; shape ``[len(frame)]``."""
-    ratio = read_numbers(frame, "global_batch_size") / read_numbers(frame, "config.optimizer.reference_batch")
-    names, rules = read_text(frame, "config.optimizer.name"), read_text(frame, "config.optimizer.lr_rule")
+    ratio = read_numbers(frame, "global_batch_size") / read_numbers(frame, "config.rules.reference_batch")
+    names, rules = read_text(frame, "config.optimizer.name"), read_text(frame, "config.rules.lr")
     pairs = list(zip(names.tolist(), rules.tolist(), strict=True))
     powers = {pair: find_rule_power(*pair) for pair in set(pairs)}
     power = np.array([powers[pair] for pair in pairs], dtype=np.float64)
-    power = np.where(rules == "power", read_numbers(frame, "config.optimizer.lr_power"), power)
+    given = read_numbers(frame, "config.rules.lr")
+    power = np.where(np.isfinite(given), given, power)
     return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
 
 
@@ -109,8 +110,8 @@ LEARNING_RATE = TunedKey("learning rate", scaled_learning_rates, ("optimizer.lr"
 
 
 def find_rule_power(name: str, rule: str) -> float:
-    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 for none, NaN where a key gives
-    it."""
+    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 for none, NaN for what
+    is none."""
     if rule == "auto":
         # an optimizer of a plug-in may not be in the table
         rule = OPTIMIZERS[name or "momentum"].lr_rule if (name or "momentum") in OPTIMIZERS else "sqrt"

@@ -38,11 +38,11 @@ def _measure_linear_decay(records: ComparableTrials) -> Measurement:
 
 def _measure_average_rule(records: ComparableTrials) -> Measurement:
     trials = records.done
-    times = read_numbers(trials, "global_batch_size") / read_numbers(trials, "config.optimizer.reference_batch")
+    times = read_numbers(trials, "global_batch_size") / read_numbers(trials, "config.rules.reference_batch")
     has_average = np.isfinite(read_numbers(trials, "config.regularization.ema_decay"))
     large = trials[has_average & (times >= _EMA_FROM)]
-    follows = np.isin(read_text(large, "config.regularization.ema_rule"), ["power"])
-    return compare_accuracies(large, ("regularization.ema_rule",), follows)
+    follows = np.isin(read_text(large, "config.rules.ema"), ["power"])
+    return compare_accuracies(large, ("rules.ema",), follows)
 
 
 CLAIMS = (
@@ -86,15 +86,15 @@ CLAIMS = (
         "gains half a point of accuracy or more over one that does not.",
         published="Busbridge et al. 2023 (arXiv:2307.13813): the decay is to be raised to the power of the growth of "
         "the batch; otherwise training changes with the batch.",
-        measure=_measure_average_rule, settle=plan_study, varies=("regularization.ema_rule",),
+        measure=_measure_average_rule, settle=plan_study, varies=("rules.ema",),
         sets=("regularization.ema_decay",),
         # the decay rises to its value over a training's steps: in short ones it is the same with the rule and without
         design=Design(
             base={
-                "batch.micro": 64, "optimizer.reference_batch": 16, "regularization.ema_decay": 0.98,
+                "batch.micro": 64, "rules.reference_batch": 16, "regularization.ema_decay": 0.98,
                 "budget.epochs": 20,
             },
-            space={"regularization.ema_rule": ("none", "power")}, spread=PAIRED_ACCURACY,
+            space={"rules.ema": ("none", "power")}, spread=PAIRED_ACCURACY,
         ),
     ),
 )  # fmt: skip

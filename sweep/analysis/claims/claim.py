@@ -158,9 +158,9 @@ def run_variant(suffix: str, fixed: Mapping[str, object]) -> Callable[[Comparabl
 
 def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, object], remark: str = "") -> NextStep:
     """The same study with the keys ``fixed``; with a budget among them, no rule scales the epochs."""
-    is_ruled = "power" in read_text(records.trials, "config.budget.epochs_rule").tolist()
+    is_ruled = not {*read_text(records.trials, "config.rules.epochs")} <= {"", "none"}
     if is_ruled and not fixed.keys().isdisjoint(f"budget.{name}" for name in BUDGETS):
-        fixed = {**fixed, "budget.epochs_rule": "none"}
+        fixed = {**fixed, "rules.epochs": "none"}
     return NextStep(records.commands.run_variant(suffix, fixed), remark)
 
 

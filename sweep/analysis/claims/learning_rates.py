@@ -80,7 +80,7 @@ def _describe_break(records: ComparableTrials, chosen: Mask, power: float) -> st
 def _measure_warmup(records: ComparableTrials) -> Measurement:
     # in pairs of equal seed, from 8 times the reference batch on
     trials = records.done
-    times = read_numbers(trials, "global_batch_size") / read_numbers(trials, "config.optimizer.reference_batch")
+    times = read_numbers(trials, "global_batch_size") / read_numbers(trials, "config.rules.reference_batch")
     large = trials[times >= _WARMUP_FROM]
     side = read_numbers(large, "config.schedule.warmup") > 0
     return compare_accuracies(large, _WARMUP_KEYS, side)
@@ -111,7 +111,7 @@ def _measure_tuned_power(records: ComparableTrials, tuned: TunedKey, optimizers:
 
 def _read_decays(frame: pd.DataFrame) -> Values:
     given = read_numbers(frame, "config.optimizer.weight_decay")
-    return _apply_rule(frame, given, "scaled_weight_decay", "optimizer.weight_decay_rule")
+    return _apply_rule(frame, given, "scaled_weight_decay", "rules.weight_decay")
 
 
 def _apply_rule(frame: pd.DataFrame, given: Values, recorded: str, rule: str) -> Values:
@@ -130,7 +130,7 @@ def _read_moment_rates(frame: pd.DataFrame) -> Values:
     usual = [OPTIMIZERS[name].beta2 if name in OPTIMIZERS else np.nan for name in _read_names(frame)]
     given = read_numbers(frame, "config.optimizer.beta2")
     betas = np.where(np.isfinite(given), given, np.array(usual, dtype=np.float64))
-    return 1 - _apply_rule(frame, betas, "scaled_beta2", "optimizer.betas_rule")
+    return 1 - _apply_rule(frame, betas, "scaled_beta2", "rules.betas")
 
 
 def _read_names(frame: pd.DataFrame) -> list[str]:
@@ -138,8 +138,8 @@ def _read_names(frame: pd.DataFrame) -> list[str]:
     return names
 
 
-_DECAY_KEYS = ("optimizer.weight_decay", "optimizer.weight_decay_rule", "optimizer.weight_decay_power")
-_BETA_KEYS = ("optimizer.beta2", "optimizer.betas_rule", "optimizer.betas_power")
+_DECAY_KEYS = ("optimizer.weight_decay", "rules.weight_decay")
+_BETA_KEYS = ("optimizer.beta2", "rules.betas")
 _DECAY = TunedKey("weight decay", _read_decays, _DECAY_KEYS)
 _DECAY_RATE = TunedKey("weight decay per step", _read_decay_rates, ("optimizer.lr", *_DECAY_KEYS))
 _MOMENT_RATE = TunedKey("decay rate of the second moment", _read_moment_rates, _BETA_KEYS)
@@ -186,7 +186,7 @@ CLAIMS = (
         measure=_measure_warmup, settle=extend_space("schedule.warmup", "choice = [0.0, 0.1]"),
         varies=("schedule.warmup",),
         design=Design(
-            base={_BATCH: 256, "optimizer.reference_batch": 32, "optimizer.lr": 0.05, "optimizer.lr_rule": "linear"},
+            base={_BATCH: 256, "rules.reference_batch": 32, "optimizer.lr": 0.05, "rules.lr": "linear"},
             space={"schedule.warmup": (0.0, 0.1)}, spread=PAIRED_ACCURACY,
         ),
     ),

@@ -15,7 +15,7 @@ from sweep.analysis.statistics.grouping import Numbers, configuration_groups
 from sweep.analysis.statistics.pareto import Mask, Values
 
 _MIN_RATES = 2  # that each side tried, before its best one counts as chosen
-_RATE_KEYS = ("optimizer.lr", "optimizer.lr_rule", "optimizer.reference_batch")
+_RATE_KEYS = ("optimizer.lr", "rules.lr", "rules.reference_batch")
 
 
 def compare_tuned(trials: pd.DataFrame, tested: Collection[str], side: Mask) -> Measurement:

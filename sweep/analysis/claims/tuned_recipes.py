@@ -36,7 +36,7 @@ def _compare_optimizers(
 
 def _measure_layerwise(records: ComparableTrials) -> Measurement:
     batches = read_numbers(records.done, "global_batch_size")
-    is_large = batches >= _LARGE * read_numbers(records.done, "config.optimizer.reference_batch")
+    is_large = batches >= _LARGE * read_numbers(records.done, "config.rules.reference_batch")
     return _compare_optimizers(records, _LAYERWISE, (*_SGD, *_ADAM), is_large)
 
 
@@ -84,7 +84,7 @@ CLAIMS = (
         "or exceed them.",
         measure=_measure_layerwise, settle=plan_study, varies=("optimizer.name", _RATE),
         design=Design(
-            base={"batch.micro": 256, "optimizer.reference_batch": 32},
+            base={"batch.micro": 256, "rules.reference_batch": 32},
             space={"optimizer.name": ("lars", "nesterov"), _RATE: (*_WIDE, 3.0, 10.0)}, spread=TUNED_ACCURACY,
         ),
     ),

@@ -5,7 +5,6 @@ from typing import NamedTuple, Self
 
 from sweep.config.scaling import (
     RULE_POWERS,
-    compute_batch_ratio,
     grade_warmup,
     resolve_lr_rule,
     scale_adam_constants,
@@ -38,8 +37,8 @@ class Recipe(NamedTuple):
 
 
 class Combination(NamedTuple):
-    """A rule for each value that may follow the batch, in the words of the configuration keys; "power 0.25" is the
-    rule ``power`` with that power. Each leaves its value as it is at the reference batch."""
+    """A rule for each value that may follow the batch, in the words of the section ``rules``; "power 0.25" is the
+    number 0.25 there. Each leaves its value as it is at the reference batch."""
 
     lr: str = "none"
     weight_decay: str = "none"
@@ -51,30 +50,23 @@ class Combination(NamedTuple):
     @classmethod
     def of(cls, config: TrialConfig) -> Self:
         """The rules of a configuration. Betas of an optimizer that has none follow none."""
-        section, has_betas = config.optimizer, OPTIMIZERS[config.optimizer.name].has_betas
+        rules, name = config.rules, config.optimizer.name
         return cls(
-            lr=_name_rule(resolve_lr_rule(section), section.lr_power),
-            weight_decay=_name_rule(section.weight_decay_rule, section.weight_decay_power),
-            betas=_name_rule(section.betas_rule, section.betas_power) if has_betas else "none",
-            dropout=config.model.dropout_rule,
-            label_smoothing=config.regularization.label_smoothing_rule,
-            ema=config.regularization.ema_rule,
+            lr=_name_rule(resolve_lr_rule(name, rules)),
+            weight_decay=_name_rule(rules.weight_decay),
+            betas=_name_rule(rules.betas) if OPTIMIZERS[name].has_betas else "none",
+            dropout=rules.dropout,
+            label_smoothing=rules.label_smoothing,
+            ema=rules.ema,
         )
 
     def apply(self, config: TrialConfig) -> TrialConfig:
         """``config`` with these rules; its reference batch stays."""
-        optimizer: dict[str, str | float] = {}
-        for name in ("lr", "weight_decay", "betas"):
-            rule, _, power = getattr(self, name).partition(" ")
-            optimizer |= {f"{name}_rule": rule} | ({f"{name}_power": float(power)} if power else {})
-        regularization = {"label_smoothing_rule": self.label_smoothing, "ema_rule": self.ema}
-        return config.model_copy(
-            update={
-                "optimizer": config.optimizer.model_copy(update=optimizer),
-                "model": config.model.model_copy(update={"dropout_rule": self.dropout}),
-                "regularization": config.regularization.model_copy(update=regularization),
-            }
-        )
+        rules = {
+            name: float(rule.removeprefix(_POWER)) if rule.startswith(_POWER) else rule
+            for name, rule in self._asdict().items()
+        }
+        return config.model_copy(update={"rules": config.rules.model_copy(update=rules)})
 
 
 LR_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -82,33 +74,31 @@ WEIGHT_DECAY_RULES = ("none", "sqrt", "linear", "timescale")
 BETAS_RULES = ("none", "sqrt", "half_life")
 
 
-def _name_rule(rule: str, power: float) -> str:
-    if rule != "power":
-        return rule
-    return _NAMED_POWERS.get(power, f"{_POWER}{power:g}")
+def _name_rule(rule: str | float) -> str:
+    return rule if isinstance(rule, str) else _NAMED_POWERS.get(rule, f"{_POWER}{rule:g}")
 
 
 COMBINATIONS = tuple(
-    Combination(_name_rule("power", power), decay, betas)
+    Combination(_name_rule(power), decay, betas)
     for power, decay, betas in itertools.product(LR_POWERS, WEIGHT_DECAY_RULES, BETAS_RULES)
 )
 
 
 def scale_recipe(config: TrialConfig, batch: int) -> Recipe:
     """The recipe of ``config`` at the effective batch size ``batch``, to 6 digits: equal recipes are equal objects."""
-    section, ratio = config.optimizer, compute_batch_ratio(config.optimizer, batch)
-    constants = scale_adam_constants(section, batch)
+    section, rules = config.optimizer, config.rules
+    constants = scale_adam_constants(section, rules, batch)
     has_betas = OPTIMIZERS[section.name].has_betas
     values = Recipe(
-        lr=scale_lr(section, batch),
-        weight_decay=scale_weight_decay(section, batch),
+        lr=scale_lr(section, rules, batch),
+        weight_decay=scale_weight_decay(section, rules, batch),
         beta1=constants.beta1 if has_betas else section.momentum,
         beta2=constants.beta2 if has_betas else section.beta2,
         eps=constants.eps if has_betas else section.eps,
-        warmup=grade_warmup(config.schedule, ratio),
-        dropout=scale_dropout(config.model, ratio),
-        label_smoothing=scale_label_smoothing(config.regularization, ratio),
-        ema_decay=scale_ema_decay(config.regularization, section, batch),
+        warmup=grade_warmup(config.schedule.warmup, rules, batch),
+        dropout=scale_dropout(config.model.dropout, rules, batch),
+        label_smoothing=scale_label_smoothing(config.regularization.label_smoothing, rules, batch),
+        ema_decay=scale_ema_decay(config.regularization.ema_decay, rules, batch),
     )
     return Recipe._make(None if value is None else float(f"{value:.{_DIGITS}g}") for value in values)
 
@@ -117,15 +107,16 @@ def start_from(config: TrialConfig, recipe: Recipe, reference: int) -> TrialConf
     """``config`` with ``recipe`` at the batch ``reference``, from which rules scale it, and no rule yet."""
     optimizer = {
         "lr": recipe.lr, "weight_decay": recipe.weight_decay, "momentum": recipe.beta1, "beta2": recipe.beta2,
-        "eps": recipe.eps, "reference_batch": reference,
+        "eps": recipe.eps,
     }  # fmt: skip
     regularization = {"label_smoothing": recipe.label_smoothing, "ema_decay": recipe.ema_decay or None}
     started = config.model_copy(
         update={
             "optimizer": config.optimizer.model_copy(update=optimizer),
             "model": config.model.model_copy(update={"dropout": recipe.dropout}),
-            "schedule": config.schedule.model_copy(update={"warmup": recipe.warmup, "warmup_rule": "none"}),
+            "schedule": config.schedule.model_copy(update={"warmup": recipe.warmup}),
             "regularization": config.regularization.model_copy(update=regularization),
+            "rules": config.rules.model_copy(update={"reference_batch": reference, "warmup": "none"}),
         }
     )
     return Combination().apply(started)

@@ -27,7 +27,7 @@ def write_plan(name: str, start: Start, num_seeds: int) -> str:
             "study with another effective batch size first."
         )
     space = _list_space(base, batches, num_seeds)
-    rules: dict[str, Scalar] = {"optimizer.lr_rule": "power", "optimizer.reference_batch": reference}
+    rules: dict[str, Scalar] = {"rules.reference_batch": reference}
     lines = [
         f"name = {json.dumps(name)}",
         'question = "Which rules keep a recipe good at another batch size, without tuning it again?"',
@@ -57,9 +57,9 @@ def _list_fixed(base: TrialConfig, space: Mapping[str, Sequence[Scalar]]) -> dic
 
 def _list_space(base: TrialConfig, batches: Sequence[int], num_seeds: int) -> dict[str, list[Scalar]]:
     micro = [max(batch // base.distributed.world_size, 1) for batch in batches]
-    space: dict[str, list[Scalar]] = {"batch.micro": list(micro), "optimizer.lr_power": list(LR_POWERS)}
+    space: dict[str, list[Scalar]] = {"batch.micro": list(micro), "rules.lr": list(LR_POWERS)}
     if base.optimizer.weight_decay:
-        space["optimizer.weight_decay_rule"] = list(WEIGHT_DECAY_RULES)
+        space["rules.weight_decay"] = list(WEIGHT_DECAY_RULES)
     if OPTIMIZERS[base.optimizer.name].has_betas:
-        space["optimizer.betas_rule"] = list(BETAS_RULES)
+        space["rules.betas"] = list(BETAS_RULES)
     return space | {"seed": list(range(num_seeds))}

@@ -13,7 +13,7 @@ from sweep.analysis.comparable_trials import find_common_data
 from sweep.analysis.rules.combinations import Combination, Recipe, scale_recipe
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.config.errors import InputError
-from sweep.config.scaling import compute_batch_ratio, scale_epochs
+from sweep.config.scaling import scale_epochs
 from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
@@ -22,20 +22,14 @@ from sweep.records.frames.study_frames import Frames
 
 # What differs between the trainings of equal settings: the batch, the seed, what is measured beside, and the recipe
 # with its rules.
-_FREE_SECTIONS = ("batch.", "diagnostics.")
+_FREE_SECTIONS = ("batch.", "diagnostics.", "rules.")
 _FREE_KEYS = frozenset(
     f"{section}.{key}"
     for section, keys in {
-        "optimizer": (
-            *("lr", "lr_rule", "lr_power", "reference_batch", "weight_decay", "weight_decay_rule", "momentum"),
-            *("weight_decay_power", "beta2", "eps", "betas_rule", "betas_power"),
-        ),
-        "schedule": ("warmup", "warmup_rule"),
-        "model": ("dropout", "dropout_rule", "dropout_cap"),
-        "regularization": (
-            *("label_smoothing", "label_smoothing_rule", "label_smoothing_cap", "ema_decay", "ema_rule"),
-        ),
-        "budget": ("epochs_rule", "epochs_power"),
+        "optimizer": ("lr", "weight_decay", "momentum", "beta2", "eps"),
+        "schedule": ("warmup",),
+        "model": ("dropout",),
+        "regularization": ("label_smoothing", "ema_decay"),
     }.items()
     for key in keys
 ) | {"seed"}
@@ -106,7 +100,7 @@ def _find_data(studies: Sequence[Frames]) -> DataSummary | None:
 def fix_settings(config: TrialConfig) -> tuple[tuple[str, Scalar], ...]:
     """The keys of a configuration with their values, but for batch, recipe, rules, seed and diagnostics. The epochs are
     those that their rule gives."""
-    epochs = scale_epochs(config.budget, compute_batch_ratio(config.optimizer, config.global_batch_size))
+    epochs = scale_epochs(config.budget.epochs, config.rules, config.global_batch_size)
     flat = flatten_config(config) | {"budget.epochs": None if epochs is None else float(f"{epochs:.6g}")}
     return tuple(
         (key, value) for key, value in flat.items() if key not in _FREE_KEYS and not key.startswith(_FREE_SECTIONS)
@@ -130,7 +124,7 @@ def build_setting(name: str, rows: Sequence[tuple[TrialConfig, float]]) -> Train
         found[config.global_batch_size][scale_recipe(config, config.global_batch_size)][config.seed].append(accuracy)
         if (combination := Combination.of(config)) != Combination():
             combinations.add(combination)
-            references[config.optimizer.reference_batch] += 1
+            references[config.rules.reference_batch] += 1
     accuracies = {
         batch: {recipe: {seed: fmean(each) for seed, each in seeds.items()} for recipe, seeds in recipes.items()}
         for batch, recipes in found.items()

@@ -84,7 +84,7 @@ def _only_fixed_epochs(spec: StudySpec, corners: Sequence[TrialConfig]) -> Itera
 
 
 def _has_equal_epochs(config: TrialConfig) -> bool:
-    return config.budget.epochs is not None and config.budget.epochs_rule == "none"
+    return config.budget.epochs is not None and config.rules.epochs == "none"
 
 
 BATCH_PITFALLS: tuple[Pitfall, ...] = (

@@ -45,7 +45,7 @@ def _high_rate_for_fine_tuning(spec: StudySpec, corners: Sequence[TrialConfig]) 
 
 
 def _find_lowest_rate(spec: StudySpec, corners: Sequence[TrialConfig]) -> float:
-    # as it is written, without optimizer.lr_rule, which counts from the reference batch
+    # as it is written, without rules.lr, which counts from the reference batch
     swept = spec.space.get("optimizer.lr")
     if swept is None:
         return min(config.optimizer.lr for config in corners)

@@ -20,9 +20,8 @@ from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
 from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
 from sweep.config.units import format_count
 
-_SECTIONS = frozenset({"batch", "model", "optimizer", "schedule", "budget", "distributed"})
+_SECTIONS = frozenset({"batch", "model", "optimizer", "rules", "schedule", "budget", "distributed"})
 _UNSEEN = frozenset({"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "model.dropout"})
-_SEEN = "regularization.ema_rule"
 _MAX_CORNERS = 1024
 
 
@@ -62,9 +61,7 @@ def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
 
 def _corners(spec: StudySpec) -> list[TrialConfig]:
     # the extremes of what the rules look at; everything else stays at one corner
-    seen = [
-        path for path in spec.space if path == _SEEN or (path.partition(".")[0] in _SECTIONS and path not in _UNSEEN)
-    ]
+    seen = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]
     start = next(spec.corners())
     values = itertools.product(*(spec.space[path].extremes() for path in seen))
     found = []

@@ -5,17 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sweep.config.advice.advice_item import Advice, Pitfall, is_swept, list_sizes, vary_widely
-from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.scaling import resolve_lr_rule, scale_lr
+from sweep.config.recipe_sections import OptimizerSection, RulesSection
+from sweep.config.scaling import scale_lr
 from sweep.config.study import StudySpec
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 from sweep.config.trial_config import TrialConfig, default_settings, flatten_config
-
-_RULES = (
-    "optimizer.lr_rule", "optimizer.weight_decay_rule", "optimizer.betas_rule", "regularization.ema_rule",
-    "schedule.warmup_rule", "model.dropout_rule", "regularization.label_smoothing_rule", "budget.epochs_rule",
-)  # fmt: skip
 
 
 class _Effect(NamedTuple):
@@ -28,34 +23,23 @@ class _Effect(NamedTuple):
 
 
 _EFFECTS = (
-    _Effect("optimizer.lr_power", lambda config: config.optimizer.lr_rule == "power", 'optimizer.lr_rule = "power"'),
     _Effect(
-        "optimizer.weight_decay_power",
-        lambda config: config.optimizer.weight_decay_rule == "power",
-        'optimizer.weight_decay_rule = "power"',
-    ),
-    _Effect(
-        "optimizer.betas_power",
-        lambda config: config.optimizer.betas_rule == "power",
-        'optimizer.betas_rule = "power"',
-    ),
-    _Effect(
-        "optimizer.betas_rule",
+        "rules.betas",
         lambda config: OPTIMIZERS[config.optimizer.name].has_betas,
         "an optimizer that has betas, such as adamw",
     ),
     _Effect(
-        "optimizer.weight_decay_rule",
+        "rules.weight_decay",
         lambda config: config.optimizer.weight_decay > 0,
         "optimizer.weight_decay above 0",
         ("optimizer.weight_decay",),
     ),
     _Effect(
-        "schedule.warmup_rule",
+        "rules.warmup",
         lambda config: config.schedule.warmup > 0 and not SCHEDULES[config.schedule.name].has_peak,
         "schedule.warmup above 0 and another schedule.name than triangular",
     ),
-    _Effect("model.dropout_rule", lambda config: config.model.dropout > 0, "model.dropout above 0", ("model.dropout",)),
+    _Effect("rules.dropout", lambda config: config.model.dropout > 0, "model.dropout above 0", ("model.dropout",)),
     _Effect(
         "schedule.decay_share",
         lambda config: SCHEDULES[config.schedule.name].is_stable_first,
@@ -70,20 +54,12 @@ _EFFECTS = (
         _Effect(key, lambda config: config.batch.schedule == "plateau", 'batch.schedule = "plateau"')
         for key in ("batch.plateau_patience", "batch.plateau_threshold")
     ),
-    _Effect("model.dropout_cap", lambda config: config.model.dropout_rule != "none", 'model.dropout_rule = "sqrt"'),
     _Effect(
-        "regularization.label_smoothing_rule",
+        "rules.label_smoothing",
         lambda config: config.regularization.label_smoothing > 0,
         "regularization.label_smoothing above 0",
         ("regularization.label_smoothing",),
     ),
-    _Effect(
-        "regularization.label_smoothing_cap",
-        lambda config: config.regularization.label_smoothing_rule != "none",
-        'regularization.label_smoothing_rule = "sqrt"',
-        ("regularization.label_smoothing_rule",),
-    ),
-    _Effect("budget.epochs_power", lambda config: config.budget.epochs_rule == "power", 'budget.epochs_rule = "power"'),
     _Effect("data.prefetch", lambda config: config.data.workers > 0, "data.workers above 0", ("data.workers",)),
     _Effect(
         "model.norm_momentum",
@@ -111,12 +87,13 @@ def _is_given(spec: StudySpec, path: str) -> bool:
 
 
 def _rule_without_reference(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
-    key = "optimizer.reference_batch"
-    sizes, reference = list_sizes(corners), corners[0].optimizer.reference_batch
+    key = "rules.reference_batch"
+    sizes, reference = list_sizes(corners), corners[0].rules.reference_batch
     if key in spec.base or key in spec.space or sizes[0] <= reference <= sizes[-1]:
         return
+    rules = [f"rules.{name}" for name in RulesSection.model_fields if name != "reference_batch"]
     flat = [flatten_config(config) for config in corners]
-    if rules := [rule for rule in _RULES if any(values[rule] != "none" for values in flat)]:
+    if rules := [rule for rule in rules if any(values[rule] != "none" for values in flat)]:
         yield Advice(
             "rule_without_reference",
             key,
@@ -129,60 +106,60 @@ def _rule_without_reference(spec: StudySpec, corners: Sequence[TrialConfig]) -> 
 
 
 def _timescale_of_another_decay(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
-    chosen = [config.optimizer.name for config in corners if config.optimizer.weight_decay_rule == "timescale"]
+    chosen = [config.optimizer.name for config in corners if config.rules.weight_decay == "timescale"]
     names = sorted({name for name in chosen if not OPTIMIZERS[name].decays_by_lr})
     if names:
         yield Advice(
             "timescale_of_another_decay",
-            "optimizer.weight_decay_rule",
-            f'optimizer.weight_decay_rule = "timescale" with {", ".join(names)}.',
+            "rules.weight_decay",
+            f'rules.weight_decay = "timescale" with {", ".join(names)}.',
             "Its timescale is that of weights from which each step takes lr x weight_decay away, as AdamW does (Wang "
             "and Aitchison 2024). Here the decay also depends on the size of gradients or weights.",
-            'set optimizer.name = "adamw", or optimizer.weight_decay_rule to "none", "linear" or "sqrt"',
+            'set optimizer.name = "adamw", or rules.weight_decay to "none", "linear" or "sqrt"',
         )
 
 
 def _rate_does_not_follow(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
     sizes = list_sizes(corners)
-    is_unscaled = any(config.optimizer.lr_rule == "none" for config in corners)
+    is_unscaled = any(config.rules.lr == "none" for config in corners)
     if vary_widely(sizes) and is_unscaled and not is_swept(spec, "optimizer.lr"):
         names = {config.optimizer.name for config in corners}
-        rule = resolve_lr_rule(OptimizerSection.model_construct(name=min(names), lr_rule="auto"))
+        rule = OPTIMIZERS[min(names)].lr_rule
         yield Advice(
             "rate_does_not_follow",
-            "optimizer.lr_rule",
+            "rules.lr",
             f"The effective batch size varies from {sizes[0]} to {sizes[-1]} at one learning rate.",
             "A larger batch requires a larger rate; otherwise the study measures an unsuitable rate, not a batch. "
             "Goyal et al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
-            'set optimizer.lr_rule = "auto", or sweep optimizer.lr',
+            'set rules.lr = "auto", or sweep optimizer.lr',
             f"lr_rule_{rule}",
         )
 
 
 def _decay_does_not_follow(spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Advice]:
-    decayed = [config for config in corners if _leaves_decay(config.optimizer)]
+    decayed = [config for config in corners if _leaves_decay(config.optimizer, config.rules)]
     sizes = list_sizes(decayed)
     if vary_widely(sizes) and not is_swept(spec, "optimizer.weight_decay"):
         by_lr = all(OPTIMIZERS[config.optimizer.name].decays_by_lr for config in decayed)
         rule = "timescale" if by_lr else "sqrt"
         yield Advice(
             "decay_does_not_follow",
-            "optimizer.weight_decay_rule",
+            "rules.weight_decay",
             f"The effective batch size varies from {sizes[0]} to {sizes[-1]} at one weight decay.",
             "A larger batch takes fewer steps in an epoch, in each of which the weights decay by a share: large "
             "batches are regularized less. The best timescale of the decay is stable in epochs (Wang and Aitchison "
             "2024).",
-            f'set optimizer.weight_decay_rule = "{rule}", or sweep optimizer.weight_decay',
+            f'set rules.weight_decay = "{rule}", or sweep optimizer.weight_decay',
             f"weight_decay_{rule}",
         )
 
 
-def _leaves_decay(section: OptimizerSection) -> bool:
+def _leaves_decay(section: OptimizerSection, rules: RulesSection) -> bool:
     # whether the decay of an epoch changes with the batch; a rate that grows in proportion to it makes up for the steps
     rises_with_rate = OPTIMIZERS[section.name].decays_by_lr and math.isclose(
-        scale_lr(section, 2 * section.reference_batch), 2 * section.lr
+        scale_lr(section, rules, 2 * rules.reference_batch), 2 * section.lr
     )
-    return section.weight_decay > 0 and section.weight_decay_rule == "none" and not rises_with_rate
+    return section.weight_decay > 0 and rules.weight_decay == "none" and not rises_with_rate
 
 
 RULE_PITFALLS: tuple[Pitfall, ...] = (

@@ -14,7 +14,7 @@ def _no_warmup(_spec: StudySpec, corners: Sequence[TrialConfig]) -> Iterator[Adv
     bare = [
         config
         for config in corners
-        if _warmup(config) == 0 and config.global_batch_size >= _WARMUP_FROM * config.optimizer.reference_batch
+        if _warmup(config) == 0 and config.global_batch_size >= _WARMUP_FROM * config.rules.reference_batch
     ]
     if bare:
         largest = max(config.global_batch_size for config in bare)
@@ -102,14 +102,8 @@ def _rules_of_first_batch(_spec: StudySpec, corners: Sequence[TrialConfig]) -> I
 def _rules_left_behind(config: TrialConfig) -> list[str]:
     if config.batch.schedule == "constant" or config.batch.schedule_lr != "rule":
         return []
-    rules = {
-        "optimizer.betas_rule": config.optimizer.betas_rule,
-        "optimizer.weight_decay_rule": config.optimizer.weight_decay_rule,
-        "regularization.ema_rule": config.regularization.ema_rule,
-        "regularization.label_smoothing_rule": config.regularization.label_smoothing_rule,
-        "model.dropout_rule": config.model.dropout_rule,
-    }
-    return [key for key, rule in rules.items() if rule != "none"]
+    names = ("betas", "weight_decay", "ema", "label_smoothing", "dropout")
+    return [f"rules.{name}" for name in names if getattr(config.rules, name) != "none"]
 
 
 SCHEDULE_PITFALLS: tuple[Pitfall, ...] = (

@@ -166,8 +166,9 @@ def _complete_trials(columns: Columns) -> dict[str, Any]:
     num_rows = len(columns["number"])
     cells: dict[str, Any] = dict(columns)
     for column in CONFIG_COLUMNS:
-        # a literal in a column of numbers ("auto") becomes a missing cell, so that the column stays numeric
-        is_mixed = column.kind != "text" and isinstance(column.null_value, str)
+        # a literal in a column of numbers ("auto") becomes a missing cell, so that the column stays numeric, and a
+        # number in a column of text stays text
+        is_mixed = column.has_numbers or (column.kind != "text" and isinstance(column.null_value, str))
         cells[column.name] = columns.get(column.name) if is_mixed else config_cells(column, columns, num_rows)
     cells["seed"] = cells["config.seed"]
     cells["is_enqueued"] = [bool(cell) for cell in columns["is_enqueued"]]

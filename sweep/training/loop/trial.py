@@ -162,7 +162,8 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
 
 def _learning_rate(setup: TrainingSetup, point: TrainingPoint, window: Window) -> float:
     config = setup.config
-    highest = follow_growth(config.batch, config.optimizer, config.global_batch_size, window.global_batch)
+    first = config.global_batch_size
+    highest = follow_growth(config.batch, config.optimizer, config.rules, first, window.global_batch)
     return highest * compute_lr_factor(config.schedule, setup.budget.position(point), setup.budget.span)
 
 

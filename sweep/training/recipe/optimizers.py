@@ -56,7 +56,7 @@ def _begin_at_rest(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def rmsprop(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    # betas_rule does not reach its momentum, which is not one of Adam
+    # rules.betas does not reach its momentum, which is not one of Adam
     return RmsProp(groups, lr, adam.beta2, adam.eps, section.momentum)
 
 
@@ -98,20 +98,20 @@ def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimi
     Raises:
         InputError: for an unknown name, or a momentum that the optimizer cannot work with.
     """
-    section, size = config.optimizer, config.global_batch_size
+    section, rules, size = config.optimizer, config.rules, config.global_batch_size
     entry = find_entry("optimizer", section.name, OPTIMIZERS)
-    groups = _group_parameters(model, entry.groups, scale_weight_decay(section, size))
+    groups = _group_parameters(model, entry.groups, scale_weight_decay(section, rules, size))
     if not groups:
         raise InputError("nothing is left to train: every parameter of the model is frozen.")
     optimizer: torch.optim.Optimizer = resolve(entry.build)(
-        groups, section, compute_peak_lr(config), scale_adam_constants(section, size)
+        groups, section, compute_peak_lr(config), scale_adam_constants(section, rules, size)
     )
     return optimizer
 
 
 def compute_peak_lr(config: TrialConfig) -> float:
-    """The learning rate at the top of the schedule, after ``optimizer.lr_rule``."""
-    return scale_lr(config.optimizer, config.global_batch_size)
+    """The learning rate at the top of the schedule, after ``rules.lr``."""
+    return scale_lr(config.optimizer, config.rules, config.global_batch_size)
 
 
 def _group_parameters(model: nn.Module, by: Literal["decay", "layers", "matrices"], weight_decay: float) -> Groups:

@@ -67,7 +67,7 @@ def compute_lr_factor(section: ScheduleSection, step: float, span: Span) -> floa
 
 
 def count_warmup_steps(section: ScheduleSection, span: Span) -> int:
-    """The steps of ``span`` over which the rate rises; ``schedule.warmup_rule`` is not applied here."""
+    """The steps of ``span`` over which the rate rises; ``rules.warmup`` is not applied here."""
     if find_entry("schedule", section.name, SCHEDULES).has_peak:
         return span.to_steps(section.peak, "fraction")
     return span.to_steps(section.warmup, section.warmup_unit)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -115,7 +116,7 @@ def _check_bottlenecks(frames: "Frames", trials: "pd.DataFrame") -> Iterator[Che
     from sweep.analysis.statistics.column_reading import plain_value, read_numbers
     from sweep.records.columns import CONFIG_COLUMNS
 
-    num_processors = int(max(read_numbers(frames.environments, "num_cpus"), default=1))
+    num_processors = int(max(filter(isfinite, read_numbers(frames.environments, "num_cpus")), default=1))
     counts = Counter(trials["bottleneck"].dropna())
     if not counts:
         num_trials = format_count(len(trials), "trial")

@@ -47,7 +47,7 @@ class Check(NamedTuple):
 
 def check_machine() -> Iterator[Check]:
     """What a study requires, then what it can do without."""
-    looks = {name: partial(version, name) for name in _PACKAGES}
+    looks: dict[str, Callable[[], str]] = {name: partial(version, name) for name in _PACKAGES}
     looks |= {"device": _find_device, "torchvision models": _import_vision, "record store": _try_store}
     for name, look in looks.items():
         yield _try(name, look, "FAIL", "install: make setup")

@@ -20,7 +20,7 @@ NAMES = (*ask_tasks.TASKS, FOLDER)
 MORE_TIME = 10  # of the oracle's study
 # At a batch of 128 with AdamW's default rate; the model and the epochs are the study's.
 _USUAL = {"batch.micro": 128, "batch.accumulation": 1, "optimizer.name": "adamw", "optimizer.lr": 0.001}
-_USUAL_RULE = {"optimizer.lr_rule": "none"}
+_USUAL_RULE = {"rules.lr": "none"}
 _ALL_EPOCHS = 30  # of the guide's full study, for so few images
 _REPOSITORY = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]

@@ -221,7 +221,7 @@ TRUTHS: Mapping[str, Truth] = {
     "batch_instead_of_decay": _paired("batch.schedule", "stepwise"),
     "batch_warmup": _paired("batch.schedule", "exponential"),
     "linear_decay_best": _paired("schedule.name", "linear"),
-    "ema_follows_batch": _paired("regularization.ema_rule", "power"),
+    "ema_follows_batch": _paired("rules.ema", "power"),
     "memory_linear": _memory_power,
     "larger_is_faster": _by_size(256),
     "mixed_precision_time": _ratio("precision.dtype", "bf16", "train_seconds", _SECONDS),

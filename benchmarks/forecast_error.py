@@ -203,7 +203,7 @@ def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
     rows: list[tuple[str, str, float, float]] = []
     for record in session.store.trial_records(session.spec.name):
         is_last = record.phase == "confirm"
-        cost = session.forecaster.cost_model.predict(record.config, read_test=is_last, measure_costly=is_last)
+        cost = session.forecaster.cost_model.predict(record.config, read_test=is_last)
         taken = float(record.measurements.get("total_seconds", 0.0))
         rows.append((record.phase, record.outcome or "", cost.seconds if cost else 0.0, taken))
     return rows

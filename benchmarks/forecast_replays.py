@@ -5,22 +5,20 @@ confirming uses: the constants of :mod:`sweep.search.study_forecast` and ``confi
 """
 
 import argparse
-import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
+import sys
+from benchmarks.forecast_studies import (OBJECTIVES, PRUNERS, SAMPLERS, pick)
+from benchmarks.replay import (RecordedTable, make_replay_study, replay_search)
+from benchmarks.search_arms import (shipped_tables)
+from collections import (defaultdict)
+from collections.abc import (Iterator, Mapping, Sequence)
+from dataclasses import (dataclass, field)
+from sweep.config.study import (Confirm, StudySpec)
+from sweep.config.trial_config import (TrialConfig)
+from sweep.records.trial_record import (ReusableTrial, TrialRecord)
+from sweep.search.pruner import (NUM_NEAREST)
+from typing import (Any)
 
-from benchmarks.forecast_studies import OBJECTIVES, PRUNERS, SAMPLERS, pick
-from benchmarks.search_arms import shipped_tables
-from sweep.config.study import Confirm, StudySpec
-from sweep.config.trial_config import TrialConfig
-from sweep.records.trial_record import ReusableTrial, TrialRecord
-from sweep.search.pruner import NUM_NEAREST
-from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
-from sweep.search.replay.replay import replay_search
 
 # Configurations and seeds. A table has fewer seeds, which are repeated: that says what is settled too early, so the use
 # of the time is rather underestimated.

@@ -38,7 +38,6 @@ from sweep.analysis.statistics.pareto import Values
 from sweep.config.errors import InputError
 from sweep.config.scaling import (
     RULE_POWERS,
-    compute_batch_ratio,
     grade_warmup,
     scale_adam_constants,
     scale_dropout,
@@ -76,8 +75,8 @@ class Recipe(NamedTuple):
 
 
 class Combination(NamedTuple):
-    """A rule for each value, in the words of the configuration keys; "power 0.25" is the rule ``power`` with that
-    power. Each leaves its value as it is at the reference batch."""
+    """A rule for each value, in the words of the section ``rules``; "power 0.25" is the number 0.25 there. Each leaves
+    its value as it is at the reference batch."""
 
     lr: str = "none"
     weight_decay: str = "none"
@@ -85,11 +84,11 @@ class Combination(NamedTuple):
 
     def apply(self, config: TrialConfig) -> TrialConfig:
         """``config`` with these rules; its reference batch stays."""
-        optimizer: dict[str, str | float] = {}
-        for name, text in self._asdict().items():
-            rule, _, power = text.partition(" ")
-            optimizer |= {f"{name}_rule": rule} | ({f"{name}_power": float(power)} if power else {})
-        return config.model_copy(update={"optimizer": config.optimizer.model_copy(update=optimizer)})
+        rules = {
+            name: float(rule.removeprefix("power ")) if rule.startswith("power ") else rule
+            for name, rule in self._asdict().items()
+        }
+        return config.model_copy(update={"rules": config.rules.model_copy(update=rules)})
 
 
 _NAMED_POWERS = {power: rule for rule, power in RULE_POWERS.items()}
@@ -103,19 +102,19 @@ COMBINATIONS = tuple(
 
 def scale_recipe(config: TrialConfig, batch: int) -> Recipe:
     """The recipe of ``config`` at the effective batch size ``batch``, to 6 digits: equal recipes are equal objects."""
-    section, ratio = config.optimizer, compute_batch_ratio(config.optimizer, batch)
-    constants = scale_adam_constants(section, batch)
+    section, rules = config.optimizer, config.rules
+    constants = scale_adam_constants(section, rules, batch)
     has_betas = OPTIMIZERS[section.name].has_betas
     values = Recipe(
-        lr=scale_lr(section, batch),
-        weight_decay=scale_weight_decay(section, batch),
+        lr=scale_lr(section, rules, batch),
+        weight_decay=scale_weight_decay(section, rules, batch),
         beta1=constants.beta1 if has_betas else section.momentum,
         beta2=constants.beta2 if has_betas else section.beta2,
         eps=constants.eps if has_betas else section.eps,
-        warmup=grade_warmup(config.schedule, ratio),
-        dropout=scale_dropout(config.model, ratio),
-        label_smoothing=scale_label_smoothing(config.regularization, ratio),
-        ema_decay=scale_ema_decay(config.regularization, section, batch),
+        warmup=grade_warmup(config.schedule.warmup, rules, batch),
+        dropout=scale_dropout(config.model.dropout, rules, batch),
+        label_smoothing=scale_label_smoothing(config.regularization.label_smoothing, rules, batch),
+        ema_decay=scale_ema_decay(config.regularization.ema_decay, rules, batch),
     )
     return Recipe._make(None if value is None else float(f"{value:.6g}") for value in values)
 
@@ -124,17 +123,17 @@ def start_from(config: TrialConfig, recipe: Recipe, reference: int) -> TrialConf
     """``config`` with ``recipe`` at the batch ``reference``, from which rules scale it, and no rule yet."""
     optimizer = {
         "lr": recipe.lr, "weight_decay": recipe.weight_decay, "momentum": recipe.beta1, "beta2": recipe.beta2,
-        "eps": recipe.eps, "reference_batch": reference,
+        "eps": recipe.eps,
     }  # fmt: skip
-    regularization = {
-        "label_smoothing": recipe.label_smoothing, "ema_decay": recipe.ema_decay or None,
-        "label_smoothing_rule": "none", "ema_rule": "none",
+    rules = {
+        "reference_batch": reference, "warmup": "none", "dropout": "none", "label_smoothing": "none", "ema": "none",
     }  # fmt: skip
     sections = {
         "optimizer": optimizer,
-        "model": {"dropout": recipe.dropout, "dropout_rule": "none"},
-        "schedule": {"warmup": recipe.warmup, "warmup_rule": "none"},
-        "regularization": regularization,
+        "rules": rules,
+        "model": {"dropout": recipe.dropout},
+        "schedule": {"warmup": recipe.warmup},
+        "regularization": {"label_smoothing": recipe.label_smoothing, "ema_decay": recipe.ema_decay or None},
     }
     started = {name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
     return Combination().apply(config.model_copy(update=started))
@@ -144,14 +143,10 @@ def start_from(config: TrialConfig, recipe: Recipe, reference: int) -> TrialConf
 
 # What differs between the trainings of equal settings: the batch, the seed, what is measured beside, and the recipe
 # with its rules.
-_FREE_SECTIONS = ("batch.", "diagnostics.")
+_FREE_SECTIONS = ("batch.", "diagnostics.", "rules.")
 _FREE_KEYS = frozenset({
-    "seed", "optimizer.lr", "optimizer.lr_rule", "optimizer.lr_power", "optimizer.reference_batch",
-    "optimizer.weight_decay", "optimizer.weight_decay_rule", "optimizer.weight_decay_power", "optimizer.momentum",
-    "optimizer.beta2", "optimizer.eps", "optimizer.betas_rule", "optimizer.betas_power", "schedule.warmup",
-    "schedule.warmup_rule", "model.dropout", "model.dropout_rule", "model.dropout_cap", "regularization.ema_decay",
-    "regularization.ema_rule", "regularization.label_smoothing", "regularization.label_smoothing_rule",
-    "regularization.label_smoothing_cap", "budget.epochs_rule", "budget.epochs_power",
+    "seed", "optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "optimizer.beta2", "optimizer.eps",
+    "schedule.warmup", "model.dropout", "regularization.ema_decay", "regularization.label_smoothing",
 })  # fmt: skip
 
 
@@ -189,7 +184,7 @@ def collect_settings(studies: Sequence[Frames]) -> tuple[TrainedSetting, ...]:
 def fix_settings(config: TrialConfig) -> tuple[tuple[str, Scalar], ...]:
     """The keys of a configuration with their values, but for batch, recipe, rules, seed and diagnostics. The epochs are
     those that their rule gives."""
-    epochs = scale_epochs(config.budget, compute_batch_ratio(config.optimizer, config.global_batch_size))
+    epochs = scale_epochs(config.budget.epochs, config.rules, config.global_batch_size)
     flat = flatten_config(config) | {"budget.epochs": None if epochs is None else float(f"{epochs:.6g}")}
     return tuple(
         (key, value) for key, value in flat.items() if key not in _FREE_KEYS and not key.startswith(_FREE_SECTIONS)

@@ -17,13 +17,12 @@ from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from benchmarks.harness import Arms, Benchmark, Setting
+from benchmarks.replay import Point, RecordedTable, ReplayedSearch, make_replay_study, read_table, replay_search
 from benchmarks.table_design import LOOKED_AT
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.records.messages import Ending
-from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study, read_table
-from sweep.search.replay.replay import ReplayedSearch, replay_search
 
 OURS: dict[str, Any] = {"sampler": "cost_aware", "pruner": "front"}
 TARGET = 0.99  # of the table's hypervolume

@@ -9,12 +9,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.replay import RecordedTable, schedule_messages
 from benchmarks.search_arms import TARGET, against, is_ordered
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.records.messages import Evaluation
-from sweep.search.replay.recorded_table import RecordedTable
-from sweep.search.replay.replay_executor import schedule_messages
 
 PYTHON = Path(__file__).parents[1] / ".venv-peers" / "bin" / "python"
 _SCRIPT = Path(__file__).parent / "peer_moasha.py"

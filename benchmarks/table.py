@@ -29,8 +29,6 @@ MODULES = {
     "probe": "benchmarks.probe_time",
     "forecast": "benchmarks.forecast_error",
     "ray_overhead": "benchmarks.ray_overhead",
-    "stacked": "benchmarks.stacked",
-    "stacked_passes": "benchmarks.stacked_passes",
     "data_look": "benchmarks.data_look",
     "data_look_again": "benchmarks.data_look_again",
 }

@@ -9,9 +9,9 @@ from typing import Any
 
 from benchmarks.harness import Arms, Benchmark, Setting
 from benchmarks.many_trials import fill
+from benchmarks.replay import read_table
 from benchmarks.search_arms import TABLES
 from benchmarks.worker_load import Load, measure_load
-from sweep.search.replay.recorded_table import read_table
 
 _ALLOWED_SHARE = 0.2  # of one core
 _TRIAL_SECONDS = 600.0

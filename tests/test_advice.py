@@ -1,29 +1,28 @@
 """Advice on a study before it runs."""
 
 import json
-import tomllib
-from pathlib import Path
-from typing import Any
-
 import pytest
-from frames_factory import make_frames
+import tomllib
+from frames_factory import (make_frames)
+from pathlib import (Path)
+from studies import (shipped_studies)
+from sweep.analysis.claim_table import (CLAIMS)
+from sweep.analysis.claims import (Claim)
+from sweep.analysis.findings import (find_claim, write_plan)
+from sweep.cli.app import (run_app)
+from sweep.cli.commands.check import (print_advice)
+from sweep.config.advice import (find_data_pitfalls, find_pitfalls)
+from sweep.config.errors import (InputError)
+from sweep.config.study_file import (build_study, load_study)
+from typing import (Any)
 
-from studies import shipped_studies
-from sweep.analysis.claim_table import CLAIMS
-from sweep.analysis.claims import Claim
-from sweep.analysis.findings import find_claim, write_plan
-from sweep.cli.app import run_app
-from sweep.cli.commands.check import print_advice
-from sweep.config.advice import find_data_pitfalls, find_pitfalls
-from sweep.config.errors import InputError
-from sweep.config.study_file import build_study, load_study
 
 # a study without a fault
 CLEAN: dict[str, Any] = {
     "name": "clean",
     "base": {
-        "optimizer.lr_rule": "linear",
-        "optimizer.reference_batch": 256,
+        "rules.lr": "linear",
+        "rules.reference_batch": 256,
         "schedule.warmup": 0.1,
         "budget.steps": 500,
     },
@@ -39,10 +38,10 @@ def names(base: dict[str, Any] | None = None, space: dict[str, Any] | None = Non
 
 
 _FREE, _ADAMW = {"optimizer.name": "schedule_free"}, {"optimizer.name": "adamw"}
-_DECAYED = {**_ADAMW, "optimizer.weight_decay": 0.1, "optimizer.lr_rule": "sqrt"}
+_DECAYED = {**_ADAMW, "optimizer.weight_decay": 0.1, "rules.lr": "sqrt"}
 _SEESAW = {**_ADAMW, "batch.schedule": "stepwise", "batch.schedule_lr": "seesaw"}
 _GROWING = {"batch.schedule": "linear", "batch.schedule_lr": "rule"}
-_TIMESCALE = {"optimizer.weight_decay_rule": "timescale", "optimizer.weight_decay": 0.1}
+_TIMESCALE = {"rules.weight_decay": "timescale", "optimizer.weight_decay": 0.1}
 _WIDE = {"batch.micro": {"log2": [5, 11]}}
 _NO_WARMUP = {"schedule.warmup": 0.0}
 _WEIGHTS = {"model.weights": "w.safetensors"}
@@ -62,20 +61,20 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("", {}, _WIDE | {"schedule.warmup": {"choice": [0.0, 0.1]}}),  # which the study will show
     ("no_warmup", {}, _WIDE | {"schedule.warmup": {"choice": [0.0]}}),
     ("", _NO_WARMUP | {"schedule.name": "triangular"}, _WIDE),
-    ("", _NO_WARMUP | {"optimizer.reference_batch": 512}, _WIDE),
-    ("", {"schedule.warmup_rule": "graded"}, _WIDE),
-    ("no_warmup key_without_effect", _NO_WARMUP | {"schedule.warmup_rule": "graded"}, _WIDE),
+    ("", _NO_WARMUP | {"rules.reference_batch": 512}, _WIDE),
+    ("", {"rules.warmup": "graded"}, _WIDE),
+    ("no_warmup key_without_effect", _NO_WARMUP | {"rules.warmup": "graded"}, _WIDE),
     ("large_batch_for_fine_tuning", _WEIGHTS, {"batch.micro": {"log2": [4, 10]}}),
-    ("", {"optimizer.lr_rule": "none"}, {}),  # the rate is swept
+    ("", {"rules.lr": "none"}, {}),  # the rate is swept
     ("decay_does_not_follow", _DECAYED, {}),
     ("", _DECAYED, {"batch.micro": {"choice": [64, 255]}}),  # less than 4 times
     ("", _DECAYED, _SWEPT_DECAY),
-    ("", _DECAYED | {"optimizer.weight_decay_rule": "timescale"}, {}),
+    ("", _DECAYED | {"rules.weight_decay": "timescale"}, {}),
     ("", _DECAYED | {"optimizer.weight_decay": 0.0}, {}),
     # in proportion to the batch the rate makes up for the fewer steps, unless the decay is not by the rate
-    ("", _DECAYED | {"optimizer.lr_rule": "linear"}, {}),
-    ("", _DECAYED | {"optimizer.lr_rule": "power", "optimizer.lr_power": 1.0}, {}),
-    ("decay_does_not_follow", _DECAYED | {"optimizer.lr_rule": "linear", "optimizer.name": "adam"}, {}),
+    ("", _DECAYED | {"rules.lr": "linear"}, {}),
+    ("", _DECAYED | {"rules.lr": "power", "optimizer.lr_power": 1.0}, {}),
+    ("decay_does_not_follow", _DECAYED | {"rules.lr": "linear", "optimizer.name": "adam"}, {}),
     ("timescale_of_another_decay", _TIMESCALE | {"optimizer.name": "adam"}, {}),
     ("", _TIMESCALE | _ADAMW, {}),
     ("schedule_free_decays", _FREE, {}),  # cosine is the default
@@ -86,20 +85,20 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("", _FREE | {"schedule.final": 1.0}, {}),  # cosine from the highest rate to itself
     ("schedule_free_decays", {}, {"optimizer.name": {"choice": ["momentum", "schedule_free"]}}),
     ("", _GROWING, {}),
-    ("rules_of_first_batch", _GROWING | _ADAMW | {"optimizer.betas_rule": "sqrt"}, {}),
-    ("rules_of_first_batch", _GROWING | _TIMESCALE | {"optimizer.weight_decay_rule": "linear"}, {}),
-    ("rules_of_first_batch", _GROWING | {"regularization.ema_rule": "power"}, {}),
-    ("", _GROWING | {"regularization.ema_rule": "power", "batch.schedule_lr": "keep"}, {}),
+    ("rules_of_first_batch", _GROWING | _ADAMW | {"rules.betas": "sqrt"}, {}),
+    ("rules_of_first_batch", _GROWING | _TIMESCALE | {"rules.weight_decay": "linear"}, {}),
+    ("rules_of_first_batch", _GROWING | {"rules.ema": "power"}, {}),
+    ("", _GROWING | {"rules.ema": "power", "batch.schedule_lr": "keep"}, {}),
     ("key_without_effect", _GROWING | {"batch.schedule": "constant"}, {}),
     ("seesaw_beside_a_decay", _SEESAW, {}),
     ("", _SEESAW | {"schedule.name": "constant"}, {}),
     ("seesaw_of_sgd", _SEESAW | {"schedule.name": "constant", "optimizer.name": "momentum"}, {}),
     ("key_without_effect", {"batch.plateau_patience": 5}, {}),
     ("", {"batch.plateau_patience": 5, "batch.schedule": "plateau"}, {}),
-    ("", {"optimizer.weight_decay_rule": "timescale"}, _SWEPT_DECAY),
-    ("", {"optimizer.betas_rule": "half_life"}, {"optimizer.name": {"choice": ["sgd", "adamw"]}}),
+    ("", {"rules.weight_decay": "timescale"}, _SWEPT_DECAY),
+    ("", {"rules.betas": "half_life"}, {"optimizer.name": {"choice": ["sgd", "adamw"]}}),
     ("", {"schedule.decay_share": 0.5}, {"schedule.name": {"choice": ["cosine", "wsd"]}}),
-    ("key_without_effect", {"schedule.warmup_rule": "graded", "schedule.name": "triangular"}, {}),
+    ("key_without_effect", {"rules.warmup": "graded", "schedule.name": "triangular"}, {}),
     ("key_without_effect", {"model.norm_momentum": 0.01, "model.norm": "group"}, {}),
     ("", {"model.norm_momentum": 0.01}, {"model.norm": {"choice": ["batch", "group"]}}),
     ("", {"budget.steps": None, "budget.target_accuracy": 0.9}, {}),
@@ -114,16 +113,16 @@ def test_each_pitfall(expected: str, base: dict[str, Any], space: dict[str, Any]
 @pytest.mark.parametrize(
     ("key", "value", "cure"),
     [
-        ("optimizer.lr_power", 0.7, {"optimizer.lr_rule": "power"}),
-        ("optimizer.weight_decay_power", 0.7, {"optimizer.weight_decay_rule": "power", "optimizer.weight_decay": 0.1}),
-        ("optimizer.betas_power", 0.7, {"optimizer.betas_rule": "power", "optimizer.name": "adamw"}),
-        ("optimizer.betas_rule", "half_life", {"optimizer.name": "adamw"}),
-        ("optimizer.weight_decay_rule", "timescale", {"optimizer.weight_decay": 0.1}),
-        ("model.dropout_rule", "sqrt", {"model.dropout": 0.1}),
-        ("model.dropout_cap", 0.3, {"model.dropout": 0.1, "model.dropout_rule": "sqrt"}),
-        ("regularization.label_smoothing_rule", "sqrt", {"regularization.label_smoothing": 0.1}),
+        ("optimizer.lr_power", 0.7, {"rules.lr": "power"}),
+        ("optimizer.weight_decay_power", 0.7, {"rules.weight_decay": "power", "optimizer.weight_decay": 0.1}),
+        ("optimizer.betas_power", 0.7, {"rules.betas": "power", "optimizer.name": "adamw"}),
+        ("rules.betas", "half_life", {"optimizer.name": "adamw"}),
+        ("rules.weight_decay", "timescale", {"optimizer.weight_decay": 0.1}),
+        ("rules.dropout", "sqrt", {"model.dropout": 0.1}),
+        ("model.dropout_cap", 0.3, {"model.dropout": 0.1, "rules.dropout": "sqrt"}),
+        ("rules.label_smoothing", "sqrt", {"regularization.label_smoothing": 0.1}),
         ("regularization.label_smoothing_cap", 0.3,
-         {"regularization.label_smoothing": 0.1, "regularization.label_smoothing_rule": "sqrt"}),
+         {"regularization.label_smoothing": 0.1, "rules.label_smoothing": "sqrt"}),
         ("schedule.decay_share", 0.5, {"schedule.name": "wsd"}),
         ("data.prefetch", 4, {"data.workers": 1}),
     ],
@@ -205,7 +204,7 @@ def test_the_rule_of_a_weight_decay_is_that_of_its_optimizer(optimizer: str, rul
     base = CLEAN["base"] | _DECAYED | {"optimizer.name": optimizer}
     (found,) = find_pitfalls(build_study(CLEAN | {"base": base}, "test"))
     assert found.statement == "The effective batch size varies from 16 to 128 at one weight decay."
-    assert found.remedy.startswith(f'set optimizer.weight_decay_rule = "{rule}"')
+    assert found.remedy.startswith(f'set rules.weight_decay = "{rule}"')
     assert found.finding == f"weight_decay_{rule}"
 
 
@@ -240,7 +239,7 @@ def test_the_rate_for_fine_tuning_where_it_is_fixed() -> None:
     ("budget", "epochs"),
     [
         ({"budget.epochs": 20}, 20), ({"budget.epochs": 21}, None), ({"budget.seconds": 1.0}, None),
-        ({"budget.epochs": 12, "budget.epochs_rule": "power", "optimizer.reference_batch": 8}, None),
+        ({"budget.epochs": 12, "rules.epochs": 0.4, "rules.reference_batch": 8}, None),
         # 8 times the batch of 32 at most, of 320 images: 25 steps are 20 epochs
         ({"budget.steps": 25}, 20), ({"budget.steps": 26}, None), ({"budget.samples": 320}, 1),
         ({"budget.target_accuracy": 0.9, "budget.max_epochs": 9.0}, 9), ({"budget.target_accuracy": 0.9}, None),
@@ -274,9 +273,9 @@ def test_a_growing_batch_of_unknown_data_is_judged_by_its_epochs_alone() -> None
 
 def test_a_rate_that_does_not_follow_the_batch() -> None:
     space = {"batch.micro": {"log2": [4, 7]}}
-    unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}
+    unscaled = CLEAN | {"base": CLEAN["base"] | {"rules.lr": "none"}, "space": space}
     assert [item.name for item in find_pitfalls(build_study(unscaled, "test"))] == ["rate_does_not_follow"]
-    assert names({"optimizer.lr_rule": "none"}) == []  # the rate is swept
+    assert names({"rules.lr": "none"}) == []  # the rate is swept
     fixed = unscaled | {"space": {"batch.micro": {"choice": [64, 128]}}}
     assert find_pitfalls(build_study(fixed, "test")) == []  # hardly varies
     found = find_pitfalls(build_study(unscaled | {"base": unscaled["base"] | {"optimizer.name": "adamw"}}, "test"))
@@ -284,20 +283,20 @@ def test_a_rate_that_does_not_follow_the_batch() -> None:
 
 
 def test_a_rule_that_counts_from_a_batch_which_is_neither_stated_nor_trained() -> None:
-    bare = {key: value for key, value in CLEAN["base"].items() if key != "optimizer.reference_batch"}
+    bare = {key: value for key, value in CLEAN["base"].items() if key != "rules.reference_batch"}
     (found,) = find_pitfalls(build_study(CLEAN | {"base": bare}, "test"))
-    assert (found.name, found.key) == ("rule_without_reference", "optimizer.reference_batch")
+    assert (found.name, found.key) == ("rule_without_reference", "rules.reference_batch")
     assert "count from an effective batch size of 256" in found.statement
     assert "16 to 128" in found.statement
     wide = CLEAN["space"] | {"batch.micro": {"log2": [4, 9]}}
     assert find_pitfalls(build_study(CLEAN | {"base": bare, "space": wide}, "test")) == []
-    assert find_pitfalls(build_study(CLEAN | {"base": bare | {"optimizer.lr_rule": "none"}}, "test")) == []
+    assert find_pitfalls(build_study(CLEAN | {"base": bare | {"rules.lr": "none"}}, "test")) == []
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("none", ["only_fixed_epochs"]), ("power", [])])
 def test_comparing_at_fixed_epochs_only(rule: str, expected: list[str]) -> None:
     base = {key: value for key, value in CLEAN["base"].items() if key != "budget.steps"}
-    base |= {"budget.epochs": 10, "budget.epochs_rule": rule}
+    base |= {"budget.epochs": 10, "rules.epochs": rule}
     found = find_pitfalls(build_study(CLEAN | {"base": base}, "test"))
     assert [item.name for item in found] == expected
     assert all("8 times fewer steps" in item.reason for item in found)
@@ -360,6 +359,6 @@ def test_what_the_records_say_stands_beside_the_advice() -> None:
     measured = {item.name: item for item in evaluate_claims(make_frames(300, confirm=4)) if item.verdict != "undecided"}
     assert measured["lr_rule_linear"].verdict == "supported"
     space = {"batch.micro": {"log2": [4, 7]}}
-    unscaled = CLEAN | {"base": CLEAN["base"] | {"optimizer.lr_rule": "none"}, "space": space}
+    unscaled = CLEAN | {"base": CLEAN["base"] | {"rules.lr": "none"}, "space": space}
     lines = format_advice(find_pitfalls(build_study(unscaled, "test")), measured)
     assert lines[-1].startswith("    measured here: supported: With SGD the best learning rate grows linearly")

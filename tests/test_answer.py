@@ -187,7 +187,7 @@ def test_a_shipped_study_is_called_by_its_name() -> None:
 
 
 def test_no_command_sets_what_the_study_refuses() -> None:
-    spec = make_spec(base={"diagnostics.branch_after": 1.0})
+    spec = make_spec(base={"diagnostics.noise_scale": True})
     assert recommend(study(spec=spec), uses=("distributed",)).uses["distributed"].missing is None
 
 

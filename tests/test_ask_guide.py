@@ -19,7 +19,7 @@ search_timeout = "40s"
 trials = 5
 [base]
 model.name = "resnet8"
-optimizer.lr_rule = "auto"
+rules.lr = "auto"
 budget.epochs = 2
 [space]
 batch.micro = { choice = [8, 32] }
@@ -92,7 +92,7 @@ def test_the_arms_differ_in_what_was_chosen(tmp_path: Path) -> None:
         "guide": (8, 0.002), "usual": (128, 0.001), "oracle_named": (8, 0.002), "oracle_most_accurate": (32, 0.02),
         "guide_all_epochs": (8, 0.002), "usual_all_epochs": (128, 0.001),
     }  # fmt: skip
-    assert (configs["usual"].optimizer.lr_rule, configs["guide"].optimizer.lr_rule) == ("none", "auto")
+    assert (configs["usual"].rules.lr, configs["guide"].rules.lr) == ("none", "auto")
     epochs = {arm: config.budget.epochs for arm, config in configs.items()}
     assert set(epochs.values()) == {2, 30}
     assert [arm for arm, count in epochs.items() if count == 30] == ["guide_all_epochs", "usual_all_epochs"]

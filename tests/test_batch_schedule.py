@@ -144,7 +144,7 @@ def test_a_growing_batch_trains_as_its_formula_says_in_steps() -> None:
 @pytest.mark.parametrize(("lr_rule", "power"), [("linear", 1.0), ("sqrt", 0.5)])
 def test_the_rate_follows_the_growth_when_it_is_asked_to(lr_rule: str, power: float) -> None:
     settings = {"batch__schedule": "stepwise", "schedule__name": "constant", "schedule__warmup": 0.0}
-    settings |= {"optimizer__lr_rule": lr_rule, "optimizer__reference_batch": 16}
+    settings |= {"rules__lr": lr_rule, "rules__reference_batch": 16}
     kept, _ = evaluations(**settings)
     assert {each.learning_rate for each in kept} == {0.01}
     followed, _ = evaluations(**settings, batch__schedule_lr="rule")
@@ -155,7 +155,7 @@ def test_the_rate_follows_the_growth_when_it_is_asked_to(lr_rule: str, power: fl
 
 def test_a_seesaw_lowers_the_rate_by_the_root_of_the_growth() -> None:
     settings = {"batch__schedule": "stepwise", "schedule__name": "constant", "schedule__warmup": 0.0}
-    told, ending = evaluations(**settings, batch__schedule_lr="seesaw", optimizer__lr_rule="linear")
+    told, ending = evaluations(**settings, batch__schedule_lr="seesaw", rules__lr="linear")
     assert [each.global_batch_size for each in told] == [16, 32, 32, 64, 128, 128]
     first = 0.01 * 16 / 256  # the rule counts for the first batch alone
     assert ending.measurements["peak_learning_rate"] == pytest.approx(first)

@@ -11,9 +11,7 @@ import torch
 
 from sweep.analysis import shortfalls
 from sweep.cli.app import run_app
-from sweep.cli.commands.look import _mark
-from sweep.cli.health import Check
-from sweep.cli.study_health import check_trials
+from sweep.cli.health import Check, check_trials
 from sweep.config.trial_config import build_config, flatten_config
 from sweep.measurement.clock import Ledger, StepWindow
 from sweep.records.frames.frames import load_frames
@@ -207,17 +205,17 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
     ]
     _study(tmp_path, endings).close()
     launch, compute, spread, slowed, busy, undisturbed, _data = check_trials(load_frames(tmp_path))
-    assert (launch.name, launch.ok, compute.name, compute.ok) == ("launch bound", False, "compute bound", True)
+    assert (launch.name, launch.status, compute.name) == ("launch bound", "note", "compute bound")
     assert launch.found.startswith("2 of 5 trials: ")
     assert "raise batch.micro" in launch.remedy
     assert spread.found.startswith("2 of 5 trials: ")
-    assert (slowed.name, slowed.ok) == ("slowed by others", False)  # the time of one of them is no evidence
+    assert slowed.name == "slowed by others"  # the time of one of them does not count
     assert slowed.found.startswith("2 of 5 trials: ")
     assert slowed.found.endswith("(replaced for 1)")
     assert "--no-reuse" in slowed.remedy
-    assert (busy.ok, undisturbed.ok, spread.ok) == (True, True, True)  # what is no doubt about a time
     assert "--no-reuse" in busy.remedy
-    assert [_mark(check) for check in (compute, spread, slowed, busy)] == ["ok", "noticed", "note", "noticed"]
+    statuses = [check.status for check in (compute, spread, slowed, busy, undisturbed)]
+    assert statuses == ["ok", "noticed", "note", "noticed", "noticed"]
 
 
 def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for(
@@ -226,10 +224,10 @@ def test_the_doctor_of_a_study_speaks_json_and_knows_when_nothing_was_looked_for
     _study(tmp_path / "runs" / "made", [make_ending(0)]).close()
     assert run_app(["doctor", "made", "--root", str(tmp_path / "runs"), "--json"]) == 0
     found, data = json.loads(capsys.readouterr().out)
-    assert (data["name"], data["ok"]) == ("data", False)
+    assert (data["name"], data["status"]) == ("data", "note")
     assert "were not counted" in data["found"]
-    expected = Check(name="bottleneck", ok=True, found="not determined in any of 1 trial", remedy="train for longer")
-    assert found == vars(expected)
+    expected = Check("bottleneck", "ok", "not determined in any of 1 trial", "train for longer")
+    assert found == expected._asdict()
     assert run_app(["doctor", "made", "--root", str(tmp_path / "runs")]) == 0
     assert run_app(["doctor", "nowhere", "--root", str(tmp_path / "runs")]) == 2
     assert "no such study" in capsys.readouterr().err

@@ -23,10 +23,10 @@ def budget(*, is_growing: bool = False, **values: object) -> Budget:
 
 @pytest.mark.parametrize(("power", "expected"), [(0.0, 10.0), (0.4, 10 * 4**0.4), (0.5, 20.0), (1.0, 40.0)])
 def test_epochs_follow_a_power_of_the_batch(power: float, expected: float) -> None:
-    rule = {"budget.epochs_rule": "power", "budget.epochs_power": power}
-    config = build_config({"batch.micro": 1024, "budget.epochs": 10.0, **rule}, "test")
-    budget = config.apply_rules().budget
-    assert (budget.epochs, budget.epochs_rule) == (pytest.approx(expected), "none")
+    config = build_config({"batch.micro": 1024, "budget.epochs": 10.0, "rules.epochs": power}, "test")
+    applied = config.apply_rules()
+    budget = applied.budget
+    assert (budget.epochs, applied.rules.epochs) == (pytest.approx(expected), "none")
     steps = count_budget_steps(budget, num_samples=10_240, global_batch=1024)
     assert steps == math.ceil(expected * 10 - 1e-9)  # with power 1 the 400 steps of 10 epochs of 256
     workload = compute_workload(config, 10_240)
@@ -34,8 +34,8 @@ def test_epochs_follow_a_power_of_the_batch(power: float, expected: float) -> No
 
 
 def test_epochs_by_rule_require_epochs() -> None:
-    with pytest.raises(InputError, match=r"epochs_rule = 'power' has no epochs to scale, the budget is steps; give"):
-        build_config({"budget.steps": 10, "budget.epochs_rule": "power"}, "test")
+    with pytest.raises(InputError, match=r"rules.epochs = 0.4 has no epochs to scale, the budget is steps; give"):
+        build_config({"budget.steps": 10, "rules.epochs": 0.4}, "test")
 
 
 def test_steps_are_counted_where_their_number_is_known() -> None:

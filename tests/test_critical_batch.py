@@ -52,13 +52,7 @@ def test_trials_on_the_quadratic_have_the_exact_values() -> None:
     steps = np.mean(quadratic.find_steps(256, 1.7, seeds=2))
     assert steps == pytest.approx(quadratic.expect_steps(256, 1.7), rel=0.1)
     assert all(map(math.isnan, quadratic.find_steps(512, 2.2, seeds=2)))  # it diverges
-    design = quadratic.Design(branch_seeds=2)
-    branches = quadratic.measure_branches(design)
-    assert abs(branches.error) < 0.2, branches
-    assert branches.exact == pytest.approx(30, rel=0.05)
-    assert branches.samples <= 2 * (design.trunk + 21 * design.length)
-    # B_crit of one step grows along the training
-    assert theory.critical_batch(quadratic.expect_branch_squares(design)) > 52 > theory.critical_batch(START) > 1
+    assert 52 > theory.critical_batch(START) > 1
 
 
 # ---------------------------------------------------------------------- public points

@@ -289,16 +289,3 @@ def test_a_study_is_monitored_on_the_gpu_that_trains(
 def test_a_part_of_a_gpu_is_named_by_the_entry_that_restricts_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-77")
     assert run(budget__steps=1)[0][0] == Heartbeat(gpus=("MIG-77",))
-
-
-def test_memory_that_runs_out_leaves_a_snapshot(gpu: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory: Any = torch.cuda.memory
-    monkeypatch.setattr(memory, "_record_memory_history", lambda **_: None)
-    monkeypatch.setattr(memory, "_dump_snapshot", lambda path: Path(path).write_text("record"))
-    gpu.fraction = 5e-4
-    config = configure(data__subset=1000, batch__micro=512, diagnostics__memory_snapshot=True)
-    task = TrialTask(number=0, config=config, device="cuda", memory_snapshot_path=str(tmp_path / "memory.pickle"))
-    *_, ending = run_trial(task)
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "out_of_memory"
-    assert "memory.pickle" in ending.error

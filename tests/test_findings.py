@@ -67,9 +67,9 @@ def surface(power: float, optimizer: str, noise: float = 0.002, **keys: Any) -> 
 
 def test_a_scaling_rule_counts_into_the_rate() -> None:
     # rates that are written down for the reference batch and scaled linearly: at one best written rate the power is 1
-    rows = surface(0.0, "momentum", optimizer__lr_rule="linear")
+    rows = surface(0.0, "momentum", rules__lr="linear")
     assert found(rows, "lr_rule_linear").effect == pytest.approx(1.0, abs=0.1)
-    rows = surface(0.0, "momentum", optimizer__lr_rule="power", optimizer__lr_power=0.6)
+    rows = surface(0.0, "momentum", rules__lr=0.6)
     assert found(rows, "lr_rule_linear").effect == pytest.approx(0.6, abs=0.1)
 
 
@@ -90,14 +90,14 @@ def test_tuned_values_count_after_their_rules() -> None:
             if given == "beta2":
                 ruled = given_value ** (batch / 256)
             measured = {name: ruled if scaled else np.nan, "config.optimizer.lr": 0.001}
-            keys = {f"config.optimizer.{given}": given_value, f"config.optimizer.{rule[0]}": rule[1]}
+            keys = {f"config.optimizer.{given}": given_value, f"config.rules.{rule[0]}": rule[1]}
             made.append(each | measured | keys)
         return made
 
-    decays = ("scaled_weight_decay", "weight_decay", ("weight_decay_rule", "linear"))
+    decays = ("scaled_weight_decay", "weight_decay", ("weight_decay", "linear"))
     assert found(rows(*decays, scaled=True), "weight_decay_sqrt").effect == pytest.approx(1.0, abs=0.1)
     assert found(rows(*decays, scaled=False), "weight_decay_sqrt").verdict == "not tested"  # the rule gave other values
-    betas = ("scaled_beta2", "beta2", ("betas_rule", "half_life"))
+    betas = ("scaled_beta2", "beta2", ("betas", "half_life"))
     assert found(rows(*betas, scaled=True), "beta2_half_life").effect == pytest.approx(1.0, abs=0.1)
 
 
@@ -166,11 +166,11 @@ def test_equal_epochs_and_equal_steps_are_told_apart() -> None:
 
 
 def test_epochs_that_follow_the_batch_are_not_equal_epochs() -> None:
-    ruled = found(ladder(0.01, budget__epochs=10, budget__epochs_rule="power"), "large_batch_equal_epochs")
+    ruled = found(ladder(0.01, budget__epochs=10, rules__epochs=0.4), "large_batch_equal_epochs")
     assert ruled.verdict == "not tested"
     assert ruled.reason.startswith("0 effective batch sizes")
     name = "sweep run made.toml --set name=made_equal_epochs"
-    assert ruled.settle == f"{name} --set budget.epochs=10 --set budget.epochs_rule=none"
+    assert ruled.settle == f"{name} --set budget.epochs=10 --set rules.epochs=none"
     assert ruled.remark == "the study requires four effective batch sizes or more"
 
 

@@ -158,54 +158,6 @@ def test_learning_rates_and_seeds_change_no_cost_but_a_confirming_trial_reads_on
     assert confirm.seconds - search.seconds == pytest.approx(NUM_VALIDATION / EVAL_RATE)
 
 
-def test_the_branches_of_a_trial_are_counted_as_they_are_trained() -> None:
-    branched = {"batch.micro": 64, "diagnostics.branch_after": 2.0, "diagnostics.branch_epochs": 0.6}
-    costs = CostModel([probe_of(config(batch__micro=16)), probe_of(config(batch__micro=256))])
-
-    def extra(**values: Any) -> float:
-        wanted = build_config(branched | {"budget.epochs": 3.0} | values, "test")
-        without, with_branches = costs.predict(wanted), costs.predict(wanted, measure_costly=True)
-        assert without is not None
-        assert with_branches is not None
-        assert with_branches.train_seconds == without.train_seconds
-        return with_branches.seconds - without.seconds
-
-    # a branch has 0.6 of the 15 micro batches of 64 and that of 40, and 600 samples, in steps of 64 or of 128
-    # (256 would make fewer than 4 steps), and one evaluation
-    passes = 0.6 * (16 * FIXED + NUM_TRAIN * PER_SAMPLE) + NUM_VALIDATION / EVAL_RATE
-    own, doubled = passes + 600 / 64 * UPDATE, passes + 600 / 128 * UPDATE
-    # either neither exceeds the tolerance, or the doubled one does, and two between them are tried; three times each
-    assert extra() == pytest.approx(3 * ((own + doubled) + (own + doubled + 2 * (own + doubled) / 2)) / 2)
-    assert extra(**{"batch.micro": 256}) == pytest.approx(
-        3 * (0.6 * (4 * FIXED + NUM_TRAIN * PER_SAMPLE) + 600 / 256 * UPDATE + NUM_VALIDATION / EVAL_RATE)
-    )
-    assert extra(**{"diagnostics.branch_after": None}) == 0.0
-    short = {"budget.steps": 31, "budget.epochs": None}  # 16 steps are an epoch
-    assert extra(**short) == 0.0
-    assert extra(**short | {"budget.steps": 32}) == pytest.approx(extra())
-
-
-def test_a_study_counts_the_branches_of_the_trials_that_have_them() -> None:
-    branched = sizes(64, diagnostics__branch_after=2.0)
-    costs = CostModel([probe_of(branched[0])])
-    plain, whole = costs.predict(branched[0]), costs.predict(branched[0], measure_costly=True)
-    assert plain is not None
-    assert whole is not None
-    assert whole.seconds > plain.seconds
-    for measures, expected in ((False, plain), (True, whole)):
-        found, _ = forecast(branched, num_trials=5, is_exact=True, search_measures_costly=measures)
-        assert between(found)[1] == pytest.approx(FACTOR * 5 * expected.seconds, rel=0.02)
-    # three confirming trials at least, whatever their share of the time
-    seeded = {"num_trials": 1, "is_exact": True, "least_confirm": 3, "num_confirm": 3, "confirm_share": 1e-6}
-    found, _ = forecast(branched, **seeded)
-    read = costs.predict(branched[0], read_test=True, measure_costly=True)
-    assert read is not None
-    assert between(found)[1] == pytest.approx(FACTOR * (plain.seconds + 3 * read.seconds), rel=0.02)
-    for confirm, is_searched in (({"seeds": 0}, True), ({"seeds": 3}, False)):
-        work = estimate_remaining_work(make_spec(confirm=confirm), PlannedTrials(), 1)
-        assert work.search_measures_costly is is_searched
-
-
 def test_a_budget_of_seconds_takes_them() -> None:
     costs = CostModel([probe_of(config(batch__micro=16))])
     cost = costs.predict(config(batch__micro=16, budget__seconds=7.0))

@@ -1,4 +1,4 @@
-"""Where the time of a real trial went: phases that add up, steps that can be split, and others' clocks as sums."""
+"""Where the time of a real trial went: phases that add up, and steps that can be split."""
 
 import time
 from itertools import pairwise
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.analysis.published_clocks import CLOCK_MEANINGS, sum_published_clocks
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
 from sweep.measurement.clock import PHASES, Laps, Ledger, Moments
@@ -156,26 +155,6 @@ def test_the_usual_steps_of_a_growing_batch_are_those_of_one_size() -> None:
         ledger.close_window(steps, samples, is_full=True)
     assert ledger.usual_samples == 64
     assert len(ledger.even_step_seconds()) == 3
-
-
-# ---------------------------------------------------------------------- others' clocks
-
-
-def test_published_clocks_count_what_others_count() -> None:
-    measured = {
-        "setup_seconds": 1.0, "compile_seconds": 20.0, "warmup_seconds": 4.0, "memory_seconds": 8.0,
-        "train_seconds": 100.0, "eval_seconds": 16.0, "checkpoint_seconds": 2.0, "diagnostics_seconds": 32.0,
-        "total_seconds": 183.5,
-    }  # fmt: skip
-    assert sum_published_clocks(measured) == {"algoperf": 124.0, "airbench": 100.0, "ffcv": 143.5}
-    assert sum_published_clocks(measured).keys() == CLOCK_MEANINGS.keys()
-    assert sum_published_clocks({"train_seconds": 3.0}) == {"airbench": 3.0}
-    assert sum_published_clocks({}) == {}
-
-
-def test_published_clocks_of_a_real_trial_are_ordered(split: Ending) -> None:
-    clocks = sum_published_clocks(split.measurements)
-    assert clocks["airbench"] <= clocks["algoperf"] <= clocks["ffcv"] <= split.measurements["total_seconds"]
 
 
 # ---------------------------------------------------------------------- the environment

@@ -1,6 +1,5 @@
 """Clocks, memory, device and environment."""
 
-import contextlib
 import itertools
 import json
 import os
@@ -10,25 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from records_factory import make_spec
 from scripted_clock import ScriptedClock
 
 from sweep.config.errors import InputError
-from sweep.config.trial_config import build_config
-from sweep.executors.table import ExecutorSettings
 from sweep.measurement.clock import Ledger
 from sweep.measurement.device import name_device_class, read_cpu_model, resolve_device
 from sweep.measurement.environment import describe_environment
 from sweep.measurement.memory import MemoryPeak, count_held_bytes, measure_step_peak
-from sweep.measurement.memory_snapshot import keep_memory_snapshot
 from sweep.measurement.nvml import read_driver_version
 from sweep.measurement.storage import name_storage
 from sweep.records.content_key import environment_digest
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.session import run_study
-from sweep.training.loop import trial
-from sweep.training.outcomes import explain_error
 
 CPU = torch.device("cpu")
 
@@ -179,61 +169,6 @@ def test_storage_is_named_by_the_kernel(tmp_path: Path) -> None:
         for content, kind in (("0", "solid-state disk"), ("1", "rotational disk"), ("?", "nfs4")):
             (disk / "queue" / "rotational").write_text(f"{content}\n")
             assert name_storage(tmp_path, links, mounts) == kind
-
-
-def test_a_record_of_the_memory_is_written_where_it_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
-    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **options: calls.append(options))
-    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_text("record"))
-    cuda, path = torch.device("cuda"), tmp_path / "logs" / "trial-00001-memory.pickle"
-    with keep_memory_snapshot(str(path), cuda):
-        pass
-    assert not path.exists()
-    with pytest.raises(torch.OutOfMemoryError) as caught, keep_memory_snapshot(str(path), cuda):
-        raise torch.OutOfMemoryError("no more")
-    assert calls == [{"max_entries": 100_000}, {"enabled": None}] * 2
-    assert path.read_text() == "record"
-    assert explain_error(caught.value).splitlines()[1].startswith(f"what the memory held is in {path}")
-    with pytest.raises(ValueError, match="another"), keep_memory_snapshot(str(tmp_path / "other"), cuda):
-        raise ValueError("another")
-    assert not (tmp_path / "other").exists()
-
-
-def test_the_record_of_the_memory_lies_beside_the_log_of_its_trial() -> None:
-    plan = RunPlan(key_of=str, log_root=Path("/runs/mine/logs"))
-    recorded = build_config({"diagnostics.memory_snapshot": True}, "test")
-    assert plan.memory_snapshot_path(12, recorded) == "/runs/mine/logs/trial-00012-memory.pickle"
-    assert plan.memory_snapshot_path(12, build_config({}, "test")) is None
-
-
-def test_a_study_hands_the_place_of_the_record_to_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[str] = []
-
-    @contextlib.contextmanager
-    def keep(path: str, _device: torch.device) -> Iterator[None]:
-        kept.append(path)
-        yield
-
-    monkeypatch.setattr(trial, "keep_memory_snapshot", keep)
-    base = {"diagnostics.memory_snapshot": True, "data.name": "digits", "data.subset": 64, "budget.epochs": 1.0}
-    spec = make_spec(trials=1, base=base, space={"batch.micro": {"choice": [32]}}, confirm={"seeds": 0})
-    folder = run_study(spec, Options(root=tmp_path, executor=ExecutorSettings(name="inline", device="cpu")))
-    assert kept == [str(folder / "logs" / "trial-00000-memory.pickle")]
-
-
-def test_a_record_of_the_memory_that_cannot_be_written_keeps_the_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **_: None)
-    (tmp_path / "file").touch()
-    path = str(tmp_path / "file" / "memory.pickle")
-    cuda = torch.device("cuda")
-    with pytest.raises(torch.OutOfMemoryError, match="no more") as caught, keep_memory_snapshot(path, cuda):
-        raise torch.OutOfMemoryError("no more")
-    assert "what the memory held could not be written: " in explain_error(caught.value)
-    with keep_memory_snapshot(path, CPU):
-        pass
-    assert "requires a GPU; on a CPU nothing is recorded" in caplog.text
 
 
 def test_device_class_names_processor_and_threads() -> None:

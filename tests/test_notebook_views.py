@@ -14,7 +14,6 @@ from reports.batch_texts import describe_batch_answer
 from sweep import load_frames, load_study, recommend
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study
-from sweep.records.store.remarks import add_note
 
 TAGS = {"div", "p", "strong", "br", "table", "thead", "tbody", "tr", "th", "td", "small", "ul", "li", "em", "code"}
 
@@ -44,7 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add_trials(store, ["complete", "complete", "diverged"])
         add_seeds(store, of=0, first=3)
         add_seeds(store, of=1, first=6)
-        add_note(store.database, "s", 0, "<script>alert(1)</script>")
     return made
 
 

@@ -1,4 +1,4 @@
-"""Optimizers against the formulas of their papers, in float64; rules of scaling."""
+"""Optimizers beside the oracles of ``test_optimizer_oracles``: LAMB, Muon, groups, state; rules of scaling."""
 
 import copy
 import math
@@ -24,7 +24,6 @@ from sweep.training.loop.trial import run_trial
 from sweep.training.models.table import build_model
 from sweep.training.recipe.muon import Muon, orthogonalize_matrices
 from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
-from sweep.training.recipe.schedule_free import ScheduleFree
 
 RATES = (0.1, 0.3, 0.2, 0.05, 0.02)
 
@@ -62,23 +61,6 @@ def assert_same(model: nn.Module, expected: list[Tensor], start: list[Tensor]) -
         assert not torch.allclose(parameter, before, atol=1e-6)
 
 
-def test_lars_is_algorithm_1_of_its_paper() -> None:
-    model = small_model()
-    expected, start = weights(model), weights(model)
-    velocity = [torch.zeros_like(weight) for weight in expected]
-    settings = {"optimizer__weight_decay": 0.1, "optimizer__momentum": 0.8, "optimizer__trust_coefficient": 0.02}
-    for rate, gradients in zip(RATES, train("lars", model, **settings), strict=True):
-        for index, gradient in enumerate(gradients):
-            w = expected[index]
-            decay, trust = 0.0, 1.0
-            if w.ndim > 1:
-                decay = 0.1
-                trust = 0.02 * w.norm() / (gradient.norm() + decay * w.norm())
-            velocity[index] = 0.8 * velocity[index] + rate * trust * (gradient + decay * w)
-            expected[index] = w - velocity[index]
-    assert_same(model, expected, start)
-
-
 def test_lamb_is_algorithm_2_of_its_paper() -> None:
     model = small_model()
     expected, start = weights(model), weights(model)
@@ -95,54 +77,6 @@ def test_lamb_is_algorithm_2_of_its_paper() -> None:
                 update = update + 0.1 * w
                 update = update * w.norm() / update.norm()
             expected[index] = w - rate * update
-    assert_same(model, expected, start)
-
-
-@pytest.mark.parametrize("name", ["schedule_free", "schedule_free_sgd"])
-def test_schedule_free_is_algorithm_1_of_its_paper(name: str) -> None:
-    model, beta = small_model(), 0.9
-    start = weights(model)
-    z, x = weights(model), weights(model)
-    squares, total = [torch.zeros_like(weight) for weight in z], 0.0
-    settings = {"optimizer__weight_decay": 0.1, "optimizer__momentum": beta, "optimizer__beta2": 0.95}
-    optimizer = build_optimizer(config(optimizer__name=name, batch__micro=256, **settings), model)
-    assert isinstance(optimizer, ScheduleFree)
-    generator = torch.Generator().manual_seed(1)
-    for step, rate in enumerate(RATES, start=1):
-        y = [(1 - beta) * fast + beta * slow for fast, slow in zip(z, x, strict=True)]
-        assert all(torch.allclose(p, each, atol=1e-12) for p, each in zip(model.parameters(), y, strict=True))
-        optimizer.zero_grad()
-        model(torch.randn(16, 3, 8, 8, generator=generator, dtype=torch.float64)).square().mean().backward()
-        lr = rate * math.sqrt(1 - 0.95**step) if name == "schedule_free" else rate
-        total += lr**2
-        for index, parameter in enumerate(model.parameters()):
-            assert parameter.grad is not None
-            direction = parameter.grad
-            if name == "schedule_free":
-                squares[index] = 0.95 * squares[index] + 0.05 * direction**2
-                direction = direction / (squares[index].sqrt() + 1e-8)
-            decay = 0.1 if parameter.ndim > 1 else 0.0
-            z[index] = z[index] - lr * (direction + decay * y[index])
-            x[index] = (1 - lr**2 / total) * x[index] + lr**2 / total * z[index]
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-    averages = [optimizer.average(parameter) for parameter in model.parameters()]
-    for average, slow, before in zip(averages, x, start, strict=True):
-        assert torch.allclose(average, slow, rtol=1e-10, atol=1e-12)
-        assert not torch.allclose(average, before, atol=1e-4)
-
-
-def test_rmsprop_is_its_formula() -> None:
-    model = small_model()
-    expected, start = weights(model), weights(model)
-    squares, velocity = ([torch.zeros_like(weight) for weight in expected] for _ in range(2))
-    settings = {"optimizer__momentum": 0.5, "optimizer__eps": 1e-4}
-    for rate, gradients in zip(RATES, train("rmsprop", model, **settings), strict=True):
-        for index, gradient in enumerate(gradients):
-            squares[index] = 0.99 * squares[index] + 0.01 * gradient**2
-            velocity[index] = 0.5 * velocity[index] + gradient / (squares[index].sqrt() + 1e-4)
-            expected[index] = expected[index] - rate * velocity[index]
     assert_same(model, expected, start)
 
 
@@ -262,10 +196,11 @@ def test_momentum_that_is_needed(name: str) -> None:
     ],
 )  # fmt: skip
 def test_auto_is_linear_for_sgd_and_the_root_for_adam(name: str, rule: str) -> None:
-    section = config(optimizer__name=name, optimizer__lr=0.3, optimizer__lr_rule="auto").optimizer
-    assert resolve_lr_rule(section) == rule
-    assert scale_lr(section, 256 * 9) == pytest.approx(0.3 * {"linear": 9, "sqrt": 3}[rule])
-    assert scale_lr(section, 256) == pytest.approx(0.3)
+    settings = config(optimizer__name=name, optimizer__lr=0.3, rules__lr="auto")
+    assert resolve_lr_rule(name, settings.rules) == rule
+    factor = {"linear": 9, "sqrt": 3}[rule]
+    assert scale_lr(settings.optimizer, settings.rules, 256 * 9) == pytest.approx(0.3 * factor)
+    assert scale_lr(settings.optimizer, settings.rules, 256) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
@@ -273,69 +208,73 @@ def test_weight_decay_follows_its_rule_and_reaches_the_optimizer(rule: str, fact
     settings = config(
         optimizer__name="adamw",
         optimizer__weight_decay=0.05,
-        optimizer__weight_decay_rule=rule,
+        rules__weight_decay=rule,
         batch__micro=256,
         batch__accumulation=4,
     )
-    assert scale_weight_decay(settings.optimizer, 1024) == pytest.approx(0.05 * factor)
+    assert scale_weight_decay(settings.optimizer, settings.rules, 1024) == pytest.approx(0.05 * factor)
     optimizer = build_optimizer(settings, small_model())
     assert [group["weight_decay"] for group in optimizer.param_groups] == [pytest.approx(0.05 * factor), 0.0]
 
 
 def test_betas_and_epsilon_follow_square_root_scaling() -> None:
-    section = config(optimizer__name="adamw", optimizer__betas_rule="sqrt", optimizer__eps=1e-6).optimizer
-    assert scale_adam_constants(section, 256) == pytest.approx((0.9, 0.999, 1e-6))
-    assert scale_adam_constants(section, 1024) == pytest.approx((0.6, 0.996, 5e-7))
-    assert scale_adam_constants(section, 64) == pytest.approx((0.975, 0.99975, 2e-6))
-    assert scale_adam_constants(section, 256 * 16).beta1 == 0.0
-    settings = config(optimizer__name="adamw", optimizer__betas_rule="sqrt", batch__micro=1024)
+    settings = config(optimizer__name="adamw", rules__betas="sqrt", optimizer__eps=1e-6)
+    for batch, expected in (
+        (256, (0.9, 0.999, 1e-6)),
+        (1024, (0.6, 0.996, 5e-7)),
+        (64, (0.975, 0.99975, 2e-6)),
+        (256 * 16, (0.0, 0.984, 2.5e-7)),
+    ):
+        assert scale_adam_constants(settings.optimizer, settings.rules, batch) == pytest.approx(expected)
+    settings = config(optimizer__name="adamw", rules__betas="sqrt", batch__micro=1024)
     group = build_optimizer(settings, small_model()).param_groups[0]
     assert (*group["betas"], group["eps"]) == pytest.approx((0.6, 0.996, 5e-9))
 
 
 @pytest.mark.parametrize(("power", "batch", "factor"), [(0.7, 1024, 4**0.7), (0.0, 1024, 1.0), (1.0, 64, 0.25)])
 def test_a_power_of_the_batch_for_rate_weight_decay_and_betas(power: float, batch: int, factor: float) -> None:
-    rules = {f"optimizer__{key}_rule": "power" for key in ("lr", "weight_decay", "betas")}
-    powers = {f"optimizer__{key}_power": power for key in ("lr", "weight_decay", "betas")}
+    powers = {f"rules__{key}": power for key in ("lr", "weight_decay", "betas")}
     decay = {"optimizer__weight_decay": 0.05, "optimizer__lr": 0.3, "optimizer__eps": 1e-7}
-    section = config(optimizer__name="adamw", **rules, **powers, **decay).optimizer
-    assert scale_lr(section, batch) == pytest.approx(0.3 * factor)
-    assert scale_weight_decay(section, batch) == pytest.approx(0.05 * factor)
-    assert scale_adam_constants(section, batch) == pytest.approx((1 - 0.1 * factor, 1 - 0.001 * factor, 1e-7))
+    settings = config(optimizer__name="adamw", **powers, **decay)
+    section, rules = settings.optimizer, settings.rules
+    assert scale_lr(section, rules, batch) == pytest.approx(0.3 * factor)
+    assert scale_weight_decay(section, rules, batch) == pytest.approx(0.05 * factor)
+    assert scale_adam_constants(section, rules, batch) == pytest.approx((1 - 0.1 * factor, 1 - 0.001 * factor, 1e-7))
 
 
 def test_the_half_life_of_the_second_moment_is_as_many_samples_at_every_batch() -> None:
-    section = config(optimizer__name="adamw", optimizer__betas_rule="half_life", optimizer__beta2=0.95).optimizer
+    settings = config(optimizer__name="adamw", rules__betas="half_life", optimizer__beta2=0.95)
     expected = 256 * math.log(0.5) / math.log(0.95)
     for batch in (1, 64, 256, 4096):
-        constants = scale_adam_constants(section, batch)
+        constants = scale_adam_constants(settings.optimizer, settings.rules, batch)
         assert batch * math.log(0.5) / math.log(constants.beta2) == pytest.approx(expected)
         assert (constants.beta1, constants.eps) == (0.9, 1e-8)
-    group = build_optimizer(config(optimizer__name="adamw", optimizer__betas_rule="half_life", batch__micro=512),
+    group = build_optimizer(config(optimizer__name="adamw", rules__betas="half_life", batch__micro=512),
                             small_model()).param_groups[0]  # fmt: skip
     assert group["betas"] == pytest.approx((0.9, 0.999**2))
 
 
 @pytest.mark.parametrize("lr_rule", ["none", "linear", "sqrt", "auto"])
 def test_the_timescale_of_weight_decay_is_the_same_at_every_batch(lr_rule: str) -> None:
-    rules = {"optimizer__weight_decay_rule": "timescale", "optimizer__lr_rule": lr_rule}
-    section = config(optimizer__name="adamw", optimizer__weight_decay=0.1, optimizer__lr=0.002, **rules).optimizer
+    rules = {"rules__weight_decay": "timescale", "rules__lr": lr_rule}
+    settings = config(optimizer__name="adamw", optimizer__weight_decay=0.1, optimizer__lr=0.002, **rules)
+    section = settings.optimizer
     expected = 256 / (0.002 * 0.1 * 50_000)
     for batch in (32, 256, 2048):
-        assert compute_weight_decay_timescale(section, batch, 50_000) == pytest.approx(expected)
+        assert compute_weight_decay_timescale(section, settings.rules, batch, 50_000) == pytest.approx(expected)
     factor = {"none": 8.0, "linear": 1.0, "sqrt": math.sqrt(8), "auto": math.sqrt(8)}[lr_rule]
-    assert scale_weight_decay(section, 2048) == pytest.approx(0.1 * factor)
-    assert compute_weight_decay_timescale(config().optimizer, 256, 50_000) is None
+    assert scale_weight_decay(section, settings.rules, 2048) == pytest.approx(0.1 * factor)
+    assert compute_weight_decay_timescale(config().optimizer, config().rules, 256, 50_000) is None
 
 
 def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:
-    values = {"optimizer__name": "adamw", "batch__micro": 256, "optimizer__reference_batch": 1}
+    values = {"optimizer__name": "adamw", "batch__micro": 256, "rules__reference_batch": 1}
     with pytest.raises(InputError, match=r"'linear' brings beta2 to 0 at .* of 256, 256 times .*half_life"):
-        config(**values, optimizer__betas_rule="linear", optimizer__beta2=0.99)
-    assert config(**values, optimizer__betas_rule="half_life", optimizer__beta2=0.99)
-    assert config(**values, optimizer__betas_rule="power", optimizer__beta2=0.99, optimizer__betas_power=0.5)
-    assert config(**{**values, "optimizer__name": "sgd"}, optimizer__betas_rule="linear", optimizer__beta2=0.99)
-    average = {"optimizer__name": "schedule_free", "optimizer__reference_batch": 16, "optimizer__betas_rule": "linear"}
+        config(**values, rules__betas="linear", optimizer__beta2=0.99)
+    assert config(**values, rules__betas="half_life", optimizer__beta2=0.99)
+    assert config(**values, optimizer__beta2=0.99, rules__betas=0.5)
+    assert config(**{**values, "optimizer__name": "sgd"}, rules__betas="linear", optimizer__beta2=0.99)
+    average = {"optimizer__name": "schedule_free", "rules__reference_batch": 16, "rules__betas": "linear"}
     with pytest.raises(InputError, match=r"'linear' brings beta1 to 0 at .* of 256"):
         config(**average, batch__micro=256)
     assert config(**average, batch__micro=128)
@@ -344,8 +283,8 @@ def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:
 def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
     settings = {
         "data.subset": 300, "batch.micro": 64, "budget.epochs": 1.0, "optimizer.name": "adamw", "optimizer.lr": 0.004,
-        "optimizer.weight_decay": 0.1, "optimizer.reference_batch": 16, "optimizer.lr_rule": "power",
-        "optimizer.lr_power": 0.25, "optimizer.weight_decay_rule": "timescale", "optimizer.betas_rule": "half_life",
+        "optimizer.weight_decay": 0.1, "rules.reference_batch": 16,
+        "rules.lr": 0.25, "rules.weight_decay": "timescale", "rules.betas": "half_life",
     }  # fmt: skip
     *messages, ending = run_trial(TrialTask(number=0, config=build_config(settings, "test"), device="cpu"))
     assert isinstance(ending, Ending)
@@ -363,20 +302,7 @@ def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
 
 
 def test_decay_of_the_average_by_its_power() -> None:
-    settings = config(regularization__ema_decay=0.99, regularization__ema_rule="power")
-    assert scale_ema_decay(settings.regularization, settings.optimizer, 256) == pytest.approx(0.99)
-    assert scale_ema_decay(settings.regularization, settings.optimizer, 1024) == pytest.approx(0.99**4)
-    assert scale_ema_decay(config().regularization, config().optimizer, 1024) == 0.0
-
-
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_trials_with_every_optimizer_learn(name: str) -> None:
-    rates = {"lars": 5.0, "schedule_free_sgd": 0.2, "sgd": 0.05, "momentum": 0.05, "nesterov": 0.05, "lamb": 0.03}
-    settings = {"optimizer.name": name, "optimizer.lr": rates.get(name, 0.005), "data.subset": 300, "batch.micro": 32}
-    *messages, ending = run_trial(
-        TrialTask(number=0, config=build_config({**settings, "budget.epochs": 3.0}, "test"), device="cpu")
-    )
-    assert isinstance(ending, Ending)
-    assert ending.outcome == "complete", ending.error
-    assert ending.measurements["val_accuracy"] > 0.5
-    assert sum(isinstance(message, Evaluation) for message in messages) == 3
+    rules = config(rules__ema="power").rules
+    assert scale_ema_decay(0.99, rules, 256) == pytest.approx(0.99)
+    assert scale_ema_decay(0.99, rules, 1024) == pytest.approx(0.99**4)
+    assert scale_ema_decay(None, rules, 1024) == 0.0

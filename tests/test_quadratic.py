@@ -166,7 +166,7 @@ def mean_losses(num_seeds: int = 6, **values: object) -> tuple[list[int], list[f
 
 
 def test_a_training_by_a_power_of_the_batch_is_that_of_the_rate_which_the_rule_gives() -> None:
-    rule = {"optimizer__lr_rule": "power", "optimizer__lr_power": 0.75, "optimizer__reference_batch": 16}
+    rule = {"rules__lr": 0.75, "rules__reference_batch": 16}
     steps, losses = mean_losses(batch__micro=64, optimizer__lr=0.1, **rule, budget__steps=60, data__subset=640)
     rate = 0.1 * 4**0.75
     expected = theory.expected_losses([rate] * 60, 64, DIMENSIONS)

@@ -180,8 +180,7 @@ def test_reference_work_is_compared_with_that_of_the_other_trials() -> None:
 
 def test_only_a_doubt_about_the_figure_makes_a_time_no_evidence() -> None:
     doubts = {"uncertain_time", "slowed_by_others", "slower_than_alone"}
-    assert {flag for flag in MEANINGS if not is_time_evidence((flag,))} == {*doubts, "stacked"}
-    assert is_time_evidence(("packed", "stacked"))
+    assert {flag for flag in MEANINGS if not is_time_evidence((flag,))} == doubts
     for flag in doubts:
         assert not is_time_evidence(("packed", flag))  # of the probe that gave its time
         assert is_time_evidence((flag, "probed_time"))

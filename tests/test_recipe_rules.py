@@ -18,7 +18,7 @@ from sweep.training.models.table import build_model
 
 # eight times the reference batch
 TINY: dict[str, Any] = {
-    "data.subset": 96, "batch.micro": 32, "optimizer.reference_batch": 4, "budget.epochs": 2.0, "optimizer.lr": 0.02,
+    "data.subset": 96, "batch.micro": 32, "rules.reference_batch": 4, "budget.epochs": 2.0, "optimizer.lr": 0.02,
 }  # fmt: skip
 
 
@@ -36,17 +36,17 @@ def train(values: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, float
 
 
 RULES: list[Any] = [
-    ({"model.dropout": 0.1}, {"model.dropout_rule": "sqrt"}, {"model.dropout": 0.1 * 8**0.5}),
-    ({"model.dropout": 0.1}, {"model.dropout_rule": "linear"}, {"model.dropout": 0.5}),
+    ({"model.dropout": 0.1}, {"rules.dropout": "sqrt"}, {"model.dropout": 0.1 * 8**0.5}),
+    ({"model.dropout": 0.1}, {"rules.dropout": "linear"}, {"model.dropout": 0.5}),
     (
         {"regularization.label_smoothing": 0.05},
-        {"regularization.label_smoothing_rule": "sqrt"},
+        {"rules.label_smoothing": "sqrt"},
         {"regularization.label_smoothing": 0.05 * 8**0.5},
     ),
-    ({"schedule.warmup": "6 steps"}, {"schedule.warmup_rule": "graded"}, {"schedule.warmup": "4 steps"}),
+    ({"schedule.warmup": "6 steps"}, {"rules.warmup": "graded"}, {"schedule.warmup": "4 steps"}),
     (
         {"budget.epochs": 1.0},
-        {"budget.epochs_rule": "power", "budget.epochs_power": 0.5},
+        {"rules.epochs": 0.5},
         {"budget.epochs": 8**0.5},
     ),
 ]  # fmt: skip
@@ -73,10 +73,10 @@ def test_a_rule_trains_as_the_value_that_it_gives(
 
 
 def test_a_value_above_its_cap_is_refused_with_a_rule() -> None:
-    with pytest.raises(InputError, match=r"dropout = 0.6 is above dropout_cap = 0.5, which dropout_rule = 'sqrt'"):
-        make_config({"model.dropout": 0.6, "model.dropout_rule": "sqrt"})
-    with pytest.raises(InputError, match=r"label_smoothing = 0.3 is above label_smoothing_cap = 0.2"):
-        make_config({"regularization.label_smoothing": 0.3, "regularization.label_smoothing_rule": "linear"})
+    with pytest.raises(InputError, match=r"model.dropout = 0.6 is above 0.5, which rules.dropout = 'sqrt'"):
+        make_config({"model.dropout": 0.6, "rules.dropout": "sqrt"})
+    with pytest.raises(InputError, match=r"label_smoothing = 0.3 is above 0.2, which rules.label_smoothing"):
+        make_config({"regularization.label_smoothing": 0.3, "rules.label_smoothing": "linear"})
     assert make_config({"model.dropout": 0.6}).apply_rules().model.dropout == 0.6
 
 

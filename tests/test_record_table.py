@@ -18,6 +18,7 @@ from benchmarks.made_tasks import (
     draw_mixtures,
 )
 from benchmarks.record_table import main
+from benchmarks.replay import make_replay_study, read_table, replay_search
 from benchmarks.table_data import load_design
 from benchmarks.table_design import LOOKED_AT, all_jobs
 from benchmarks.table_times import read_times, shape_of, spreads
@@ -25,8 +26,6 @@ from sweep.config.errors import InputError
 from sweep.config.study_file import load_study
 from sweep.records.correct_images import decode_correct
 from sweep.records.frames.frames import load_frames
-from sweep.search.replay.recorded_table import make_replay_study, read_table
-from sweep.search.replay.replay import replay_search
 
 DESIGN = """
 name = "small"

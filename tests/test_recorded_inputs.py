@@ -2,24 +2,23 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pandas as pd
 import pytest
-from postgres_server import postgres, postgres_server
-from records_factory import add_trials, make_spec, make_store
-from sqlalchemy import text
+from collections.abc import (Iterator)
+from contextlib import (closing)
+from pathlib import (Path)
+from postgres_server import (postgres, postgres_server)
+from records_factory import (add_trials, make_spec, make_store)
+from sqlalchemy import (text)
+from sweep.cli.health import (check_trials)
+from sweep.config.commands import (StudyOrigin)
+from sweep.config.errors import (InputError)
+from sweep.records.data_summary import (DataSummary, Ignored)
+from sweep.records.frames.exchange import (export_frames, import_records)
+from sweep.records.frames.frames import (load_frames)
+from sweep.records.store.store import (Store, open_store)
+from sweep.records.study_inputs import (StudyInputs)
 
-from sweep.cli.study_health import check_trials
-from sweep.config.commands import StudyOrigin
-from sweep.config.errors import InputError
-from sweep.records.data_summary import DataSummary, Ignored
-from sweep.records.frames.exchange import export_frames, import_records
-from sweep.records.frames.frames import load_frames
-from sweep.records.store.store import Store, open_store
-from sweep.records.study_inputs import StudyInputs
 
 __all__ = ["postgres", "postgres_server"]
 
@@ -118,8 +117,8 @@ def test_the_doctor_of_a_study_names_what_to_know_of_its_data(tmp_path: Path) ->
     with closing(make_store(tmp_path / "study.sqlite")) as store:
         fill(store)
     counted, note = (check for check in check_trials(load_frames(tmp_path)) if check.name == "data")
-    assert (counted.ok, "14 training, 3 validation and 3 test images" in counted.found) == (True, True)
-    assert (note.ok, note.found) == (False, "1 image is a copy")
+    assert (counted.status, "14 training, 3 validation and 3 test images" in counted.found) == ("ok", True)
+    assert (note.status, note.found) == ("note", "1 image is a copy")
 
 
 def test_a_summary_of_a_later_version_is_read() -> None:

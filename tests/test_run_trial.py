@@ -56,7 +56,6 @@ def curve(trial: TrialTask) -> list[tuple[float, ...]]:
 ON_REQUEST = {
     "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps", "forward_seconds",
     "backward_seconds", "optimizer_seconds", "sharpness_eigenvalue", "sharpness_keskar",
-    "local_critical_batch", "local_critical_batch_low", "local_critical_batch_high", "num_branches",
     "measured_train_seconds",  # set by the supervisor
     "weight_decay_timescale", "scaled_beta1", "scaled_beta2",  # of recipes that have them
 }  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 
 from sweep.config.durations import Durations, parse_durations
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import ScheduleSection
+from sweep.config.recipe_sections import RulesSection, ScheduleSection
 from sweep.config.scaling import grade_warmup
 from sweep.config.trial_config import build_config, flatten_config
 from sweep.training.recipe.schedules import SCHEDULES, RateSchedule, Span
@@ -96,12 +96,11 @@ def test_warm_up_may_take_everything_or_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "share"), [(0.25, 0.0), (1, 0.0), (2, 0.0), (4, 1 / 3), (8, 2 / 3), (16, 1.0), (64, 1.0)]
+    ("batch", "share"), [(64, 0.0), (256, 0.0), (512, 0.0), (1024, 1 / 3), (2048, 2 / 3), (4096, 1.0), (16384, 1.0)]
 )
-def test_a_graded_warm_up_grows_with_the_logarithm_of_the_batch(ratio: float, share: float) -> None:
-    graded = section(warmup="6 epochs", warmup_rule="graded")
-    assert grade_warmup(graded, ratio) == pytest.approx(6 * share)
-    assert grade_warmup(section(warmup="6 epochs"), ratio) == 6.0
+def test_a_graded_warm_up_grows_with_the_logarithm_of_the_batch(batch: int, share: float) -> None:
+    assert grade_warmup(6.0, RulesSection(warmup="graded"), batch) == pytest.approx(6 * share)
+    assert grade_warmup(6.0, RulesSection(), batch) == 6.0
 
 
 def test_between_steps_and_at_the_end_the_factor_stays_in_range() -> None:

@@ -9,11 +9,11 @@ from table_factory import table_spec, write_table
 
 from benchmarks import __main__ as command
 from benchmarks import search_arms, search_moasha, table
+from benchmarks.replay import RecordedTable, read_table
 from benchmarks.search_arms import is_ordered, optuna_seconds, our_search, our_seconds
 from benchmarks.search_moasha import plain_table
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
-from sweep.search.replay.recorded_table import RecordedTable, read_table
 
 SEARCHES = ["search_nsga2", "search_default", "search_front"]
 

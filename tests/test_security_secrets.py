@@ -36,7 +36,6 @@ COMMANDS = [
     ["recommend"],
     ["doctor"],
     ["compare", "."],
-    ["replay"],
     ["dashboard"],
 ]
 

@@ -218,7 +218,7 @@ def test_where_no_batch_size_is_known_to_be_good_or_worse_there_is_no_probabilit
 
 def test_the_learning_rate_is_the_one_that_the_training_had() -> None:
     study = make_study(CURVE)
-    scaled = {"config.optimizer.lr_rule": "linear", "config.optimizer.reference_batch": 256}
+    scaled = {"config.rules.lr": "linear", "config.rules.reference_batch": 256}
     found = answer_of(replace(study, trials=study.trials.assign(**scaled)))
     assert "(micro batch 64, learning rate 0.0025 scaled from 0.01, resnet8)" in statement(found, "use").text
     assert found.named.learning_rate == pytest.approx(0.0025)

@@ -1,20 +1,19 @@
 """One optimizer step: accumulation is exact, schedules and rules have their closed forms, precisions compute."""
 
 import copy
-
 import pytest
 import torch
+from sweep.config.errors import (InputError)
+from sweep.config.scaling import (scale_lr)
+from sweep.config.tables.datasets import (ImageShape)
+from sweep.config.trial_config import (TrialConfig, build_config)
+from sweep.training.data.windows import (cut_epoch)
+from sweep.training.models.table import (build_model)
+from sweep.training.recipe.optimizers import (OPTIMIZERS, build_optimizer)
+from sweep.training.recipe.precision import (make_precision, place_model)
+from sweep.training.steps.evaluation import (evaluate_model)
+from sweep.training.steps.step import (Normalize, Step, set_lr)
 
-from sweep.config.errors import InputError
-from sweep.config.scaling import scale_lr
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.training.data.windows import cut_epoch
-from sweep.training.models.table import build_model
-from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
-from sweep.training.recipe.precision import make_precision, place_model
-from sweep.training.steps.evaluation import evaluate_model
-from sweep.training.steps.step import Normalize, Step, set_lr
 
 CPU = torch.device("cpu")
 SHAPE = ImageShape(1, 8, 10)
@@ -114,9 +113,9 @@ def test_nesterov_without_momentum_is_refused() -> None:
 
 @pytest.mark.parametrize(("rule", "factor", "smaller"), [("none", 1.0, 1.0), ("linear", 4.0, 0.25), ("sqrt", 2.0, 0.5)])
 def test_lr_rules_count_accumulation_in(rule: str, factor: float, smaller: float) -> None:
-    given = {"optimizer__lr": 0.3, "optimizer__lr_rule": rule}
-    four_times = config(optimizer__reference_batch=32, batch__micro=32, batch__accumulation=4, **given)
-    a_quarter = config(optimizer__reference_batch=256, **given)
+    given = {"optimizer__lr": 0.3, "rules__lr": rule}
+    four_times = config(rules__reference_batch=32, batch__micro=32, batch__accumulation=4, **given)
+    a_quarter = config(rules__reference_batch=256, **given)
     for settings, expected in ((four_times, factor), (a_quarter, smaller)):
         rate = scale_lr(settings.optimizer, settings.global_batch_size)
         assert rate == pytest.approx(0.3 * expected)

@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent
 
 
 def test_a_study_is_recorded_once_and_its_changeable_keys_change(tmp_path: Path) -> None:
-    spec = make_spec(base={"data.subset": 100, "optimizer.lr_rule": "linear"}, question="ü?")
+    spec = make_spec(base={"data.subset": 100, "rules.lr": "linear"}, question="ü?")
     store = make_store(tmp_path / "study.sqlite", spec)
     assert store.load_spec("s") == spec
     assert store.load_spec("t") is None
@@ -204,7 +204,7 @@ def test_a_store_that_is_older_than_a_key_and_a_metric_is_read_and_completed(tmp
     with contextlib.closing(make_store(path)) as store:
         add_trials(store, ["complete", "complete"])
         expected = store.trial_records("s")
-    lacking = ("config.optimizer.betas_rule", "config.precision.compile", "config.budget.epochs", "power_watts")
+    lacking = ("config.rules.betas", "config.precision.compile", "config.budget.epochs", "power_watts")
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         for name in lacking:
             connection.execute(f'ALTER TABLE sweep_trials DROP COLUMN "{name}"')

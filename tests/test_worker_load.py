@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 from table_factory import EPOCHS, ending, table_spec, write_table
 
+from benchmarks.replay import read_table, schedule_messages
 from benchmarks.worker_load import measure_load, stretch_messages
 from sweep.config.errors import InputError
 from sweep.config.space import draw_point, pick_grid_point
 from sweep.config.study import StudySpec
 from sweep.records.messages import Ending, Heartbeat, Progress
 from sweep.records.store.store import open_store
-from sweep.search.replay.recorded_table import read_table
-from sweep.search.replay.replay_executor import schedule_messages
 
 
 def fractions(folder: Path) -> Path:

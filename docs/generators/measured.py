@@ -53,16 +53,6 @@ MEASURED: dict[str, Measured] = {
     "ask_default": Measured(
         f"time {_IDLE}: 10,000 trials, sampler `tpe`", "Optuna's TPE in memory, the same", "milliseconds"
     ),
-    "stacked": Measured(
-        "8 trainings of ResNet-8 on digits, micro batch 16, in 2 processes of 4 each",
-        "2 processes of one each",
-        "trials per hour of a core",
-    ),
-    "stacked_passes": Measured(
-        "passes of 8 ResNet-8 by one thread, micro batch 16, layers side by side",
-        "the same by `vmap` over `grad`",
-        "passes/s",
-    ),
     "workers": Measured(
         "the supervisor of 1,000 simulated workers, trials of 10 min", "a budget of 20 % of a core", BUDGET
     ),

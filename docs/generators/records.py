@@ -44,7 +44,7 @@ _OTHER_UNITS = {
 def frames() -> str:
     """Every frame with its columns, dtypes and units."""
     parts = []
-    for name in ("TRIAL", "EVALUATION", "ATTEMPT", "REMARK", "QUEUE", "PROBE", "STUDY", "ENVIRONMENT"):
+    for name in ("TRIAL", "EVALUATION", "ATTEMPT", "QUEUE", "PROBE", "STUDY", "ENVIRONMENT"):
         columns = getattr(frame_columns, f"{name}_COLUMNS")
         rows = [(f"`{item.name}`", item.dtype, _unit(item.name), _missing(item)) for item in columns if _is_own(item)]
         if name == "TRIAL":

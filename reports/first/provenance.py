@@ -72,7 +72,7 @@ def _describe_images(evidence: Evidence) -> str:
 def _describe_budget(trials: pd.DataFrame) -> str:
     given = {name: _distinct(trials, f"config.budget.{name}") for name in _BUDGETS}
     parts = [f"{_join(values)} {_BUDGETS[name]}" for name, values in given.items() if values]
-    if "power" in _distinct(trials, "config.budget.epochs_rule"):
+    if {*_distinct(trials, "config.rules.epochs")} - {"none"}:
         parts = [f"{part} at the reference batch, by rule at others" for part in parts]
     return " or ".join("1 epoch" if part == "1 epochs" else part for part in parts)
 

@@ -42,8 +42,6 @@ const showChosen = (row) => {
   )));
   byId("chosen-seeds-title").hidden = seeds.length === 0;
   showLedger(details.ledger[row]);
-  const clocks = details.clocks[row];
-  byId("chosen-clocks").textContent = clocks.length ? `By other definitions of time: ${clocks.join(", ")}.` : "";
   drawCurves();
 };
 

@@ -4,25 +4,23 @@ Column by column, because that is smaller and faster than row by row.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pandas as pd
+from collections.abc import (Sequence)
+from reports.describe import (format_column, read_cells, train_commands)
+from reports.evidence import (Evidence, keep_finite)
+from reports.figures.curves import (select_evenly)
+from reports.figures.ledger import (PARTS, parts_of)
+from reports.figures.marks import (SEARCH_NAMES)
+from reports.labels import (OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label)
+from reports.page.constant_columns import (LEADING, list_common_settings, split_columns)
+from reports.page.study_text import (write_study)
+from reports.palette import (HEAT_COLORS, look_of)
+from sweep.analysis.comparable import (USUAL_METRICS)
+from sweep.analysis.statistics import (Values, read_numbers, read_text)
+from sweep.records.quality_flags import (name_flags)
+from typing import (Any)
 
-from reports.describe import format_column, read_cells, train_commands
-from reports.evidence import Evidence, keep_finite
-from reports.figures.curves import select_evenly
-from reports.figures.ledger import PARTS, parts_of
-from reports.figures.marks import SEARCH_NAMES
-from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
-from reports.page.constant_columns import LEADING, list_common_settings, split_columns
-from reports.page.study_text import write_study
-from reports.palette import HEAT_COLORS, look_of
-from sweep.analysis.comparable import USUAL_METRICS
-from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
-from sweep.analysis.statistics import Values, read_numbers, read_text
-from sweep.records.quality_flags import name_flags
 
 Json = dict[str, Any]
 MAX_CHOICES = 12
@@ -33,12 +31,11 @@ _MORE_METRICS = (
     "gpu_utilization", "energy_joules",
 )  # fmt: skip
 _FIRST = ("number", "global_batch_size", "config.batch.global", *LEADING)  # columns of the table
-_CLOCKS = {"algoperf": "AlgoPerf", "airbench": "airbench", "ffcv": "ffcv"}
 _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
 
 
 def describe_details(evidence: Evidence) -> Json:
-    """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "clocks", "curves",
+    """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "curves",
     "commands", "study"}``.
 
     Lists are in the order of ``number``; a column has ``label``, ``name`` (that of the frame), ``group``, ``texts``
@@ -64,7 +61,6 @@ def describe_details(evidence: Evidence) -> Json:
         "notes": _notes(evidence),
         "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
         "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
-        "clocks": _clocks(evidence),
         "curves": _curves(evidence),
         "commands": train_commands(frame, evidence.frames),
         "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
@@ -78,7 +74,6 @@ def _arrange(columns: list[Json]) -> list[Json]:
 def _identity(evidence: Evidence) -> list[Json]:
     frame = evidence.detailed
     outcomes = [OUTCOME_NAMES.get(name, name) for name in frame["outcome"]]
-    tags = [str(text).replace(",", ", ") for text in read_text(frame, "tags")]
     return [
         _numbers(
             "Trial", "number", "trial", [str(int(number)) for number in frame["number"]], read_numbers(frame, "number")
@@ -86,7 +81,6 @@ def _identity(evidence: Evidence) -> list[Json]:
         {"label": "Outcome", "name": "outcome", "group": "trial", "texts": outcomes},
         {"label": "Phase", "name": "phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
         _whole("Seed", "seed", frame),
-        *([{"label": "Tags", "name": "tags", "group": "trial", "texts": tags}] if any(tags) else []),
     ]
 
 
@@ -136,18 +130,6 @@ def _measurements(evidence: Evidence) -> list[Json]:
     )
 
 
-def _clocks(evidence: Evidence) -> list[list[str]]:
-    """What each trial took by the clocks that others publish their times by."""
-    names = sorted({*OURS_ALONE, *(name for counted in COUNTED.values() for name in counted)})
-    table = np.stack([read_numbers(evidence.detailed, name) for name in names], axis=1)
-    return [_by_clocks(dict(zip(names, row, strict=True))) for row in table.tolist()]
-
-
-def _by_clocks(spent: dict[str, float]) -> list[str]:
-    seconds = sum_published_clocks({name: value for name, value in spent.items() if np.isfinite(value)})
-    return [f"{_CLOCKS[clock]} {format_metric('total_seconds', value)}" for clock, value in seconds.items()]
-
-
 def _numbers(label: str, name: str, group: str, texts: list[str], values: Values) -> Json:
     return {"label": label, "name": name, "group": group, "texts": texts, "keys": _rounded(values)}
 
@@ -179,18 +161,16 @@ def _first_key(given: Json, value: str) -> float:
 
 
 def _notes(evidence: Evidence) -> list[str]:
-    """Remarks about a trial: people's notes and tags, its error, quality warnings, origin."""
+    """Remarks about a trial: its error, quality warnings, origin."""
     frame = evidence.detailed
-    names = ("notes", "tags", "error", "quality_flags", "reused_from")
+    names = ("error", "quality_flags", "reused_from")
     whole = zip(*(read_text(frame, name) for name in names), read_cells(frame, "is_enqueued"), strict=True)
     return ["\n".join(_note(list(map(str, parts)), bool(by_hand)))[:MAX_NOTE] for *parts, by_hand in whole]
 
 
 def _note(texts: Sequence[str], is_enqueued: bool) -> Sequence[str]:
-    notes, tags, error, flags, origin = texts
+    error, flags, origin = texts
     remarks = [
-        (notes, f"Notes: {notes}"),
-        (tags, f"Tags: {tags.replace(',', ', ')}"),
         ("by hand" if is_enqueued else "", "Enqueued by hand"),
         (error, error),
         (flags, f"Quality warnings: {name_flags(flags)}"),

@@ -145,7 +145,7 @@ def _find_main_length(records: ComparableTrials, among: Mask, budgets: Collectio
     """Which of the configurations ``among`` have the most common length of training, and that length in words. Longer
     trainings reach more whatever the batch, and those until a target end with it."""
     lengths = np.full(len(records.frame), "", dtype=object)
-    by_rule = np.asarray(read_text(records.frame, "config.budget.epochs_rule") == "power", dtype=np.bool_)
+    by_rule = ~np.isin(read_text(records.frame, "config.rules.epochs"), ["", "none"])
     for budget in budgets:
         amounts = read_numbers(records.frame, f"config.budget.{budget}")
         # by a rule each batch has a length of its own

@@ -73,7 +73,7 @@ _MICRO, _SPLIT, _GLOBAL, _RATE = "batch.micro", "batch.accumulation", "batch.glo
 _OPTIMIZER, _SCHEDULE = "optimizer.name", "schedule.name"
 _DTYPE, _CHECKPOINTING = "precision.dtype", "precision.checkpointing"
 _TIME, _MEMORY = "train_seconds", "peak_memory_bytes"
-_AVERAGE_RULE = "regularization.ema_rule"
+_AVERAGE_RULE = "rules.ema"
 _WARMUP_KEYS = ("schedule.warmup", "schedule.warmup_unit")
 _GROWTH_KEYS = ("batch.schedule", "batch.schedule_factor", "batch.schedule_milestones", "batch.schedule_lr")
 _DECAY_KEYS = (_SCHEDULE, "schedule.milestones", "schedule.gamma", "schedule.final", "schedule.peak")
@@ -214,7 +214,7 @@ CLAIMS = (
         measure=_pair(_WARMUP_KEYS, is_above("schedule.warmup", 0), among=is_large(8)),
         settle=extend_space("schedule.warmup", "choice = [0.0, 0.1]"),
         design=Design(
-            base={_MICRO: 256, "optimizer.reference_batch": 32, _RATE: 0.05, "optimizer.lr_rule": "linear"},
+            base={_MICRO: 256, "rules.reference_batch": 32, _RATE: 0.05, "rules.lr": "linear"},
             space={"schedule.warmup": (0.0, 0.1)},
         )),
     Claim(name="warmup_tolerates_rates", region=_ABOVE_ZERO, unit="fraction/doubling", matters=0.003,
@@ -292,7 +292,7 @@ CLAIMS = (
         "or exceed them.",
         measure=_tune_optimizers(_LAYERWISE, (*_SGD, *_ADAM), among=is_large(8)),
         design=Design(
-            base={_MICRO: 256, "optimizer.reference_batch": 32},
+            base={_MICRO: 256, "rules.reference_batch": 32},
             space={_OPTIMIZER: ("lars", "nesterov"), _RATE: (*_WIDE, 3.0, 10.0)}, spread=TUNED_ACCURACY,
         )),
     Claim(name="sgd_small_batch", region=_MATCHES, varies=(_OPTIMIZER, _RATE),
@@ -417,7 +417,7 @@ CLAIMS = (
         measure=_pair((_AVERAGE_RULE,), has(_AVERAGE_RULE, "power"), among=both(_averages, is_large(4))),
         design=Design(  # the decay rises over a training's steps: in short ones it is the same without the rule
             base={
-                _MICRO: 64, "optimizer.reference_batch": 16, "regularization.ema_decay": 0.98, "budget.epochs": 20,
+                _MICRO: 64, "rules.reference_batch": 16, "regularization.ema_decay": 0.98, "budget.epochs": 20,
             },
             space={_AVERAGE_RULE: ("none", "power")},
         )),

@@ -38,7 +38,7 @@ PAIRED_ACCURACY, PAIRED_TIME, PAIRED_MEMORY = (
 TUNED_ACCURACY = 0.85 * PAIRED_ACCURACY  # the best of several rates scatters less than one training
 MIN_RATES = 2  # that were tried, before the best one counts as chosen
 SEED, EFFECTIVE = "seed", "global_batch_size"
-_RATE_KEYS = ("optimizer.lr", "optimizer.lr_rule", "optimizer.reference_batch")
+_RATE_KEYS = ("optimizer.lr", "rules.lr", "rules.reference_batch")
 
 
 class Measurement(NamedTuple):
@@ -210,9 +210,9 @@ def extend_space(key: str, form: str) -> Callable[[ComparableTrials], NextStep]:
 
 def suggest_variant(records: ComparableTrials, suffix: str, fixed: Mapping[str, object], remark: str = "") -> NextStep:
     """The same study with the keys ``fixed``; with a budget among them, no rule scales the epochs."""
-    is_ruled = "power" in read_text(records.trials, "config.budget.epochs_rule").tolist()
+    is_ruled = not {*read_text(records.trials, "config.rules.epochs")} <= {"", "none"}
     if is_ruled and not fixed.keys().isdisjoint(f"budget.{name}" for name in BUDGETS):
-        fixed = {**fixed, "budget.epochs_rule": "none"}
+        fixed = {**fixed, "rules.epochs": "none"}
     return NextStep(records.commands.run_variant(suffix, fixed), remark)
 
 
@@ -240,7 +240,7 @@ def is_above(key: str, bound: float = -math.inf) -> Condition:
 def is_large(least: float) -> Condition:
     """The effective batch size is ``least`` times the reference batch or more."""
     return lambda trials: (
-        read_numbers(trials, EFFECTIVE) >= least * read_numbers(trials, "config.optimizer.reference_batch")
+        read_numbers(trials, EFFECTIVE) >= least * read_numbers(trials, "config.rules.reference_batch")
     )
 
 

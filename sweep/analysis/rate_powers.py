@@ -20,9 +20,9 @@ from typing import (NamedTuple)
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")
 # The batch and the rate enter a regression on their own; the others change nothing of what is learned.
 _APART = frozenset({
-    *MICRO_KEYS, "optimizer.lr", "optimizer.lr_power", "optimizer.lr_rule", "optimizer.reference_batch",
+    *MICRO_KEYS, "optimizer.lr", "rules.lr", "rules.reference_batch",
     "batch.memory_low", "batch.memory_high", "data.root", "data.placement", "data.workers", "data.prefetch",
-    "diagnostics.ledger", "diagnostics.memory_snapshot", "diagnostics.noise_scale", "diagnostics.sharpness",
+    "diagnostics.ledger", "diagnostics.noise_scale", "diagnostics.sharpness",
     "distributed.world_size", "precision.channels_last", "precision.compile", "precision.checkpointing",
     "precision.cuda_graphs",
 })  # fmt: skip
@@ -121,18 +121,19 @@ def _find_lack(batches: Values, values: Values, settings: _Covariates, label: st
 
 def scaled_learning_rates(frame: pd.DataFrame) -> Values:
     """The highest learning rate of each row of ``frame`` with its scaling rule applied; shape ``[len(frame)]``."""
-    ratio = read_numbers(frame, "global_batch_size") / read_numbers(frame, "config.optimizer.reference_batch")
-    names, rules = read_text(frame, "config.optimizer.name"), read_text(frame, "config.optimizer.lr_rule")
+    ratio = read_numbers(frame, "global_batch_size") / read_numbers(frame, "config.rules.reference_batch")
+    names, rules = read_text(frame, "config.optimizer.name"), read_text(frame, "config.rules.lr")
     pairs = list(zip(names.tolist(), rules.tolist(), strict=True))
     powers = {pair: find_rule_power(*pair) for pair in set(pairs)}
     power = np.array([powers[pair] for pair in pairs], dtype=np.float64)
-    power = np.where(rules == "power", read_numbers(frame, "config.optimizer.lr_power"), power)
+    given = read_numbers(frame, "config.rules.lr")
+    power = np.where(np.isfinite(given), given, power)
     return read_numbers(frame, "config.optimizer.lr") * np.where(power == 0, 1.0, ratio**power)
 
 
 def _read_decays(frame: pd.DataFrame) -> Values:
     given = read_numbers(frame, "config.optimizer.weight_decay")
-    return _apply_rule(frame, given, "scaled_weight_decay", "optimizer.weight_decay_rule")
+    return _apply_rule(frame, given, "scaled_weight_decay", "rules.weight_decay")
 
 
 def _read_moment_rates(frame: pd.DataFrame) -> Values:
@@ -140,7 +141,7 @@ def _read_moment_rates(frame: pd.DataFrame) -> Values:
     usual = [OPTIMIZERS[name].beta2 if name in OPTIMIZERS else np.nan for name in names]
     given = read_numbers(frame, "config.optimizer.beta2")
     betas = np.where(np.isfinite(given), given, np.array(usual, dtype=np.float64))
-    return 1 - _apply_rule(frame, betas, "scaled_beta2", "optimizer.betas_rule")
+    return 1 - _apply_rule(frame, betas, "scaled_beta2", "rules.betas")
 
 
 def _apply_rule(frame: pd.DataFrame, given: Values, recorded: str, rule: str) -> Values:
@@ -150,7 +151,7 @@ def _apply_rule(frame: pd.DataFrame, given: Values, recorded: str, rule: str) ->
     return np.where(np.isfinite(scaled), scaled, np.where(is_unscaled, given, np.nan))
 
 
-_DECAY_KEYS = ("optimizer.weight_decay", "optimizer.weight_decay_rule", "optimizer.weight_decay_power")
+_DECAY_KEYS = ("optimizer.weight_decay", "rules.weight_decay")
 LEARNING_RATE = TunedKey("learning rate", scaled_learning_rates, ("optimizer.lr",))
 WEIGHT_DECAY = TunedKey("weight decay", _read_decays, _DECAY_KEYS)
 DECAY_PER_STEP = TunedKey(
@@ -161,13 +162,13 @@ DECAY_PER_STEP = TunedKey(
 MOMENT_RATE = TunedKey(  # 1 - beta2, the weight of a step in the second moment
     "decay rate of the second moment",
     _read_moment_rates,
-    ("optimizer.beta2", "optimizer.betas_rule", "optimizer.betas_power"),
+    ("optimizer.beta2", "rules.betas"),
 )
 
 
 def find_rule_power(name: str, rule: str) -> float:
-    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 for none, NaN where a key gives
-    it."""
+    """The power of the batch in the scaling rule ``rule`` of the optimizer ``name``; 0 for none, NaN for what
+    is none."""
     if rule == "auto":
         # an optimizer of a plug-in may not be in the table
         rule = OPTIMIZERS[name or "momentum"].lr_rule if (name or "momentum") in OPTIMIZERS else "sqrt"

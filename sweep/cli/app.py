@@ -32,8 +32,6 @@ class CommandEntry(NamedTuple):
     summary: str
 
 
-_SECRET_OPTIONS = ("--notify-url", "--notify-command")  # an address of a webhook is a secret
-
 COMMANDS: dict[str, CommandEntry] = {
     "ask": CommandEntry("ask", "ask", "Write a study from a few questions, and run it within a budget."),
     "run": CommandEntry("run", "run", "Run a study or resume it, then write its report."),
@@ -41,9 +39,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "check": CommandEntry("check", "check", "Count the images of a study and report its known pitfalls."),
     "estimate": CommandEntry("estimate", "estimate", "Forecast peak memory by category, without training."),
     "probe": CommandEntry("probe", "probe", "Measure step time, memory and the largest micro batch."),
-    "trials": CommandEntry("trials", "list_trials", "List the trials of a study with their tags and notes."),
-    "note": CommandEntry("trials", "note", "Add a note to a trial, list its notes, or remove some."),
-    "tag": CommandEntry("trials", "tag", "Add tags to a trial, list its tags, or remove some."),
+    "trials": CommandEntry("trials", "list_trials", "List the trials of a study."),
     "enqueue": CommandEntry("trials", "enqueue", "Enqueue a hand-made trial, which is trained first."),
     "report": CommandEntry("records", "report", "Write the report of a study: HTML page and figures."),
     "export": CommandEntry("records", "export", "Export the records of a study."),
@@ -53,7 +49,6 @@ COMMANDS: dict[str, CommandEntry] = {
     "recommend": CommandEntry("recommend", "recommend", "Recommend a batch size and a configuration for each use."),
     "claims": CommandEntry("claims", "claims", "List claims, test them, or plan the study that settles one."),
     "compare": CommandEntry("compare", "compare", "Compare two studies."),
-    "replay": CommandEntry("replay", "replay", "Replay a search on recorded trainings."),
     "list": CommandEntry("look", "list_studies", "List the shipped studies, or all keys of a study file."),
     "new": CommandEntry("look", "new", "Write a commented study file that runs as it is."),
     "doctor": CommandEntry("look", "doctor", "Check this machine, or diagnose the trials of a study."),
@@ -166,14 +161,7 @@ def _end_quietly() -> int:
 
 def _repeat_command(arguments: list[str] | None) -> str:
     typed = sys.argv[1:] if arguments is None else arguments
-    shown = [hide_credentials(each) if "://" in each else each for each in typed]
-    for place, word in enumerate(shown):
-        option, is_joined, _ = word.partition("=")
-        if option in _SECRET_OPTIONS:  # repeated without its value
-            shown[place] = f"{option}=..." if is_joined else option
-            if not is_joined:
-                shown[place + 1 : place + 2] = ["..."]
-    return shlex.join(["sweep", *shown])
+    return shlex.join(["sweep", *(hide_credentials(each) if "://" in each else each for each in typed)])
 
 
 def _warn_of_passwords(arguments: list[str]) -> None:

@@ -37,18 +37,6 @@ RayAddress = Annotated[
     str | None,
     typer.Option("--address", help="Ray cluster: host:port, or auto; default: a cluster on this machine."),
 ]
-# Variables too, because an address is often a secret and every user of a machine can see its command lines.
-NotifyCommand = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SWEEP_NOTIFY_COMMAND",
-        help="Command that is started when the run has ended, with a JSON document on its standard input.",
-    ),
-]
-NotifyUrl = Annotated[
-    str | None,
-    typer.Option(envvar="SWEEP_NOTIFY_URL", help="URL that gets a JSON document when the run has ended."),
-]
 Columns = Annotated[
     Path | None,
     typer.Option("--columns", help="Map (TOML) of the columns, where the records are a file of another program."),

@@ -4,7 +4,6 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from sweep.analysis.shortfalls import (
 from sweep.cli.commands.check import print_advice
 from sweep.cli.data_lines import format_data, show_inspection
 from sweep.cli.display import Display
-from sweep.cli.notification import Notifier, gather_records, send_message_at_end
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.errors import hide_credentials
@@ -74,9 +72,9 @@ class EndedRun:
     display: Display
 
 
-def run_study(spec: StudySpec, options: Options, *, as_json: bool, notifier: Notifier | None = None) -> int:
-    """Runs a study and writes its report; returns the exit code. ``notifier`` gets a message when it has ended."""
-    ended = carry_out_study(spec, options, notifier)
+def run_study(spec: StudySpec, options: Options, *, as_json: bool) -> int:
+    """Runs a study and writes its report; returns the exit code."""
+    ended = carry_out_study(spec, options)
     if ended.document is not None and as_json:
         typer.echo(json.dumps(ended.document))
     elif ended.document is not None:
@@ -84,22 +82,8 @@ def run_study(spec: StudySpec, options: Options, *, as_json: bool, notifier: Not
     return ended.exit_code
 
 
-def carry_out_study(spec: StudySpec, options: Options, notifier: Notifier | None = None) -> EndedRun:
+def carry_out_study(spec: StudySpec, options: Options) -> EndedRun:
     """The same as :func:`run_study`, without printing how it ended."""
-    if notifier is None:
-        return _carry_out(spec, options, {})
-    with send_message_at_end(notifier, spec) as known:
-        return _carry_out(spec, options, known, gather_records)
-
-
-def _carry_out(
-    spec: StudySpec,
-    options: Options,
-    known: dict[str, Any],
-    gather: Callable[[Session], dict[str, Any]] = lambda _session: {},
-) -> EndedRun:
-    """Runs the study and writes its report; puts into ``known`` what a message tells, with what ``gather`` finds in the
-    records."""
     began = time.monotonic()
     with show_inspection() as show, open_session(spec, options, on_progress=show) as session:
         stopped: Stopped | None = None
@@ -113,13 +97,11 @@ def _carry_out(
                 display.show(event)
                 stopped = event if isinstance(event, Stopped) else None
         if stopped and shutdown.cause:
-            known |= {"exit_code": shutdown.exit_code, "stopped": stopped.reason, "records": gather(session)}
             return EndedRun(shutdown.exit_code, None, display)
         if not stopped:
             session.forecaster.estimate_breakdowns(session.store)
         records = session.store.trial_records(spec.name)
         report = Path(write_report(session.records_place, out=session.folder))
-        known |= {"report": str(report), "records": gather(session)}
         num_waiting = len(list_waiting(session.store.database, spec.name))
         shortfalls = _find_shortfalls(session, records, stopped)
     answer = _summarize(spec, records, report) | shortfalls | {"stopped": stopped.reason if stopped else None}
@@ -127,7 +109,6 @@ def _carry_out(
     answer |= _price_run(spec, time.monotonic() - began) | {"num_enqueued": num_waiting}
     is_failure = stopped is not None and stopped.is_failure
     is_done = any(record.outcome == "complete" for record in records) and not is_failure
-    known |= {"exit_code": 0 if is_done else 1, "stopped": answer["stopped"]}
     return EndedRun(0 if is_done else 1, answer, display)
 
 
@@ -144,11 +125,6 @@ def _opening_lines(session: Session) -> list[str]:
         lines.append(f"warm start: the sampler has seen {len(session.earlier)} earlier trials")
     if session.options.executor.is_packed:
         lines.append(f"packed: {session.executor.slots} concurrent trials; time and memory come from solo probes")
-        depth = session.packed.depth if session.packed else 1
-        if depth > 1:
-            lines.append(
-                f"stacked: a process trains up to {depth} trials of one shape together; others are trained one by one"
-            )
     return lines
 
 

@@ -1,7 +1,6 @@
 """The trials of a study as rows, for `sweep trials`."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from reports.describe import read_settings
@@ -25,17 +24,15 @@ def list_rows(frames: Frames, *, is_running: bool = True) -> list[Json]:
             "outcome": str(outcome) or ("running" if is_running else "interrupted"),
             "seed": int(seed),
             "is_enqueued": bool(is_enqueued),
-            "tags": str(tags).split(",") if tags else [],
             "config": {key: settings[key][row] for key in swept},
         }
-        for row, (number, phase, outcome, seed, is_enqueued, tags) in enumerate(
+        for row, (number, phase, outcome, seed, is_enqueued) in enumerate(
             zip(
                 trials["number"],
                 trials["phase"],
                 read_text(trials, "outcome"),
                 trials["seed"],
                 trials["is_enqueued"],
-                trials["tags"],
                 strict=True,
             )
         )
@@ -43,17 +40,7 @@ def list_rows(frames: Frames, *, is_running: bool = True) -> list[Json]:
     for name in objectives:
         for row, value in zip(rows, trials[name].tolist(), strict=True):
             row[name] = plain_value(value)
-    return _add_notes(frames, rows)
-
-
-def _add_notes(frames: Frames, rows: list[Json]) -> list[Json]:
-    notes = frames.remarks[frames.remarks["kind"] == "note"]
-    columns = (notes[name] for name in ("number", "text", "created_at"))
-    found: dict[int, list[Json]] = {}
-    for number, text, moment in zip(*columns, strict=True):
-        of_trial = found.setdefault(int(number), [])
-        of_trial.append({"number": len(of_trial) + 1, "text": str(text), "created_at": moment.isoformat()})
-    return [row | {"notes": found.get(row["number"], [])} for row in rows]
+    return rows
 
 
 def list_queue(frames: Frames) -> list[Json]:
@@ -63,17 +50,14 @@ def list_queue(frames: Frames) -> list[Json]:
     return [{"position": int(position), "point": json.loads(point)} for position, point in rows]
 
 
-def describe_row(frames: Frames, row: Json) -> Iterator[str]:
-    """One row of :func:`list_rows` in the words of a running study, and a line for each note."""
+def describe_row(frames: Frames, row: Json) -> str:
+    """One row of :func:`list_rows` in the words of a running study."""
     swept, objectives = _find_columns(frames)
     outcome = OUTCOME_NAMES.get(row["outcome"], row["outcome"])
     values = "  ".join(f"{name} {format_metric(name, row[name])}" for name in objectives)
     settings = " ".join(f"{key}={format_setting(row['config'][key])}" for key in swept)
     by_hand = "  enqueued by hand" if row["is_enqueued"] else ""
-    tags = f"  tags: {', '.join(row['tags'])}" if row["tags"] else ""
-    yield f"trial {row['number']:>4} {row['phase']:<7} {outcome:<13} {values}  [{settings}]{by_hand}{tags}"
-    for note in row["notes"]:
-        yield f"           note {note['number']}: {note['text']}"
+    return f"trial {row['number']:>4} {row['phase']:<7} {outcome:<13} {values}  [{settings}]{by_hand}"
 
 
 def _find_columns(frames: Frames) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
-from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.scaling import resolve_lr_rule, scale_lr
+from sweep.config.recipe_sections import OptimizerSection, RulesSection
+from sweep.config.scaling import scale_lr
 from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import has_batch_statistics
@@ -111,17 +111,14 @@ def find_data_pitfalls(spec: StudySpec, num_train: int | None) -> list[Advice]:
     return [item for item in found if item and item.key not in spec.deliberate]
 
 
-_SECTIONS = frozenset({"batch", "model", "optimizer", "schedule", "budget", "distributed"})
+_SECTIONS = frozenset({"batch", "model", "optimizer", "rules", "schedule", "budget", "distributed"})
 _UNSEEN = frozenset({"optimizer.lr", "optimizer.weight_decay", "optimizer.momentum", "model.dropout"})
-_SEEN = "regularization.ema_rule"
 _MAX_CORNERS = 1024
 
 
 def _list_corners(spec: StudySpec) -> list[TrialConfig]:
     # the extremes of what the conditions look at; everything else stays at one corner
-    seen = [
-        path for path in spec.space if path == _SEEN or (path.partition(".")[0] in _SECTIONS and path not in _UNSEEN)
-    ]
+    seen = [path for path in spec.space if path.partition(".")[0] in _SECTIONS and path not in _UNSEEN]
     corners = []
     for point in itertools.islice(spec.corners.points(seen), _MAX_CORNERS):
         with contextlib.suppress(InputError):  # two keys that do not go together
@@ -166,9 +163,10 @@ def _count_normalized(config: TrialConfig) -> float:
 
 
 def _has_equal_epochs_only(case: _Case) -> _Facts:
-    sizes, budgets = case.sizes, [config.budget for config in case.corners]
+    sizes = case.sizes
     in_epochs = all(
-        each.samples is not None or (each.epochs is not None and each.epochs_rule == "none") for each in budgets
+        config.budget.samples is not None or (config.budget.epochs is not None and config.rules.epochs == "none")
+        for config in case.corners
     )
     if not in_epochs or not _vary_widely(sizes) or case.is_swept("budget.epochs", "budget.samples"):
         return None
@@ -180,7 +178,7 @@ def _lacks_warmup(case: _Case) -> _Facts:
     for config in case.corners:
         schedule = config.apply_rules().schedule
         warmup = schedule.peak if SCHEDULES[schedule.name].has_peak else schedule.warmup
-        if warmup == 0 and config.global_batch_size >= _WARMUP_FROM * config.optimizer.reference_batch:
+        if warmup == 0 and config.global_batch_size >= _WARMUP_FROM * config.rules.reference_batch:
             bare.append(config.global_batch_size)
     return {"largest": max(bare)} if bare else None
 
@@ -212,8 +210,8 @@ def _is_seesaw_of_sgd(case: _Case) -> _Facts:
 
 
 _SET_ONCE = (
-    "optimizer.betas_rule", "optimizer.weight_decay_rule", "regularization.ema_rule",
-    "regularization.label_smoothing_rule", "model.dropout_rule",
+    "rules.betas", "rules.weight_decay", "rules.ema",
+    "rules.label_smoothing", "rules.dropout",
 )  # fmt: skip
 
 
@@ -225,16 +223,16 @@ def _leaves_rules_behind(case: _Case) -> _Facts:
 
 def _leaves_rate(case: _Case) -> _Facts:
     sizes = case.sizes
-    is_unscaled = any(config.optimizer.lr_rule == "none" for config in case.corners)
+    is_unscaled = any(config.rules.lr == "none" for config in case.corners)
     if not _vary_widely(sizes) or not is_unscaled or case.is_swept("optimizer.lr"):
         return None
     name = min(config.optimizer.name for config in case.corners)
-    rule = resolve_lr_rule(OptimizerSection.model_construct(name=name, lr_rule="auto"))
+    rule = OPTIMIZERS[name].lr_rule
     return {"smallest": sizes[0], "largest": sizes[-1], "finding": f"lr_rule_{rule}"}
 
 
 def _leaves_decay(case: _Case) -> _Facts:
-    decayed = [config for config in case.corners if _decays_by_batch(config.optimizer)]
+    decayed = [config for config in case.corners if _decays_by_batch(config.optimizer, config.rules)]
     sizes = sorted({config.global_batch_size for config in decayed})
     if not _vary_widely(sizes) or case.is_swept("optimizer.weight_decay"):
         return None
@@ -243,11 +241,11 @@ def _leaves_decay(case: _Case) -> _Facts:
     return {"smallest": sizes[0], "largest": sizes[-1], "rule": rule, "finding": f"weight_decay_{rule}"}
 
 
-def _decays_by_batch(section: OptimizerSection) -> bool:
+def _decays_by_batch(section: OptimizerSection, rules: RulesSection) -> bool:
     # whether the decay of an epoch changes with the batch; a rate that grows in proportion to it makes up for the steps
-    at_twice = scale_lr(section, 2 * section.reference_batch)
+    at_twice = scale_lr(section, rules, 2 * rules.reference_batch)
     rises_with_rate = OPTIMIZERS[section.name].decays_by_lr and math.isclose(at_twice, 2 * section.lr)
-    return section.weight_decay > 0 and section.weight_decay_rule == "none" and not rises_with_rate
+    return section.weight_decay > 0 and rules.weight_decay == "none" and not rises_with_rate
 
 
 def _has_no_effect(
@@ -261,24 +259,19 @@ def _has_no_effect(
     return {"path": path, "value": value, "requires": requires}
 
 
-_RULES = (
-    "optimizer.lr_rule", "optimizer.weight_decay_rule", "optimizer.betas_rule", "regularization.ema_rule",
-    "schedule.warmup_rule", "model.dropout_rule", "regularization.label_smoothing_rule", "budget.epochs_rule",
-)  # fmt: skip
-
-
 def _lacks_reference(case: _Case) -> _Facts:
-    key, sizes, reference = "optimizer.reference_batch", case.sizes, case.corners[0].optimizer.reference_batch
+    key, sizes, reference = "rules.reference_batch", case.sizes, case.corners[0].rules.reference_batch
     if key in case.spec.base or case.is_swept(key) or sizes[0] <= reference <= sizes[-1]:
         return None
     flat = [flatten_config(config) for config in case.corners]
-    rules = [rule for rule in _RULES if any(values[rule] != "none" for values in flat)]
+    names = [f"rules.{name}" for name in RulesSection.model_fields if name != "reference_batch"]
+    rules = [rule for rule in names if any(values[rule] != "none" for values in flat)]
     facts = {"rules": ", ".join(rules), "reference": reference, "smallest": sizes[0], "largest": sizes[-1]}
     return facts if rules else None
 
 
 def _has_another_decay(case: _Case) -> _Facts:
-    names = {config.optimizer.name for config in case.corners if config.optimizer.weight_decay_rule == "timescale"}
+    names = {config.optimizer.name for config in case.corners if config.rules.weight_decay == "timescale"}
     others = sorted(name for name in names if not OPTIMIZERS[name].decays_by_lr)
     return {"names": ", ".join(others)} if others else None
 
@@ -378,30 +371,21 @@ def _list_effects() -> list[_Pitfall]:
     # a study may vary instead
     dropout, decay, smoothing = "model.dropout", "optimizer.weight_decay", "regularization.label_smoothing"
     rows: list[tuple[str, Callable[[TrialConfig], bool], str, tuple[str, ...]]] = [
-        ("optimizer.lr_power", lambda each: each.optimizer.lr_rule == "power", 'optimizer.lr_rule = "power"', ()),
-        ("optimizer.weight_decay_power", lambda each: each.optimizer.weight_decay_rule == "power",
-         'optimizer.weight_decay_rule = "power"', ()),
-        ("optimizer.betas_power", lambda each: each.optimizer.betas_rule == "power",
-         'optimizer.betas_rule = "power"', ()),
-        ("optimizer.betas_rule", lambda each: OPTIMIZERS[each.optimizer.name].has_betas,
+        ("rules.betas", lambda each: OPTIMIZERS[each.optimizer.name].has_betas,
          "an optimizer that has betas, such as adamw", ()),
-        ("optimizer.weight_decay_rule", lambda each: each.optimizer.weight_decay > 0, f"{decay} above 0", (decay,)),
-        ("schedule.warmup_rule",
+        ("rules.weight_decay", lambda each: each.optimizer.weight_decay > 0, f"{decay} above 0", (decay,)),
+        ("rules.warmup",
          lambda each: each.schedule.warmup > 0 and not SCHEDULES[each.schedule.name].has_peak,
          "schedule.warmup above 0 and another schedule.name than triangular", ()),
-        ("model.dropout_rule", lambda each: each.model.dropout > 0, f"{dropout} above 0", (dropout,)),
+        ("rules.dropout", lambda each: each.model.dropout > 0, f"{dropout} above 0", (dropout,)),
         ("schedule.decay_share", lambda each: SCHEDULES[each.schedule.name].is_stable_first,
          'schedule.name = "wsd"', ()),
         ("batch.schedule_lr", lambda each: each.batch.schedule != "constant",
          'a batch.schedule other than "constant"', ()),
         ("batch.plateau_patience", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
         ("batch.plateau_threshold", lambda each: each.batch.schedule == "plateau", 'batch.schedule = "plateau"', ()),
-        ("model.dropout_cap", lambda each: each.model.dropout_rule != "none", 'model.dropout_rule = "sqrt"', ()),
-        ("regularization.label_smoothing_rule", lambda each: each.regularization.label_smoothing > 0,
+        ("rules.label_smoothing", lambda each: each.regularization.label_smoothing > 0,
          f"{smoothing} above 0", (smoothing,)),
-        ("regularization.label_smoothing_cap", lambda each: each.regularization.label_smoothing_rule != "none",
-         'regularization.label_smoothing_rule = "sqrt"', ("regularization.label_smoothing_rule",)),
-        ("budget.epochs_power", lambda each: each.budget.epochs_rule == "power", 'budget.epochs_rule = "power"', ()),
         ("data.prefetch", lambda each: each.data.workers > 0, "data.workers above 0", ("data.workers",)),
         ("model.norm_momentum", lambda each: has_batch_statistics(each.model.name, each.model.norm) is not False,
          'a ResNet with model.norm = "batch", "ghost" or "sync"', ()),
@@ -471,30 +455,30 @@ _PITFALLS = (
         "These values are set once, for the first effective batch size. The rules do not hold for the later, "
         "larger ones.",
         'set batch.schedule_lr = "keep", or these rules to "none"'),
-    _Pitfall("rate_does_not_follow", "optimizer.lr_rule", _leaves_rate,
+    _Pitfall("rate_does_not_follow", "rules.lr", _leaves_rate,
         "The effective batch size varies from {smallest} to {largest} at one learning rate.",
         "A larger batch requires a larger rate; otherwise the study measures an unsuitable rate, not a batch. "
         "Goyal et al. 2017, ResNet-50 at 8k: 41.67 % error unscaled, 23.74 % scaled.",
-        'set optimizer.lr_rule = "auto", or sweep optimizer.lr'),
-    _Pitfall("decay_does_not_follow", "optimizer.weight_decay_rule", _leaves_decay,
+        'set rules.lr = "auto", or sweep optimizer.lr'),
+    _Pitfall("decay_does_not_follow", "rules.weight_decay", _leaves_decay,
         "The effective batch size varies from {smallest} to {largest} at one weight decay.",
         "A larger batch takes fewer steps in an epoch, in each of which the weights decay by a share: large "
         "batches are regularized less. The best timescale of the decay is stable in epochs (Wang and Aitchison "
         "2024).",
-        'set optimizer.weight_decay_rule = "{rule}", or sweep optimizer.weight_decay'),
+        'set rules.weight_decay = "{rule}", or sweep optimizer.weight_decay'),
     *_list_effects(),
-    _Pitfall("rule_without_reference", "optimizer.reference_batch", _lacks_reference,
+    _Pitfall("rule_without_reference", "rules.reference_batch", _lacks_reference,
         "By {rules} values count from an effective batch size of {reference}, which the study neither "
         "states nor trains: its sizes are {smallest} to {largest}.",
         "All values hold as they are written at that batch size alone. Values that were found at another one are "
         "multiplied by a factor that was not intended.",
-        "set optimizer.reference_batch to the effective batch size at which the written values are good, {reference} "
+        "set rules.reference_batch to the effective batch size at which the written values are good, {reference} "
         "if it is that"),
-    _Pitfall("timescale_of_another_decay", "optimizer.weight_decay_rule", _has_another_decay,
-        'optimizer.weight_decay_rule = "timescale" with {names}.',
+    _Pitfall("timescale_of_another_decay", "rules.weight_decay", _has_another_decay,
+        'rules.weight_decay = "timescale" with {names}.',
         "Its timescale is that of weights from which each step takes lr x weight_decay away, as AdamW does (Wang "
         "and Aitchison 2024). Here the decay also depends on the size of gradients or weights.",
-        'set optimizer.name = "adamw", or optimizer.weight_decay_rule to "none", "linear" or "sqrt"'),
+        'set optimizer.name = "adamw", or rules.weight_decay to "none", "linear" or "sqrt"'),
     _Pitfall("large_batch_for_fine_tuning", "batch.micro", _fine_tunes_at_large_batches,
         "Training from given weights with an effective batch size of up to {largest}.",
         "Few steps are left to move from the given weights, and a rate that suits the batch undoes them; 16 to 64 "

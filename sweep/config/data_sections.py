@@ -96,7 +96,7 @@ class BatchSection(Section):
     )
     schedule_lr: Literal["keep", "rule", "seesaw"] = key(
         "keep",
-        "rule: optimizer.lr_rule follows the growth; seesaw: the rate falls with the square root of the growth",
+        "rule: rules.lr follows the growth; seesaw: the rate falls with the square root of the growth",
         cost="trial",
     )
     plateau_patience: PositiveInt = key(
@@ -161,14 +161,6 @@ class BudgetSection(Section):
     epochs: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
         None, "passes over the training split; a part of one is rounded up to a step", unit="passes", cost="trial"
     )
-    epochs_rule: Literal["none", "power"] = key(
-        "none",
-        "power: epochs grow with the effective batch size over `optimizer.reference_batch`, to the power epochs_power",
-        cost="trial",
-    )
-    epochs_power: Fraction = key(
-        0.4, "exponent of epochs_rule: 0 is as many epochs at every batch size, 1 as many steps", cost="trial"
-    )
     steps: PositiveInt | None = key(None, "replaces the other budgets", unit="optimizer steps", cost="trial")
     samples: PositiveInt | None = key(None, "replaces the other budgets", unit="samples", cost="trial")
     seconds: Annotated[float, Field(gt=0.0)] | None = key(
@@ -198,11 +190,6 @@ class BudgetSection(Section):
         given = [name for name in BUDGETS if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give one budget, not {' and '.join(given)}")
-        if self.epochs_rule != "none" and self.epochs is None:
-            raise ValueError(
-                f"epochs_rule = {self.epochs_rule!r} has no epochs to scale, the budget is {given[0]}; give "
-                "budget.epochs, or set budget.epochs_rule = 'none'"
-            )
         return self
 
 

@@ -43,6 +43,7 @@ def _find_nearest(name: str, names: Sequence[str]) -> list[str]:
     # the nearest first; letters may differ in case, and a dotted key may be given without its section
     same = [each for each in names if each.lower() == name.lower()]
     section, _, end = name.rpartition(".")
+    same += [each for each in names if each == f"rules.{end.rpartition('_')[0]}"]  # `rules.lr` elsewhere
     if other := _OTHER_NAMES.get(end.lower()):
         same += [each for each in names if each.rpartition(".")[2] == other and each.startswith(section)]
     ends = {each.rpartition(".")[2]: each for each in reversed(names)}
@@ -111,5 +112,7 @@ def shorten_text(text: str) -> str:
 
 
 def _is_union_tag(part: int | str) -> bool:
-    # pydantic adds the name of the tried alternative ("int", "literal['auto']") to the path
-    return isinstance(part, str) and (part in {"int", "float", "str", "bool", "constrained-int"} or "[" in part)
+    # pydantic adds the name of the tried alternative ("int", "constrained-float", "literal['auto']") to the path
+    return isinstance(part, str) and (
+        part.removeprefix("constrained-") in {"int", "float", "str", "bool"} or "[" in part
+    )

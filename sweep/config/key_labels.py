@@ -12,9 +12,16 @@ _LABELS = {  # where the last part of the key is not its name
     "optimizer.name": "optimizer",
     "precision.dtype": "precision",
     "precision.checkpointing": "activation checkpointing",
+    "rules.betas": "betas rule",
+    "rules.dropout": "dropout rule",
+    "rules.ema": "EMA rule",
+    "rules.epochs": "epochs rule",
+    "rules.label_smoothing": "label smoothing rule",
+    "rules.lr": "learning rate rule",
+    "rules.warmup": "warm-up rule",
+    "rules.weight_decay": "weight decay rule",
     "schedule.name": "schedule",
     "schedule.warmup": "warm-up",
-    "schedule.warmup_rule": "warm-up rule",
     "schedule.warmup_unit": "warm-up unit",
 }
 

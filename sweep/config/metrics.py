@@ -6,8 +6,6 @@ from sweep.config.units import MetricUnit, NoiseScale, find_unit
 
 # measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
-# measured in every trial where diagnostics.branch_after is reached; the others where the branches bound them
-BRANCHES = ("num_branches",)
 # metrics whose final value can be predicted while a trial runs, so that a pruner can use them
 FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
 
@@ -164,22 +162,22 @@ _TABLE = (
     Metric("num_parameters", "count", "minimize", "Parameters",
            "trainable parameters of the model"),
     Metric("peak_learning_rate", "number", None, "Highest learning rate",
-           "learning rate at the top of the schedule, after optimizer.lr_rule, for the first effective batch size"),
+           "learning rate at the top of the schedule, after rules.lr, for the first effective batch size"),
     Metric("scaled_weight_decay", "number", None, "Scaled weight decay",
-           "weight decay after optimizer.weight_decay_rule"),
+           "weight decay after rules.weight_decay"),
     Metric("weight_decay_timescale", "epochs", None, "Weight-decay timescale",
            "effective batch size / (highest learning rate x weight decay x training images): the epochs over which "
            "weight decay averages the updates (Wang and Aitchison 2024); where there is weight decay"),
     Metric("scaled_beta1", "number", None, "Scaled beta1",
-           "beta1 after optimizer.betas_rule; of optimizers that have betas"),
+           "beta1 after rules.betas; of optimizers that have betas"),
     Metric("scaled_beta2", "number", None, "Scaled beta2",
-           "beta2 after optimizer.betas_rule; of optimizers that have betas"),
+           "beta2 after rules.betas; of optimizers that have betas"),
     Metric("scaled_dropout", "fraction", None, "Scaled dropout",
-           "dropout after model.dropout_rule"),
+           "dropout after rules.dropout"),
     Metric("scaled_label_smoothing", "fraction", None, "Scaled label smoothing",
-           "label smoothing after regularization.label_smoothing_rule"),
+           "label smoothing after rules.label_smoothing"),
     Metric("num_warmup_steps", "count", None, "Steps of the warm-up",
-           "optimizer steps over which the learning rate rises, after schedule.warmup_rule; where the batch grows, as "
+           "optimizer steps over which the learning rate rises, after rules.warmup; where the batch grows, as "
            "if it stayed the first one"),
     Metric("num_steps", "count", "minimize", "Optimizer steps",
            "optimizer steps taken"),
@@ -200,16 +198,6 @@ _TABLE = (
     Metric("num_noise_steps", "count", None, "Steps in the noise scale",
            "steps whose gradient noise was measured; where they are some and noise_scale_run is missing, |G|^2 is too "
            "small to be told from 0"),
-    Metric("local_critical_batch", "samples", None, "Local critical batch",
-           "largest effective batch size with which a branch of the training loses no more than the tolerance, by "
-           "branches from one point of it (Merrill et al. 2025)"),
-    Metric("local_critical_batch_low", "samples", None, "Local critical batch (lower bound)",
-           "lower end of its 95 % interval"),
-    Metric("local_critical_batch_high", "samples", None, "Local critical batch (upper bound)",
-           "upper end of its 95 % interval; missing where no branch lost more than the tolerance for certain"),
-    Metric("num_branches", "count", None, "Branches",
-           "branches that the local critical batch rests on; where it is missing, none of them lost more than the "
-           "tolerance, or one with the trial's own batch diverged"),
     Metric("sharpness_eigenvalue", "nats/weight^2", None, "Sharpness (largest eigenvalue)",
            "largest eigenvalue of the Hessian of the training loss; a rescaling of the weights before a normalization "
            "changes it, but not the model (Dinh et al. 2017)"),

@@ -10,17 +10,10 @@ from sweep.config.fields import Fraction, PositiveInt, Section, key
 from sweep.config.tables.models import ModelName
 from sweep.config.tables.recipes import OPTIMIZERS, OptimizerName, ScheduleName
 
-Rule = Literal["none", "linear", "sqrt", "power"]
-CappedRule = Literal["none", "linear", "sqrt"]
 Power = Annotated[float, Field(ge=-2.0, le=2.0)]
-
-
-def _check_cap(name: str, value: float, rule: CappedRule, cap: float) -> None:
-    if rule != "none" and value > cap:
-        raise ValueError(
-            f"{name} = {value:g} is above {name}_cap = {cap:g}, which {name}_rule = {rule!r} may not exceed; lower the "
-            "first or raise the second"
-        )
+# The most that a rule gives: beyond half of the activations a network hardly trains; twice the 0.1 of Szegedy et al.
+# 2015 (arXiv:1512.00567).
+MOST_DROPOUT, MOST_LABEL_SMOOTHING = 0.5, 0.2
 
 
 class ModelSection(Section):
@@ -50,12 +43,6 @@ class ModelSection(Section):
         unit="fraction",
         cost="switch",
     )
-    dropout_rule: CappedRule = key(
-        "none", "how dropout grows with the effective batch size, up to `model.dropout_cap`", cost="none"
-    )
-    dropout_cap: Annotated[float, Field(gt=0.0, lt=1.0)] = key(
-        0.5, "the most that dropout_rule gives", unit="fraction", cost="none"
-    )
     stochastic_depth: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.0,
         "probability that a sample skips the last residual branch; less for those before it",
@@ -70,37 +57,15 @@ class ModelSection(Section):
         cost="step",
     )
 
-    @model_validator(mode="after")
-    def _dropout_is_below_its_cap(self) -> Self:
-        _check_cap("dropout", self.dropout, self.dropout_rule, self.dropout_cap)
-        return self
-
 
 class OptimizerSection(Section):
     name: OptimizerName = key("momentum", "optimizer", cost="step")
     lr: Annotated[float, Field(gt=0.0, le=1e4)] = key(
-        0.1, "learning rate at the top of the schedule, before `optimizer.lr_rule`", cost="none"
-    )
-    lr_rule: Rule | Literal["auto"] = key(
-        "none",
-        "how lr grows with the effective (global) batch size over `optimizer.reference_batch`; power: with its power "
-        "`optimizer.lr_power`; auto: linear for SGD and LARS, sqrt for the others",
-        cost="none",
-    )
-    lr_power: Power = key(0.5, "exponent of lr_rule = power: 0 is none, 0.5 sqrt, 1 linear", cost="none")
-    reference_batch: PositiveInt = key(
-        256, "effective batch size at which all values hold as they are written", unit="samples", cost="none"
+        0.1, "learning rate at the top of the schedule, before `rules.lr`", cost="none"
     )
     weight_decay: Annotated[float, Field(ge=0.0, le=1e3)] = key(
         0.0, "applied to weights; norm parameters and biases are excluded", cost="none"
     )
-    weight_decay_rule: Literal["none", "linear", "sqrt", "power", "timescale"] = key(
-        "none",
-        "how weight_decay grows with the effective batch size; timescale: so that the epochs over which it averages "
-        "the updates, `weight_decay_timescale`, stay those of the reference batch, whatever lr_rule does",
-        cost="none",
-    )
-    weight_decay_power: Power = key(0.5, "exponent of weight_decay_rule = power", cost="none")
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.9, "momentum of the SGD family and of Muon (absent: 0.95); beta1 of the Adam family", cost="switch"
     )
@@ -110,14 +75,6 @@ class OptimizerSection(Section):
     eps: Annotated[float, Field(gt=0.0, le=1.0)] | None = key(
         None, "added to the denominator; absent: the optimizer's own (1e-8, LAMB 1e-6)", cost="none"
     )
-    betas_rule: Literal["none", "sqrt", "linear", "power", "half_life"] = key(
-        "none",
-        "how the betas of the Adam family follow the effective batch size; sqrt: with eps, as square-root scaling of "
-        "lr requires; linear, power: 1 - beta grows with the ratio, or with its power `optimizer.betas_power`; "
-        "half_life: beta2 to the power of the ratio, so that its half-life in samples stays; beta1 stays",
-        cost="none",
-    )
-    betas_power: Power = key(0.5, "exponent of betas_rule = power, by which both 1 - beta grow", cost="none")
     trust_coefficient: Annotated[float, Field(gt=0.0, le=1.0)] = key(1e-3, "eta of LARS", cost="none")
 
     @model_validator(mode="before")
@@ -128,6 +85,60 @@ class OptimizerSection(Section):
             return data
         entry = OPTIMIZERS.get(str(data.get("name")))
         return data if entry is None or entry.momentum is None else data | {"momentum": entry.momentum}
+
+
+class RulesSection(Section):
+    """How the values of a recipe follow the effective (global) batch size: each value holds as it is written at the
+    reference batch, and grows with a power of the ratio to it, which a rule names or which is given as a number."""
+
+    reference_batch: PositiveInt = key(
+        256, "effective batch size at which all values hold as they are written", unit="samples", cost="none"
+    )
+    lr: Literal["none", "linear", "sqrt", "auto"] | Power = key(
+        "none",
+        "how optimizer.lr grows with the effective (global) batch size over `rules.reference_batch`; a number is the "
+        "power: 0 is none, 0.5 sqrt, 1 linear; auto: linear for SGD and LARS, sqrt for the others",
+        cost="none",
+    )
+    weight_decay: Literal["none", "linear", "sqrt", "timescale"] | Power = key(
+        "none",
+        "how optimizer.weight_decay grows with the effective batch size; a number is the power; timescale: so that the "
+        "epochs over which it averages the updates, `weight_decay_timescale`, stay those of the reference batch, "
+        "whatever rules.lr does",
+        cost="none",
+    )
+    betas: Literal["none", "sqrt", "linear", "half_life"] | Power = key(
+        "none",
+        "how the betas of the Adam family follow the effective batch size; sqrt: with eps, as square-root scaling of "
+        "lr requires; linear or a number: both 1 - beta grow with the ratio, or with that power of it; half_life: "
+        "beta2 to the power of the ratio, so that its half-life in samples stays; beta1 stays",
+        cost="none",
+    )
+    warmup: Literal["none", "graded"] = key(
+        "none",
+        "graded: none of the warm-up up to 2 times `rules.reference_batch`, a third at 4 times, two thirds at 8, "
+        "all of it from 16 on; triangular has its own",
+        cost="none",
+    )
+    epochs: Literal["none", "linear", "sqrt"] | Fraction = key(
+        "none",
+        "how budget.epochs grow with the effective batch size; a number is the power: 0 is as many epochs at every "
+        "batch size, 1 as many steps",
+        cost="trial",
+    )
+    label_smoothing: Literal["none", "linear", "sqrt"] = key(
+        "none",
+        f"how regularization.label_smoothing grows with the effective batch size, up to {MOST_LABEL_SMOOTHING:g}",
+        cost="none",
+    )
+    dropout: Literal["none", "linear", "sqrt"] = key(
+        "none", f"how model.dropout grows with the effective batch size, up to {MOST_DROPOUT:g}", cost="none"
+    )
+    ema: Literal["none", "power"] = key(
+        "none",
+        "power: regularization.ema_decay is for steps of rules.reference_batch samples; its half-life in samples stays",
+        cost="none",
+    )
 
 
 class ScheduleSection(Section):
@@ -141,12 +152,6 @@ class ScheduleSection(Section):
         cost="none",
     )
     warmup_unit: Unit = key("fraction", "what `schedule.warmup` counts; a fraction is one of the budget", cost="none")
-    warmup_rule: Literal["none", "graded"] = key(
-        "none",
-        "graded: none of the warm-up up to 2 times `optimizer.reference_batch`, a third at 4 times, two thirds at 8, "
-        "all of it from 16 on; triangular has its own",
-        cost="none",
-    )
     milestones: str = key(
         "0.5, 0.75", "where step falls: fractions of the budget, or '30, 60 epochs' (steps, samples)", cost="none"
     )
@@ -207,32 +212,14 @@ class RegularizationSection(Section):
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = key(
         0.0, "share of the target that is spread over all classes", unit="fraction", cost="switch"
     )
-    label_smoothing_rule: CappedRule = key(
-        "none",
-        "how label_smoothing grows with the effective batch size, up to `regularization.label_smoothing_cap`",
-        cost="none",
-    )
-    label_smoothing_cap: Annotated[float, Field(gt=0.0, lt=1.0)] = key(
-        0.2, "the most that label_smoothing_rule gives", unit="fraction", cost="none"
-    )
     grad_clip: Annotated[float, Field(gt=0.0)] | None = key(
         None, "largest norm of the gradient of a step; absent: no limit", cost="switch"
     )
     ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = key(
         None, "evaluate, and save, the moving average of the weights", cost="switch"
     )
-    ema_rule: Literal["none", "power"] = key(
-        "none",
-        "power: ema_decay is for steps of optimizer.reference_batch samples; its half-life in samples stays",
-        cost="none",
-    )
     mixup: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of mixup; 0 is off", cost="switch")
     cutmix: Annotated[float, Field(ge=0.0, le=100.0)] = key(0.0, "alpha of cutmix; 0 is off", cost="switch")
-
-    @model_validator(mode="after")
-    def _label_smoothing_is_below_its_cap(self) -> Self:
-        _check_cap("label_smoothing", self.label_smoothing, self.label_smoothing_rule, self.label_smoothing_cap)
-        return self
 
 
 class EvaluationSection(Section):
@@ -245,12 +232,6 @@ class DiagnosticsSection(Section):
     ledger: Literal["phases", "full"] = key(
         "phases", "full: the time of steps is split into forward, backward and optimizer", cost="step"
     )
-    memory_snapshot: bool = key(
-        False,
-        "record the allocations of a training on a GPU; where memory runs out, a file beside the trial's log has the "
-        "last 100,000 of them, which pytorch.org/memory_viz shows",
-        cost="switch",
-    )
     noise_scale: bool = key(
         False, "measure the gradient noise scale while training, for each evaluation", cost="switch"
     )
@@ -259,20 +240,4 @@ class DiagnosticsSection(Section):
         "measure how sharp the minimum is that was found; inside a study for confirming trials, or for all where "
         "the study has none",
         cost="trial",
-    )
-    branch_after: Annotated[float, Field(gt=0.0, le=1e6)] | None = key(
-        None,
-        "measure the local critical batch by branches from the first evaluation after this; inside a study for "
-        "confirming trials, or for all where the study has none",
-        unit="passes",
-        cost="trial",
-    )
-    branch_epochs: Annotated[float, Field(gt=0.0, le=1e6)] = key(
-        1.0, "length of each branch", unit="passes", cost="trial"
-    )
-    branch_tolerance: Annotated[float, Field(gt=0.0, lt=10.0)] = key(
-        0.05,
-        "by which share the validation loss of a branch may exceed that of the branch with the trial's own batch",
-        unit="fraction",
-        cost="none",
     )

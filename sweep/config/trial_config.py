@@ -17,16 +17,18 @@ from sweep.config.data_sections import BUDGETS, BatchSection, BudgetSection, Dat
 from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
 from sweep.config.fields import Cost, Section, key, list_fields
 from sweep.config.recipe_sections import (
+    MOST_DROPOUT,
+    MOST_LABEL_SMOOTHING,
     DiagnosticsSection,
     EvaluationSection,
     ModelSection,
     OptimizerSection,
     PrecisionSection,
     RegularizationSection,
+    RulesSection,
     ScheduleSection,
 )
 from sweep.config.scaling import (
-    compute_batch_ratio,
     find_lost_beta,
     grade_warmup,
     scale_dropout,
@@ -45,6 +47,7 @@ class TrialConfig(Section):
     data: DataSection = DataSection()
     batch: BatchSection = BatchSection()
     optimizer: OptimizerSection = OptimizerSection()
+    rules: RulesSection = RulesSection()
     schedule: ScheduleSection = ScheduleSection()
     budget: BudgetSection = BudgetSection()
     precision: PrecisionSection = PrecisionSection()
@@ -63,7 +66,6 @@ class TrialConfig(Section):
             "batch.schedule = 'noise_scale'": self.batch.schedule == "noise_scale",
             "precision.cuda_graphs": self.precision.cuda_graphs,
             "diagnostics.noise_scale": self.diagnostics.noise_scale,
-            "diagnostics.branch_after": self.diagnostics.branch_after is not None,
             f"optimizer.name = {self.optimizer.name!r} with model.norm = 'sync'": self.model.norm == "sync"
             and OPTIMIZERS[self.optimizer.name].averages_weights,
         }
@@ -72,17 +74,6 @@ class TrialConfig(Section):
             raise ValueError(
                 f"{' and '.join(refused)} cannot be had with distributed.world_size above 1; leave that out, or set "
                 "distributed.world_size = 1"
-            )
-        if self.diagnostics.branch_after is not None and self.batch.schedule != "constant":
-            raise ValueError(
-                "diagnostics.branch_after compares multiples of one effective batch size, but batch.schedule = "
-                f"{self.batch.schedule!r} changes it while training: leave one of the two out"
-            )
-        epochs = scale_epochs(self.budget, compute_batch_ratio(self.optimizer, self.global_batch_size))
-        if self.diagnostics.branch_after is not None and epochs is not None and self.diagnostics.branch_after >= epochs:
-            raise ValueError(
-                f"diagnostics.branch_after = {self.diagnostics.branch_after:g} is not before the end of the training, "
-                f"which is after {epochs:g} epochs: lower it, or raise budget.epochs"
             )
         if self.precision.cuda_graphs and self.diagnostics.noise_scale and self.num_accumulation > 1:
             raise ValueError(
@@ -97,14 +88,31 @@ class TrialConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _betas_are_kept(self) -> Self:
-        section, size = self.optimizer, self.global_batch_size
-        if lost := find_lost_beta(section, size):
+    def _rules_have_values(self) -> Self:
+        rules, size = self.rules, self.global_batch_size
+        if rules.epochs != "none" and self.budget.epochs is None:
+            given = next(name for name in BUDGETS if getattr(self.budget, name) is not None)
             raise ValueError(
-                f"optimizer.betas_rule = {section.betas_rule!r} brings {lost[0]} to {lost[1]:g} at an effective batch "
-                f"size of {size}, {size / section.reference_batch:g} times optimizer.reference_batch; it must lie "
-                "between 0 and 1: set optimizer.betas_rule = 'half_life', lower the batch, or raise "
-                "optimizer.reference_batch"
+                f"rules.epochs = {rules.epochs!r} has no epochs to scale, the budget is {given}; give "
+                "budget.epochs, or set rules.epochs = 'none'"
+            )
+        capped = (
+            ("model.dropout", self.model.dropout, rules.dropout, MOST_DROPOUT),
+            ("regularization.label_smoothing", self.regularization.label_smoothing, rules.label_smoothing,
+             MOST_LABEL_SMOOTHING),
+        )  # fmt: skip
+        for name, value, rule, most in capped:
+            if rule != "none" and value > most:
+                key = f"rules.{name.partition('.')[2]}"
+                raise ValueError(
+                    f"{name} = {value:g} is above {most:g}, which {key} = {rule!r} does not exceed; lower the first, "
+                    f"or set {key} = 'none'"
+                )
+        if lost := find_lost_beta(self.optimizer, rules, size):
+            raise ValueError(
+                f"rules.betas = {rules.betas!r} brings {lost[0]} to {lost[1]:g} at an effective batch size of {size}, "
+                f"{size / rules.reference_batch:g} times rules.reference_batch; it must lie between 0 and 1: set "
+                "rules.betas = 'half_life', lower the batch, or raise rules.reference_batch"
             )
         return self
 
@@ -117,21 +125,19 @@ class TrialConfig(Section):
 
     def apply_rules(self) -> Self:
         """The configuration with what the rules of dropout, label smoothing, warm-up and epochs give as values, and
-        without these rules. Those of ``optimizer`` and of averaging stay: what they give is no configuration key."""
-        ratio = compute_batch_ratio(self.optimizer, self.global_batch_size)
-        model = {"dropout": scale_dropout(self.model, ratio), "dropout_rule": "none"}
-        regularization = {
-            "label_smoothing": scale_label_smoothing(self.regularization, ratio),
-            "label_smoothing_rule": "none",
-        }
-        schedule = {"warmup": grade_warmup(self.schedule, ratio), "warmup_rule": "none"}
-        budget = {"epochs": scale_epochs(self.budget, ratio), "epochs_rule": "none"}
+        without these rules. Those of the optimizer and of averaging stay: what they give is no configuration key."""
+        rules, size = self.rules, self.global_batch_size
+        smoothing = scale_label_smoothing(self.regularization.label_smoothing, rules, size)
+        applied = dict.fromkeys(("dropout", "label_smoothing", "warmup", "epochs"), "none")
         return self.model_copy(
             update={
-                "model": self.model.model_copy(update=model),
-                "regularization": self.regularization.model_copy(update=regularization),
-                "schedule": self.schedule.model_copy(update=schedule),
-                "budget": self.budget.model_copy(update=budget),
+                "model": self.model.model_copy(update={"dropout": scale_dropout(self.model.dropout, rules, size)}),
+                "regularization": self.regularization.model_copy(update={"label_smoothing": smoothing}),
+                "schedule": self.schedule.model_copy(
+                    update={"warmup": grade_warmup(self.schedule.warmup, rules, size)}
+                ),
+                "budget": self.budget.model_copy(update={"epochs": scale_epochs(self.budget.epochs, rules, size)}),
+                "rules": rules.model_copy(update=applied),
             }
         )
 

@@ -18,7 +18,6 @@ Describer = Callable[[str, int | None], dict[str, Any]]  # of a device and a num
 RUNNER = "sweep.training.ranks.launcher:launch_trial"
 DESCRIBER = "sweep.measurement.environment:describe_machine"
 _OTHER_RUNNERS = {
-    "stack": "sweep.training.stacked.stack:run_stack",
     "probe": "sweep.probing.probe:run_probe",
     "estimate": "sweep.probing.estimate:run_estimate",
 }
@@ -36,7 +35,6 @@ class WorkerProgram:
         "sweep.measurement.environment",
         "sweep.training.vision",
         "sweep.training.ranks.launcher",
-        "sweep.training.stacked.stack",
     )
 
     def runner_of(self, task: Task) -> str:

@@ -30,8 +30,7 @@ class ExecutorSettings:
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         slurm: a TOML file of sbatch settings.
         address: of a Ray cluster; without one this machine becomes one.
-        per_device: trials at a time on each device; with stacks, processes.
-        stack: trials of one shape that a process trains together, at most.
+        per_device: trials at a time on each device.
     """
 
     name: str = "process"
@@ -39,13 +38,12 @@ class ExecutorSettings:
     slurm: Path | None = None
     address: str | None = None
     per_device: int | None = None
-    stack: int | None = None
 
     def list_options(self) -> tuple[str, ...]:
         """The options of ``sweep run`` that give these settings, as words."""
         given = {
             "--executor": self.name, "--device": self.device, "--slurm": self.slurm, "--address": self.address,
-            "--per-device": self.per_device, "--stack": self.stack,
+            "--per-device": self.per_device,
         }  # fmt: skip
         usual = {"--executor": "process", "--device": "auto"}
         words = ((name, str(value)) for name, value in given.items() if value not in (None, usual.get(name)))
@@ -54,7 +52,7 @@ class ExecutorSettings:
     @property
     def is_packed(self) -> bool:
         """Whether trials share a device."""
-        return self.name == "packed" or (self.per_device or 1) > 1 or (self.stack or 1) > 1
+        return self.name == "packed" or (self.per_device or 1) > 1
 
 
 @final
@@ -90,14 +88,9 @@ def check_executor(settings: ExecutorSettings) -> None:
         raise InputError(f"--executor: {describe_unknown('executor', settings.name, EXECUTORS)}")
     if settings.per_device is not None and settings.per_device < 1:
         raise InputError(f"--per-device {settings.per_device}: give 1 or more.")
-    if settings.stack is not None and settings.stack < 1:
-        raise InputError(f"--stack {settings.stack}: give 1 or more.")
     if settings.is_packed and settings.name not in _CAN_SHARE_DEVICES:
-        option = (
-            f"--per-device {settings.per_device}" if (settings.per_device or 1) > 1 else f"--stack {settings.stack}"
-        )
         raise InputError(
-            f"{option}: --executor {settings.name} trains one trial on a device; choose "
+            f"--per-device {settings.per_device}: --executor {settings.name} trains one trial on a device; choose "
             f"{' or '.join(_CAN_SHARE_DEVICES)}."
         )
     EXECUTORS[settings.name].check(settings)
@@ -105,11 +98,6 @@ def check_executor(settings: ExecutorSettings) -> None:
     known = {"auto", "cpu", *present} | ({"cuda"} if present != ["cpu"] else set())
     if settings.device not in known:
         raise InputError(f"--device: {describe_unknown('device', settings.device, known)}")
-    if (settings.stack or 1) > 1 and device_type(settings) != "cpu":
-        raise InputError(
-            f"--stack {settings.stack}: one process trains several trials on a CPU only; leave it out, or give "
-            "--device cpu."
-        )
 
 
 def check_ranks(settings: ExecutorSettings, world_size: int) -> None:

@@ -139,11 +139,6 @@ class Ledger:
         return sum(window.samples for window in self.windows) / seconds if seconds else 0.0
 
     @property
-    def last_step_seconds(self) -> float:
-        """The mean time of a step in the last window."""
-        return self.windows[-1].seconds / self.windows[-1].num_steps
-
-    @property
     def usual_samples(self) -> int:
         """Samples of most steps; a growing batch has steps of several sizes. 0 before the first window."""
         sizes = Counter(round(window.samples / window.num_steps) for window in self.windows)

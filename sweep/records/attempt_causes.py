@@ -15,11 +15,10 @@ DEVICE_FAILED = "device_failed"
 COLLECTIVE_FAILED = "collective_failed"
 DEVICE_FULL = "device_full"  # by other programs, before anything of the trial was on the device
 CROWDED = "crowded"  # out of memory next to other trials, where one trial alone would have fitted
-STACK_FAILED = "stack_failed"  # the process that trained it together with others; the next attempt is alone
 
 # A process gets SIGBUS when a mapped file or shared memory has vanished. Signals that it causes itself (SIGSEGV,
 # SIGABRT, SIGFPE, SIGILL) are its own fault.
 _EXTERNAL = ("KILL", "TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "XCPU", "PWR", "BUS")
 _LOST = (STALLED, FORKSERVER_LOST, ACTOR_LOST, NODE_LOST, CLUSTER_LOST, JOB_LOST, DATA_WORKER_LOST)
-_FAILED = (DEVICE_FAILED, DEVICE_FULL, COLLECTIVE_FAILED, CROWDED, STACK_FAILED)
+_FAILED = (DEVICE_FAILED, DEVICE_FULL, COLLECTIVE_FAILED, CROWDED)
 FAULTS_OF_THE_MACHINE = frozenset((*_LOST, *_FAILED, *(f"SIG{name}" for name in _EXTERNAL)))

@@ -15,12 +15,13 @@ CONFIG_PREFIX = "config."
 @dataclass(frozen=True, kw_only=True)
 class ConfigColumn:
     """The column of one configuration key. ``null_value`` is the meaning of NULL: None, or the one literal that a
-    field of another scalar type accepts too ("auto")."""
+    field of another scalar type accepts too ("auto"). A column of text that ``has_numbers`` holds them as text."""
 
     path: str
     kind: Kind
     null_value: Scalar
     always_set: bool  # the field is never NULL
+    has_numbers: bool = False
 
     @property
     def name(self) -> str:
@@ -29,13 +30,24 @@ class ConfigColumn:
 
     def to_cell(self, value: Scalar) -> Scalar:
         """The cell for ``value``."""
+        if self.has_numbers:
+            return str(value)
         return None if not self.always_set and value == self.null_value else value
 
     def from_cell(self, cell: Any) -> Scalar:
         """The inverse of :meth:`to_cell`; SQLite returns booleans as 0 and 1."""
         if cell is None:
             return self.null_value
+        if self.has_numbers:
+            return _to_number(cell)
         return bool(cell) if self.kind == "bool" else cell
+
+
+def _to_number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 _KINDS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text"}
@@ -45,9 +57,12 @@ def config_column(path: str, annotation: Any) -> ConfigColumn:
     """The column for a field of that annotation.
 
     Raises:
-        TypeError: the annotation is not one scalar type, alone or in a union with None or one literal.
+        TypeError: the annotation is not one scalar type, alone or in a union with None or one literal, nor several
+            literals with floats.
     """
     kinds, literals = _parts(annotation)
+    if set(kinds) == {"text", "float"} and not literals:
+        return ConfigColumn(path=path, kind="text", null_value=None, always_set=True, has_numbers=True)
     if len(literals) == 1 and not kinds and literals != [None]:
         kinds, literals = [_KINDS[type(literals[0])]], []
     if len(set(kinds)) != 1 or len(literals) > 1:

@@ -63,9 +63,7 @@ class TrialTask(Task):
 
     kind: ClassVar[str] = "trial"
     read_test: bool = False  # the test split is read for confirmed configurations only
-    measures_cost: bool = True  # False: accuracy alone, without warm-up, memory of a step, and bottleneck
-    measure_costly: bool = True  # what diagnostics.sharpness and branch_after request; not where confirming trials do
-    memory_snapshot_path: str | None = None  # of diagnostics.memory_snapshot; written where memory runs out
+    measure_costly: bool = True  # what diagnostics.sharpness requests; not where confirming trials do
     weights_path: str | None = None  # the trained weights are written there (safetensors)
     checkpoint_dir: str | None = None  # checkpoints are written there, and the last one there is resumed from
     checkpoint_seconds: float = 60.0  # between checkpoints, at least; 0: after every timed window
@@ -79,16 +77,6 @@ class TrialTask(Task):
     @property
     def ranks_per_node(self) -> int:
         return self.config.distributed.world_size // self.num_nodes
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class StackTask(Task):
-    """Trials of one shape that one process trains together; ``config`` is that of the first."""
-
-    kind: ClassVar[str] = "stack"
-    members: tuple[TrialTask, ...]
-    stop_folder: str  # a file there with the number of a member as its name: that member is not wanted any more
 
 
 @final
@@ -168,19 +156,10 @@ class Ending:
     cause: str = ""  # of :mod:`sweep.records.attempt_causes` if something other than the trial itself ended the attempt
 
 
-@final
-@dataclass(frozen=True)
-class MemberMessage:
-    """A message of one of the trials that a process trains together."""
-
-    number: int  # of that trial
-    text: str  # the message, encoded
-
-
-Message = Progress | Heartbeat | Evaluation | Ending | MemberMessage
+Message = Progress | Heartbeat | Evaluation | Ending
 MAX_MESSAGE_BYTES = 2_000_000
-_MESSAGES = TaggedCodec[Message](Progress, Heartbeat, Evaluation, Ending, MemberMessage, max_bytes=MAX_MESSAGE_BYTES)
-_TASKS = TaggedCodec[Task](TrialTask, StackTask, ProbeTask, EstimateTask)
+_MESSAGES = TaggedCodec[Message](Progress, Heartbeat, Evaluation, Ending, max_bytes=MAX_MESSAGE_BYTES)
+_TASKS = TaggedCodec[Task](TrialTask, ProbeTask, EstimateTask)
 
 # JSON bytes and back. Decoding raises ``ValueError`` on anything else; a task's configuration is validated again.
 encode_message, decode_message = _MESSAGES.encode, _MESSAGES.decode

@@ -1,8 +1,7 @@
 """The quality flags of a record by name, and the one rule for which times are evidence.
 
 Only three flags make a time no evidence, because only they are about the figure: ``uncertain_time``,
-``slowed_by_others`` and ``slower_than_alone``; and ``stacked``, where no probe has given the time of a trial that
-began together with others and was continued alone. All others are information: on the configuration, the spread of the
+``slowed_by_others`` and ``slower_than_alone``. All others are information: on the configuration, the spread of the
 steps or the machine.
 """
 
@@ -22,7 +21,6 @@ FEW_STEPS, PROCESSOR_WAIT, BUSY_HOST = "few_steps", "processor_wait", "busy_host
 BATCH_CHANGED = "micro_batch_changed"
 UNCERTAIN_TIME, SLOWED_BY_OTHERS, SLOWER_THAN_ALONE = "uncertain_time", "slowed_by_others", "slower_than_alone"
 UNDISTURBED_TIME, PROBED_TIME, PACKED = "undisturbed_time", "probed_time", "packed"
-STACKED = "stacked"
 # Every quality flag and its meaning.
 MEANINGS = {
     UNCERTAIN_TIME: f"the mean step time is known to +-{MAX_TIME_ERROR:.0%} only (95 % interval), or less well: its "
@@ -36,8 +34,6 @@ MEANINGS = {
     PROBED_TIME: "the measured times were no evidence: those of solo probes of the same shape are in their place, and "
     "measured_train_seconds is the measured one",
     PACKED: "the trial shared its device: its times and memory are those of probes that ran alone",
-    STACKED: "one process trained the trial together with others of its shape: its accuracy is that of a trial alone "
-    "up to rounding; without `packed` its times are no evidence",
     FEW_STEPS: f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
     "spread": f"the interquartile range of the step times is {MUCH:.0%} of their median, or more",
     "drift": f"steps of the first and of the last third differ by {MUCH:.0%} of the median, or more",
@@ -60,7 +56,6 @@ SHORT_NAMES = {
     UNDISTURBED_TIME: "time of the undisturbed steps",
     PROBED_TIME: "time of solo probes",
     PACKED: "shared its device",
-    STACKED: "trained together with others",
     FEW_STEPS: "few steps timed",
     "spread": "step times scatter",
     "drift": "step times drift",
@@ -90,8 +85,6 @@ CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_
 def is_time_evidence(flags: Collection[str]) -> bool:
     """Whether the times of a record with these ``flags`` count. A flag of another version counts as a doubt."""
     doubts = TIME_DOUBTS.union(flag for flag in flags if flag and flag not in MEANINGS)
-    if PACKED not in flags:
-        doubts |= {STACKED}  # no probe has given its time
     return not REPLACEMENTS.isdisjoint(flags) or doubts.isdisjoint(flags)
 
 

@@ -281,8 +281,8 @@ def _decide_model(answers: Answers, facts: Facts, models: tuple[str, ...], least
 
 def _decide_recipe() -> Iterator[Setting]:
     yield Setting("optimizer.name", "adamw", "one optimizer for residual networks and transformers")
-    yield Setting("optimizer.lr_rule", "auto", "the learning rate follows the effective batch size")
-    yield Setting("optimizer.reference_batch", _REFERENCE, "the effective batch size that learning rates are given for")
+    yield Setting("rules.lr", "auto", "the learning rate follows the effective batch size")
+    yield Setting("rules.reference_batch", _REFERENCE, "the effective batch size that learning rates are given for")
     yield Setting("schedule.name", "cosine", "it ends near 0, whatever the number of epochs")
     yield Setting("schedule.warmup", 0.1, "larger batches have higher rates, which a warm-up reaches step by step")
 

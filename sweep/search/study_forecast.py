@@ -200,7 +200,6 @@ class RemainingWork:
     search_limit_seconds: float = math.inf
     trial_limit_seconds: float = math.inf
     is_pruned: bool = False
-    search_measures_costly: bool = False  # its trials have branches, because no confirming ones follow
     favors_speed: bool = False  # speed is an objective
     sampler: str = ""
 
@@ -230,7 +229,6 @@ def estimate_remaining_work(spec: StudySpec, planned: PlannedTrials, slots: int)
         search_limit_seconds=spec.search_timeout or math.inf,
         trial_limit_seconds=spec.trial_timeout or math.inf,
         is_pruned=spec.pruner != "none",
-        search_measures_costly=spec.confirm.most_trials == 0,
         sampler=spec.sampler,
         favors_speed=any(METRICS[name].is_speed for name in spec.objectives),
     )
@@ -326,10 +324,10 @@ def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Stu
     """The costs of the trials to come; None where some are to come and nothing is known of any. ``fits`` of each
     configuration of the sample, shape ``[sample]``."""
     trained = [work.sample[int(index)] for index in np.flatnonzero(fits) if int(index) not in work.reused]
-    costs = _predict_all(trained, cost_model, read_test=False, measure_costly=work.search_measures_costly)
+    costs = _predict_all(trained, cost_model, read_test=False)
     if trained and not costs:
         return None
-    confirming = _predict_all(trained, cost_model, read_test=True, measure_costly=True)
+    confirming = _predict_all(trained, cost_model, read_test=True)
     return StudyCosts(
         search_seconds=_trial_seconds(costs, work),
         confirm_seconds=_trial_seconds(confirming, work),
@@ -351,9 +349,9 @@ def collect_costs(work: RemainingWork, cost_model: CostModel, fits: Mask) -> Stu
 
 
 def _predict_all(
-    configs: Sequence[TrialConfig], cost_model: CostModel, *, read_test: bool, measure_costly: bool
+    configs: Sequence[TrialConfig], cost_model: CostModel, *, read_test: bool
 ) -> list[TrialCost]:
-    costs = [cost_model.predict(config, read_test=read_test, measure_costly=measure_costly) for config in configs]
+    costs = [cost_model.predict(config, read_test=read_test) for config in configs]
     return [cost for cost in costs if cost is not None]
 
 

@@ -18,5 +18,3 @@ READY_PIXELS = 2**22  # of a set that is kept normalized on the device, at most
 # Timed windows of several optimizer steps.
 WINDOW_SECONDS = 0.1
 MAX_WINDOW_STEPS = 100
-# Between two readings of the loss, where no time is measured.
-UNTIMED_WINDOW_SECONDS = 1.0

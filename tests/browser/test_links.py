@@ -59,7 +59,6 @@ def test_a_clicked_mark_is_marked_in_every_figure(visit, study):
     assert trial["config.model.name"] in side.locator("#chosen-setting").inner_text()
     assert side.locator("#chosen-curves path.js-line").count() >= 2
     assert "training steps" in side.locator("#chosen-ledger").inner_text()
-    assert "airbench" in side.locator("#chosen-clocks").inner_text()
     assert f"seed={trial['seed']}" in side.locator("#chosen-command").inner_text()
     assert side.locator("#chosen-command").inner_text().startswith("sweep train --set ")
     assert visit.is_quiet()

@@ -157,7 +157,7 @@ def _train_ours(name: str, job: Job, epochs: int, seed: int) -> tuple[float, flo
         "batch.micro": _choose_batch(job),
         "optimizer.name": name,
         "optimizer.lr": 1.0,
-        "optimizer.lr_rule": "none",
+        "rules.lr": "none",
         "schedule.name": "linear",
         "schedule.warmup": 0.0,
         "budget.epochs": epochs,

@@ -3,29 +3,27 @@
 import json
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from studies import shipped_studies, template
 from sweep.cli.arguments import choose_study_name, find_records, write_new_study
 from sweep.cli.options import RUNS, AsJson, Root
-from sweep.cli.output import print_answer, print_lines, print_table
+from sweep.cli.output import print_answer, print_table
 from sweep.config.errors import InputError
 from sweep.config.fields import list_fields
 from sweep.config.study import StudySpec, describe_cost
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import config_fields
 
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
-    from sweep.cli.health import Check
-
 _INDENT = "    "
 _LEAST_WIDTH = 20
+_HEADS = {"study": "keys of the study", "configuration": "configuration keys, in [base], [space] and --set"}
 
 
 def list_studies(
@@ -34,54 +32,43 @@ def list_studies(
 ) -> None:
     """List the shipped studies, or all keys of a study file. A study has its question and cost, a key its default."""
     if keys:
-        print_answer(_list_keys(), _format_keys(), as_json=as_json)
+        rows = list(_list_keys())
+        print_answer(rows, _format_keys(rows), as_json=as_json)
         return
     specs = [load_study(path) for path in shipped_studies().values()]
-    if as_json:
-        typer.echo(json.dumps([{"name": s.name, "question": s.question, "cost": describe_cost(s)} for s in specs]))
-        return
-    print_lines(line for spec in specs for line in _describe_study(spec))
+    document = [{"name": spec.name, "question": spec.question, "cost": describe_cost(spec)} for spec in specs]
+    # question and cost below the name: side by side they would be columns of a few words
+    width = max(shutil.get_terminal_size().columns - len(_INDENT), _LEAST_WIDTH)
+    wrap = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
+    lines = [[each["name"], *(_INDENT + line for key in ("question", "cost") for line in wrap(each[key]))]
+             for each in document]  # fmt: skip
+    print_answer(document, chain.from_iterable(lines), as_json=as_json)
 
 
-def _list_keys() -> list[dict[str, Any]]:
+def _list_keys() -> Iterator[dict[str, Any]]:
     # base and space hold configuration keys and are none themselves
     study = {path: field for path, field in list_fields(StudySpec).items() if path not in ("base", "space")}
-    declared = (("study", study), ("configuration", config_fields()))
-    return [_describe_key(where, path, field) for where, fields in declared for path, field in fields.items()]
+    for where, fields in (("study", study), ("configuration", config_fields())):
+        for path, field in fields.items():
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            yield {
+                "key": path,
+                "where": where,
+                "is_required": field.is_required(),
+                "default": None if field.is_required() else field.default,
+                "unit": extra.get("unit", ""),
+                "meaning": field.description or "",
+            }
 
 
-def _describe_key(where: str, path: str, field: "FieldInfo") -> dict[str, Any]:
-    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    return {
-        "key": path,
-        "where": where,
-        "is_required": field.is_required(),
-        "default": None if field.is_required() else field.default,
-        "unit": extra.get("unit", ""),
-        "meaning": field.description or "",
-    }
-
-
-def _format_keys() -> Iterator[str]:
-    heads = {"study": "keys of the study", "configuration": "configuration keys, in [base], [space] and --set"}
-    shown = ""
-    for row in _list_keys():
-        if row["where"] != shown:
-            shown = row["where"]
-            yield heads[shown]
-        unit = f", in {row['unit']}" if row["unit"] else ""
-        default = json.dumps(row["default"]) if row["default"] is not None else "absent"
-        yield f"  {row['key']} ({'required' if row['is_required'] else f'default: {default}'}{unit})"
-        yield f"      {row['meaning']}"
-
-
-def _describe_study(spec: StudySpec) -> Iterator[str]:
-    # question and cost below the name: side by side they would be columns of a few words
-    yield spec.name
-    width = max(shutil.get_terminal_size().columns - len(_INDENT), _LEAST_WIDTH)
-    for text in (spec.question, describe_cost(spec)):
-        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-        yield from (_INDENT + line for line in lines)
+def _format_keys(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for where, group in groupby(rows, lambda row: row["where"]):
+        yield _HEADS[where]
+        for row in group:
+            unit = f", in {row['unit']}" if row["unit"] else ""
+            default = json.dumps(row["default"]) if row["default"] is not None else "absent"
+            yield f"  {row['key']} ({'required' if row['is_required'] else f'default: {default}'}{unit})"
+            yield f"      {row['meaning']}"
 
 
 def new(
@@ -107,13 +94,8 @@ def _fill_template() -> str:
     from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES
 
     text = template()
-    tables: dict[str, Iterable[str]] = {
-        "models": MODELS,
-        "data sets": DATASETS,
-        "optimizers": OPTIMIZERS,
-        "schedules": SCHEDULES,
-    }
-    for kind, table in tables.items():
+    tables = (("models", MODELS), ("data sets", DATASETS), ("optimizers", OPTIMIZERS), ("schedules", SCHEDULES))
+    for kind, table in tables:
         text = text.replace(f"<{kind}>", " ".join(table))
     return text
 
@@ -127,24 +109,17 @@ def doctor(
 ) -> int:
     """Check this machine, or diagnose the trials of a study. Reports bottlenecks and quality warnings with a remedy
     for each."""
-    if study is None:
-        from sweep.cli.health import check_machine
+    from sweep.cli.health import check_machine, check_trials
 
-        found = check_machine()
+    if study is None:
+        found = list(check_machine())
     else:
-        from sweep.cli.study_health import check_trials
         from sweep.records.frames.frames import load_frames
 
-        found = check_trials(load_frames(find_records(study, root)))
+        found = list(check_trials(load_frames(find_records(study, root))))
     if as_json:
-        typer.echo(json.dumps([vars(check) for check in found]))
+        typer.echo(json.dumps([check._asdict() for check in found]))
     else:
-        rows = [(_mark(check), check.name, check.found, check.remedy) for check in found]
+        rows = [(check.status, check.name, check.found, check.remedy) for check in found]
         print_table(rows, ("", "check", "found", "remedy"))
-    return 0 if all(check.ok for check in found if check.essential) else 1
-
-
-def _mark(check: "Check") -> str:
-    if check.ok:
-        return "noticed" if check.is_noticed else "ok"
-    return "FAIL" if check.essential else "note"
+    return 1 if any(check.status == "FAIL" for check in found) else 0

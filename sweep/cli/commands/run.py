@@ -1,28 +1,13 @@
 """``sweep run``: a study from its question to its report."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
-
-from sweep.cli.arguments import load_plugin, parse_duration, parse_sets
-from sweep.cli.notification import Notifier
-from sweep.cli.options import (
-    RUNS,
-    AsJson,
-    Device,
-    NotifyCommand,
-    NotifyUrl,
-    Plugin,
-    RayAddress,
-    Root,
-    Sets,
-    SlurmFile,
-    StudyFile,
-)
-from sweep.config.commands import StudyOrigin
-from sweep.config.study_file import load_study
-from sweep.records.address import STORE_VARIABLE
+from pathlib import (Path)
+from sweep.cli.arguments import (load_plugin, parse_duration, parse_sets)
+from sweep.cli.options import (AsJson, Device, Plugin, RUNS, RayAddress, Root, Sets, SlurmFile, StudyFile)
+from sweep.config.commands import (StudyOrigin)
+from sweep.config.study_file import (load_study)
+from sweep.records.address import (STORE_VARIABLE)
+from typing import (Annotated)
 
 
 def run(
@@ -41,10 +26,6 @@ def run(
         int | None,
         typer.Option(help="Concurrent trials per device; with 2 or more, time and memory come from probes."),
     ] = None,
-    stack: Annotated[
-        int | None,
-        typer.Option(help="ResNets on a CPU: trials of one shape that a process trains together, at most."),
-    ] = None,
     device: Device = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Set the old records aside and start again.")] = False,
     reuse: Annotated[
@@ -55,8 +36,6 @@ def run(
         list[str] | None,
         typer.Option("--warm-start", help="Study, export, table or Optuna URL to learn from first; repeatable."),
     ] = None,
-    notify_command: NotifyCommand = None,
-    notify_url: NotifyUrl = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the forecast and stop.")] = False,
     plugin: Plugin = None,
     as_json: AsJson = False,
@@ -64,11 +43,8 @@ def run(
     """Run a study or resume it, then write its report."""
     from sweep.cli.study_run import ExecutorSettings, Options, preview_study, run_study  # with Optuna and pandas
 
-    notifier = Notifier(notify_command or "", notify_url or "") if notify_command or notify_url else None
     changes = parse_sets(sets or []) | ({} if trials is None else {"trials": trials})
-    settings = ExecutorSettings(
-        name=executor, device=device, slurm=slurm, address=address, per_device=per_device, stack=stack
-    )
+    settings = ExecutorSettings(name=executor, device=device, slurm=slurm, address=address, per_device=per_device)
     options = Options(
         root=root,
         store=store,
@@ -84,4 +60,4 @@ def run(
     spec = load_study(study, changes)
     if dry_run:
         return preview_study(spec, options, as_json=as_json)
-    return run_study(spec, options, as_json=as_json, notifier=notifier)
+    return run_study(spec, options, as_json=as_json)

@@ -1,4 +1,4 @@
-"""The commands on single trials of a study: ``trials``, ``note``, ``tag``, ``enqueue``."""
+"""The commands on single trials of a study: ``trials``, ``enqueue``."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,23 +14,17 @@ from sweep.config.errors import InputError, describe_unknown
 from sweep.records.address import STORE_VARIABLE
 
 if TYPE_CHECKING:
-    from sweep.records.store.remarks import Remark
     from sweep.records.store.store import Store
     from sweep.records.store.trial_queue import EnqueuedPoint
-
-Trial = Annotated[int, typer.Argument(min=0, help="Number of the trial.")]
 
 
 def list_trials(
     study: RecordedStudy,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="Only trials with this tag; repeatable, all are required.")
-    ] = None,
     outcome: Annotated[str | None, typer.Option(help="Only trials with this outcome.")] = None,
     root: Root = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """List the trials of a study with their tags and notes. Hand-made trials that wait are listed after them."""
+    """List the trials of a study. Hand-made trials that wait are listed after them."""
     from sweep.cli.trial_rows import describe_row, list_queue, list_rows
     from sweep.records.frames.frames import load_frames
     from sweep.records.messages import OUTCOMES
@@ -39,10 +33,9 @@ def list_trials(
         raise InputError(describe_unknown("outcome", outcome, OUTCOMES))
     place = find_records(study, root)
     frames = load_frames(place)
-    all_rows = list_rows(frames, is_running=_may_run(place))
-    rows = [row for row in all_rows if outcome in (None, row["outcome"]) and {*(tag or ())} <= {*row["tags"]}]
-    queue = [] if tag or outcome else list_queue(frames)
-    lines = [line for row in rows for line in describe_row(frames, row)] or ["no such trial"]
+    rows = [row for row in list_rows(frames, is_running=_may_run(place)) if outcome in (None, row["outcome"])]
+    queue = [] if outcome else list_queue(frames)
+    lines = [describe_row(frames, row) for row in rows] or ["no such trial"]
     lines += [f"enqueued, number {each['position']} of the queue: {_join_point(each['point'])}" for each in queue]
     print_answer({"trials": rows, "queue": queue}, lines, as_json=as_json)
 
@@ -53,74 +46,6 @@ def _may_run(place: str) -> bool:
 
     path = Path(place)
     return "://" in place or is_held(path if path.is_dir() else path.parent)
-
-
-def note(
-    study: RecordedStudy,
-    trial: Trial,
-    text: Annotated[str | None, typer.Argument(help="The note; without it the notes of the trial are listed.")] = None,
-    remove: Annotated[
-        list[int] | None, typer.Option("--remove", help="Remove the note of this number; repeatable.")
-    ] = None,
-    root: Root = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Add a note to a trial, list its notes, or remove some. Works while the study runs."""
-    from sweep.records.store.remarks import add_note, remove_remarks
-
-    if text is not None and remove:
-        raise InputError("sweep note: give a text or --remove, not both.")
-    with _open_study(find_records(study, root)) as (store, name):
-        if remove:
-            keys = [_find_note(_list_notes(store, name, trial), trial, number) for number in dict.fromkeys(remove)]
-            remove_remarks(store.database, name, trial, "note", keys)
-        if text is not None:
-            add_note(store.database, name, trial, text)
-        found = _list_notes(store, name, trial)
-    notes = [
-        {"number": number, "text": each.text, "created_at": each.created_at.isoformat()}
-        for number, each in enumerate(found, start=1)
-    ]
-    lines = [f"{each['number']}: {each['text']}" for each in notes] or [f"trial {trial} has no note"]
-    print_answer({"study": name, "trial": trial, "notes": notes}, lines, as_json=as_json)
-
-
-def _list_notes(store: "Store", study: str, trial: int) -> "list[Remark]":
-    from sweep.records.store.remarks import list_remarks
-
-    return [each for each in list_remarks(store.database, study) if (each.number, each.kind) == (trial, "note")]
-
-
-def _find_note(notes: "list[Remark]", trial: int, number: int) -> str:
-    # the position of the note of that number among the remarks of the trial, which tags share
-    if not 1 <= number <= len(notes):
-        known = f"its notes are 1 to {len(notes)}" if notes else "it has none"
-        raise InputError(f"trial {trial} has no note {number}; {known}.")
-    return str(notes[number - 1].position)
-
-
-def tag(
-    study: RecordedStudy,
-    trial: Trial,
-    tags: Annotated[list[str] | None, typer.Argument(help="Tags; without any those of the trial are listed.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove these tags instead of adding them.")] = False,
-    root: Root = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Add tags to a trial, list its tags, or remove some. Works while the study runs."""
-    from sweep.records.store.remarks import add_tags, list_remarks, remove_remarks
-
-    if remove and not tags:
-        raise InputError("sweep tag --remove: name the tags to remove.")
-    with _open_study(find_records(study, root)) as (store, name):
-        if remove:
-            remove_remarks(store.database, name, trial, "tag", list(dict.fromkeys(tags or ())))
-        else:
-            add_tags(store.database, name, trial, tags or [])
-        found = list_remarks(store.database, name)
-    names = [each.text for each in found if (each.number, each.kind) == (trial, "tag")]
-    lines = [f"trial {trial}: {', '.join(names) or 'no tag'}"]
-    print_answer({"study": name, "trial": trial, "tags": names}, lines, as_json=as_json)
 
 
 def enqueue(

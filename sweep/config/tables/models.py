@@ -16,12 +16,11 @@ class ModelEntry:
     family: str = "custom"  # trials of one family are compared with those of another
     # Whether it normalizes by statistics of the micro batch where model.norm is batch, ghost or sync; None: not known.
     has_batch_statistics: bool | None = None
-    is_stackable: bool = False  # whether :mod:`sweep.training.stacked` has all of its layers
 
 
 def _resnet(name: str) -> ModelEntry:
     build = f"sweep.training.models.resnets:{name}"
-    return ModelEntry(build=build, family="resnet", has_batch_statistics=True, is_stackable=True)
+    return ModelEntry(build=build, family="resnet", has_batch_statistics=True)
 
 
 def _vit(name: str) -> ModelEntry:

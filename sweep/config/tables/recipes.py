@@ -18,13 +18,13 @@ class OptimizerEntry:
     """
 
     build: Reference  # (Groups, OptimizerSection, learning rate, AdamConstants) -> torch.optim.Optimizer
-    lr_rule: Literal["linear", "sqrt"] = "sqrt"  # what optimizer.lr_rule = "auto" means
+    lr_rule: Literal["linear", "sqrt"] = "sqrt"  # what rules.lr = "auto" means
     usual_lr: float | None = None  # of a training from scratch at 256 samples; None: it depends on the model too much
     momentum: float | None = None  # where optimizer.momentum is absent; None: its usual default
     beta2: float = 0.999  # where optimizer.beta2 is absent
     eps: float = 1e-8  # where optimizer.eps is absent
     groups: Literal["decay", "layers", "matrices"] = "decay"
-    has_betas: bool = True  # optimizer.betas_rule has an effect
+    has_betas: bool = True  # rules.betas has an effect
     decays_by_lr: bool = True  # a step takes lr * weight_decay of the weights away; else they also depend on gradients
     averages_weights: bool = False  # is evaluated at an average of its weights, for which it measures norms anew
 

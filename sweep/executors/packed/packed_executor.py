@@ -12,11 +12,10 @@ from typing import Any, final
 from sweep.config.metrics import METRICS, list_following
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor, ExecutorWrapper
-from sweep.executors.packed.stacked_executor import StackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.records.attempt_causes import CROWDED
 from sweep.records.messages import Ending, Evaluation, Message, Progress, Task, TrialTask
-from sweep.records.quality_flags import CONFIGURATION_FLAGS, PACKED, STACKED
+from sweep.records.quality_flags import CONFIGURATION_FLAGS, PACKED
 
 
 @final
@@ -37,17 +36,13 @@ class ProbedCost:
 
 @final
 class PackedExecutor(ExecutorWrapper):
-    """``inner``, which trains by ``process``: one trial on each device until :meth:`pack`. Probes always run alone.
+    """``inner``, which trains by ``process``: one trial on each device until :meth:`pack`. Probes always run alone."""
 
-    ``stacks``, a part of ``inner``, trains several trials in one process.
-    """
-
-    def __init__(self, inner: Executor, process: ProcessExecutor, stacks: StackedExecutor | None = None) -> None:
+    def __init__(self, inner: Executor, process: ProcessExecutor) -> None:
         super().__init__(inner)
-        self.process, self.stacks = process, stacks
+        self.process = process
         self._num_devices = process.slots
         self._per_device, self._divided = 1, 1
-        self.depth = 1  # the most trials that a process trains together
         self._cost_of: Callable[[TrialConfig], ProbedCost] = lambda _config: ProbedCost()
         self._environment: dict[str, str] = {}
         self._costs: dict[int, ProbedCost] = {}  # of the packed trials that run
@@ -58,26 +53,24 @@ class PackedExecutor(ExecutorWrapper):
         per_device: int,
         cost_of: Callable[[TrialConfig], ProbedCost],
         environment: Mapping[str, str] | None = None,
-        depth: int = 1,
     ) -> None:
-        """From now on ``per_device`` processes run at once on each device, with the variables of ``environment``, each
-        of which trains up to ``depth`` trials together. A single trial per device is not packed: its own measurements
-        are valid."""
-        self._per_device, self.depth, self._cost_of = per_device, depth, cost_of
+        """From now on ``per_device`` trials run at once on each device, with the variables of ``environment``. A single
+        trial per device is not packed: its own measurements are valid."""
+        self._per_device, self._cost_of = per_device, cost_of
         self._environment, self._divided = dict(environment or {}), 0
 
     @property
     def slots(self) -> int:
-        return self._num_devices * self._per_device * self.depth
+        return self._num_devices * self._per_device
 
     def describe(self) -> dict[str, Any]:
-        self._divide_devices(1, 1)
+        self._divide_devices(1)
         return super().describe()
 
     def start(self, task: Task) -> None:
         is_trial = isinstance(task, TrialTask)
-        self._divide_devices(self._per_device if is_trial else 1, self.depth if is_trial else 1)
-        if is_trial and self._per_device * self.depth > 1:
+        self._divide_devices(self._per_device if is_trial else 1)
+        if is_trial and self._per_device > 1:
             self._costs[task.number] = self._cost_of(task.config)
         super().start(task)
         self._running.add(task.number)
@@ -89,14 +82,10 @@ class PackedExecutor(ExecutorWrapper):
         super().stop(number)
         self._remove(number)
 
-    def _divide_devices(self, per_device: int, depth: int) -> None:
-        if self._running:
-            return
-        if per_device != self._divided:
+    def _divide_devices(self, per_device: int) -> None:
+        if not self._running and per_device != self._divided:
             self.process.divide(per_device, self._environment if per_device > 1 else {})
             self._divided = per_device
-        if self.stacks:
-            self.stacks.depth = depth
 
     def _convert(self, number: int, message: Message) -> Message:
         cost = self._costs.get(number)
@@ -160,4 +149,4 @@ def replace_train_seconds(own: Mapping[str, float | int], seconds: float) -> dic
 
 def _flags_of_configuration(flags: tuple[str, ...]) -> tuple[str, ...]:
     # what the flags of the shared device do not replace
-    return tuple(flag for flag in flags if flag in CONFIGURATION_FLAGS or flag == STACKED)
+    return tuple(flag for flag in flags if flag in CONFIGURATION_FLAGS)

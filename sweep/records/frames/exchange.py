@@ -9,7 +9,7 @@ import pandas as pd
 from sqlalchemy import Connection, Table
 
 from sweep.config.errors import InputError, describe_unknown
-from sweep.config.trial_config import build_config, default_settings
+from sweep.config.trial_config import build_config, config_keys, default_settings
 from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
 from sweep.records.frames.frame_columns import FRAME_PARTS, LATER_PARTS, FramePart, build_frame
 from sweep.records.frames.frame_files import cells_of, column_names, read_table, write_table
@@ -101,9 +101,8 @@ def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_
     ending = manifest["format"]
     _refuse_unknown_keys(folder / f"trials.{ending}")
     # an export may be older than a key, as the recorded tables of benchmarks are, or than the inputs of a study
-    settings = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
-    by_people = {"is_enqueued": False, "tags": "", "notes": ""}
-    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings | by_people, STUDIES: {"inputs": ""}}
+    settings = {column.name: column.to_cell(default_settings()[column.path]) for column in CONFIG_COLUMNS}
+    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings | {"is_enqueued": False}, STUDIES: {"inputs": ""}}
     frames: dict[str, Any] = {
         part.field: build_frame(part.columns, {}, 0)
         if part.file in LATER_PARTS and part.file not in manifest["num_rows"]
@@ -126,7 +125,7 @@ def _refuse_unknown_keys(path: Path) -> None:
     known = {column.name for column in CONFIG_COLUMNS}
     unknown = [name for name in column_names(path) if name.startswith(CONFIG_PREFIX) and name not in known]
     if unknown:
-        raise InputError(f"{path}: {describe_unknown('key', unknown[0].removeprefix(CONFIG_PREFIX), [])}")
+        raise InputError(f"{path}: {describe_unknown('key', unknown[0].removeprefix(CONFIG_PREFIX), config_keys())}")
 
 
 def import_records(folder: Path, store: Store) -> int:

@@ -24,7 +24,6 @@ from sweep.records.store.schema import (
     EVALUATIONS,
     PROBES,
     QUEUE,
-    REMARKS,
     STUDIES,
     TRIALS,
 )
@@ -68,8 +67,6 @@ TRIAL_COLUMNS = (
     FrameColumn("trial_key", "text"),
     FrameColumn("reused_from", "text"),
     FrameColumn("is_enqueued", "bool"),
-    FrameColumn("tags", "text"),
-    FrameColumn("notes", "text"),
     FrameColumn("quality_flags", "text"),
     FrameColumn("bottleneck", "text", nullable=True),
     FrameColumn("error", "text"),
@@ -87,13 +84,6 @@ EVALUATION_COLUMNS = (
     FrameColumn("attempt", "int"),
 )
 CORRECT_COLUMNS = (*_OF_TRIAL, FrameColumn("correct_images", "text"))
-REMARK_COLUMNS = (
-    *_OF_TRIAL,
-    FrameColumn("position", "int"),
-    FrameColumn("kind", "text"),
-    FrameColumn("text", "text"),
-    FrameColumn("created_at", "time"),
-)
 QUEUE_COLUMNS = (
     FrameColumn("study", "text"),
     FrameColumn("position", "int"),
@@ -135,10 +125,9 @@ FRAME_PARTS = (
     FramePart("evaluations", EVALUATION_COLUMNS, EVALUATIONS, "evaluations"),
     FramePart("correct_images", CORRECT_COLUMNS, CORRECT_IMAGES, "correct_images"),
     FramePart("probes", PROBE_COLUMNS, PROBES, "probes"),
-    FramePart("remarks", REMARK_COLUMNS, REMARKS, "remarks"),
     FramePart("queue", QUEUE_COLUMNS, QUEUE, "queue"),
 )
-LATER_PARTS = frozenset({"correct_images", "remarks", "queue"})  # files that an export of before lacks
+LATER_PARTS = frozenset({"correct_images", "queue"})  # files that an export of before lacks
 
 
 def build_frame(declared: Sequence[FrameColumn], cells: Mapping[str, Sequence[Any]], num_rows: int) -> pd.DataFrame:

@@ -25,14 +25,13 @@ from sweep.records.messages import Evaluation
 from sweep.records.store.database import Database, open_database
 from sweep.records.store.reading import (
     Columns,
-    Repeated,
     config_cells,
     find_correct_texts,
     make_evaluation,
     read_columns,
     records_of_columns,
 )
-from sweep.records.store.schema import CORRECT_IMAGES, EVALUATIONS, REMARKS, STUDIES, TRIALS
+from sweep.records.store.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.trial_record import TrialRecord
 
 T = TypeVar("T")
@@ -156,7 +155,7 @@ def _read(connection: Connection, where: str, study: str | None, left_out: Seque
         if part.table in left_out:
             continue
         cells = read_columns(connection, part.table, None if study is None else part.table.c.study == study)
-        completed = _complete_trials(cells) | _join_remarks(connection, cells) if part.table is TRIALS else cells
+        completed = _complete_trials(cells) if part.table is TRIALS else cells
         frame = build_frame(part.columns, completed, len(cells["study"]))
         frames[part.field] = _latest(frame) if part.table is EVALUATIONS else frame
     return Frames(**frames)
@@ -167,32 +166,16 @@ def _complete_trials(columns: Columns) -> dict[str, Any]:
     num_rows = len(columns["number"])
     cells: dict[str, Any] = dict(columns)
     for column in CONFIG_COLUMNS:
-        # a literal in a column of numbers ("auto") becomes a missing cell, so that the column stays numeric
-        is_mixed = column.kind != "text" and isinstance(column.null_value, str)
+        # a literal in a column of numbers ("auto") becomes a missing cell, so that the column stays numeric, and a
+        # number in a column of text stays text
+        is_mixed = column.has_numbers or (column.kind != "text" and isinstance(column.null_value, str))
         cells[column.name] = columns.get(column.name) if is_mixed else config_cells(column, columns, num_rows)
     cells["seed"] = cells["config.seed"]
+    cells["is_enqueued"] = [bool(cell) for cell in columns["is_enqueued"]]
     keys = ("batch.global", "batch.micro", "batch.accumulation", "distributed.world_size")
     rows = zip(*(cells[CONFIG_PREFIX + key] for key in keys), strict=True)
     cells["global_batch_size"] = list(starmap(compute_global_batch, rows))
     return cells
-
-
-def _join_remarks(connection: Connection, trials: Columns) -> dict[str, Sequence[Any]]:
-    """The columns of a frame of trials that hold what people remarked: tags with commas, notes with line ends between
-    them."""
-    columns = read_columns(connection, REMARKS)
-    found: dict[tuple[str, str, int], list[str]] = defaultdict(list)
-    rows = zip(*(columns[name] for name in ("kind", "study", "number", "text")), strict=True)
-    for kind, study, number, text in rows:
-        found[kind, study, number].append(text)
-    marks = {"is_enqueued": [bool(cell) for cell in trials["is_enqueued"]]}
-    if not found:
-        return marks | {name: Repeated("", len(trials["number"])) for name in ("tags", "notes")}
-    keys = list(zip(trials["study"], trials["number"], strict=True))
-    return marks | {
-        "tags": [",".join(found.get(("tag", *key), ())) for key in keys],
-        "notes": ["\n".join(found.get(("note", *key), ())) for key in keys],
-    }
 
 
 def _latest(evaluations: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from sweep.config.trial_config import flatten_table
 from sweep.config.units import format_count
 from sweep.records.correct_images import FindCorrect
 from sweep.records.data_summary import DataSummary
-from sweep.records.frames.frame_columns import QUEUE_COLUMNS, REMARK_COLUMNS, build_frame
+from sweep.records.frames.frame_columns import QUEUE_COLUMNS, build_frame
 from sweep.records.frames.record_source import RecordSource
 from sweep.records.store.reading import spec_from_json
 from sweep.records.study_inputs import StudyInputs
@@ -29,7 +29,6 @@ class Frames:
     probes: pd.DataFrame
     studies: pd.DataFrame  # study, created_at, spec and inputs as JSON
     environment_rows: pd.DataFrame  # study, environment_digest, environment as JSON
-    remarks: pd.DataFrame = field(default_factory=partial(build_frame, REMARK_COLUMNS, {}, 0))
     queue: pd.DataFrame = field(default_factory=partial(build_frame, QUEUE_COLUMNS, {}, 0))
     evaluations: pd.DataFrame | None = None  # None unless requested
     correct_images: pd.DataFrame | None = None  # study, number, correct_images as text; None unless requested

@@ -14,7 +14,6 @@ from sweep.config.errors import InputError, describe_unknown, shorten_text
 from sweep.records.correct_images import decode_correct
 from sweep.records.frames.study_frames import Frames
 from sweep.records.messages import OUTCOMES, Phase
-from sweep.records.store.remarks import REMARK_KINDS
 from sweep.records.study_inputs import StudyInputs
 
 MAX_ROWS = 10_000_000
@@ -32,7 +31,6 @@ def check_frames(frames: Frames, where: str) -> None:
     for frame in (frames.trials, frames.evaluations):
         if frame is not None and not frame["val_accuracy"].dropna().between(0.0, 1.0).all():
             raise InputError(f"{where}: a val_accuracy is no fraction; the records are damaged.")
-    _check_names(frames.remarks, "kind", REMARK_KINDS, where)
     for content in frames.environment_rows["environment"]:
         _check_environment(content, where)
     for text in frames.studies["inputs"]:

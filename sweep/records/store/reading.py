@@ -143,7 +143,7 @@ def config_cells(column: ConfigColumn, columns: Columns, num_rows: int) -> Seque
     cells = columns[column.name]
     if isinstance(cells, Repeated):
         return Repeated(column.from_cell(cells.value), num_rows)
-    if column.kind == "bool" or (column.null_value is not None and None in cells):
+    if column.kind == "bool" or column.has_numbers or (column.null_value is not None and None in cells):
         return tuple(column.from_cell(cell) for cell in cells)
     return cells
 

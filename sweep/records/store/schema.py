@@ -139,17 +139,6 @@ SUPERVISORS = Table(  # of studies on a server; a file's has its lock beside it
     Column("host", Text, nullable=False),
     Column("since", _TYPES["time"], nullable=False),
 )
-REMARKS = Table(
-    "sweep_remarks",
-    METADATA,
-    _key("study", "text"),
-    _key("number"),
-    _key("position"),  # within the trial, from 1
-    Column("kind", Text, nullable=False),  # note or tag
-    Column("text", Text, nullable=False),
-    Column("created_at", _TYPES["time"], nullable=False),
-    _of_trial(),
-)
 QUEUE = Table(
     "sweep_queue",
     METADATA,
@@ -172,5 +161,5 @@ LATER_COLUMNS: dict[str, dict[str, Scalar]] = {
 }
 # Execution options of engines that only read: by table what of ``LATER_COLUMNS`` it lacks; tables that are not there.
 ABSENT_COLUMNS, ABSENT_TABLES = "absent_columns", "absent_tables"
-LATER_TABLES = (REMARKS, QUEUE)  # that a store of version 0001 lacks; to a reader they are empty
+LATER_TABLES = (QUEUE,)  # that a store of version 0001 lacks; to a reader it is empty
 VERSIONS = Table("sweep_version", METADATA, Column("version_num", String(32), primary_key=True))

@@ -15,7 +15,6 @@ from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, derive_shape, find_largest_accumulation
 from sweep.records.probe_record import ProbeRecord
 from sweep.records.quality_flags import MIN_WINDOWS
-from sweep.search.forecast.branch_cost import BranchPace, predict_branch_seconds
 from sweep.search.forecast.workload import Workload, compute_workload, count_evaluations
 from sweep.training.constants import BOTTLENECK_SECONDS, BOTTLENECK_SHARE, BOTTLENECK_STEPS, TRAIN_ACCURACY_IMAGES
 
@@ -71,10 +70,8 @@ class CostModel:
         cost = self.predict(config)
         return cost.seconds if cost else None
 
-    def predict(
-        self, config: TrialConfig, *, read_test: bool = False, measure_costly: bool = False
-    ) -> TrialCost | None:
-        """The cost of a trial of ``config``; ``read_test`` and ``measure_costly`` as in its task."""
+    def predict(self, config: TrialConfig, *, read_test: bool = False) -> TrialCost | None:
+        """The cost of a trial of ``config``; ``read_test`` as in its task."""
         group = derive_shape(config).group
         probes = self._find_probes(group)
         if not probes:
@@ -82,7 +79,7 @@ class CostModel:
         sizes, micro = [size for size, _ in probes], config.micro_batch
         is_far = micro > _FAR * max(sizes) or _FAR * micro < min(sizes)
         is_guess = group not in self._groups or is_far
-        cost = _cost(config, list(probes.values()), read_test=read_test, measure_costly=measure_costly)
+        cost = _cost(config, list(probes.values()), read_test=read_test)
         return replace(cost, other_seconds=cost.other_seconds + self._launch_seconds, is_guess=is_guess)
 
     def predict_metric(self, name: str, config: TrialConfig) -> float | None:
@@ -149,7 +146,7 @@ def interpolate(known: Mapping[int, float], size: int) -> float:
     return max(value, high) if size > right else value
 
 
-def _cost(config: TrialConfig, probes: list[ProbeRecord], *, read_test: bool, measure_costly: bool) -> TrialCost:
+def _cost(config: TrialConfig, probes: list[ProbeRecord], *, read_test: bool) -> TrialCost:
     num_train = _count_train(config, probes)
     work = compute_workload(config, num_train)
     update = _typical(probe.update_seconds for probe in probes)
@@ -162,9 +159,6 @@ def _cost(config: TrialConfig, probes: list[ProbeRecord], *, read_test: bool, me
     bottleneck = min(2 * BOTTLENECK_STEPS * step, BOTTLENECK_SECONDS, BOTTLENECK_SHARE * train)
     evaluations = _predict_evaluations(work, train / epoch, probes, num_train, read_test=read_test)
     other = _predict_setup(config, probes, by_size) + evaluations + _REFERENCE_SECONDS + bottleneck
-    if measure_costly:
-        pace = BranchPace(passes, update, _predict_evaluation(probes))
-        other += predict_branch_seconds(config, train / epoch, num_train, pace)
     return TrialCost(train_seconds=train, other_seconds=other, is_cap=work.is_cap)
 
 
@@ -196,14 +190,9 @@ def _predict_evaluations(
     size = _typical(probe.num_validation for probe in probes)
     count = work.num_evaluations if work.seconds is None else count_evaluations(epochs)
     train_part = min(num_train, size, TRAIN_ACCURACY_IMAGES)
-    return _predict_evaluation(probes, count * size + train_part + (size if read_test else 0.0))
-
-
-def _predict_evaluation(probes: list[ProbeRecord], images: float | None = None) -> float:
-    # of so many images; of one pass over the validation split without a number
+    images = count * size + train_part + (size if read_test else 0.0)
     rate = _typical(probe.eval_images_per_second for probe in probes)
-    count = _typical(probe.num_validation for probe in probes) if images is None else images
-    return count / rate if rate else 0.0
+    return images / rate if rate else 0.0
 
 
 def _count_train(config: TrialConfig, probes: list[ProbeRecord]) -> int:

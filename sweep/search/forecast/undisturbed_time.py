@@ -6,7 +6,7 @@ from dataclasses import replace
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.packed.packed_executor import replace_train_seconds
 from sweep.records.messages import Ending
-from sweep.records.quality_flags import SLOWED_BY_OTHERS, STACKED, TIME_DOUBTS, UNDISTURBED_TIME
+from sweep.records.quality_flags import SLOWED_BY_OTHERS, TIME_DOUBTS, UNDISTURBED_TIME
 
 
 def take_undisturbed_time(config: TrialConfig, ending: Ending) -> Ending:
@@ -15,7 +15,7 @@ def take_undisturbed_time(config: TrialConfig, ending: Ending) -> Ending:
     measured, flags = ending.measurements, ending.quality_flags
     # not on record where it was not finite, or where the flag is that of an earlier attempt
     slowdown = measured.get("slowdown_by_others")
-    is_only_doubt = TIME_DOUBTS.union({STACKED}).intersection(flags) == {SLOWED_BY_OTHERS}
+    is_only_doubt = TIME_DOUBTS.intersection(flags) == {SLOWED_BY_OTHERS}
     if slowdown is None or not is_only_doubt or not is_replaceable(config, ending):
         return ending
     seconds = measured["train_seconds"] / (1.0 + slowdown)

@@ -12,7 +12,7 @@ from sweep.config.study import StudySpec
 from sweep.executors.base import Executor, poll_with_silence
 from sweep.records.attempt_causes import FAULTS_OF_THE_MACHINE, LEFT, STALLED
 from sweep.records.messages import Ending, Evaluation, Heartbeat, Message, Outcome, Progress, TrialTask
-from sweep.records.quality_flags import PACKED, STACKED
+from sweep.records.quality_flags import PACKED
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.run_plan import RunPlan
@@ -50,7 +50,7 @@ class Attempt:
         if isinstance(message, Evaluation):
             self.last_evaluation = message
         if isinstance(message, Progress):
-            self.quality_flags = tuple(flag for flag in message.quality_flags if flag in {PACKED, STACKED})
+            self.quality_flags = tuple(flag for flag in message.quality_flags if flag == PACKED)
             self.first_step = message.step if self.first_step is None else self.first_step
             self.has_advanced = message.step > self.first_step
 
@@ -216,7 +216,6 @@ class Attempts:
             checkpoint_dir=self._plan.checkpoint_dir(record.number),
             checkpoint_seconds=self._plan.checkpoint_seconds,
             memory_limit_bytes=memory_limit_bytes,
-            memory_snapshot_path=self._plan.memory_snapshot_path(record.number, record.config),
             expected_data=self._plan.expect_data(record.config),
         )
 

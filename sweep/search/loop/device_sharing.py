@@ -16,19 +16,15 @@ from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar, TrialConfig
-from sweep.executors.base import Executor
 from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost
-from sweep.executors.packed.stack_key import explain_alone
-from sweep.executors.packed.stacked_executor import StackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.table import ExecutorSettings, device_type
+from sweep.executors.table import ExecutorSettings
 from sweep.probing.shape import NO_SHAPE, make_probed_config
 from sweep.records.messages import Ending, TrialTask
 from sweep.search.study_forecast import Forecaster, select_shapes
 
 _MAX_PROBES = 64  # of one study
 _MAX_PER_DEVICE = 16
-_MAX_DEPTH = 8  # of the stacks whose throughput is compared
 _MAX_POINTS = 4096  # of the space, of which the shapes are listed
 _PROBE_SECONDS = 1.0
 _TRIAL_SECONDS = 1.5  # of the short trainings whose throughput is compared
@@ -85,8 +81,8 @@ def share_devices(
     for config in configs:
         probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
         forecaster.cost_model.add(probe)
-    depth = find_requested_depth(settings, configs)
-    most = _max_per_device(configs, forecaster, depth or 1)
+    largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
+    most = max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(largest)))
     if settings.per_device is not None and settings.per_device > most:
         raise InputError(
             f"--per-device {settings.per_device}: the largest trial leaves room for {most} at once; lower it, or the "
@@ -98,27 +94,7 @@ def share_devices(
     best = settings.per_device or choose_concurrency(
         lambda count: measure_throughput(process, task, count, environment), most
     )
-    if depth is None and packed.stacks:
-        depth = choose_depth(packed.stacks, process, configs, best, forecaster)
-    packed.pack(best, lambda config: predict_cost(config, forecaster), environment, depth or 1)
-
-
-def find_requested_depth(settings: ExecutorSettings, configs: list[TrialConfig]) -> int | None:
-    """How many trials a process trains together; None: what is measured to be the fastest.
-
-    Raises:
-        InputError: it is requested, and no trial can be trained together with others.
-    """
-    reasons = {explain_alone(config) for config in configs}
-    if "" in reasons:
-        is_open = settings.stack is None and settings.name == "packed" and device_type(settings) == "cpu"
-        return None if is_open else settings.stack or 1
-    if (settings.stack or 1) > 1:
-        raise InputError(
-            f"--stack {settings.stack}: no trial of this study can be trained together with others, because of "
-            f"{'; '.join(sorted(reasons))}; change that, or leave --stack out."
-        )
-    return 1
+    packed.pack(best, lambda config: predict_cost(config, forecaster), environment)
 
 
 def list_shapes(spec: StudySpec) -> list[TrialConfig]:
@@ -173,20 +149,15 @@ def measure_throughput(
     """Images per second of as many copies of ``task`` as there are slots, from the first step of all to the last; 0
     where one of them fails."""
     process.divide(per_device, environment if per_device > 1 else {})
-    return time_copies(process, task)
-
-
-def time_copies(executor: Executor, task: TrialTask) -> float:
-    """Images per second of as many copies of ``task`` as ``executor`` has slots, all at once; 0 where one fails."""
-    num_copies = executor.slots
+    num_copies = process.slots
     for copy in range(num_copies):
-        executor.start(replace(task, number=-1 - copy))
+        process.start(replace(task, number=-1 - copy))
     endings: list[Ending] = []
     deadline = time.monotonic() + _LIMIT_SECONDS
     while len(endings) < num_copies and time.monotonic() < deadline:
-        endings += [message for _, message in executor.poll(1.0) if isinstance(message, Ending)]
+        endings += [message for _, message in process.poll(1.0) if isinstance(message, Ending)]
     for copy in range(num_copies):
-        executor.stop(-1 - copy)
+        process.stop(-1 - copy)
     return _total_rate(endings) if len(endings) == num_copies else 0.0
 
 
@@ -196,44 +167,6 @@ def _total_rate(endings: list[Ending]) -> float:
     spans = [span for ending in endings for span in ending.training_spans]
     images = sum(ending.measurements["images_per_second"] * ending.measurements["train_seconds"] for ending in endings)
     return float(images) / (max(end for _, end in spans) - min(begin for begin, _ in spans))
-
-
-def choose_depth(
-    stacks: StackedExecutor,
-    process: ProcessExecutor,
-    configs: list[TrialConfig],
-    per_device: int,
-    forecaster: Forecaster,
-) -> int:
-    """How many trials each of ``per_device`` processes trains together for the highest throughput of short trials."""
-    stackable = [config for config in configs if not explain_alone(config)]
-    task = TrialTask(number=0, config=_short_config(stackable, forecaster), measure_costly=False)
-
-    def measure(depth: int) -> float:
-        stacks.depth = depth
-        try:
-            return time_copies(stacks, task)
-        finally:
-            stacks.depth = 1
-
-    process.divide(per_device)
-    most = min(_MAX_DEPTH, _max_depth(configs, forecaster, per_device))
-    depth = choose_concurrency(measure, most)
-    _log.info("each process trains up to %d trials together", depth)
-    return depth
-
-
-def _max_depth(configs: list[TrialConfig], forecaster: Forecaster, per_device: int) -> int:
-    depth = 1
-    while _max_per_device(configs, forecaster, 2 * depth) >= per_device and depth < _MAX_DEPTH:
-        depth *= 2
-    return depth
-
-
-def _max_per_device(configs: list[TrialConfig], forecaster: Forecaster, depth: int) -> int:
-    # processes of ``depth`` trials each, of which every one keeps its own images
-    largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
-    return max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(depth * largest)))
 
 
 def _count_reserved_bytes(config: TrialConfig, forecaster: Forecaster) -> int:

@@ -34,7 +34,6 @@ class RunPlan:
     plugin: str | None = None
     checkpoint_root: Path | None = None  # each running trial gets a folder in it; None: there are no checkpoints
     checkpoint_seconds: float = 60.0
-    log_root: Path | None = None  # the folder of the logs of trials
     memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
     solo_times: SoloTimes | None = None  # replaces times that are no evidence
     shutdown: Shutdown = field(default_factory=Shutdown)
@@ -54,9 +53,3 @@ class RunPlan:
     def checkpoint_dir(self, number: int) -> str | None:
         """The folder for the checkpoints of trial ``number``; None where there are none."""
         return None if self.checkpoint_root is None else str((self.checkpoint_root / str(number)).absolute())
-
-    def memory_snapshot_path(self, number: int, config: TrialConfig) -> str | None:
-        """The file for what the memory of trial ``number`` held when it ran out; None where that is not recorded."""
-        if self.log_root is None or not config.diagnostics.memory_snapshot:
-            return None
-        return str((self.log_root / f"trial-{number:05d}-memory.pickle").absolute())

@@ -13,7 +13,6 @@ from sweep.config.trial_config import TrialConfig
 from sweep.executors.monitored import MonitoredExecutor, make_source
 from sweep.executors.packed.mps import share_gpu
 from sweep.executors.packed.packed_executor import PackedExecutor
-from sweep.executors.packed.stacked_executor import StackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.executors.table import device_type, make_executor
@@ -189,7 +188,6 @@ class Session:
             device=self.options.executor.device,
             plugin=self.options.plugin,
             checkpoint_root=self.folder / "checkpoints",
-            log_root=self.folder / "logs",
             memory_gate=forecaster.memory_gate,
             solo_times=SoloTimes(
                 forecaster.prober, forecaster.device_class, can_probe=self.options.executor.name in _PROBES_AT_ONCE
@@ -253,13 +251,10 @@ def _open_executor(
                 yield executor, None, environment
             return
         monitor, references = Monitor(make_source), _reference_seconds(store, spec.name)
+        monitored = MonitoredExecutor(trainer, monitor, references)
         packed: PackedExecutor | None = None
         if is_packed and isinstance(trainer, ProcessExecutor):
-            stacks = StackedExecutor(trainer)
-            monitored = MonitoredExecutor(stacks, monitor, references)
-            packed = PackedExecutor(monitored, trainer, stacks)
-        else:
-            monitored = MonitoredExecutor(trainer, monitor, references)
+            packed = PackedExecutor(monitored, trainer)
         with QueryableExecutor(packed or monitored, spec.stall_timeout) as executor:
             yield executor, packed, environment
 

@@ -13,8 +13,6 @@ from sweep.search.loop.checks import check_config
 from sweep.training.data.study_data import make_expected_data
 from sweep.training.supervisor_link import SUPERVISOR_LINK
 
-_SNAPSHOT = Path("trial-memory.pickle")  # of diagnostics.memory_snapshot, where memory runs out
-
 
 def train_trial(
     config: TrialConfig,
@@ -44,7 +42,6 @@ def train_trial(
         device=device,
         plugin=plugin,
         weights_path=weights_path,
-        memory_snapshot_path=str(_SNAPSHOT.absolute()) if config.diagnostics.memory_snapshot else None,
         expected_data=make_expected_data(data),
     )
     try:

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, final
 
-from sweep.config.metrics import BRANCHES, SHARPNESS
+from sweep.config.metrics import SHARPNESS
 from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
@@ -209,9 +209,8 @@ class Tuner:
         """What a recorded trial must have measured to be taken instead of a training."""
         is_last = phase == "confirm" or not self._spec.confirm.most_trials
         sharpness = SHARPNESS if config.diagnostics.sharpness and is_last else ()
-        branches = BRANCHES if config.diagnostics.branch_after is not None and is_last else ()
         test = ("test_accuracy",) if phase == "confirm" else ()
-        return frozenset((*self._spec.objectives, *test, *sharpness, *branches))
+        return frozenset((*self._spec.objectives, *test, *sharpness))
 
     def _refuse(self, record: TrialRecord, refusal: Refusal) -> Event:
         self._circuit_breaker.record_refusal(refusal.reason)

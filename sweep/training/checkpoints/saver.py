@@ -61,14 +61,12 @@ class CheckpointSaver:
             part.load_state_dict(state[name])
         return True
 
-    def save_if_due(self, *, at_once: bool = False) -> bool:
-        """Writes a checkpoint where the last one is old enough, ``at_once`` or where preemption is requested; returns
-        whether it is.
+    def save_if_due(self) -> bool:
+        """Writes a checkpoint where the last one is old enough, or preemption is requested; returns whether it is.
 
         The first rank decides for all ranks, and writes. An error of writing is logged and does not end the trial.
         """
-        is_due = at_once or self._is_due()
-        decision = self._world.broadcast_first(_PREEMPTED if SUPERVISOR_LINK.is_preempted else is_due)
+        decision = self._world.broadcast_first(_PREEMPTED if SUPERVISOR_LINK.is_preempted else self._is_due())
         if decision and self._folder is not None:
             self._save(self._folder)
         return decision == _PREEMPTED

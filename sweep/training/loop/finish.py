@@ -17,7 +17,6 @@ from sweep.records.messages import Ending, Outcome, TrialTask
 from sweep.training.checkpoints.saved_model import ModelFacts, save_model
 from sweep.training.data.feeders import Batch
 from sweep.training.diagnostics.bottleneck import find_bottleneck
-from sweep.training.diagnostics.branching import measure_branches
 from sweep.training.diagnostics.sharpness import measure_sharpness
 from sweep.training.outcomes import DivergedError, TargetMissedError
 from sweep.training.steps.auto_micro import catch_out_of_memory
@@ -26,7 +25,6 @@ from sweep.training.steps.setup import TrainingSetup
 from sweep.training.steps.trial_state import TrialState
 from sweep.training.world import World
 
-_ROUNDING = 1e-9  # of epochs
 _log = logging.getLogger(__name__)
 
 
@@ -104,17 +102,8 @@ def finish_trial(task: TrialTask, setup: TrainingSetup, state: TrialState) -> No
                 state.facts |= measure_sharpness(task.config, setup)
             except torch.OutOfMemoryError as error:  # the training itself has fitted
                 _log.warning("sharpness was not measured: %s", error)
-    after = task.config.diagnostics.branch_after
-    if after is not None and task.measure_costly and state.epoch < after - _ROUNDING:
-        _log.warning(
-            "the local critical batch was not measured: the training ended after %.3g epochs, and its branches were to "
-            "begin after %g (diagnostics.branch_after)",
-            state.epoch,
-            after,
-        )
-    if task.measures_cost:
-        with state.ledger.phase("diagnostics"):
-            state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
+    with state.ledger.phase("diagnostics"):
+        state.bottleneck = find_bottleneck(setup, state)  # last, because it changes the state of the optimizer
 
 
 def _describe_model(setup: TrainingSetup) -> ModelFacts:
@@ -127,25 +116,6 @@ def _describe_model(setup: TrainingSetup) -> ModelFacts:
         inverse_deviation=normalize.inverse_deviation.flatten().tolist(),
         resize=data.resize if data.image_size is not None else None,
     )
-
-
-def note_branches(task: TrialTask, setup: TrainingSetup, state: TrialState, lr: float) -> bool:
-    """Measures the local critical batch once, from the evaluation that the configuration names; returns whether it did.
-    The training continues as if it had not been measured. ``lr`` is the present learning rate."""
-    after = task.config.diagnostics.branch_after
-    is_due = after is not None and task.measure_costly and state.epoch >= after - _ROUNDING
-    if not is_due or "num_branches" in state.facts:
-        return False
-
-    def evaluate() -> float:
-        return evaluate_images(setup, setup.validation_batches)[0]
-
-    with state.ledger.phase("diagnostics"):
-        try:
-            state.facts |= measure_branches(task.config, setup, lr, evaluate)
-        except torch.OutOfMemoryError as error:  # the training itself has fitted
-            _log.warning("the local critical batch was not measured: %s", error)
-    return "num_branches" in state.facts
 
 
 def describe_ending(task: TrialTask, state: TrialState, outcome: Outcome, error: str, ranks: int) -> Ending:

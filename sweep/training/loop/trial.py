@@ -1,36 +1,34 @@
 """One trial, from its configuration to its ending."""
 
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import replace
-
 import torch
-from torch import Tensor
+from collections.abc import (Iterator)
+from dataclasses import (replace)
+from sweep.config.scaling import (follow_growth)
+from sweep.measurement.clock import (Laps)
+from sweep.measurement.device import (measure_reference_seconds)
+from sweep.measurement.memory import (read_memory, reset_peak)
+from sweep.records.messages import (Evaluation, Message, Outcome, Progress, TrialTask)
+from sweep.training.checkpoints.saver import (CheckpointSaver)
+from sweep.training.constants import (MAX_WINDOW_STEPS, WINDOW_SECONDS)
+from sweep.training.data.feeders import (Batch)
+from sweep.training.data.windows import (Window)
+from sweep.training.loop.finish import (describe_correct, describe_ending, evaluate_images, finish_trial)
+from sweep.training.loop.task_device import (announce_gpus, choose_device)
+from sweep.training.loop.warmup import (warm_up_trial)
+from sweep.training.models.table import (num_parameters)
+from sweep.training.outcomes import (PreemptedError, classify_error, explain_error, find_cause)
+from sweep.training.recipe.recipe_facts import (list_recipe_facts)
+from sweep.training.recipe.schedules import (RateSchedule)
+from sweep.training.steps.auto_micro import (step_within_memory)
+from sweep.training.steps.budget import (EvaluationSchedule, TrainingPoint)
+from sweep.training.steps.setup import (TrainingSetup, prepare_training)
+from sweep.training.steps.step import (set_lr)
+from sweep.training.steps.trial_state import (LossMeter, TrialState)
+from sweep.training.supervisor_link import (PROGRESS_SECONDS)
+from sweep.training.world import (SOLO, World)
+from torch import (Tensor)
 
-from sweep.config.scaling import follow_growth
-from sweep.measurement.clock import Laps
-from sweep.measurement.device import measure_reference_seconds
-from sweep.measurement.memory import read_memory, reset_peak
-from sweep.measurement.memory_snapshot import keep_memory_snapshot
-from sweep.records.messages import Evaluation, Message, Outcome, Progress, TrialTask
-from sweep.training.checkpoints.saver import CheckpointSaver
-from sweep.training.constants import MAX_WINDOW_STEPS, UNTIMED_WINDOW_SECONDS, WINDOW_SECONDS
-from sweep.training.data.windows import Window
-from sweep.training.loop.finish import describe_correct, describe_ending, evaluate_images, finish_trial, note_branches
-from sweep.training.loop.pending_step import PendingStep, TrialSteps, note_micro_batch, take_steps
-from sweep.training.loop.task_device import announce_gpus, choose_device
-from sweep.training.loop.warmup import warm_up_trial
-from sweep.training.models.table import num_parameters
-from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
-from sweep.training.recipe.recipe_facts import list_recipe_facts
-from sweep.training.recipe.schedules import RateSchedule
-from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
-from sweep.training.steps.setup import TrainingSetup, prepare_training
-from sweep.training.steps.step import set_lr
-from sweep.training.steps.trial_state import LossMeter, TrialState
-from sweep.training.supervisor_link import PROGRESS_SECONDS
-from sweep.training.world import SOLO, World
 
 _NOISE_STEPS = 10  # between two readings of the noise scale, for each of which the host waits for the device
 
@@ -44,11 +42,6 @@ def run_trial(task: TrialTask, world: World = SOLO) -> Iterator[Message]:
     Where the configuration requires several ranks, each of them calls this function with its ``world``
     (:func:`sweep.training.ranks.launcher.launch_trial`).
     """
-    return take_steps(train_trial(task, world))
-
-
-def train_trial(task: TrialTask, world: World = SOLO) -> TrialSteps:
-    """The same as :func:`run_trial`, except that it yields each optimizer step as well and is sent the loss of it."""
     state, error_text, cause = TrialState(), "", ""
     outcome: Outcome = "complete"
     threads_before = torch.get_num_threads()
@@ -57,10 +50,8 @@ def train_trial(task: TrialTask, world: World = SOLO) -> TrialSteps:
             choose_device(task, state)
             yield from announce_gpus(state.device, world)
             setup = _set_up_trial(task, state, world)
-            snapshot = task.memory_snapshot_path
-            with keep_memory_snapshot(snapshot, state.device) if snapshot else nullcontext():
-                yield from _train(task, setup, state, world)
-                finish_trial(task, setup, state)
+            yield from _train(task, setup, state, world)
+            finish_trial(task, setup, state)
         except Exception as error:
             outcome, error_text, cause = classify_error(error), explain_error(error), find_cause(error)
         ending = replace(describe_ending(task, state, outcome, error_text, world.size), cause=cause)
@@ -69,9 +60,9 @@ def train_trial(task: TrialTask, world: World = SOLO) -> TrialSteps:
     yield ending
 
 
-def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> TrialSteps:
-    """Yields progress, evaluations and steps until the budget is spent or the target accuracy is reached."""
-    window_steps = _warm_up(setup, state) if task.measures_cost else 1
+def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: World) -> Iterator[Message]:
+    """Yields progress and evaluations until the budget is spent or the target accuracy is reached."""
+    window_steps = _warm_up(setup, state)
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
     with state.ledger.phase("setup"):
         eval_schedule = _make_evaluation_schedule(setup)
@@ -90,8 +81,7 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         before = state.point
         lr = _find_highest_rate(setup, window) * rates.factor(setup.budget.position(before))
         set_lr(setup.step.optimizer, lr)
-        loss = yield PendingStep(setup=setup, state=state, window=window)
-        meter.add(loss, window.samples)
+        meter.add(_take_step(setup, state, window), window.samples)
         state.num_steps += 1
         state.samples += window.samples
         _update_batch_schedule(setup, state)
@@ -99,18 +89,14 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
         if not (is_due or meter.window_steps >= window_steps or _ends_timed_window(setup, window)):
             continue
         meter.close_window(state.ledger, is_full=window.is_whole)
-        if not task.measures_cost:  # no warm-up has found how long a step takes
-            window_steps = count_window_steps(state.ledger.last_step_seconds, UNTIMED_WINDOW_SECONDS)
         _adapt_micro_batch(setup, state)
-        is_costly = False
         if setup.budget.is_spent(state.read_clock()) or is_due:
             state.evaluations.append(_evaluate(setup, state, meter, lr, window))
             setup.schedule.follow_loss(state.evaluations[-1].train_loss)
             yield state.evaluations[-1]
-            is_costly = note_branches(task, setup, state, lr)
             if _is_target_reached(setup, state):
                 break
-        _save_checkpoint(saver, state, at_once=is_costly)  # so that nothing costly is measured twice
+        _save_checkpoint(saver, state)
         if time.perf_counter() - progress_at >= PROGRESS_SECONDS:
             progress_at = time.perf_counter()
             yield _describe_progress(setup, state, state.point)
@@ -125,7 +111,7 @@ def count_window_steps(step_seconds: float, window_seconds: float) -> int:
 def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingSetup:
     if task.config.budget.seconds is not None:
         state.agree = world.broadcast_first
-    if world.size == 1 and task.measures_cost:  # several ranks would disturb each other
+    if world.size == 1:  # several ranks would disturb each other
         with state.ledger.phase("diagnostics"):
             state.facts["reference_seconds"] = measure_reference_seconds(state.device)
     with state.ledger.phase("setup"):
@@ -159,9 +145,9 @@ def _make_evaluation_schedule(setup: TrainingSetup) -> EvaluationSchedule:
     return EvaluationSchedule(setup.planner.num_samples, epochs, until_target=setup.budget.target_accuracy is not None)
 
 
-def _save_checkpoint(saver: CheckpointSaver, state: TrialState, *, at_once: bool) -> None:
+def _save_checkpoint(saver: CheckpointSaver, state: TrialState) -> None:
     with state.ledger.phase("checkpoint"):
-        is_preempted = saver.save_if_due(at_once=at_once)
+        is_preempted = saver.save_if_due()
     if is_preempted:
         raise PreemptedError(f"stopped on request after step {state.num_steps}")
 
@@ -176,7 +162,25 @@ def _iterate_windows(setup: TrainingSetup, state: TrialState) -> Iterator[Window
 
 def _find_highest_rate(setup: TrainingSetup, window: Window) -> float:
     config = setup.config
-    return follow_growth(config.batch, config.optimizer, setup.peak_lr, config.global_batch_size, window.global_batch)
+    first = config.global_batch_size
+    return follow_growth(config.batch, config.optimizer, config.rules, setup.peak_lr, first, window.global_batch)
+
+
+def _take_step(setup: TrainingSetup, state: TrialState, window: Window) -> Tensor:
+    """Takes an optimizer step; returns its mean loss, a scalar. An automatic micro batch is reduced until it fits."""
+
+    def batches_of(part: Window) -> Iterator[Batch]:  # the time that the host waits for them counts as data wait
+        return state.ledger.waiting(setup.feeder.micro_batches(part))
+
+    if setup.auto_micro is None:
+        return setup.step(batches_of(window), window.samples)
+
+    def cut_again(part: Window, micro: int) -> Window:
+        _note_micro_batch(state, micro)
+        setup.planner.take_back(part, micro)
+        return setup.planner.next_window(lambda _windows, _samples: part.global_batch)
+
+    return step_within_memory(setup.step, batches_of, window, setup.auto_micro, cut_again)
 
 
 def _open_window(setup: TrainingSetup, state: TrialState) -> None:
@@ -190,7 +194,12 @@ def _adapt_micro_batch(setup: TrainingSetup, state: TrialState) -> None:
     """Changes an automatic micro batch where the memory use of the last window requires it."""
     if setup.auto_micro and setup.auto_micro.update(at_epoch_end=setup.planner.at_epoch_end):
         setup.planner.set_micro(setup.auto_micro.micro)
-        note_micro_batch(state, setup.auto_micro.micro)
+        _note_micro_batch(state, setup.auto_micro.micro)
+
+
+def _note_micro_batch(state: TrialState, micro: int) -> None:
+    state.facts["micro_batch_size"] = micro
+    state.flags = tuple(dict.fromkeys((*state.flags, "micro_batch_changed")))  # step times are of several sizes
 
 
 def _ends_timed_window(setup: TrainingSetup, window: Window) -> bool:

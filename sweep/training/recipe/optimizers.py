@@ -4,22 +4,21 @@ Fused where torch has it: one kernel for all parameters. The others work on list
 of them waits for the device to find out whether gradients overflowed. ``optimizer.momentum`` is beta1 of Adam.
 """
 
-from functools import partial
-from typing import Any, Literal
-
 import torch
-from torch import nn
+from functools import (partial)
+from sweep.config.errors import (InputError)
+from sweep.config.recipe_sections import (OptimizerSection)
+from sweep.config.scaling import (AdamConstants, scale_adam_constants, scale_lr, scale_weight_decay)
+from sweep.config.tables.entries import (find_entry, resolve)
+from sweep.config.tables.recipes import (OPTIMIZERS)
+from sweep.config.trial_config import (TrialConfig)
+from sweep.training.recipe.layerwise import (Lamb, Lars)
+from sweep.training.recipe.muon import (Muon)
+from sweep.training.recipe.rmsprop import (RmsProp)
+from sweep.training.recipe.schedule_free import (ScheduleFree)
+from torch import (nn)
+from typing import (Any, Literal)
 
-from sweep.config.errors import InputError
-from sweep.config.recipe_sections import OptimizerSection
-from sweep.config.scaling import AdamConstants, scale_adam_constants, scale_lr, scale_weight_decay
-from sweep.config.tables.entries import find_entry, resolve
-from sweep.config.tables.recipes import OPTIMIZERS
-from sweep.config.trial_config import TrialConfig
-from sweep.training.recipe.layerwise import Lamb, Lars
-from sweep.training.recipe.muon import Muon
-from sweep.training.recipe.rmsprop import RmsProp
-from sweep.training.recipe.schedule_free import ScheduleFree
 
 Groups = list[dict[str, Any]]
 
@@ -56,7 +55,7 @@ def _begin_at_rest(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def rmsprop(groups: Groups, section: OptimizerSection, lr: float, adam: AdamConstants) -> torch.optim.Optimizer:
-    # betas_rule does not reach its momentum, which is not one of Adam
+    # rules.betas does not reach its momentum, which is not one of Adam
     return RmsProp(groups, lr, adam.beta2, adam.eps, section.momentum)
 
 
@@ -98,13 +97,13 @@ def build_optimizer(config: TrialConfig, model: nn.Module) -> torch.optim.Optimi
     Raises:
         InputError: for an unknown name, or a momentum that the optimizer cannot work with.
     """
-    section, size = config.optimizer, config.global_batch_size
+    section, rules, size = config.optimizer, config.rules, config.global_batch_size
     entry = find_entry("optimizer", section.name, OPTIMIZERS)
-    groups = _group_parameters(model, entry.groups, scale_weight_decay(section, size))
+    groups = _group_parameters(model, entry.groups, scale_weight_decay(section, rules, size))
     if not groups:
         raise InputError("nothing is left to train: every parameter of the model is frozen.")
     optimizer: torch.optim.Optimizer = resolve(entry.build)(
-        groups, section, scale_lr(section, size), scale_adam_constants(section, size)
+        groups, section, scale_lr(section, rules, size), scale_adam_constants(section, rules, size)
     )
     return optimizer
 

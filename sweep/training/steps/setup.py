@@ -157,7 +157,7 @@ def _make_step(
     world: World,
     device: torch.device,
 ) -> Step:
-    ema_decay = scale_ema_decay(config.regularization, config.optimizer, config.global_batch_size)
+    ema_decay = scale_ema_decay(config.regularization.ema_decay, config.rules, config.global_batch_size)
     # Static shapes: after a smaller last micro batch torch would otherwise take every later step through a graph for
     # shapes that vary, which is slower, and only where the batch does not divide the split.
     forward = torch.compile(model, dynamic=False) if config.precision.compile else model

@@ -1,4 +1,4 @@
-"""Creates the tables of remarks on trials and of the queue of hand-made trials."""
+"""Creates the table of the queue of hand-made trials."""
 
 from alembic import op
 
@@ -9,5 +9,5 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Creates the tables that version 0001 does not have."""
+    """Creates the table that version 0001 does not have."""
     METADATA.create_all(op.get_bind(), tables=list(LATER_TABLES))

@@ -77,7 +77,10 @@ _AVERAGE_RULE = "rules.ema"
 _WARMUP_KEYS = ("schedule.warmup", "schedule.warmup_unit")
 _GROWTH_KEYS = ("batch.schedule", "batch.schedule_factor", "batch.schedule_milestones", "batch.schedule_lr")
 _DECAY_KEYS = (_SCHEDULE, "schedule.milestones", "schedule.gamma", "schedule.final", "schedule.peak")
-_OPTIMIZER_KEYS = tuple(key for key in config_keys() if key.startswith("optimizer.") and "decay" not in key)
+_OPTIMIZER_KEYS = (
+    *(key for key in config_keys() if key.startswith("optimizer.") and "decay" not in key),
+    "rules.lr", "rules.betas", "rules.reference_batch",
+)  # fmt: skip
 _SCHEDULE_KEYS = tuple(key for key in config_keys() if key.startswith("schedule."))
 
 # ------------------------------------------------------------------ which trainings are compared

@@ -14,9 +14,9 @@ from scipy.special import ndtr, ndtri
 from sweep.analysis import recommend
 from sweep.analysis.answer.recommend import as_document
 from sweep.analysis.comparable_trials import ACCURACY
+from sweep.analysis.posterior import Posterior, fit_posterior
 from sweep.analysis.statistics.grouping import Grouping
 from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative, estimate_image_shares
-from sweep.analysis.statistics.posterior import Posterior, fit_posterior
 from sweep.config.trial_config import flatten_config
 from sweep.records.correct_images import Correct
 from sweep.records.data_summary import DataSummary

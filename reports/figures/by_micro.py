@@ -12,10 +12,8 @@ from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Po
 from reports.figures import marks
 from reports.labels import format_value, metric_label
 from reports.palette import NUM_SERIES
+from sweep.analysis.costs import find_longest_curve, group_medians, parse_shapes, ran_micro_batches
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.throughput import group_medians
-from sweep.analysis.statistics.throughput_curves import find_longest_curve
-from sweep.analysis.trial_shapes import parse_shapes, ran_micro_batches
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

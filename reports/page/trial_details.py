@@ -19,7 +19,7 @@ from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_lab
 from reports.page.constant_columns import LEADING, list_common_settings, split_columns
 from reports.page.study_text import write_study
 from reports.palette import HEAT_COLORS, look_of
-from sweep.analysis.published_clocks import COUNTED, OURS_ALONE, sum_published_clocks
+from sweep.analysis.costs import COUNTED, OURS_ALONE, sum_published_clocks
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.summary import USUAL_METRICS

@@ -15,7 +15,7 @@ class BatchCurve:
     """For each effective batch size in ascending order (all of shape ``[b]``): ``rows``, its best configuration; the
     accuracy that is expected of it on new images, as ``centers`` on the scale of its noise with the standard ``errors``
     there, and as a fraction, ``accuracies``. Errors of differences are smaller, because all are measured on the same
-    images: :meth:`sweep.analysis.statistics.posterior.Posterior.compare` gives them."""
+    images: :meth:`sweep.analysis.posterior.Posterior.compare` gives them."""
 
     batches: Values
     rows: Numbers

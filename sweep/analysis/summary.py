@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from sweep.analysis.costs import apply_times
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.equal_costs import pool_doubtful_times
 from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups, group_configurations
 from sweep.analysis.statistics.intervals import half_width, median_errors
 from sweep.analysis.statistics.pareto import Mask, Values, non_dominated
@@ -18,10 +18,13 @@ from sweep.config.metrics import METRICS
 USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_accuracy", "generalization_gap")
 
 
-def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
+def summarize_configurations(
+    trials: pd.DataFrame, objectives: Sequence[str], probes: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """A row for every configuration with a complete trial, in the order of its first trial.
 
-    Trials are of one configuration when all ``config.*`` columns but the seed are equal. Columns:
+    Times are those to use, by ``probes`` where a trial was disturbed (:func:`sweep.analysis.costs.apply_times`). Trials
+    are of one configuration when all ``config.*`` columns but the seed are equal. Columns:
 
     ``number`` of the search trial (of the first confirming one where there is none), ``numbers`` and ``seeds`` (tuples)
     of the trials that the values rest on, ``confirmed`` (has a complete confirming trial), ``num_seeds``,
@@ -35,7 +38,7 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     """
     every_group = configuration_groups(trials)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
-    done = pool_doubtful_times(trials[complete])
+    done = apply_times(trials[complete], pd.DataFrame() if probes is None else probes)
     grouping = group_configurations(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)

@@ -12,13 +12,12 @@ from sweep.config.units import format_count
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.frames.study_frames import Frames
 from sweep.records.quality_flags import MEANINGS as WARNING_MEANINGS
-from sweep.records.quality_flags import is_time_evidence
+from sweep.records.quality_flags import PACKED, find_time_doubts
 
 _AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {
     "uncertain_time": f"close what else runs on the machine, or set a larger budget, {_AGAIN}",
     "slowed_by_others": f"close what else runs on the machine, or train with fewer trials at once, {_AGAIN}",
-    "slower_than_alone": f"close what else runs on the machine, {_AGAIN}",
     "few_steps": "a larger budget; until then take its times as a rough guide",
     "spread": f"close what else runs on the machine, {_AGAIN}",
     "drift": f"let the machine settle and close what else runs, {_AGAIN}",
@@ -68,20 +67,15 @@ def _config_values(row: "pd.Series[Any]") -> dict[str, Any]:
 def _check_warnings(trials: pd.DataFrame) -> list[Check]:
     rows = [text.split(",") for text in trials["quality_flags"]]
     counts = Counter(flag for flags in rows for flag in flags if flag)
-    return [
-        _check_warning(flag, [flags for flags in rows if flag in flags], len(rows)) for flag, _ in counts.most_common()
-    ]
+    return [_check_warning(flag, count, len(rows)) for flag, count in counts.most_common()]
 
 
-def _check_warning(flag: str, affected: list[list[str]], num_trials: int) -> Check:
-    """Not ok where the flag leaves a time that is no evidence, or is one that this version does not have."""
-    found = f"{len(affected)} of {format_count(num_trials, 'trial')}: {WARNING_MEANINGS.get(flag, flag)}"
-    is_doubt = not is_time_evidence((flag,))
-    num_lost = sum(not is_time_evidence(flags) for flags in affected) if is_doubt else 0
-    if is_doubt and num_lost < len(affected):
-        found = f"{found} (replaced for {len(affected) - num_lost})"
+def _check_warning(flag: str, num_affected: int, num_trials: int) -> Check:
+    """Not ok where the flag is a doubt about measured times, or is one that this version does not have."""
+    found = f"{num_affected} of {format_count(num_trials, 'trial')}: {WARNING_MEANINGS.get(flag, flag)}"
+    is_doubt = bool(find_time_doubts((flag,)) - {PACKED})  # to share devices was asked for
     return Check(
-        name=flag.replace("_", " "), ok=num_lost == 0, found=found, remedy=_REMEDIES.get(flag, ""), is_noticed=True
+        name=flag.replace("_", " "), ok=not is_doubt, found=found, remedy=_REMEDIES.get(flag, ""), is_noticed=True
     )
 
 

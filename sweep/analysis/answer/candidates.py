@@ -9,10 +9,10 @@ from threadpoolctl import ThreadpoolController
 from sweep.analysis.answer.answer import Limits
 from sweep.analysis.answer.response import draw_response
 from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
+from sweep.analysis.posterior import draw_all
 from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values, front_probabilities, non_dominated
-from sweep.analysis.statistics.posterior import draw_all
 from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS, AnswerRules
 
@@ -73,7 +73,7 @@ class Candidates:
         return self.records.basis_of(int(self.rows[place]))
 
     def is_time_doubtful(self, place: int) -> bool:
-        """Whether the candidate has a training time, and neither it nor that of a trial of equal cost is evidence."""
+        """Whether the candidate has a training time, and none that can be used for certain."""
         return SECONDS in self.names and bool(self.records.has_doubtful_time[self.rows[place]])
 
     def least_useful(self, accuracies: Values, margin: float = ACCURACY_MARGIN) -> Values:

@@ -4,8 +4,8 @@ import numpy as np
 
 from sweep.analysis.answer.answer import ConfigurationEstimate
 from sweep.analysis.answer.candidates import Candidates
+from sweep.analysis.costs import read_own
 from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.equal_costs import read_own
 from sweep.analysis.statistics.intervals import Interval, seed_interval
 from sweep.analysis.statistics.pareto import Values
 from sweep.analysis.statistics.scales import scale_of

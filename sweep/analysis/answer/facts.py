@@ -8,12 +8,11 @@ import pandas as pd
 from sweep.analysis.answer.answer import Fact
 from sweep.analysis.answer.candidates import Candidates
 from sweep.analysis.comparable_trials import ACCURACY, find_main_recipe
+from sweep.analysis.costs import find_longest_curve, parse_shapes
 from sweep.analysis.noise_scales import read_noise_scales
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.intervals import Interval
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.throughput_curves import find_longest_curve
-from sweep.analysis.trial_shapes import parse_shapes
 from sweep.config.units import format_count
 
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")

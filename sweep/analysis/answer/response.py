@@ -15,13 +15,13 @@ import numpy as np
 from scipy.special import chdtr
 
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials
+from sweep.analysis.posterior import Posterior
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.gaussian_process import Deviation, GaussianProcess
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.image_sampling import draw_normal, drop_negative
 from sweep.analysis.statistics.intervals import Spread
 from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.posterior import Posterior
 from sweep.analysis.statistics.scales import scale_of
 
 _FEWEST = 6  # configurations of a model from which on its response is fitted

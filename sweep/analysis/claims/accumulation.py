@@ -17,12 +17,12 @@ from sweep.analysis.claims.pairs import (
 )
 from sweep.analysis.claims.tuned_pairs import compare_tuned
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.costs import num_accumulation
 from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Region, log_ratio
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import Scalar
 

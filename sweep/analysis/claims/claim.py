@@ -9,10 +9,10 @@ import numpy as np
 
 from sweep.analysis.claims.design import Design
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.costs import num_accumulation
 from sweep.analysis.power import POWER
 from sweep.analysis.statistics.column_reading import most_common, plain_value, read_numbers, read_text
 from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region
-from sweep.analysis.trial_shapes import num_accumulation
 from sweep.config.data_sections import BUDGETS
 from sweep.config.key_labels import name_key
 from sweep.config.metrics import METRICS

@@ -7,8 +7,8 @@ import pandas as pd
 
 from sweep.analysis.claims.claim import Measurement, not_tested
 from sweep.analysis.comparable_trials import RECIPE_COLUMNS, find_main_recipe, read_accuracies
+from sweep.analysis.costs import equal_cost_groups
 from sweep.analysis.statistics.column_reading import read_numbers
-from sweep.analysis.statistics.equal_costs import equal_cost_groups
 from sweep.analysis.statistics.estimates import log_ratio, mean_estimate
 from sweep.analysis.statistics.grouping import Numbers, configuration_groups
 from sweep.analysis.statistics.pareto import Mask, Values

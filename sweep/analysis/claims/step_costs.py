@@ -10,9 +10,9 @@ from sweep.analysis.claims.claim import Claim, Measurement, extend_space, not_te
 from sweep.analysis.claims.design import PAIRED_MEMORY, PAIRED_TIME, Design, Repetition
 from sweep.analysis.claims.pairs import compare_costs
 from sweep.analysis.comparable_trials import ComparableTrials, find_main_recipe
+from sweep.analysis.costs import equal_cost_groups, group_medians, read_observed
 from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.equal_costs import drop_copied_times, equal_cost_groups
 from sweep.analysis.statistics.estimates import (
     NOTHING,
     Estimate,
@@ -24,7 +24,6 @@ from sweep.analysis.statistics.estimates import (
 )  # fmt: skip
 from sweep.analysis.statistics.grouping import Numbers
 from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.throughput import group_medians
 from sweep.config.trial_config import Scalar
 from sweep.config.units import format_count
 
@@ -81,7 +80,7 @@ def _measure_last_doubling(records: ComparableTrials) -> Measurement:
 
 
 def _read_rates(trials: pd.DataFrame) -> Values:
-    return drop_copied_times(trials, read_numbers(trials, "images_per_second"))
+    return read_observed("images_per_second", trials)
 
 
 def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:

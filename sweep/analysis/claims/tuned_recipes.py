@@ -9,11 +9,11 @@ from sweep.analysis.claims.design import PAIRED_ACCURACY, TUNED_ACCURACY, Design
 from sweep.analysis.claims.pairs import compare_accuracies
 from sweep.analysis.claims.tuned_pairs import compare_tuned
 from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.costs import ran_micro_batches
 from sweep.analysis.covariates import MICRO_KEYS
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Region
 from sweep.analysis.statistics.pareto import Mask
-from sweep.analysis.trial_shapes import ran_micro_batches
 from sweep.config.trial_config import config_keys
 
 _OPTIMIZER_KEYS = tuple(key for key in config_keys() if key.startswith("optimizer.") and "decay" not in key)

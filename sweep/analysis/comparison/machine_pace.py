@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from sweep.analysis.costs import has_sure_time
 from sweep.analysis.statistics.column_reading import read_numbers, read_text
 from sweep.analysis.statistics.estimates import Estimate
 from sweep.analysis.statistics.intervals import CONFIDENCE, t_quantile
 from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.time_evidence import has_time_evidence
 from sweep.records.frames.study_frames import Frames
 
 _NUM_STRETCHES = 3  # of a run, in the order of its trials: a machine's pace drifts within a run as well
@@ -126,9 +126,9 @@ def _probe_ratios(a: Frames, b: Frames) -> Values:
 
 
 def _probed(frames: Frames) -> dict[str, tuple[float, str]]:
-    # step seconds and time of the probes whose time is evidence, by the key of shape and code
+    # step seconds and time of the probes without a doubt about them, by the key of shape and code
     probes = frames.probes
-    is_good = (read_text(probes, "outcome") == "complete") & has_time_evidence(probes)
+    is_good = (read_text(probes, "outcome") == "complete") & has_sure_time(probes)
     seconds = read_numbers(probes, "step_seconds_median")
     keys, times = read_text(probes, "shape_key"), read_text(probes, "probed_at")
     rows = np.flatnonzero(is_good & (seconds > 0))

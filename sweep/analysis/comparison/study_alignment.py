@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from sweep.analysis.comparison.study_changes import NOT_TRAINED
+from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
 from sweep.analysis.statistics.grouping import (
     Grouping,
@@ -17,7 +18,6 @@ from sweep.analysis.statistics.grouping import (
 from sweep.analysis.statistics.intervals import Spread, pooled_spread
 from sweep.analysis.statistics.pareto import Mask, Values
 from sweep.analysis.statistics.scales import scale_of
-from sweep.analysis.statistics.time_evidence import has_measured_time
 from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import config_keys
@@ -38,19 +38,19 @@ class Side:
         return bool(np.isfinite(read_numbers(self.done, name)).any())
 
     def evidence_of(self, name: str) -> Values:
-        """The metric of the trials that a configuration's value rests on, NaN of all others: of a time that is no
-        evidence, of that of a probe, which both runs may share, and of that of a reused trial, which is another run's.
-        Shape ``[len(done)]``."""
-        is_evidence = self.grouping.is_basis & (self._is_time_evidence if METRICS[name].is_speed else True)
-        return np.where(is_evidence, read_numbers(self.done, name), np.nan)
+        """The metric of the trials that a configuration's value rests on, NaN of all others: of a time that is not the
+        trial's own, and of a reused trial, which is another run's. Shape ``[len(done)]``."""
+        is_used = self.grouping.is_basis & (self._has_own_time if METRICS[name].is_speed else True)
+        return np.where(is_used, read_numbers(self.done, name), np.nan)
 
     def basis_of(self, configuration: int) -> Numbers:
         """The rows that a configuration's values rest on."""
         return np.flatnonzero(self.grouping.is_basis & (self.grouping.members == configuration))
 
     @property
-    def _is_time_evidence(self) -> Mask:
-        return has_measured_time(self.done) & np.asarray(read_text(self.done, "reused_from") == "", dtype=np.bool_)
+    def _has_own_time(self) -> Mask:
+        is_own = np.isin(read_text(self.done, "time_source"), [MEASURED, UNDISTURBED])
+        return is_own & np.asarray(read_text(self.done, "reused_from") == "", dtype=np.bool_)
 
 
 Sides = tuple[Side, Side]
@@ -65,7 +65,7 @@ def align_studies(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Sides, list[tuple[i
     groups = configuration_groups(complete, NOT_TRAINED | _recipe_keys(complete[in_a], complete[~in_a]))
     names, sides = [], []
     for chosen in (in_a, ~in_a):
-        done = complete[chosen]
+        done = apply_times(complete[chosen], pd.DataFrame())
         grouping = group_configurations(done, groups[chosen])
         sides.append(Side(done, grouping))
         names.append({int(name): place for place, name in enumerate(groups[chosen][grouping.first])})

@@ -16,7 +16,7 @@ from sweep.records.frames.frame_files import cells_of, column_names, read_table,
 from sweep.records.frames.study_frames import Frames
 from sweep.records.frames.validation import check_frames
 from sweep.records.store.database_errors import StoreError
-from sweep.records.store.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
+from sweep.records.store.schema import CORRECT_IMAGES, EVALUATIONS, PROBES, STUDIES, TRIALS
 from sweep.records.store.store import Store
 
 _MANIFEST = "export.json"
@@ -103,7 +103,10 @@ def read_export(folder: Path, left_out: Sequence[Table] = (EVALUATIONS, CORRECT_
     # an export may be older than a key, as the recorded tables of benchmarks are, or than the inputs of a study
     settings = {CONFIG_PREFIX + path: value for path, value in default_settings().items()}
     by_people = {"is_enqueued": False, "tags": "", "notes": ""}
-    defaults: dict[Table, dict[str, Any]] = {TRIALS: settings | by_people, STUDIES: {"inputs": ""}}
+    shapes = {"shape_digest": ""}
+    defaults: dict[Table, dict[str, Any]] = {
+        TRIALS: settings | by_people | shapes, PROBES: shapes, STUDIES: {"inputs": ""}
+    }  # fmt: skip
     frames: dict[str, Any] = {
         part.field: build_frame(part.columns, {}, 0)
         if part.file in LATER_PARTS and part.file not in manifest["num_rows"]

@@ -93,7 +93,14 @@ class Store:
         return self.database.transaction()
 
     def add_trial(
-        self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
+        self,
+        study: str,
+        number: int,
+        phase: Phase,
+        config: TrialConfig,
+        trial_key: str,
+        reused_from: str = "",
+        shape_digest: str = "",
     ) -> TrialRecord:
         """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`."""
         record = TrialRecord(
@@ -102,10 +109,12 @@ class Store:
             values=flatten_config(config),
             trial_key=trial_key,
             reused_from=reused_from,
+            shape_digest=shape_digest,
             made_from=config,
         )
         row: dict[str, Any] = {column.name: column.to_cell(record.values[column.path]) for column in CONFIG_COLUMNS}
         row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
+        row["shape_digest"] = shape_digest
         self._insert(TRIALS, row)
         return record
 

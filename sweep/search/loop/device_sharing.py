@@ -1,4 +1,4 @@
-"""Concurrent trials on one device: how many, and what replaces the measurements that they cannot make.
+"""Concurrent trials on one device: how many, and the solo probes of the times that they cannot measure.
 
 Time and memory depend on the shape alone, and accuracy does not depend on them. So every shape of the study is first
 probed alone, and then trials are trained for their accuracy, several at once.
@@ -17,7 +17,7 @@ from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar, TrialConfig
 from sweep.executors.base import Executor
-from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost
+from sweep.executors.packed.packed_executor import PackedExecutor
 from sweep.executors.packed.stack_key import explain_alone
 from sweep.executors.packed.stacked_executor import StackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
@@ -102,7 +102,13 @@ def share_devices(
     )
     if depth is None and packed.stacks:
         depth = choose_depth(packed.stacks, process, configs, best, forecaster)
-    packed.pack(best, lambda config: predict_cost(config, forecaster), environment, depth or 1)
+    packed.pack(
+        best,
+        forecaster.device_class,
+        lambda config: forecaster.cost_model.predict_peak_memory_bytes(config) is not None,
+        environment,
+        depth or 1,
+    )
 
 
 def find_requested_depth(settings: ExecutorSettings, configs: list[TrialConfig]) -> int | None:
@@ -145,21 +151,6 @@ def _probed_values(parameter: Parameter) -> list[Scalar]:
     if parameter.choice is not None or parameter.log2 is not None:
         return list(parameter.grid_values or ())
     return list(dict.fromkeys([*parameter.extremes(), parameter.at(0.5)]))
-
-
-def predict_cost(config: TrialConfig, forecaster: Forecaster) -> ProbedCost:
-    """The time and memory of ``config`` alone on a device, from its probes."""
-    epoch = config.model_copy(update={"budget": BudgetSection(epochs=1.0)})
-    cost = forecaster.cost_model.predict(epoch)
-    probe = forecaster.prober.find(make_probed_config(config))
-    peak = forecaster.cost_model.predict_peak_memory_bytes(config)
-    return ProbedCost(
-        epoch_seconds=None if cost is None or cost.is_guess else cost.train_seconds,
-        peak_memory_bytes=peak,
-        eval_peak_memory_bytes=probe.eval_peak_memory_bytes if probe else peak,  # which an evaluation never exceeds
-        device=forecaster.device_class,
-        flags=probe.quality_flags if probe else (),
-    )
 
 
 def choose_concurrency(images_per_second: Callable[[int], float], most: int) -> int:

@@ -10,7 +10,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import ExpectedData
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import MemoryGate
-from sweep.search.forecast.solo_times import SoloTimes
+from sweep.search.forecast.prober import SoloProbes
 from sweep.search.loop.shutdown import Shutdown
 from sweep.search.samplers.base import Sampler
 from sweep.search.samplers.table import make_sampler
@@ -36,7 +36,7 @@ class RunPlan:
     checkpoint_seconds: float = 60.0
     log_root: Path | None = None  # the folder of the logs of trials
     memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
-    solo_times: SoloTimes | None = None  # replaces times that are no evidence
+    solo_probes: SoloProbes | None = None  # of the shapes of disturbed trials
     shutdown: Shutdown = field(default_factory=Shutdown)
     resumed_by: str = "the same command again"  # what resumes the study, in words or as a command
     grace_seconds: float = 30.0  # that a preempted trial has for its step and its checkpoint

@@ -29,9 +29,8 @@ from sweep.search.earlier.reuse_index import ReuseIndex, open_reuse_index
 from sweep.search.earlier.warm_start import read_earlier
 from sweep.search.forecast.confirm_total import count_expected
 from sweep.search.forecast.forecaster import Forecaster
-from sweep.search.forecast.prober import open_shared_book
+from sweep.search.forecast.prober import SoloProbes, open_shared_book
 from sweep.search.forecast.remaining_work import PlannedTrials
-from sweep.search.forecast.solo_times import SoloTimes
 from sweep.search.forecast.study_forecast import Forecast
 from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
 from sweep.search.loop.checks import check_run
@@ -194,7 +193,7 @@ class Session:
             checkpoint_root=self.folder / "checkpoints",
             log_root=self.folder / "logs",
             memory_gate=forecaster.memory_gate,
-            solo_times=SoloTimes(
+            solo_probes=SoloProbes(
                 forecaster.prober, forecaster.device_class, can_probe=self.options.executor.name in _PROBES_AT_ONCE
             ),
             shutdown=shutdown,

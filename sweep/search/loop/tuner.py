@@ -6,7 +6,6 @@ command resumes where the records end.
 
 import shutil
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 from sweep.config.metrics import BRANCHES, SHARPNESS
@@ -14,12 +13,15 @@ from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
+from sweep.probing.shape import digest_trial_shape
 from sweep.records.frames.frames import read_frames
 from sweep.records.messages import Ending, Evaluation, Phase, Progress
+from sweep.records.probe_record import ProbeRecord
 from sweep.records.store.store import Store
 from sweep.records.store.trial_queue import EnqueuedPoint, list_waiting, take_point
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import Refusal
+from sweep.search.forecast.record_times import estimate_record_time, estimate_record_times
 from sweep.search.loop.attempts import Attempt, Attempts
 from sweep.search.loop.circuit_breaker import CircuitBreaker, list_repeated_crashes
 from sweep.search.loop.events import (
@@ -71,8 +73,9 @@ class Tuner:
         # trials to be attempted again, each with the memory limit of its attempt
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in recorded if each.outcome is None]
         searched = [each for each in recorded if each.phase == "search" and each.outcome is not None]
-        self._pruner = make_pruner(spec, store, searched)
-        self._sampler = plan.make_sampler(spec, [*plan.prior, *map(self._extrapolate, searched)])
+        timed = estimate_record_times([*plan.prior, *searched], spec, self._list_probes())
+        self._pruner = make_pruner(spec, store, timed[len(plan.prior) :])
+        self._sampler = plan.make_sampler(spec, list(map(self._extrapolate, timed)))
         mirror.expect(searched)
 
     def records(self) -> list[TrialRecord]:
@@ -191,7 +194,8 @@ class Tuner:
         refusal = memory_gate.check(config) if memory_gate else None
         is_refused = bool(memory_gate and refusal and not memory_gate.is_launched_to_check(number))
         with self._store.transaction():
-            record = self._store.add_trial(self._spec.name, number, phase, config, key, origin)
+            shape = digest_trial_shape(config)
+            record = self._store.add_trial(self._spec.name, number, phase, config, key, origin, shape)
             if position:
                 record = take_point(self._store.database, self._spec.name, position, record)
             attempt = 0 if reusable or is_refused else self._store.start_attempt(self._spec.name, number)
@@ -255,9 +259,9 @@ class Tuner:
 
     def _end_attempt(self, number: int, ending: Ending) -> Event:
         attempt = self._attempts[number]
-        if self._plan.solo_times and not attempt.preempt_cause:
+        if self._plan.solo_probes and not attempt.preempt_cause:
             is_idle = len(self._attempts) == 1 and not self._must_stop()
-            ending = self._plan.solo_times.judge(attempt.record.config, ending, is_idle=is_idle)
+            self._plan.solo_probes.note(attempt.record.with_ending(ending), is_idle=is_idle)
         final = self._attempts.end(number, ending)
         if final is None:
             return self._reopen(attempt, ending)
@@ -280,20 +284,19 @@ class Tuner:
     def _learn(self, number: int, ending: Ending) -> TrialRecord:
         if folder := self._plan.checkpoint_dir(number):
             shutil.rmtree(folder, ignore_errors=True)  # an ended trial is never resumed
-        record = replace(
-            self._trials[number],
-            outcome=ending.outcome,
-            measurements=dict(ending.measurements),
-            device=ending.device,
-            quality_flags=ending.quality_flags,
-        )
+        record = self._trials[number].with_ending(ending)
         self._trials.put(record)
         if record.phase == "search":
             self._mirror.expect([record])
+            earlier = [each for each in self._trials.records() if each.phase == "search"]
+            timed = estimate_record_time(record, earlier, self._spec, self._list_probes())
             if self._pruner:
-                self._pruner.learn(record)
-            self._sampler.learn(self._extrapolate(record))
+                self._pruner.learn(timed)
+            self._sampler.learn(self._extrapolate(timed))
         return record
+
+    def _list_probes(self) -> list[ProbeRecord]:
+        return self._plan.solo_probes.list_used() if self._plan.solo_probes else []
 
     def _extrapolate(self, record: TrialRecord) -> TrialRecord:
         return self._pruner.extrapolate_record(record) if self._pruner else record

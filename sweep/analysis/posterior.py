@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from sweep.analysis.costs import MEASURED, UNDISTURBED, average_costs, find_cost_groups, read_observed, read_own
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.costs import average_costs, find_cost_groups, read_counts, read_observed, read_own
+from sweep.analysis.statistics.column_reading import read_numbers
 from sweep.analysis.statistics.grouping import Grouping, Numbers
 from sweep.analysis.statistics.image_sampling import (
     ImageCovariance,
@@ -177,15 +177,10 @@ def fit_posterior(
     values = scale_of(name).forward(read_observed(name, done))
     if METRICS[name].is_cost:
         costs = find_cost_groups(name, done)
-        sources = read_text(done, "time_source")
-        is_certain = (
-            np.isin(sources, [MEASURED, UNDISTURBED, ""]) if METRICS[name].is_speed else np.ones(len(done), bool)
-        )
         errors = np.nan_to_num(read_numbers(done, "time_error")) if METRICS[name].is_speed else np.zeros(len(done))
-        spread = pooled_spread(np.where(is_certain & (errors == 0), values, np.nan), costs)
-        if not spread.degrees:  # no group has two measured ones
-            spread = pooled_spread(np.where(errors == 0, values, np.nan), costs)
-        if spread.sd <= _MAX_POOLED_SD:
+        spread = pooled_spread(np.where(errors == 0, values, np.nan), costs)
+        is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
+        if spread.sd <= _MAX_POOLED_SD or (is_borrowed and not spread.degrees):
             shared = costs[grouping.first]
             posterior = _posterior(name, values[:0], values[:0], spread, shared)
             means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))

@@ -1,8 +1,8 @@
 """Takes trials of equal content key from earlier records instead of training them again.
 
 With an equal key, accuracy holds on any device, memory on the same device class, and time there too where its quality
-flags leave no doubt, or its undisturbed windows are known. With a budget in seconds accuracy depends on the speed of the
-training, and holds only where time does. A quality flag is taken over with the trial.
+flags leave no doubt, or its undisturbed windows are known. With a budget in seconds accuracy depends on the speed of
+the training, and holds only where time does. A quality flag is taken over with the trial.
 """
 
 import logging

@@ -125,7 +125,14 @@ def blank_row() -> dict[str, Any]:
     row: dict[str, Any] = {"study": "made", "number": 0, "phase": "search", "outcome": "complete", "seed": 0}
     row |= {f"config.{key}": None for key in config_keys()}
     row |= {"global_batch_size": 64} | dict.fromkeys(METRICS)
-    row |= {"device": "cpu: made", "environment_digest": "e1", "trial_key": "", "shape_digest": "", "quality_flags": "", "error": ""}
+    row |= {
+        "device": "cpu: made",
+        "environment_digest": "e1",
+        "trial_key": "",
+        "shape_digest": "",
+        "quality_flags": "",
+        "error": "",
+    }
     return row | {"reused_from": "", "bottleneck": None}
 
 

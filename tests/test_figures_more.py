@@ -27,7 +27,7 @@ from reports.labels import metric_label
 from reports.page.traces import figures_json
 from reports.plot_layout import category_range, make_layout
 from sweep.analysis.answer.recommend import recommend
-from sweep.analysis.statistics.throughput import group_medians
+from sweep.analysis.costs import group_medians
 
 TWO = ["val_accuracy", "train_seconds"]
 LISTED = {make for makers in GROUPS.values() for make in makers}

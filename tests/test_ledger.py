@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.analysis.published_clocks import CLOCK_MEANINGS, sum_published_clocks
+from sweep.analysis.costs import CLOCK_MEANINGS, sum_published_clocks
 from sweep.config.errors import InputError
 from sweep.config.trial_config import build_config
 from sweep.measurement.clock import PHASES, Laps, Ledger, Moments

@@ -57,7 +57,6 @@ ON_REQUEST = {
     "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps", "forward_seconds",
     "backward_seconds", "optimizer_seconds", "sharpness_eigenvalue", "sharpness_keskar",
     "local_critical_batch", "local_critical_batch_low", "local_critical_batch_high", "num_branches",
-    "measured_train_seconds",  # set by the supervisor
     "weight_decay_timescale", "scaled_beta1", "scaled_beta2",  # of recipes that have them
 }  # fmt: skip
 OF_A_MONITOR = {
@@ -91,7 +90,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     assert measured["num_parameters"] == 75_002
     assert measured["generalization_gap"] == pytest.approx(measured["train_accuracy"] - measured["val_accuracy"])
     assert measured["images_per_second"] == pytest.approx(1800 / measured["train_seconds"])
-    assert 0 < measured["step_seconds_median"] <= measured["step_seconds_p90"]
+    assert measured["step_seconds_median"] > 0
     last = [message for message in messages if isinstance(message, Evaluation)][-1]
     assert (last.step, last.epoch, last.samples) == (30, 6.0, 1800)
     assert (last.val_loss, last.val_accuracy) == (measured["val_loss"], measured["val_accuracy"])

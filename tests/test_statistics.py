@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sweep.analysis.statistics.equal_costs import equal_cost_groups
+from sweep.analysis.costs import equal_cost_groups
 from sweep.analysis.statistics.grouping import configuration_groups
 from sweep.analysis.statistics.intervals import (
     Spread,

@@ -20,6 +20,7 @@ from sweep.records.probe_record import ProbeRecord
 from sweep.records.quality_flags import (
     FEW_STEPS,
     LOADS_BESIDE,
+    PACKED,
     SIGNS_OF_DISTURBANCE,
     SLOWED_BY_OTHERS,
     find_time_doubts,
@@ -74,6 +75,7 @@ SOURCE_NAMES = {
 }
 MAX_SLOWDOWN = 0.1  # beside another load, against a solo probe
 _MIN_RATIOS = 3
+_SHARED_ERROR = 1.0  # as below, of a time beside other trials, which depends on how many there were
 _UNKNOWN_ERROR = 0.2  # half the width of the interval of a time whose uncertainty is not on record
 # Metrics that change with the training time: a time in proportion, a rate inversely.
 _FOLLOWING = frozenset({"train_seconds", "seconds_to_target", "images_per_second"})
@@ -125,7 +127,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     device; the solo probe of its shape. A trial beside another load counts as disturbed where it took over 10 % longer
     than its probe.
     """
-    is_sure, is_slowed, is_beside, is_short = _judge_flags(trials.flags)
+    is_sure, is_slowed, is_beside, is_short, is_shared = _judge_flags(trials.flags)
     is_known = np.isfinite(trials.seconds) & (trials.seconds > 0)
     is_sure &= is_known
     alone = np.full(len(trials.seconds), np.nan)
@@ -153,6 +155,7 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     has_any = np.bincount(groups[is_own | is_probed], minlength=int(groups.max(initial=-1)) + 1)[groups] > 0
     is_doubtful = sources == ""
     halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
+    halves = np.where(is_shared, _SHARED_ERROR, halves)
     return TrialTimes(
         seconds=seconds,
         errors=np.where(is_doubtful, halves / 2, 0.0),
@@ -171,8 +174,9 @@ def predict_alone(trials: ClockedTrials, references: References) -> Values:
     return np.where([key in refuted for key in keys], np.nan, alone)
 
 
-def _judge_flags(flags: Texts) -> tuple[Mask, Mask, Mask, Mask]:
-    # without a doubt; with the slowdown as the only doubt; beside another load; of too few steps to have a mean
+def _judge_flags(flags: Texts) -> tuple[Mask, Mask, Mask, Mask, Mask]:
+    # without a doubt; with the slowdown as the only doubt; beside another load; of too few steps to have a mean; beside
+    # other trials on its device
     codes, texts = pd.factorize(flags)
     names = [set(str(text).split(",")) for text in texts]
     doubts = [find_time_doubts(each) for each in names]
@@ -181,9 +185,10 @@ def _judge_flags(flags: Texts) -> tuple[Mask, Mask, Mask, Mask]:
         [each == {SLOWED_BY_OTHERS} for each in doubts],
         [not LOADS_BESIDE.isdisjoint(each) for each in names],
         [FEW_STEPS in each for each in names],
+        [PACKED in each for each in names],
     )
-    sure, slowed, beside, short = (np.array(each, dtype=np.bool_)[codes] for each in verdicts)
-    return sure, slowed, beside, short
+    sure, slowed, beside, short, shared = (np.array(each, dtype=np.bool_)[codes] for each in verdicts)
+    return sure, slowed, beside, short, shared
 
 
 def has_sure_time(rows: pd.DataFrame) -> Mask:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from sweep.analysis.costs import list_references
 from sweep.config.data_sections import BudgetSection
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
@@ -86,6 +87,8 @@ def share_devices(
     configs = list_shapes(spec)
     for config in configs:
         probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
+        if probe.is_complete and not list_references([probe]).seconds:  # a second one may be undisturbed
+            probe = forecaster.prober.probe(config, _PROBE_SECONDS)
         forecaster.cost_model.add(probe)
     depth = find_requested_depth(settings, configs)
     most = _max_per_device(configs, forecaster, depth or 1)

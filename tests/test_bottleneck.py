@@ -109,7 +109,6 @@ def test_a_training_on_slow_data_is_data_bound(eager: pytest.MonkeyPatch) -> Non
     eager.setattr(ReadyFeeder, "micro_batches", slow)
     ending = train(budget__steps=12, batch__micro=4)
     assert ending.bottleneck == "data_bound"
-    assert ending.measurements["cached_step_seconds"] < 0.8 * ending.measurements["step_seconds_median"]
     assert ending.measurements["diagnostics_seconds"] > 0.0
 
 
@@ -146,7 +145,7 @@ def test_looking_changes_nothing_that_was_measured_before_and_harms_nothing_when
     failed = train(budget__steps=25, batch__micro=16)
     assert (failed.outcome, failed.bottleneck) == ("complete", "")
     assert "no room" in caplog.text
-    assert "cached_step_seconds" in looked.measurements.keys() - failed.measurements.keys()
+    assert looked.bottleneck
     for name in ("val_accuracy", "val_loss", "train_accuracy", "peak_memory_bytes", "num_steps"):
         assert looked.measurements[name] == failed.measurements[name]
 
@@ -160,8 +159,6 @@ def test_sixty_steps_are_looked_at_and_fewer_are_not_judged(
     monkeypatch.setattr(bottleneck, "_DATA_SHARE", 10.0)
     small = {"batch__micro": 4, "data__subset": 300, "model__name": "vit_micro"}
     short, long = train(budget__steps=59, **small), train(budget__steps=60, **small)
-    assert "cached_step_seconds" not in short.measurements
-    assert long.measurements["cached_step_seconds"] > 0.0
     assert short.bottleneck == ("" if seconds_of_a_long_step else "compute_bound")
     assert long.bottleneck in ("launch_bound", "compute_bound")
 

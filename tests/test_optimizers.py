@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from sweep.config.errors import InputError
 from sweep.config.scaling import (
-    compute_weight_decay_timescale,
     resolve_lr_rule,
     scale_adam_constants,
     scale_ema_decay,
@@ -322,10 +321,10 @@ def test_the_timescale_of_weight_decay_is_the_same_at_every_batch(lr_rule: str) 
     section = config(optimizer__name="adamw", optimizer__weight_decay=0.1, optimizer__lr=0.002, **rules).optimizer
     expected = 256 / (0.002 * 0.1 * 50_000)
     for batch in (32, 256, 2048):
-        assert compute_weight_decay_timescale(section, batch, 50_000) == pytest.approx(expected)
+        rate, decay = scale_lr(section, batch), scale_weight_decay(section, batch)
+        assert batch / (rate * decay * 50_000) == pytest.approx(expected)  # epochs
     factor = {"none": 8.0, "linear": 1.0, "sqrt": math.sqrt(8), "auto": math.sqrt(8)}[lr_rule]
     assert scale_weight_decay(section, 2048) == pytest.approx(0.1 * factor)
-    assert compute_weight_decay_timescale(config().optimizer, 256, 50_000) is None
 
 
 def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:
@@ -353,8 +352,6 @@ def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
     expected = {
         "peak_learning_rate": 0.004 * 4**0.25,
         "scaled_weight_decay": 0.1 * 4 / 4**0.25,
-        "weight_decay_timescale": 16 / (0.004 * 0.1 * 300),
-        "scaled_beta1": 0.9,
         "scaled_beta2": 0.999**4,
     }
     assert {name: ending.measurements[name] for name in expected} == pytest.approx(expected)

@@ -191,7 +191,7 @@ def test_a_probe_tells_the_memory_of_a_trial_and_how_its_steps_were_timed() -> N
     found = ending.measurements
     assert (ending.outcome, ending.device) == ("complete", trained.device)
     assert found["peak_memory_bytes"] == trained.measurements["peak_memory_bytes"]
-    assert 0 < found["eval_peak_memory_bytes"] == trained.measurements["eval_peak_memory_bytes"]
+    assert 0 < found["eval_peak_memory_bytes"] <= found["peak_memory_bytes"]
     assert found["num_parameters"] == trained.measurements["num_parameters"]
     assert found["num_train"] == 200
     assert found["num_steps"] >= found["num_windows"] >= 3

@@ -128,8 +128,8 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     than its probe.
     """
     is_sure, is_slowed, is_beside, is_short, is_shared = _judge_flags(trials.flags)
-    is_known = np.isfinite(trials.seconds) & (trials.seconds > 0)
-    is_sure &= is_known
+    trials = trials._replace(seconds=np.where(trials.seconds > 0, trials.seconds, np.nan))
+    is_known = np.isfinite(trials.seconds)
     alone = np.full(len(trials.seconds), np.nan)
     if not is_sure.all() or is_beside.any():
         alone = predict_alone(trials, references)
@@ -144,15 +144,15 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     devices = np.unique(trials.devices.astype(str), return_inverse=True)[1].reshape(-1)
     groups = trials.groups * (int(devices.max(initial=0)) + 1) + devices
     groups = np.asarray(pd.factorize(groups)[0], dtype=np.int64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
+    means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
     has_own = np.isfinite(means)[groups] if len(groups) else is_own
-    is_equal = ~is_own & has_own & ~trials.is_fixed
-    is_probed = ~is_own & ~has_own & np.isfinite(alone) & ~trials.is_fixed
+    is_open = is_known & ~is_own & ~trials.is_fixed
+    is_equal = is_open & has_own
+    is_probed = is_open & ~has_own & np.isfinite(alone)
     seconds = np.select([is_equal, is_probed], [np.exp(means)[groups] if len(groups) else seconds, alone], seconds)
     sources = np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "")
     is_repeated = is_probed & pd.Series(groups).where(is_probed).duplicated().to_numpy(np.bool_)
-    has_any = np.bincount(groups[is_own | is_probed], minlength=int(groups.max(initial=-1)) + 1)[groups] > 0
+    has_any = np.bincount(groups[(is_own & is_known) | is_probed], minlength=int(groups.max(initial=-1)) + 1)[groups] > 0
     is_doubtful = sources == ""
     halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
     halves = np.where(is_shared, _SHARED_ERROR, halves)
@@ -267,7 +267,8 @@ def apply_times(trials: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
     clocked = clock_trials(trials if is_complete.all() else trials[is_complete])
     times = estimate_times(clocked, read_references(probes))
     factors = np.ones(len(trials))
-    factors[is_complete] = np.where(np.isfinite(clocked.seconds), times.seconds / clocked.seconds, 1.0)
+    is_known = np.isfinite(times.seconds)
+    factors[is_complete] = np.divide(times.seconds, clocked.seconds, out=np.ones(len(is_known)), where=is_known)
     columns: dict[str, Values] = {}
     if not (factors == 1.0).all():
         columns = scale_with_time({name: read_numbers(trials, name) for name in _FOLLOWING if name in trials}, factors)

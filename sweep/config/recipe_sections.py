@@ -96,8 +96,8 @@ class OptimizerSection(Section):
     )
     weight_decay_rule: Literal["none", "linear", "sqrt", "power", "timescale"] = key(
         "none",
-        "how weight_decay grows with the effective batch size; timescale: so that the epochs over which it averages "
-        "the updates, `weight_decay_timescale`, stay those of the reference batch, whatever lr_rule does",
+        "how weight_decay grows with the effective batch size; timescale: so that it averages the updates of as many "
+        "epochs as at the reference batch, whatever lr_rule does",
         cost="none",
     )
     weight_decay_power: Power = key(0.5, "exponent of weight_decay_rule = power", cost="none")

@@ -165,7 +165,7 @@ def _describe_times(found: "Comparison") -> Iterator[str]:
     pace = found.pace
     if found.num_without_time:
         n = format_count(found.num_without_time, "configuration")
-        yield f"  {n} without a time that counts: it is no evidence, of a solo probe or of a reused trial"
+        yield f"  {n} without a time of its own that can be used: disturbed, or of a reused trial"
     if not names:
         return
     if pace.reason:

@@ -107,4 +107,4 @@ class PackedExecutor(ExecutorWrapper):
 
 
 def _is_reading(name: str) -> bool:
-    return METRICS[name].unit_facts.measures == "hardware" or name in ("gpu_utilization", "gpu_memory_bytes")
+    return METRICS[name].unit_facts.measures == "hardware" or name == "gpu_utilization"

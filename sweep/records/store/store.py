@@ -213,7 +213,7 @@ class Store:
         return self.database.read(lambda connection: evaluations_of(connection, study, number))
 
     def find_by_key(self, key: str) -> ReusableTrial | None:
-        """A complete trial of that content key, of any study; one whose times are evidence where there is one."""
+        """A complete trial of that content key, of any study; one without a doubt about its times where there is one."""
         return self.database.read(lambda connection: find_reusable(connection, key))
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from sweep.config.metrics import METRICS
 from sweep.config.scaling import follow_growth
 from sweep.measurement.clock import Laps
 from sweep.measurement.device import measure_reference_seconds
@@ -24,7 +25,7 @@ from sweep.training.loop.warmup import warm_up_trial
 from sweep.training.models.table import num_parameters
 from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
 from sweep.training.recipe.recipe_facts import list_recipe_facts
-from sweep.training.recipe.schedules import compute_lr_factor, count_warmup_steps
+from sweep.training.recipe.schedules import compute_lr_factor
 from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
 from sweep.training.steps.setup import TrainingSetup, prepare_training
 from sweep.training.steps.step import set_lr
@@ -73,7 +74,6 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
     """Yields progress, evaluations and steps until the budget is spent or the target accuracy is reached."""
     window_steps = _warm_up(setup, state) if task.measures_cost else 1
     state.facts["micro_batch_size"] = setup.planner.micro // setup.step.world.size
-    state.facts["num_warmup_steps"] = count_warmup_steps(setup.config.schedule, setup.budget.span)
     with state.ledger.phase("setup"):
         eval_schedule = _make_evaluation_schedule(setup)
         torch.manual_seed(world.rank_seed(task.config.seed))  # so that dropout does not depend on what was drawn before
@@ -134,7 +134,7 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
         setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
     state.num_train = num_train = len(setup.splits.train)
     state.facts["num_parameters"] = num_parameters(setup.model)
-    state.facts |= list_recipe_facts(task.config, num_train)
+    state.facts |= list_recipe_facts(task.config)
     flags = {
         "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
         "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
@@ -148,7 +148,7 @@ def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     warmup = warm_up_trial(setup, state.ledger)
     if memory := read_memory(state.device):
         state.retries_before = memory.num_retries
-    state.facts |= warmup.memory
+    state.facts |= {name: count for name, count in warmup.memory.items() if name in METRICS}
     setup.budget.expect_step_seconds(warmup.step_seconds)
     return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
 

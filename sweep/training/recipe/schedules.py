@@ -56,7 +56,7 @@ def compute_lr_factor(section: ScheduleSection, step: float, span: Span) -> floa
         InputError: for an unknown name.
     """
     entry = find_entry("schedule", section.name, SCHEDULES)
-    num_warmup = count_warmup_steps(section, span)
+    num_warmup = _count_warmup_steps(section, span)
     drops = _milestone_factor(section, step, span) if entry.has_milestones else 1.0
     if step < num_warmup:
         return drops * min(1.0, (step + 1) / num_warmup)
@@ -66,7 +66,7 @@ def compute_lr_factor(section: ScheduleSection, step: float, span: Span) -> floa
     return drops * factor
 
 
-def count_warmup_steps(section: ScheduleSection, span: Span) -> int:
+def _count_warmup_steps(section: ScheduleSection, span: Span) -> int:
     """The steps of ``span`` over which the rate rises; ``schedule.warmup_rule`` is not applied here."""
     if find_entry("schedule", section.name, SCHEDULES).has_peak:
         return span.to_steps(section.peak, "fraction")

@@ -199,20 +199,21 @@ def test_the_doctor_says_what_held_trials_up_and_what_to_change(tmp_path: Path) 
         make_ending(0, bottleneck="launch_bound"),
         make_ending(1, bottleneck="launch_bound", quality_flags=("spread", "busy_host")),
         make_ending(2, bottleneck="compute_bound", quality_flags=("spread",)),
-        make_ending(3, quality_flags=("slowed_by_others", "undisturbed_time")),
+        make_ending(3, quality_flags=("slowed_by_others",)),
         make_ending(4, quality_flags=("slowed_by_others",)),
     ]
+    endings[3].measurements["slowdown_by_others"] = 0.4
     _study(tmp_path, endings).close()
-    launch, compute, spread, slowed, busy, undisturbed, _data = check_trials(load_frames(tmp_path))
+    launch, compute, spread, slowed, busy, _data = check_trials(load_frames(tmp_path))
     assert (launch.name, launch.ok, compute.name, compute.ok) == ("launch bound", False, "compute bound", True)
     assert launch.found.startswith("2 of 5 trials: ")
     assert "raise batch.micro" in launch.remedy
     assert spread.found.startswith("2 of 5 trials: ")
-    assert (slowed.name, slowed.ok) == ("slowed by others", False)  # the time of one of them is no evidence
+    assert (slowed.name, slowed.ok) == ("slowed by others", False)  # nothing stands for one of them
     assert slowed.found.startswith("2 of 5 trials: ")
-    assert slowed.found.endswith("(replaced for 1)")
+    assert slowed.found.endswith("(another time stands for 1)")
     assert "--no-reuse" in slowed.remedy
-    assert (busy.ok, undisturbed.ok, spread.ok) == (True, True, True)  # what is no doubt about a time
+    assert (busy.ok, spread.ok) == (True, True)  # what is no doubt about a time
     assert "--no-reuse" in busy.remedy
     assert [_mark(check) for check in (compute, spread, slowed, busy)] == ["ok", "noticed", "note", "noticed"]
 

@@ -145,14 +145,16 @@ def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
     groups = trials.groups * (int(devices.max(initial=0)) + 1) + devices
     groups = np.asarray(pd.factorize(groups)[0], dtype=np.int64)
     means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
-    has_own = np.isfinite(means)[groups] if len(groups) else is_own
+    has_own = np.isfinite(means)[groups]
     is_open = is_known & ~is_own & ~trials.is_fixed
     is_equal = is_open & has_own
     is_probed = is_open & ~has_own & np.isfinite(alone)
-    seconds = np.select([is_equal, is_probed], [np.exp(means)[groups] if len(groups) else seconds, alone], seconds)
+    seconds = np.select([is_equal, is_probed], [np.exp(means)[groups], alone], seconds)
     sources = np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "")
     is_repeated = is_probed & pd.Series(groups).where(is_probed).duplicated().to_numpy(np.bool_)
-    has_any = np.bincount(groups[(is_own & is_known) | is_probed], minlength=int(groups.max(initial=-1)) + 1)[groups] > 0
+    has_any = (
+        np.bincount(groups[(is_own & is_known) | is_probed], minlength=int(groups.max(initial=-1)) + 1)[groups] > 0
+    )
     is_doubtful = sources == ""
     halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
     halves = np.where(is_shared, _SHARED_ERROR, halves)

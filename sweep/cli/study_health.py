@@ -7,12 +7,13 @@ import pandas as pd
 
 from reports import data_texts
 from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
+from sweep.analysis.costs import apply_times
 from sweep.cli.health import Check
 from sweep.config.units import format_count
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.frames.study_frames import Frames
 from sweep.records.quality_flags import MEANINGS as WARNING_MEANINGS
-from sweep.records.quality_flags import PACKED, find_time_doubts
+from sweep.records.quality_flags import find_time_doubts
 
 _AGAIN = "then train again with --fresh --no-reuse"
 _REMEDIES = {
@@ -33,7 +34,8 @@ _REMEDIES = {
 def check_trials(frames: Frames) -> list[Check]:
     """One result for each bottleneck and each quality warning among the trials that were trained in this study, and
     for the images that they read and each note on them."""
-    trials = frames.trials[(frames.trials["reused_from"] == "") & frames.trials["outcome"].notna()]
+    trials = apply_times(frames.trials, frames.probes)
+    trials = trials[(trials["reused_from"] == "") & trials["outcome"].notna()]
     processors = pd.to_numeric(frames.environments.get("num_cpus", pd.Series([1.0])))
     num_processors = int(processors.max()) if len(processors) else 1
     return [*_check_bottlenecks(trials, num_processors), *_check_warnings(trials), *_check_data(frames)]
@@ -67,15 +69,19 @@ def _config_values(row: "pd.Series[Any]") -> dict[str, Any]:
 def _check_warnings(trials: pd.DataFrame) -> list[Check]:
     rows = [text.split(",") for text in trials["quality_flags"]]
     counts = Counter(flag for flags in rows for flag in flags if flag)
-    return [_check_warning(flag, count, len(rows)) for flag, count in counts.most_common()]
+    return [
+        _check_warning(flag, trials[[flag in flags for flags in rows]], len(rows)) for flag, _ in counts.most_common()
+    ]
 
 
-def _check_warning(flag: str, num_affected: int, num_trials: int) -> Check:
-    """Not ok where the flag is a doubt about measured times, or is one that this version does not have."""
-    found = f"{num_affected} of {format_count(num_trials, 'trial')}: {WARNING_MEANINGS.get(flag, flag)}"
-    is_doubt = bool(find_time_doubts((flag,)) - {PACKED})  # to share devices was asked for
+def _check_warning(flag: str, affected: pd.DataFrame, num_trials: int) -> Check:
+    """Not ok where the flag is a doubt about a measured time, and nothing stands for it."""
+    found = f"{len(affected)} of {format_count(num_trials, 'trial')}: {WARNING_MEANINGS.get(flag, flag)}"
+    num_lost = int((affected["time_source"] == "").sum()) if find_time_doubts((flag,)) else 0
+    if find_time_doubts((flag,)) and num_lost < len(affected):
+        found = f"{found} (another time stands for {len(affected) - num_lost})"
     return Check(
-        name=flag.replace("_", " "), ok=not is_doubt, found=found, remedy=_REMEDIES.get(flag, ""), is_noticed=True
+        name=flag.replace("_", " "), ok=num_lost == 0, found=found, remedy=_REMEDIES.get(flag, ""), is_noticed=True
     )
 
 

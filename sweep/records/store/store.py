@@ -6,6 +6,7 @@ Every write is a transaction of its own, which is on the disk when the method re
 import json
 import math
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
@@ -93,14 +94,7 @@ class Store:
         return self.database.transaction()
 
     def add_trial(
-        self,
-        study: str,
-        number: int,
-        phase: Phase,
-        config: TrialConfig,
-        trial_key: str,
-        reused_from: str = "",
-        shape_digest: str = "",
+        self, study: str, number: int, phase: Phase, config: TrialConfig, trial_key: str, reused_from: str = ""
     ) -> TrialRecord:
         """Opens the row of a trial and returns its record; the outcome is empty until :meth:`finish_trial`."""
         record = TrialRecord(
@@ -109,14 +103,19 @@ class Store:
             values=flatten_config(config),
             trial_key=trial_key,
             reused_from=reused_from,
-            shape_digest=shape_digest,
             made_from=config,
         )
         row: dict[str, Any] = {column.name: column.to_cell(record.values[column.path]) for column in CONFIG_COLUMNS}
         row |= {"study": study, "number": number, "phase": phase, "trial_key": trial_key, "reused_from": reused_from}
-        row["shape_digest"] = shape_digest
         self._insert(TRIALS, row)
         return record
+
+    def note_shape(self, study: str, record: TrialRecord, shape_digest: str) -> TrialRecord:
+        """Adds the digest of the shape of its steps to a trial, which it is matched with probes by."""
+        of_trial = (TRIALS.c.study == study, TRIALS.c.number == record.number)
+        noted = update(TRIALS).where(*of_trial).values(shape_digest=shape_digest)
+        self.database.write(lambda connection: connection.execute(noted))
+        return replace(record, shape_digest=shape_digest)
 
     def start_attempt(self, study: str, number: int) -> int:
         """Opens the next attempt at a trial and returns its number, from 1.
@@ -213,7 +212,7 @@ class Store:
         return self.database.read(lambda connection: evaluations_of(connection, study, number))
 
     def find_by_key(self, key: str) -> ReusableTrial | None:
-        """A complete trial of that content key, of any study; one without a doubt about its times where there is one."""
+        """A complete trial of that content key, of any study; where possible one without a doubt about its times."""
         return self.database.read(lambda connection: find_reusable(connection, key))
 
     def close(self) -> None:

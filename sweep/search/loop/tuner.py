@@ -194,8 +194,8 @@ class Tuner:
         refusal = memory_gate.check(config) if memory_gate else None
         is_refused = bool(memory_gate and refusal and not memory_gate.is_launched_to_check(number))
         with self._store.transaction():
-            shape = digest_trial_shape(config)
-            record = self._store.add_trial(self._spec.name, number, phase, config, key, origin, shape)
+            record = self._store.add_trial(self._spec.name, number, phase, config, key, origin)
+            record = self._store.note_shape(self._spec.name, record, digest_trial_shape(config))
             if position:
                 record = take_point(self._store.database, self._spec.name, position, record)
             attempt = 0 if reusable or is_refused else self._store.start_attempt(self._spec.name, number)

@@ -21,8 +21,6 @@ from sweep.records.probe_record import ProbeRecord
 from sweep.records.quality_flags import LOADS_BESIDE, SLOWED_BY_OTHERS, find_time_doubts
 from sweep.records.trial_record import TrialRecord
 
-_MOST_COMPARED = 1000  # the latest trials
-
 
 def estimate_record_times(
     records: Sequence[TrialRecord], spec: StudySpec, probes: Iterable[ProbeRecord]
@@ -44,14 +42,9 @@ def estimate_record_times(
     return estimated
 
 
-def estimate_record_time(
-    record: TrialRecord, earlier: Sequence[TrialRecord], spec: StudySpec, probes: Iterable[ProbeRecord]
-) -> TrialRecord:
-    """``record`` with the training time to use, given the ``earlier`` ones."""
-    if not (find_time_doubts(record.quality_flags) or LOADS_BESIDE & set(record.quality_flags)):
-        return record
-    compared = [each for each in earlier if each.number != record.number][-_MOST_COMPARED:]
-    return estimate_record_times([*compared, record], spec, probes)[-1]
+def is_disturbed(record: TrialRecord) -> bool:
+    """Whether the measured training time of ``record`` may not be the one to use."""
+    return bool(find_time_doubts(record.quality_flags) or LOADS_BESIDE & set(record.quality_flags))
 
 
 def requires_reference(record: TrialRecord) -> bool:

@@ -21,7 +21,7 @@ from sweep.records.store.store import Store
 from sweep.records.store.trial_queue import EnqueuedPoint, list_waiting, take_point
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import Refusal
-from sweep.search.forecast.record_times import estimate_record_time, estimate_record_times
+from sweep.search.forecast.record_times import estimate_record_times, is_disturbed
 from sweep.search.loop.attempts import Attempt, Attempts
 from sweep.search.loop.circuit_breaker import CircuitBreaker, list_repeated_crashes
 from sweep.search.loop.events import (
@@ -42,6 +42,7 @@ from sweep.search.pruners.front_pruner import make_pruner
 from sweep.search.seed_allocation.confirmation import list_confirmations
 from sweep.search.seed_allocation.search_end import SearchEnd
 
+_MOST_COMPARED = 1000  # the latest trials, by which the time of a disturbed one is estimated
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 
 
@@ -288,12 +289,15 @@ class Tuner:
         self._trials.put(record)
         if record.phase == "search":
             self._mirror.expect([record])
-            earlier = [each for each in self._trials.records() if each.phase == "search"]
-            timed = estimate_record_time(record, earlier, self._spec, self._list_probes())
+            timed = self._estimate_time(record) if is_disturbed(record) else record
             if self._pruner:
                 self._pruner.learn(timed)
             self._sampler.learn(self._extrapolate(timed))
         return record
+
+    def _estimate_time(self, record: TrialRecord) -> TrialRecord:
+        searched = [each for each in self._trials.records() if each.phase == "search" and each.number != record.number]
+        return estimate_record_times([*searched[-_MOST_COMPARED:], record], self._spec, self._list_probes())[-1]
 
     def _list_probes(self) -> list[ProbeRecord]:
         return self._plan.solo_probes.list_used() if self._plan.solo_probes else []

@@ -1,21 +1,20 @@
 """Trials and configurations as text: the hover texts of marks, and the commands that train them again."""
 
 import math
-from collections.abc import Iterable, Sequence
-
 import pandas as pd
+from collections.abc import (Iterable, Sequence)
+from reports.labels import (OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label)
+from sweep.analysis.answer import (Recommendation)
+from sweep.analysis.answer.choice_texts import (describe_learning_rate)
+from sweep.analysis.costs import (MEASURED, SOURCE_NAMES)
+from sweep.analysis.statistics import (plain_value, read_numbers, read_text)
+from sweep.config.commands import (train_command)
+from sweep.config.trial_config import (default_settings)
+from sweep.config.units import (format_count)
+from sweep.records.columns import (CONFIG_COLUMNS)
+from sweep.records.frames.study_frames import (Frames)
+from sweep.records.quality_flags import (name_flags)
 
-from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
-from sweep.analysis.answer import Recommendation
-from sweep.analysis.answer.choice_texts import describe_learning_rate
-from sweep.analysis.statistics import plain_value, read_numbers, read_text
-from sweep.analysis.trial_shapes import probed_step_seconds
-from sweep.config.commands import train_command
-from sweep.config.trial_config import default_settings
-from sweep.config.units import format_count
-from sweep.records.columns import CONFIG_COLUMNS
-from sweep.records.frames.study_frames import Frames
-from sweep.records.quality_flags import PROBED_TIME, name_flags
 
 MAX_ERROR = 200
 # The word beside a number ("auto"), which a frame holds as a missing cell.
@@ -50,9 +49,7 @@ def read_cells(frame: pd.DataFrame, name: str) -> list[object]:
     return frame[name].tolist() if name in frame.columns else [None] * len(frame)
 
 
-def describe_trials(
-    frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str], probes: pd.DataFrame
-) -> dict[int, str]:
+def describe_trials(frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str]) -> dict[int, str]:
     """The hover text of each trial, by its number; column by column, because rows of a frame are slow."""
     lines = [
         [
@@ -66,7 +63,8 @@ def describe_trials(
     for name in objectives:
         lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in read_numbers(frame, name)])
     lines.append([f"Bottleneck: {cause}" if cause else "" for cause in read_text(frame, "bottleneck")])
-    lines.append(_quality_warnings(frame, probes))
+    times = (read_text(frame, "quality_flags"), read_text(frame, "time_source"), read_numbers(frame, "clock_seconds"))
+    lines.append([_quality_warning(*row) for row in zip(*times, strict=True)])
     endings = [_ending(*pair) for pair in zip(frame["outcome"], read_text(frame, "error"), strict=True)]
     whole = zip(*lines, endings, strict=True)
     return {
@@ -75,28 +73,14 @@ def describe_trials(
     }
 
 
-def _quality_warnings(frame: pd.DataFrame, probes: pd.DataFrame) -> list[str]:
-    """The quality warnings of each trial, with the step time of a probe of its shape, which ran alone."""
-    flags = [str(each) for each in read_text(frame, "quality_flags")]
-    if not any(flags):
-        return flags
-    steps = probed_step_seconds(frame, probes)
-    measured = (read_numbers(frame, name) for name in ("measured_train_seconds", "step_seconds_median"))
-    return [_quality_warning(*parts) for parts in zip(flags, *measured, steps, strict=True)]
-
-
-def _quality_warning(flags: str, measured_seconds: float, step_seconds: float, probed_seconds: float) -> str:
+def _quality_warning(flags: str, source: str, clock_seconds: float) -> str:
     if not flags:
         return ""
     warning = f"Quality warnings: {name_flags(flags)}"
-    if math.isfinite(measured_seconds):
-        measured = format_metric("measured_train_seconds", measured_seconds)
-        source = "solo probes" if PROBED_TIME in flags.split(",") else "the undisturbed steps"
-        return f"{warning}\nThe time shown is that of {source}; the measured one was {measured}"
-    if not math.isfinite(probed_seconds):
+    if source in ("", MEASURED):
         return warning
-    took, probed = (format_metric("step_seconds_median", value) for value in (step_seconds, probed_seconds))
-    return f"{warning}\nStep time {took}; {probed} in a probe alone on the device"
+    measured = format_metric("train_seconds", clock_seconds)
+    return f"{warning}\nThe time shown is by {SOURCE_NAMES[source]}; the measured one was {measured}"
 
 
 def _ending(outcome: str, error: object) -> str:

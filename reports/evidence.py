@@ -10,6 +10,7 @@ from reports.estimated_configurations import (add_estimates)
 from sweep.analysis.answer import (Answer, Limits)
 from sweep.analysis.candidates import (Candidates, select_candidates)
 from sweep.analysis.comparable import (USUAL_OBJECTIVES, find_common_data, find_study_name, objective_signs, objective_table, select_comparable, summarize_configurations)
+from sweep.analysis.costs import (apply_times)
 from sweep.analysis.findings import (Finding, evaluate_claims)
 from sweep.analysis.recommendation import (make_answer)
 from sweep.analysis.statistics import (configuration_groups, front_rank, read_numbers, read_text, varying_keys)
@@ -25,12 +26,13 @@ MAX_CONFIRMING = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """``frames`` prepared for the figures: ``trials`` has "" as the outcome of a trial that runs, and two columns
-    more: ``family``, the number of the first trial of its configuration, and ``detailed``, true for those that the
-    report shows one by one. ``search`` are the complete search trials with ``on_search_front`` and ``rank``;
-    ``configurations`` as :func:`reports.estimated_configurations.add_estimates` makes them: with the estimates of
-    ``answer``, so that all figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the
-    answer rests on, None without a complete trial.
+    """``frames`` prepared for the figures: ``trials`` has "" as the outcome of a trial that runs, the times to use
+    (:func:`sweep.analysis.costs.apply_times`), and two columns more: ``family``, the number of the first trial of its
+    configuration, and ``detailed``, true for those that the report shows one by one. ``search`` are the complete search
+    trials with ``on_search_front`` and ``rank``; ``configurations`` as
+    :func:`reports.estimated_configurations.add_estimates` makes them: with the estimates of ``answer``, so that all
+    figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the answer rests on, None
+    without a complete trial.
     """
 
     frames: Frames
@@ -68,7 +70,7 @@ class Evidence:
     @cached_property
     def texts(self) -> dict[int, str]:
         """The hover text of each detailed trial, by its number; the same in every figure."""
-        return describe_trials(self.detailed, self.swept, self.objectives, self.frames.probes)
+        return describe_trials(self.detailed, self.swept, self.objectives)
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:
@@ -103,7 +105,7 @@ def gather_evidence(frames: Frames) -> Evidence:
     find_common_data(frames)
     # copied, so that columns of one type lie together: pandas warns where columns are added to over 100 separate ones
     trials = frames.trials.sort_values("number", kind="stable").reset_index(drop=True).copy()
-    trials = trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str"))
+    trials = apply_times(trials.assign(outcome=pd.Series(read_text(trials, "outcome"), dtype="str")), frames.probes)
     spec = frames.spec
     objectives = spec.objectives if spec else _usual_objectives(trials)
     search = _search(trials, objectives)
@@ -119,7 +121,9 @@ def gather_evidence(frames: Frames) -> Evidence:
         swept=tuple(key for key in spec.space if key != "seed") if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
-        configurations=add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),
+        configurations=add_estimates(
+            summarize_configurations(frames.trials, objectives, frames.probes), trials, answer, objectives
+        ),
         evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
         candidates=candidates,
         answer=answer,

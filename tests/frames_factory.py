@@ -12,7 +12,7 @@ from sweep.config.metrics import METRICS as METRIC_TABLE
 from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import config_keys, flatten_config
-from sweep.probing.shape import derive_shape
+from sweep.probing.shape import derive_shape, digest_trial_shape
 from sweep.records.correct_images import FindCorrect
 from sweep.records.data_summary import DataSummary
 from sweep.records.frames.record_source import RecordSource
@@ -90,6 +90,7 @@ def estimates_of(spec: StudySpec, device: str = "cpu: made") -> pd.DataFrame:
             row: dict[str, Any] = {"study": spec.name, "shape_key": f"{model}{micro}", "device": device}
             row |= {
                 "shape": derive_shape(config).text,
+                "shape_digest": digest_trial_shape(config),
                 "micro_batch": micro,
                 "outcome": "complete",
                 "quality_flags": "",
@@ -124,7 +125,14 @@ def blank_row() -> dict[str, Any]:
     row: dict[str, Any] = {"study": "made", "number": 0, "phase": "search", "outcome": "complete", "seed": 0}
     row |= {f"config.{key}": None for key in config_keys()}
     row |= {"global_batch_size": 64} | dict.fromkeys(METRICS)
-    row |= {"device": "cpu: made", "environment_digest": "e1", "trial_key": "", "quality_flags": "", "error": ""}
+    row |= {
+        "device": "cpu: made",
+        "environment_digest": "e1",
+        "trial_key": "",
+        "shape_digest": "",
+        "quality_flags": "",
+        "error": "",
+    }
     return row | {"reused_from": "", "bottleneck": None}
 
 
@@ -146,7 +154,7 @@ def measured(micro: int, global_batch: int, lr: float, rng: np.random.Generator)
     train_seconds = float((6.0 + 400.0 / micro) * rng.lognormal(0, 0.05))
     rest = {"setup_seconds": 0.4, "warmup_seconds": 0.6, "eval_seconds": 1.1, "data_wait_seconds": 0.3}
     rest |= {"num_steps": 200, "num_epochs": 10.0, "images_per_second": 14_000 / train_seconds}
-    rest |= {"step_seconds_median": train_seconds / 200, "step_seconds_p90": train_seconds / 180}
+    rest |= {"step_seconds_median": train_seconds / 200}
     return rest | {
         "val_accuracy": accuracy, "val_loss": 2.0 * (1 - accuracy), "train_accuracy": min(1.0, accuracy + 0.01),
         "generalization_gap": 0.01, "train_seconds": train_seconds, "total_seconds": train_seconds + 2.5,

@@ -1,4 +1,4 @@
-"""Real trials on an idle machine and beside busy processes: which times are no evidence, and what is recommended."""
+"""Real trials on an idle machine and beside busy processes: which times are in doubt, and what is recommended."""
 
 import contextlib
 import os
@@ -91,7 +91,7 @@ def run_beside_others(spec: StudySpec, root: Path) -> Frames:
 
 
 def find_doubtful(frames: Frames) -> dict[int, bool]:
-    """By number, whether the measured time of a trial is no evidence."""
+    """By number, whether the measured time of a trial is in doubt."""
     trials = frames.trials
     rows = zip(trials["number"], trials["quality_flags"], strict=True)
     return {int(number): not TIME_DOUBTS.isdisjoint(flags.split(",")) for number, flags in rows}
@@ -104,13 +104,13 @@ def choose_trials(frames: Frames, numbers: set[int]) -> Frames:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_trials_beside_busy_processes_are_no_evidence_and_change_no_recommended_time(tmp_path: Path) -> None:
+def test_times_beside_busy_processes_are_in_doubt_and_change_no_recommended_time(tmp_path: Path) -> None:
     load = psutil.cpu_percent(interval=5.0)
     if load > MAX_LOAD:
         pytest.skip(f"an idle machine is required: other processes use {load:.0f} % of the cores")
     frames = run_beside_others(make_study(2 * NUM), tmp_path)
     doubtful = find_doubtful(frames)
-    columns = ["number", "train_seconds", "measured_train_seconds", "step_time_error", "quality_flags"]
+    columns = ["number", "train_seconds", "slowdown_by_others", "step_time_error", "quality_flags"]
     print(frames.trials[columns].to_string())
     assert sum(is_so for number, is_so in doubtful.items() if number % 2 == 0) <= NUM // 20
     assert sum(is_so for number, is_so in doubtful.items() if number % 2 == 1) >= NUM - NUM // 20

@@ -88,7 +88,7 @@ def test_a_flagged_time_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert all("val_accuracy" in item.differences for item in found.aligned)
     assert found.overall["train_seconds"].interval.n == 4
     assert run_app(["compare", "a", "bb", "--root", str(tmp_path)]) == 0
-    assert "2 configurations without a time that counts: it was disturbed" in capsys.readouterr().out
+    assert "2 configurations without a time of its own that can be used" in capsys.readouterr().out
 
 
 def test_the_picked_seed_of_the_search_is_not_mixed_with_fresh_ones(tmp_path: Path) -> None:

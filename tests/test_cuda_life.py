@@ -191,7 +191,6 @@ def test_the_bottleneck_of_graphs_is_told_by_their_data_alone(gpu: FakeCuda) -> 
     messages, ending = run(**GRAPHS, batch__micro=8, budget__steps=60, budget__epochs=None)
     assert ending.outcome == "complete", ending.error
     assert ending.bottleneck in {"", "data_bound", "compute_bound"}
-    assert ending.measurements["cached_step_seconds"] > 0.0
     assert gpu.captures
     assert messages
 

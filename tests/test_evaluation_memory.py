@@ -67,13 +67,11 @@ def test_an_evaluation_holds_no_more_than_a_training_step(values: dict[str, obje
     assert held < peak <= measured.peak_memory_bytes
 
 
-def test_every_trial_records_the_memory_of_its_evaluations() -> None:
+def test_every_trial_records_how_many_images_its_evaluations_take_at_once() -> None:
     measured = train().measurements
-    assert 0 < measured["eval_peak_memory_bytes"] <= measured["peak_memory_bytes"]
     assert measured["eval_batch_size"] < 228  # all validation images at once would hold more
     roomy = train(batch__micro=128).measurements
     assert roomy["eval_batch_size"] > measured["eval_batch_size"]
-    assert roomy["eval_peak_memory_bytes"] <= roomy["peak_memory_bytes"]
 
 
 def test_all_ranks_try_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,8 @@ CONTRACT = [
     "study", "number", "phase", "outcome", "seed", "global_batch_size", "val_accuracy", "val_loss",
     "train_accuracy", "generalization_gap", "test_accuracy", "train_seconds", "data_wait_seconds",
     "setup_seconds", "eval_seconds", "total_seconds", "images_per_second", "step_seconds_median",
-    "step_seconds_p90", "peak_memory_bytes", "num_parameters", "num_steps", "num_epochs", "device",
-    "environment_digest", "trial_key", "quality_flags", "error", "eval_peak_memory_bytes",
+    "peak_memory_bytes", "num_parameters", "num_steps", "num_epochs", "device",
+    "environment_digest", "trial_key", "quality_flags", "error", "shape_digest",
 ]  # fmt: skip
 
 

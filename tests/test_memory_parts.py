@@ -19,12 +19,11 @@ from reports.figures.all_figures import make_figures
 from reports.figures.fronts import make_fronts
 from reports.figures.memory_parts import make_memory_breakdown
 from reports.page.html import render_page
-from sweep.analysis.trial_shapes import match_probes
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.queryable import QueryableExecutor
 from sweep.probing.estimate import estimate_memory
-from sweep.probing.shape import Shape, derive_shape
+from sweep.probing.shape import Shape, derive_shape, digest_trial_shape
 from sweep.records.messages import Ending
 from sweep.records.probe_record import make_probe_record
 from sweep.records.store.probe_book import ProbeBook
@@ -44,12 +43,12 @@ def config_of(**changes: Any) -> TrialConfig:
 def trial(number: int, config: TrialConfig, **more: Any) -> dict[str, Any]:
     row: dict[str, Any] = {f"config.{key}": value for key, value in flatten_config(config).items()}
     row |= {"number": number, "global_batch_size": config.global_batch_size, "val_accuracy": 0.9, "train_seconds": 1.0}
-    return row | more
+    return row | {"shape_digest": digest_trial_shape(config)} | more
 
 
 def probe(config: TrialConfig, scale: float = 1.0, **more: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"study": "made", "shape": derive_shape(config).text, "device": "cpu: made"}
-    row |= {"micro_batch": config.batch.micro, "outcome": "estimated"}
+    row |= {"micro_batch": config.batch.micro, "outcome": "estimated", "shape_digest": digest_trial_shape(config)}
     return row | {f"forecast_{part}_bytes": scale * mebi * MIB for part, mebi in PARTS.items()} | more
 
 
@@ -70,43 +69,32 @@ def evidence_of(rows: list[dict[str, Any]], probes: list[dict[str, Any]]) -> Evi
         ({"data__workers": 2}, False),
     ],
 )
-def test_a_trial_has_the_shape_that_the_prober_would_say(changes: dict[str, Any], is_same: bool) -> None:
+def test_trials_of_equal_shape_have_equal_digests(changes: dict[str, Any], is_same: bool) -> None:
     config = config_of(**changes)
     assert (derive_shape(config) == derive_shape(config_of())) == is_same
-    trials = evidence_of([trial(0, config)], []).trials
-    assert match_probes(trials, pd.DataFrame([probe(config_of())])).tolist() == [0 if is_same else -1]
-    elsewhere = pd.DataFrame([probe(config_of(), device="cuda: other")])
-    assert match_probes(trials, elsewhere).tolist() == [-1]
+    assert (digest_trial_shape(config) == digest_trial_shape(config_of())) == is_same
 
 
-def test_two_micro_batches_stand_for_many_and_a_growing_batch_for_none() -> None:
-    several, growing = config_of(batch__accumulation=4), config_of(batch__schedule="linear", batch__schedule_factor=4)
-    trials = evidence_of([trial(0, several), trial(1, growing)], []).trials
-    made = pd.DataFrame([probe(config_of(batch__accumulation=2)), probe(config_of())])
-    assert match_probes(trials, made).tolist() == [0, -1]
+def test_two_micro_batches_stand_for_many_and_a_growing_batch_has_no_shape() -> None:
+    assert digest_trial_shape(config_of(batch__accumulation=4)) == digest_trial_shape(config_of(batch__accumulation=2))
+    assert digest_trial_shape(config_of(batch__schedule="linear", batch__schedule_factor=4)) == ""
 
 
-def test_a_doubtful_trial_tells_what_an_unhurried_probe_took() -> None:
-    ran = {"outcome": "complete", "quality_flags": "", "step_seconds_median": 0.02}
+def test_a_disturbed_trial_tells_which_time_is_shown() -> None:
+    ran = {"outcome": "complete", "quality_flags": "", "step_seconds_mean": 0.01, "update_seconds": 0.0}
+    more = {"num_steps": 40, "images_per_second": 40 * 32}
     rows = [
-        trial(0, config_of(), step_seconds_median=0.03, quality_flags="busy_host", bottleneck="data"),
-        trial(1, config_of(), step_seconds_median=0.02),
-        trial(2, config_of(batch__micro=64), step_seconds_median=0.04, quality_flags="drift"),
-        trial(3, config_of(batch__accumulation=4), step_seconds_median=0.09, quality_flags="drift"),
+        trial(0, config_of(), quality_flags="uncertain_time", bottleneck="data", **more),
+        trial(1, config_of(batch__micro=64), quality_flags="drift", **more),
     ]
-    doubted = probe(config_of(batch__micro=64), **ran | {"quality_flags": "uncertain_time"})
-    evidence = evidence_of(rows, [probe(config_of(), **ran), doubted, probe(config_of(batch__accumulation=2), **ran)])
-    texts = evidence.texts
-    assert "Bottleneck: data" in texts[0]
-    assert (
-        "Quality warnings: other programs used the cores\nStep time 30.0 ms; 20.0 ms in a probe alone on the device"
-        in texts[0]
-    )
-    assert "Quality warnings" not in texts[1]
-    assert "drift" in texts[2]
-    assert not any("probe" in texts[number] for number in (1, 2, 3))
+    evidence = evidence_of(rows, [probe(config_of(), **ran)])
+    assert "Bottleneck: data" in evidence.texts[0]
+    assert "Training time: 400 ms" in evidence.texts[0]
+    assert "Quality warnings: step time uncertain\nThe time shown is by solo probes" in evidence.texts[0]
+    assert evidence.texts[0].endswith("the measured one was 1.00 s")
+    assert evidence.texts[1].endswith("Quality warnings: step times drift")
     caption = make_fronts(evidence)[0].caption  # type: ignore[index]
-    assert "3 search trials with quality warnings" in caption
+    assert "2 search trials with quality warnings" in caption
 
 
 def test_parts_are_stacked_with_what_was_measured_and_how_far_off_that_is() -> None:

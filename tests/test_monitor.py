@@ -119,11 +119,11 @@ def test_two_looks_are_no_mean_load_and_one_is_no_summary() -> None:
 
 
 def test_several_devices_add_up_power_and_take_the_hottest() -> None:
-    one = DeviceSummary({"power_watts": 300.0, "temperature_celsius": 60.0, "clock_hertz": 1e9}, ("throttled",))
+    one = DeviceSummary({"power_watts": 300.0, "temperature_celsius": 60.0, "cpu_load_by_others": 0.1}, ("throttled",))
     two = DeviceSummary(
-        {"power_watts": 200.0, "temperature_celsius": 70.0, "clock_hertz": 2e9}, ("throttled", "clock_drift")
+        {"power_watts": 200.0, "temperature_celsius": 70.0, "cpu_load_by_others": 0.3}, ("throttled", "clock_drift")
     )
-    expected = {"power_watts": 500.0, "temperature_celsius": 70.0, "clock_hertz": 1.5e9}
+    expected = {"power_watts": 500.0, "temperature_celsius": 70.0, "cpu_load_by_others": 0.2}
     assert merge_summaries([one, two]) == DeviceSummary(expected, ("throttled", "clock_drift"))
 
 
@@ -132,7 +132,7 @@ def test_every_measurement_is_a_metric_of_a_device() -> None:
         **summarize_readings(gpu_trace(0), SPANS).measurements,
         **summarize_readings(host_trace(0), SPANS).measurements,
     }
-    assert len(names) == 7
+    assert len(names) == 5
     assert all(METRICS[name].is_of_a_device for name in names)
 
 
@@ -198,7 +198,6 @@ def test_a_gpu_is_read_in_our_units() -> None:
     assert reading == SensorReading(
         at=0.0,
         utilization=0.87,
-        memory_bytes=10 * 2**30,
         power_watts=345.6,
         energy_joules=123_456.0,
         temperature_celsius=61.0,
@@ -217,7 +216,7 @@ def test_in_a_container_one_unknown_process_is_taken_to_be_ours() -> None:
 
 
 CALLS = {
-    "nvmlDeviceGetMemoryInfo": {"memory_bytes", "other_memory_bytes"},
+    "nvmlDeviceGetMemoryInfo": {"other_memory_bytes"},
     "nvmlDeviceGetUtilizationRates": {"utilization"},
     "nvmlDeviceGetPowerUsage": {"power_watts"},
     "nvmlDeviceGetTotalEnergyConsumption": {"energy_joules"},

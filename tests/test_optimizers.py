@@ -2,28 +2,20 @@
 
 import copy
 import math
-from collections.abc import Iterator
-
 import pytest
 import torch
-from torch import Tensor, nn
+from collections.abc import (Iterator)
+from sweep.config.errors import (InputError)
+from sweep.config.scaling import (resolve_lr_rule, scale_adam_constants, scale_ema_decay, scale_lr, scale_weight_decay)
+from sweep.config.tables.datasets import (ImageShape)
+from sweep.config.trial_config import (TrialConfig, build_config)
+from sweep.records.messages import (Ending, Evaluation, TrialTask)
+from sweep.training.loop.trial import (run_trial)
+from sweep.training.models.table import (build_model)
+from sweep.training.recipe.muon import (Muon, orthogonalize_matrices)
+from sweep.training.recipe.optimizers import (OPTIMIZERS, build_optimizer)
+from torch import (Tensor, nn)
 
-from sweep.config.errors import InputError
-from sweep.config.scaling import (
-    compute_weight_decay_timescale,
-    resolve_lr_rule,
-    scale_adam_constants,
-    scale_ema_decay,
-    scale_lr,
-    scale_weight_decay,
-)
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
-from sweep.training.models.table import build_model
-from sweep.training.recipe.muon import Muon, orthogonalize_matrices
-from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
 
 RATES = (0.1, 0.3, 0.2, 0.05, 0.02)
 
@@ -261,10 +253,10 @@ def test_the_timescale_of_weight_decay_is_the_same_at_every_batch(lr_rule: str) 
     section = settings.optimizer
     expected = 256 / (0.002 * 0.1 * 50_000)
     for batch in (32, 256, 2048):
-        assert compute_weight_decay_timescale(section, settings.rules, batch, 50_000) == pytest.approx(expected)
+        rate, decay = scale_lr(section, settings.rules, batch), scale_weight_decay(section, settings.rules, batch)
+        assert batch / (rate * decay * 50_000) == pytest.approx(expected)  # epochs
     factor = {"none": 8.0, "linear": 1.0, "sqrt": math.sqrt(8), "auto": math.sqrt(8)}[lr_rule]
     assert scale_weight_decay(section, settings.rules, 2048) == pytest.approx(0.1 * factor)
-    assert compute_weight_decay_timescale(config().optimizer, config().rules, 256, 50_000) is None
 
 
 def test_a_rule_that_leaves_no_average_of_squares_is_refused() -> None:
@@ -292,8 +284,6 @@ def test_a_trial_records_what_the_rules_made_of_its_recipe() -> None:
     expected = {
         "peak_learning_rate": 0.004 * 4**0.25,
         "scaled_weight_decay": 0.1 * 4 / 4**0.25,
-        "weight_decay_timescale": 16 / (0.004 * 0.1 * 300),
-        "scaled_beta1": 0.9,
         "scaled_beta2": 0.999**4,
     }
     assert {name: ending.measurements[name] for name in expected} == pytest.approx(expected)

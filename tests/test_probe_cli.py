@@ -64,7 +64,7 @@ def test_probe_finds_the_largest_that_fits_among_those_it_ran(probed: dict[str, 
 def test_probe_says_what_it_measured(probed: dict[str, Any]) -> None:
     probe = probed["probe"]
     assert (probe["micro_batch"], probe["outcome"]) == (16, "complete")
-    assert probe["step_seconds_p90"] >= probe["step_seconds_median"] > probe["update_seconds"] > 0
+    assert probe["step_seconds_median"] > probe["update_seconds"] > 0
     assert probe["num_windows"] >= 3
     assert probe["data_images_per_second"] > probe["images_per_second"] > 0
     splits = {split["accumulation"]: split for split in probed["accumulation"]}

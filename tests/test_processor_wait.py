@@ -1,4 +1,4 @@
-"""Waiting for a processor, measured beside real busy processes, and the time of a training that waited."""
+"""Waiting for a processor, measured beside real busy processes, and the windows of a training that waited."""
 
 import os
 import subprocess
@@ -7,18 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_time_evidence import ALONE, Machine, config, ending
 
 from sweep.measurement import processor_wait
 from sweep.measurement.clock import Ledger, StepWindow, list_times, select_undisturbed
 from sweep.measurement.processor_wait import WaitMeter
-from sweep.records.messages import Ending
-from sweep.records.quality_flags import is_time_evidence
-from sweep.search.forecast.undisturbed_time import take_undisturbed_time
 
 SECONDS = 1.0
 
@@ -132,62 +127,8 @@ def test_step_times_are_those_of_undisturbed_windows_where_the_others_took_longe
     ledger = Ledger()
     quiet = [StepWindow(0.1, 10, 640, True, 0.001)] * 12
     ledger.windows = [*quiet, *[StepWindow(0.2, 10, 640, True, 0.1)] * 12]
-    assert ledger.step_seconds() == pytest.approx((0.01, 0.01))
+    assert ledger.step_seconds() == pytest.approx(0.01)
     assert select_undisturbed(ledger.windows) == quiet
     ledger.windows = [*quiet, *[StepWindow(0.1, 10, 640, True, 0.1)] * 12]
     assert select_undisturbed(ledger.windows) == ledger.windows  # the waiting cost nothing
     assert list_times(quiet)[2] == [0.001] * 12
-
-
-def disturbed(slowdown: float, *flags: str) -> Ending:
-    """A trial that took longer by the share ``slowdown``."""
-    ended = ending((1 + slowdown) * ALONE, *flags)
-    ended.measurements["slowdown_by_others"] = slowdown
-    return ended
-
-
-def test_the_time_of_a_slowed_training_becomes_that_of_its_undisturbed_steps() -> None:
-    slow = disturbed(0.4, "slowed_by_others", "busy_host")
-    slow.measurements.update(steps_to_target=10, seconds_to_target=0.6)
-    machine = Machine(pace=0.7)
-    judged = machine.solo_times().judge(config(), slow, is_idle=True)
-    assert judged.measurements["train_seconds"] == pytest.approx(ALONE)
-    assert judged.measurements["measured_train_seconds"] == pytest.approx(1.4 * ALONE)
-    assert judged.measurements["images_per_second"] == pytest.approx(400 / ALONE)
-    assert judged.measurements["seconds_to_target"] == pytest.approx(ALONE / 2)
-    assert judged.quality_flags == ("slowed_by_others", "busy_host", "undisturbed_time")
-    assert is_time_evidence(judged.quality_flags)
-    assert machine.num_probes == 0  # no probe is closer to it
-
-
-def test_undisturbed_steps_whose_mean_is_not_known_replace_nothing() -> None:
-    uncertain = disturbed(0.4, "slowed_by_others", "uncertain_time")
-    assert take_undisturbed_time(config(), uncertain) == uncertain
-    in_seconds = config(**{"budget.epochs": None, "budget.seconds": 0.7})
-    slow = disturbed(0.4, "slowed_by_others")
-    assert take_undisturbed_time(in_seconds, slow) == slow  # what was to be spent
-    assert take_undisturbed_time(config(), replace(slow, outcome="diverged")).quality_flags == slow.quality_flags
-    calm = disturbed(0.01, "spread")
-    assert take_undisturbed_time(config(), calm) == calm
-    known = {name: value for name, value in slow.measurements.items() if name != "slowdown_by_others"}
-    of_before = replace(slow, measurements=known)  # a flag without its figure
-    assert take_undisturbed_time(config(), of_before) == of_before
-    probed = (
-        Machine()
-        .solo_times()
-        .judge(config(), disturbed(0.4, "slowed_by_others", "busy_host", "uncertain_time"), is_idle=True)
-    )
-    assert probed.quality_flags[-1] == "probed_time"
-
-
-def test_times_of_probes_are_multiplied_by_the_usual_ratio_of_undisturbed_trials_to_them() -> None:
-    times = Machine(pace=0.8).solo_times()
-    slow = ending(1.4 * ALONE, "busy_host", "uncertain_time")
-    first = times.judge(config(), slow, is_idle=True)
-    assert first.measurements["train_seconds"] == pytest.approx(0.8 * ALONE)  # nothing is known of the ratio
-    for seconds in (ALONE, 0.9 * ALONE, 1.3 * ALONE):
-        times.judge(config(), ending(seconds), is_idle=True)
-    times.judge(config(), ending(5 * ALONE, "uncertain_time"), is_idle=True)  # is none
-    later = times.judge(config(), slow, is_idle=True)
-    assert later.measurements["train_seconds"] == pytest.approx(ALONE)
-    assert later.measurements["images_per_second"] == pytest.approx(400 / ALONE)

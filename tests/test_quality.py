@@ -1,17 +1,10 @@
-"""Quality flags of a timing: which times are evidence."""
+"""Quality flags of a timing: which times are in doubt."""
 
 import numpy as np
 import pytest
+from sweep.measurement.quality import (find_reference_flags, find_timing_flags, measure_relative_drift, measure_relative_spread, measure_slowdown, measure_time_error)
+from sweep.records.quality_flags import (MEANINGS, SHORT_NAMES, find_time_doubts, name_flags)
 
-from sweep.measurement.quality import (
-    find_reference_flags,
-    find_timing_flags,
-    measure_relative_drift,
-    measure_relative_spread,
-    measure_slowdown,
-    measure_time_error,
-)
-from sweep.records.quality_flags import MEANINGS, SHORT_NAMES, is_time_evidence, name_flags
 
 Windows = tuple[list[float], list[int], list[float | None]]  # seconds, steps and seconds of waiting of each window
 
@@ -49,11 +42,11 @@ def simulate(
 
 
 @pytest.mark.parametrize("count", [25, 50, 200, 2000])
-def test_of_twenty_idle_trials_one_at_most_is_no_evidence_and_of_twenty_disturbed_ones_nineteen_are(count: int) -> None:
+def test_of_twenty_idle_trials_one_at_most_is_in_doubt_and_of_twenty_disturbed_ones_nineteen_are(count: int) -> None:
     def num_flagged(slowdown: float, first_seed: int, jitter: float = 0.0, *, is_waiting_known: bool = True) -> int:
         seeds = range(first_seed, first_seed + 200)
         windows = (simulate(seed, count, slowdown, jitter, is_waiting_known=is_waiting_known) for seed in seeds)
-        return sum(not is_time_evidence(find_timing_flags(*each, num_steps=1000)) for each in windows)
+        return sum(bool(find_time_doubts(find_timing_flags(*each, num_steps=1000))) for each in windows)
 
     for jitter in (0.0, 0.08):  # single windows differ widely, but the mean of many is known
         assert num_flagged(1.0, 0, jitter) <= 200 / 20
@@ -120,7 +113,7 @@ def test_the_interval_of_the_mean_holds_the_truth_although_windows_are_correlate
 def test_a_wide_spread_of_many_windows_is_no_doubt_about_their_mean() -> None:
     wide = steps(0.1, 200)
     assert flags(wide, 2000) == ("spread",)
-    assert is_time_evidence(("spread", "drift", "busy_host", "reference_drift", "throttled", "few_steps"))
+    assert not find_time_doubts(("spread", "drift", "busy_host", "reference_drift", "throttled", "few_steps"))
     assert measure_time_error(wide, [1] * 200, [None] * 200) == pytest.approx(2 * 0.1 / 200**0.5, rel=0.5)
 
 
@@ -178,15 +171,10 @@ def test_reference_work_is_compared_with_that_of_the_other_trials() -> None:
     assert find_reference_flags(0.02, others[:4]) == ()  # too few to say what is usual
 
 
-def test_only_a_doubt_about_the_figure_makes_a_time_no_evidence() -> None:
-    doubts = {"uncertain_time", "slowed_by_others", "slower_than_alone"}
-    assert {flag for flag in MEANINGS if not is_time_evidence((flag,))} == doubts
-    for flag in doubts:
-        assert not is_time_evidence(("packed", flag))  # of the probe that gave its time
-        assert is_time_evidence((flag, "probed_time"))
-        assert is_time_evidence((flag, "undisturbed_time"))
-    assert not is_time_evidence(("a doubt of another version",))
-    assert is_time_evidence(("",))
+def test_only_a_doubt_about_the_figure_is_one_about_the_time() -> None:
+    doubts = {flag for flag in MEANINGS if find_time_doubts((flag,))}
+    assert doubts == {"uncertain_time", "slowed_by_others", "packed"}
+    assert find_time_doubts(("spread", "a doubt of another version", "")) == {"a doubt of another version"}
 
 
 def test_every_flag_has_a_short_name_of_its_own() -> None:

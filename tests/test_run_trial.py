@@ -2,32 +2,30 @@
 
 import ast
 import json
+import pytest
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from pathlib import Path
-
-import pytest
 import torch
-from safetensors.torch import load_file
-
-from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS, list_objectives
-from sweep.config.tables.datasets import ImageShape
-from sweep.config.tables.models import MODELS, ModelEntry
-from sweep.config.trial_config import build_config
-from sweep.measurement.storage import name_storage
-from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
-from sweep.training.data.feeders import Batch
-from sweep.training.loop.trial import run_trial
-from sweep.training.loop.warmup import WarmupResult
-from sweep.training.models.table import build_model
-from sweep.training.outcomes import DivergedError, classify_error, explain_error
-from sweep.training.plugins import load_plugin
-from sweep.training.steps.setup import TrainingSetup
-from sweep.training.steps.step import Step
+from collections.abc import (Iterable, Iterator)
+from dataclasses import (replace)
+from pathlib import (Path)
+from safetensors.torch import (load_file)
+from sweep.config.errors import (InputError)
+from sweep.config.metrics import (METRICS, list_objectives)
+from sweep.config.tables.datasets import (ImageShape)
+from sweep.config.tables.models import (MODELS, ModelEntry)
+from sweep.config.trial_config import (build_config)
+from sweep.measurement.storage import (name_storage)
+from sweep.records.messages import (Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message)
+from sweep.training.data.feeders import (Batch)
+from sweep.training.loop.trial import (run_trial)
+from sweep.training.loop.warmup import (WarmupResult)
+from sweep.training.models.table import (build_model)
+from sweep.training.outcomes import (DivergedError, classify_error, explain_error)
+from sweep.training.plugins import (load_plugin)
+from sweep.training.steps.setup import (TrainingSetup)
+from sweep.training.steps.step import (Step)
 
 
 def task(**values: object) -> TrialTask:
@@ -56,12 +54,11 @@ def curve(trial: TrialTask) -> list[tuple[float, ...]]:
 ON_REQUEST = {
     "steps_to_target", "seconds_to_target", "noise_scale", "noise_scale_run", "num_noise_steps", "forward_seconds",
     "backward_seconds", "optimizer_seconds", "sharpness_eigenvalue", "sharpness_keskar",
-    "measured_train_seconds",  # set by the supervisor
-    "weight_decay_timescale", "scaled_beta1", "scaled_beta2",  # of recipes that have them
+    "scaled_beta2",  # of recipes that have it
 }  # fmt: skip
 OF_A_MONITOR = {
-    "num_alloc_retries", "reserved_memory_bytes", "gpu_utilization", "gpu_memory_bytes", "energy_joules", "power_watts",
-    "temperature_celsius", "clock_hertz", "cpu_load_by_others",
+    "num_alloc_retries", "reserved_memory_bytes", "gpu_utilization", "energy_joules", "power_watts",
+    "temperature_celsius", "cpu_load_by_others",
 }  # fmt: skip
 
 
@@ -75,7 +72,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     messages, ending = run(replace(task(budget__epochs=6.0), read_test=True))
     measured = ending.measurements
     assert (ending.outcome, ending.error) == ("complete", "")
-    require_more_steps = {"cached_step_seconds", "slowdown_by_others"}
+    require_more_steps = {"slowdown_by_others"}
     expected = set(METRICS) - ON_REQUEST - OF_A_MONITOR - require_more_steps
     assert set(measured) - require_more_steps == expected, (
         f"assign {expected - set(measured)} where it is measured (TrialState.measurements in "
@@ -90,7 +87,7 @@ def test_a_trial_learns_and_measures_everything() -> None:
     assert measured["num_parameters"] == 75_002
     assert measured["generalization_gap"] == pytest.approx(measured["train_accuracy"] - measured["val_accuracy"])
     assert measured["images_per_second"] == pytest.approx(1800 / measured["train_seconds"])
-    assert 0 < measured["step_seconds_median"] <= measured["step_seconds_p90"]
+    assert measured["step_seconds_median"] > 0
     last = [message for message in messages if isinstance(message, Evaluation)][-1]
     assert (last.step, last.epoch, last.samples) == (30, 6.0, 1800)
     assert (last.val_loss, last.val_accuracy) == (measured["val_loss"], measured["val_accuracy"])

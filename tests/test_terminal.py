@@ -51,16 +51,16 @@ def test_the_live_line_of_a_trial_has_rate_utilization_and_memory() -> None:
         assert line.plain.endswith(end), line.plain
 
 
-def test_the_trials_with_quality_warnings_are_counted_by_what_their_times_are() -> None:
-    flags = [("undisturbed_time", "slowed_by_others"), ("undisturbed_time",), ("few_steps_timed",), ()]
+def test_the_trials_with_quality_warnings_are_counted_with_those_whose_time_is_in_doubt() -> None:
+    flags = [("slowed_by_others", "spread"), ("packed",), ("spread",), ()]
     values = flatten_config(make_config(0))
     records = [
         TrialRecord(number=number, phase="search", values=values, outcome="complete", quality_flags=each)
         for number, each in enumerate(flags)
     ]
     assert Display(make_spec(), records, "sweep doctor mine")._warnings().splitlines() == [
-        "quality warnings: 3 of 4 trials (undisturbed_time 2, slowed_by_others 1, few_steps_timed 1)",
-        "  of these trials: 2 with the time of their undisturbed steps, 1 with a time that is no evidence",
+        "quality warnings: 3 of 4 trials (spread 2, slowed_by_others 1, packed 1)",
+        "  of these trials: 1 with a time that is in doubt",
         "  reasons and remedies: sweep doctor mine",
     ]
 

@@ -30,7 +30,6 @@ def gpu_trace(seed: int, *, style: int | None = None) -> Trace:
             SensorReading(
                 at=at,
                 utilization=float(np.clip(draws.normal(use, 0.05), 0.0, 1.0)) if is_training else 0.0,
-                memory_bytes=20 * 2**30,
                 power_watts=watts,
                 energy_joules=energy,
                 temperature_celsius=40.0 + 25.0 * (1 - np.exp(-at / 10)) + float(draws.integers(0, 2)),

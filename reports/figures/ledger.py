@@ -106,9 +106,7 @@ def parts_of(trials: pd.DataFrame) -> dict[str, Values]:
     """
     total = read_numbers(trials, "total_seconds")
     parts = {name: np.nan_to_num(read_numbers(trials, f"{name}_seconds")) for name in _MEASURED}
-    measured = read_numbers(trials, "measured_train_seconds")  # where train_seconds is that of probes
-    trained = np.where(np.isfinite(measured), measured, read_numbers(trials, "train_seconds"))
-    parts["step"] = np.maximum(0.0, np.nan_to_num(trained) - parts["data_wait"])
+    parts["step"] = np.maximum(0.0, np.nan_to_num(read_numbers(trials, "clock_seconds")) - parts["data_wait"])
     parts["other"] = np.maximum(0.0, total - sum(parts.values()))
     return {name: np.where(np.isfinite(total), values, np.nan) for name, values in parts.items()}
 

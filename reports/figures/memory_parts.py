@@ -1,20 +1,21 @@
 """Memory breakdown of a step: estimates by part, with measurements."""
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
+import pandas as pd
+from collections import (Counter)
+from collections.abc import (Sequence)
+from dataclasses import (dataclass)
+from reports.evidence import (Evidence, keep_finite)
+from reports.figure import (Absent, Axis, Figure, Layer, Panel, Points)
+from reports.figures.marks import (Rows, Values, device_limits, stack_bars, to_floats)
+from reports.labels import (format_value)
+from sweep.analysis.costs import (parse_shapes)
+from sweep.analysis.statistics import (read_numbers)
+from sweep.analysis.statistics.column_reading import (read_text)
+from sweep.config.units import (format_count)
+from sweep.records.probe_record import (MEMORY_LABELS, MEMORY_PARTS)
+from typing import (Any)
 
-from reports.evidence import Evidence, keep_finite
-from reports.figure import Absent, Axis, Figure, Layer, Panel, Points
-from reports.figures.marks import Rows, Values, device_limits, stack_bars, to_floats
-from reports.labels import format_value
-from sweep.analysis.statistics import read_numbers
-from sweep.analysis.trial_shapes import match_probes, parse_shapes
-from sweep.config.units import format_count
-from sweep.records.probe_record import MEMORY_LABELS, MEMORY_PARTS
 
 TITLE = "Memory breakdown"
 MAX_PANELS = 6
@@ -60,12 +61,18 @@ def _estimates(evidence: Evidence) -> _Estimates:
     probes = probes.iloc[rows]
     complete = evidence.trials[(evidence.trials["outcome"] == "complete").to_numpy(dtype=bool)]
     peaks, numbers = read_numbers(complete, "peak_memory_bytes"), complete["number"].to_numpy(dtype=np.int64)
-    of_shape = np.where(np.isfinite(peaks), match_probes(complete, probes), -1)
+    places = dict(zip(_shapes_on_devices(probes), range(len(rows)), strict=True))
+    of_shape = np.array([places.get(each, -1) for each in _shapes_on_devices(complete)], dtype=np.int64)
+    of_shape[~np.isfinite(peaks)] = -1
     measured, owners = read_numbers(probes, "peak_memory_bytes"), np.full(len(rows), -1, dtype=np.int64)
     for row in np.unique(of_shape[of_shape >= 0]):
         at = np.flatnonzero(of_shape == row)
         measured[row], owners[row] = np.median(peaks[at]), numbers[at[0]]
     return _Estimates(facts=parse_shapes(probes), parts=every[rows], measured=measured, trials=owners)
+
+
+def _shapes_on_devices(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    return list(zip(read_text(rows, "shape_digest"), read_text(rows, "device"), strict=True))
 
 
 def _groups(facts: Sequence[dict[str, Any]]) -> list[tuple[str, list[int]]]:

@@ -1,6 +1,6 @@
 """The answer as one sentence, how sure it is, and what is known of its accuracy, time and memory."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reports.batch_texts import describe_certainty
@@ -13,20 +13,19 @@ from sweep.analysis.statistics import read_text
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import format_count, format_share
 from sweep.records.quality_flags import (
-    MAX_SLOWDOWN,
     MAX_TIME_ERROR,
     MAX_WAIT_SLOWDOWN,
+    PACKED,
     SLOWED_BY_OTHERS,
-    SLOWER_THAN_ALONE,
     UNCERTAIN_TIME,
-    is_time_evidence,
+    find_time_doubts,
 )
 
 _METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 _REASONS = {
     UNCERTAIN_TIME: f"the mean step time is known to no better than ±{format_share(MAX_TIME_ERROR)}",
     SLOWED_BY_OTHERS: f"other programs slowed the training by over {format_share(MAX_WAIT_SLOWDOWN)}",
-    SLOWER_THAN_ALONE: f"training took over {format_share(MAX_SLOWDOWN)} longer than alone on the device",
+    PACKED: "trials shared the device",
 }
 
 
@@ -167,21 +166,13 @@ def _is_named(point: TunedBatch, found: BatchAnswer) -> bool:
 
 
 def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
-    """Why the times of the recommended configuration's trials are doubtful; "" where all are evidence."""
+    """Why times of the recommended configuration's trials cannot be used for certain; "" where all can."""
     trials = evidence.trials
     family = trials.loc[trials["number"] == named.number, "family"].to_numpy()[0]
     own = trials[(trials["family"] == family) & (trials["outcome"] == "complete")]
-    flags = [set(str(text).split(",")) - {""} for text in read_text(own, "quality_flags")]
-    doubtful = [each for each in flags if not is_time_evidence(each)]
-    if not doubtful:
+    doubtful = own[read_text(own, "time_source") == ""]
+    if doubtful.empty:
         return ""
-    reasons = ", ".join(_list_reasons(doubtful))
-    return (
-        f"Doubtful: the times of {len(doubtful)} of {format_count(len(flags), 'training')} are unreliable ({reasons})."
-    )
-
-
-def _list_reasons(doubtful: list[set[str]]) -> Collection[str]:
-    return dict.fromkeys(
-        _REASONS.get(flag, flag) for each in doubtful for flag in sorted(each) if not is_time_evidence([flag])
-    )
+    doubts = [find_time_doubts(str(text).split(",")) for text in read_text(doubtful, "quality_flags")]
+    reasons = ", ".join(dict.fromkeys(_REASONS.get(flag, flag) for each in doubts for flag in sorted(each)))
+    return f"Doubtful: the times of {len(doubtful)} of {format_count(len(own), 'training')} are unreliable ({reasons})."

@@ -17,6 +17,7 @@ from reports.page.constant_columns import (LEADING, list_common_settings, split_
 from reports.page.study_text import (write_study)
 from reports.palette import (HEAT_COLORS, look_of)
 from sweep.analysis.comparable import (USUAL_METRICS)
+from sweep.analysis.costs import (COUNTED, OURS_ALONE, sum_published_clocks)
 from sweep.analysis.statistics import (Values, read_numbers, read_text)
 from sweep.records.quality_flags import (name_flags)
 from typing import (Any)

@@ -46,7 +46,7 @@ from sweep.analysis.rate_powers import (
     scaled_learning_rates,
 )
 from sweep.analysis.statistics.column_reading import Texts, most_common, read_numbers, read_text
-from sweep.analysis.statistics.equal_costs import drop_copied_times, equal_cost_groups
+from sweep.analysis.statistics.equal_costs import equal_cost_groups, read_observed
 from sweep.analysis.statistics.estimates import (
     NOTHING,
     Estimate,
@@ -363,7 +363,7 @@ def measure_last_doubling(records: ComparableTrials) -> Measurement:
 
 
 def _read_rates(trials: pd.DataFrame) -> Values:
-    return drop_copied_times(trials, read_numbers(trials, "images_per_second"))
+    return read_observed("images_per_second", trials)
 
 
 def _fit_last_doubling(sizes: Values, rates: Values) -> Estimate:

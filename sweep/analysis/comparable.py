@@ -6,10 +6,9 @@ from collections import (Counter)
 from collections.abc import (Sequence)
 from dataclasses import (dataclass, field)
 from functools import (cached_property)
+from sweep.analysis.costs import (SOURCE_NAMES, apply_times)
 from sweep.analysis.posterior import (Posterior, ValidationImages, fit_posterior)
 from sweep.analysis.statistics import (Grouping, Mask, Numbers, Values, configuration_groups, group_configurations, half_width, median_errors, most_common, non_dominated, read_numbers, read_text, scale_of, varying_keys)
-from sweep.analysis.statistics.equal_costs import (equal_cost_groups, pool_doubtful_times)
-from sweep.analysis.statistics.time_evidence import (has_time_evidence)
 from sweep.config.commands import (StudyCommands)
 from sweep.config.errors import (InputError)
 from sweep.config.metrics import (METRICS)
@@ -17,24 +16,19 @@ from sweep.config.study import (Confirm, FEWEST_SEEDS, StudySpec)
 from sweep.config.units import (format_count)
 from sweep.records.data_summary import (DataSummary)
 from sweep.records.frames.study_frames import (Frames)
-from sweep.records.quality_flags import (PROBED_TIME, UNDISTURBED_TIME, name_flags)
+from sweep.records.quality_flags import (name_flags)
 
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 RECIPE_COLUMNS = ["config.model.name", "config.optimizer.name"]
-# What replaces an unreliable time, by its quality flag.
-_REPLACING = {
-    UNDISTURBED_TIME: "their undisturbed steps",
-    PROBED_TIME: "solo probes, short runs of the same training step with nothing else on the device",
-}
 # Shown beside the objectives wherever they were measured.
 USUAL_METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes", "test_accuracy", "generalization_gap")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparableTrials:
-    """``trials`` are all trials of the most common data set and device, ``done`` the complete ones among them;
-    ``notes`` describe what was left out."""
+    """``trials`` are all trials of the most common data set and device, ``done`` the complete ones among them, with the
+    times to use (:func:`sweep.analysis.costs.apply_times`); ``notes`` describe what was left out."""
 
     frames: Frames
     study: str
@@ -82,9 +76,9 @@ class ComparableTrials:
 
     @cached_property
     def has_doubtful_time(self) -> Mask:
-        """Of which configurations no trial of equal cost has a time that is evidence; shape ``[configurations]``."""
-        is_evidence, costs = has_time_evidence(self.done), equal_cost_groups(self.done)
-        return ~np.isin(costs[self.grouping.first], costs[is_evidence])
+        """Of which configurations no trial has a time that can be used for certain; shape ``[configurations]``."""
+        is_usable = read_text(self.done, "time_source") != ""
+        return np.asarray(np.bincount(self.grouping.members, is_usable, minlength=self.grouping.size) == 0)
 
     def posterior(self, name: str) -> Posterior:
         """The posterior of the metric ``name``, fitted once; of the accuracy, on new images."""
@@ -143,12 +137,13 @@ def select_comparable(frames: Frames) -> ComparableTrials:
         kept &= chosen | (~complete & (read_text(trials, name) == ""))
         notes += note
     done = trials if (kept & complete).all() else trials[kept & complete]
+    done = apply_times(done, frames.probes)
     grouping = group_configurations(done, configuration_groups(done))
     return ComparableTrials(
         frames=frames,
         study=find_study_name(frames),
         trials=trials if kept.all() else trials[kept],
-        done=pool_doubtful_times(done),
+        done=done,
         grouping=grouping,
         images=ValidationImages(frames, done, grouping, data),
         notes=(*notes, *_note_flags(done, _find_commands(frames).examine())),
@@ -176,17 +171,18 @@ def _note_flags(done: pd.DataFrame, doctor: str) -> list[str]:
         return []
     counts = Counter(name.strip() for names in flags for name in names)
     notes = []
-    if num_doubtful := int((~has_time_evidence(done)).sum()):
+    sources = Counter(read_text(done, "time_source")[np.isfinite(read_numbers(done, SECONDS))].tolist())
+    if sources[""]:
         notes.append(
-            f"The times of {format_count(num_doubtful, 'trial')} are not reliable and have no replacement: they count "
-            "only where no trial of equal cost has another time, and then with their uncertainty. Accuracy and memory "
-            "are not affected."
+            f"The times of {format_count(sources[''], 'trial')} are not reliable, and nothing stands for them: they "
+            "count only where no trial of equal cost has another time, and then with their uncertainty. Accuracy and "
+            "memory are not affected."
         )
-    for flag, source in _REPLACING.items():
-        if counts[flag]:
+    for source, words in SOURCE_NAMES.items():
+        if sources[source]:
             notes.append(
-                f"The measured times of {format_count(counts[flag], 'trial')} are not reliable and are replaced by "
-                f"those of {source}. Accuracy and memory are not affected."
+                f"The measured times of {format_count(sources[source], 'trial')} are not reliable: those of {words} "
+                "stand for them. Accuracy and memory are not affected."
             )
     parts = ", ".join(f"{name_flags(name)} ({count})" for name, count in sorted(counts.items()))
     return [
@@ -229,10 +225,13 @@ def is_main_model(frame: pd.DataFrame) -> Mask:
     return np.asarray(names == most_common(names)[0], dtype=np.bool_)
 
 
-def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
+def summarize_configurations(
+    trials: pd.DataFrame, objectives: Sequence[str], probes: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """A row for every configuration with a complete trial, in the order of its first trial.
 
-    Trials are of one configuration when all ``config.*`` columns but the seed are equal. Columns:
+    Times are those to use, by ``probes`` where a trial was disturbed (:func:`sweep.analysis.costs.apply_times`). Trials
+    are of one configuration when all ``config.*`` columns but the seed are equal. Columns:
 
     ``number`` of the search trial (of the first confirming one where there is none), ``numbers`` and ``seeds`` (tuples)
     of the trials that the values rest on, ``confirmed`` (has a complete confirming trial), ``num_seeds``,
@@ -246,7 +245,7 @@ def summarize_configurations(trials: pd.DataFrame, objectives: Sequence[str]) ->
     """
     every_group = configuration_groups(trials)
     complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
-    done = pool_doubtful_times(trials[complete])
+    done = apply_times(trials[complete], pd.DataFrame() if probes is None else probes)
     grouping = group_configurations(done, every_group[complete])
     constants = [name for name in done.columns if name.startswith("config.") and name != "config.seed"]
     frame = done.iloc[grouping.first][[*constants, "global_batch_size"]].reset_index(drop=True)

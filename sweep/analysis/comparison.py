@@ -41,7 +41,7 @@ from sweep.analysis.statistics.intervals import (
 )
 from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
 from sweep.analysis.statistics.scales import difference_unit, scale_of
-from sweep.analysis.statistics.time_evidence import has_measured_time, has_time_evidence
+from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times, has_sure_time
 from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys
@@ -221,7 +221,8 @@ class _Side:
         trial is another run's."""
         is_used = self.grouping.is_basis
         if METRICS[name].is_speed:
-            is_used = is_used & has_measured_time(self.done) & _is_own(self.done)
+            is_measured = np.isin(read_text(self.done, "time_source"), [MEASURED, UNDISTURBED])
+            is_used = is_used & is_measured & _is_own(self.done)
         return np.where(is_used, read_numbers(self.done, name), np.nan)
 
     def basis_of(self, configuration: int) -> Numbers:
@@ -251,7 +252,10 @@ def _align(a: pd.DataFrame, b: pd.DataFrame) -> tuple[_Sides, list[tuple[int, in
     complete = both[np.asarray(read_text(both, "outcome") == "complete", dtype=np.bool_)]
     in_a = np.asarray(complete["side"] == "a", dtype=np.bool_)
     groups = configuration_groups(complete, _NOT_TRAINED | _find_recipe_keys(complete[in_a], complete[~in_a]))
-    first, second = (_Side(complete[own], group_configurations(complete[own], groups[own])) for own in (in_a, ~in_a))
+    first, second = (
+        _Side(apply_times(complete[own], pd.DataFrame()), group_configurations(complete[own], groups[own]))
+        for own in (in_a, ~in_a)
+    )
     places = {int(name): place for place, name in enumerate(groups[~in_a][second.grouping.first])}
     names = enumerate(groups[in_a][first.grouping.first])
     return (first, second), [(place, places[int(name)]) for place, name in names if int(name) in places]
@@ -429,7 +433,7 @@ def _read_references(frames: Frames) -> Values:
 def _read_probes(frames: Frames) -> dict[str, tuple[float, str]]:
     # step seconds and time of the probes whose time can be used, by the key of shape and code
     probes = frames.probes
-    is_good = (read_text(probes, "outcome") == "complete") & has_time_evidence(probes)
+    is_good = (read_text(probes, "outcome") == "complete") & has_sure_time(probes)
     seconds = read_numbers(probes, "step_seconds_median")
     keys, times = read_text(probes, "shape_key"), read_text(probes, "probed_at")
     rows = np.flatnonzero(is_good & (seconds > 0))

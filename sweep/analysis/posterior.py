@@ -27,14 +27,7 @@ from sweep.analysis.statistics import (
     scale_of,
     t_density,
 )
-from sweep.analysis.statistics.equal_costs import (
-    average_costs,
-    depends_on_learning,
-    drop_copies,
-    find_cost_groups,
-    read_own,
-)
-from sweep.analysis.statistics.time_evidence import count_copies, has_time_evidence, select_evidence
+from sweep.analysis.costs import average_costs, find_cost_groups, read_counts, read_observed, read_own
 from sweep.config.metrics import METRICS
 from sweep.records.correct_images import Correct
 from sweep.records.data_summary import DataSummary
@@ -54,7 +47,6 @@ _MAX_POINTS = 241  # what is farther below the best than the grid reaches cannot
 # With a larger standard deviation of the logarithm, times that should be of equal cost are not pooled. On an idle
 # machine with other tenants it was 0.105 over 20 equal trainings.
 _MAX_POOLED_SD = 0.15
-_UNKNOWN_ERROR = 0.2  # of a time that is no evidence, where its uncertainty is not on record
 
 
 def estimate_image_shares(correct: Mask, members: Numbers, seeds: Numbers) -> Values:
@@ -445,30 +437,24 @@ def fit_posterior(
 ) -> Posterior:
     """The posterior of the metric ``name`` from the complete trials ``done``, an entry for every configuration of
     ``grouping``. Time and memory are pooled over trials of equal cost; everything else is the configuration's own.
-    A time that is no evidence counts only where its group has no other, and then by its uncertainty; that of a probe
-    counts once, however many trials have it.
+    The times are those of :func:`sweep.analysis.costs.apply_times`: one that cannot be used for certain counts only
+    where its group has no other, and then by its uncertainty; that of a probe counts once, however many trials have it.
 
     With ``image_covariance`` the metric is an accuracy, and the posterior that on new images. Search trials share one
     seed: what it does to all of them alike is not told apart from what it does to each, and counts as the latter.
     """
-    values = scale_of(name).forward(read_numbers(done, name))
+    values = scale_of(name).forward(read_observed(name, done))
     if METRICS[name].is_cost:
         costs = find_cost_groups(name, done)
-        is_evidence = has_time_evidence(done) | (not METRICS[name].is_speed)
-        is_probed = METRICS[name].is_speed and not depends_on_learning(done)
-        copies = count_copies(done, costs) if is_probed else np.zeros(len(done))
-        spread = pooled_spread(np.where(is_evidence & (copies == 0), values, np.nan), costs)
-        if not spread.degrees:  # no group has two measured ones
-            spread = pooled_spread(np.where(is_evidence, values, np.nan), costs)
-        if spread.sd <= _MAX_POOLED_SD:
+        errors = np.nan_to_num(read_numbers(done, "time_error")) if METRICS[name].is_speed else np.zeros(len(done))
+        spread = pooled_spread(np.where(errors == 0, values, np.nan), costs)
+        is_borrowed = METRICS[name].is_speed and not read_counts(done).all()  # by some from others of equal cost
+        if spread.sd <= _MAX_POOLED_SD or (is_borrowed and not spread.degrees):
             shared = costs[grouping.first]
-            counted = np.where(select_evidence(is_evidence, costs), values, np.nan)
-            counted = drop_copies(done, counted, costs) if is_probed else counted
-            posterior = _posterior(name, counted[:0], counted[:0], spread, shared)
-            own_errors = np.where(is_evidence, 0.0, _time_errors(done)) / (posterior.spread.sd or 1.0)
-            means, errors = average_costs(counted, costs, own_errors)
-            counts = np.bincount(costs[np.isfinite(counted)], minlength=len(means))
-            return replace(posterior, centers=means[shared], errors=errors[shared], num_pooled=counts[shared])
+            posterior = _posterior(name, values[:0], values[:0], spread, shared)
+            means, mean_errors = average_costs(values, costs, errors / (posterior.spread.sd or 1.0))
+            counts = np.bincount(costs[np.isfinite(values)], minlength=len(means))
+            return replace(posterior, centers=means[shared], errors=mean_errors[shared], num_pooled=counts[shared])
         values = scale_of(name).forward(read_own(name, done, grouping))
     centers, counts = grouping.medians(values)
     own = np.arange(grouping.size)
@@ -490,12 +476,6 @@ def draw_all(posteriors: Sequence[Posterior], rows: Numbers, num_draws: int, see
     the same for equal records."""
     generator = np.random.default_rng(seed)
     return np.stack([posterior.draw(rows, num_draws, generator) for posterior in posteriors], axis=2)
-
-
-def _time_errors(done: pd.DataFrame) -> Values:
-    # standard errors of the logarithm of the times
-    halves = read_numbers(done, "step_time_error")
-    return np.where(np.isfinite(halves), halves, _UNKNOWN_ERROR) / 2
 
 
 def _posterior(name: str, centers: Values, errors: Values, spread: Spread, shared: Numbers) -> Posterior:

@@ -25,13 +25,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.config.units import format_count
 from sweep.records.messages import Evaluation, Progress
-from sweep.records.quality_flags import (
-    PROBED_TIME,
-    REPLACEMENTS,
-    TIME_DOUBTS,
-    UNDISTURBED_TIME,
-    is_time_evidence,
-)
+from sweep.records.quality_flags import PACKED, find_time_doubts
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import (
     AttemptEnded,
@@ -156,16 +150,10 @@ class Display:
             return ""
         counts = Counter(flag for record in flagged for flag in record.quality_flags)
         names = ", ".join(f"{name} {count}" for name, count in counts.most_common())
-        num_doubtful = sum(not is_time_evidence(record.quality_flags) for record in flagged)
-        times = {
-            "with the time of their undisturbed steps": counts[UNDISTURBED_TIME],
-            "with the time of solo probes": counts[PROBED_TIME],
-            "with a time that is no evidence": num_doubtful,
-        }
-        kinds = ", ".join(f"{count} {text}" for text, count in times.items() if count)
+        num_doubtful = sum(bool(find_time_doubts(record.quality_flags) - {PACKED}) for record in flagged)
         lines = [
             f"quality warnings: {len(flagged)} of {len(measured)} trials ({names})",
-            *([f"  of these trials: {kinds}"] if kinds else []),
+            *([f"  of these trials: {num_doubtful} with a time that is in doubt"] if num_doubtful else []),
             f"  reasons and remedies: {self._doctor}",
         ]
         return "\n".join(lines)
@@ -266,9 +254,5 @@ def _describe_device(progress: Progress) -> str:
 
 
 def _describe_doubt(record: TrialRecord) -> str:
-    doubts = ", ".join(flag for flag in record.quality_flags if flag in TIME_DOUBTS)
-    if not REPLACEMENTS.isdisjoint(record.quality_flags):
-        source = "solo probes" if PROBED_TIME in record.quality_flags else "the undisturbed steps"
-        measured = format_metric("train_seconds", record.measurements.get("measured_train_seconds"))
-        return f"the time is that of {source}; the measured one was {measured} ({doubts})"
-    return "" if is_time_evidence(record.quality_flags) else f"the time is no evidence ({doubts})"
+    doubts = find_time_doubts(record.quality_flags) - {PACKED}  # that was asked for
+    return f"the measured time is in doubt ({', '.join(sorted(doubts))})" if doubts else ""

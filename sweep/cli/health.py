@@ -99,10 +99,12 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
     """One result for each bottleneck and each quality warning among the trials that were trained in this study, and
     for the images that they read and each note on them."""
     from reports import data_texts
+    from sweep.analysis.costs import apply_times
 
-    trials = frames.trials[(frames.trials["reused_from"] == "") & frames.trials["outcome"].notna()]
+    trials = apply_times(frames.trials, frames.probes)
+    trials = trials[(trials["reused_from"] == "") & trials["outcome"].notna()]
     yield from _check_bottlenecks(frames, trials)
-    yield from _check_warnings(trials["quality_flags"].tolist())
+    yield from _check_warnings(trials)
     if frames.data is None:
         yield Check("data", "note", data_texts.NOT_COUNTED)
         return
@@ -134,14 +136,15 @@ def _check_bottlenecks(frames: "Frames", trials: "pd.DataFrame") -> Iterator[Che
         )
 
 
-def _check_warnings(texts: list[str]) -> Iterator[Check]:
-    """A note where the flag leaves a time that does not count, or is one that this version does not have."""
-    from sweep.records.quality_flags import MEANINGS, is_time_evidence
+def _check_warnings(trials: "pd.DataFrame") -> Iterator[Check]:
+    """A note where the flag is a doubt about a measured time and no other time stands for it."""
+    from sweep.records.quality_flags import MEANINGS, find_time_doubts
 
-    rows = [text.split(",") for text in texts]
+    rows = [text.split(",") for text in trials["quality_flags"]]
     for flag, count in Counter(flag for flags in rows for flag in flags if flag).most_common():
-        found, num_lost = f"{count} of {len(rows)} trials: {MEANINGS.get(flag, flag)}", 0
-        if not is_time_evidence((flag,)):
-            num_lost = sum(flag in flags and not is_time_evidence(flags) for flags in rows)
-            found += f" (replaced for {count - num_lost})" if num_lost < count else ""
-        yield Check(flag.replace("_", " "), "note" if num_lost else "noticed", found, _REMEDIES.get(flag, ""))
+        text, num_lost = f"{count} of {len(rows)} trials: {MEANINGS.get(flag, flag)}", 0
+        if find_time_doubts((flag,)):
+            affected = trials[[flag in flags for flags in rows]]
+            num_lost = int((affected["time_source"] == "").sum())
+            text += f" (another time stands for {count - num_lost})" if num_lost < count else ""
+        yield Check(flag.replace("_", " "), "note" if num_lost else "noticed", text, _REMEDIES.get(flag, ""))

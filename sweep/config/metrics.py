@@ -1,8 +1,8 @@
 """Every named quantity of a trial, declared once: unit, direction, label, meaning."""
 
-from typing import Literal, NamedTuple
+from sweep.config.units import (MetricUnit, NoiseScale, find_unit)
+from typing import (Literal, NamedTuple)
 
-from sweep.config.units import MetricUnit, NoiseScale, find_unit
 
 # measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
@@ -10,9 +10,6 @@ SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")
 FORESEEABLE = frozenset({"val_accuracy", "val_loss", "train_seconds", "peak_memory_bytes"})
 
 Sensor = Literal["energy", "power"]
-# What becomes of a time or a rate where train_seconds is replaced because the measured time is no evidence: it changes
-# in proportion (a rate inversely), it is that of the solo probe (a field of the same name), or it stays as measured.
-Follows = Literal["train_seconds", "probe", "nothing"]
 
 
 class Requirement(NamedTuple):
@@ -47,7 +44,6 @@ class Metric(NamedTuple):
     of_device: bool = False
     until_target: bool = False  # ends when training reaches its target, and so depends on how training goes
     requires: Requirement | None = None  # of objectives; None: every trial that completes measures it
-    follows: Follows | None = None  # every time and every rate states it
 
     @property
     def unit_facts(self) -> MetricUnit:
@@ -103,57 +99,46 @@ _TABLE = (
     Metric("test_accuracy", "fraction", None, "Test accuracy",
            "test accuracy, read once and only for confirmed configurations", noise="angle"),
     Metric("train_seconds", "seconds", "minimize", "Training time",
-           "data wait + steps; without setup, warm-up, evaluation, checkpoints", follows="train_seconds"),
+           "data wait + steps; without setup, warm-up, evaluation, checkpoints"),
     Metric("data_wait_seconds", "seconds", "minimize", "Data wait",
-           "waiting for the next batch", follows="nothing"),
+           "waiting for the next batch"),
     Metric("setup_seconds", "seconds", "minimize", "Setup time",
-           "loading the data and building the model", follows="nothing"),
+           "loading the data and building the model"),
     Metric("compile_seconds", "seconds", "minimize", "Compilation",
-           "torch.compile and recording graphs, before the clock starts", follows="nothing"),
+           "torch.compile and recording graphs, before the clock starts"),
     Metric("warmup_seconds", "seconds", "minimize", "Warmup time",
-           "first steps, taken and undone before the clock starts", follows="nothing"),
+           "first steps, taken and undone before the clock starts"),
     Metric("memory_seconds", "seconds", "minimize", "Memory measurement",
-           "measuring the memory of a step, before the clock starts", follows="nothing"),
+           "measuring the memory of a step, before the clock starts"),
     Metric("eval_seconds", "seconds", "minimize", "Evaluation time",
-           "evaluation", follows="nothing"),
+           "evaluation"),
     Metric("checkpoint_seconds", "seconds", "minimize", "Checkpoints",
-           "writing checkpoints and the trained weights, and reading one", follows="nothing"),
+           "writing checkpoints and the trained weights, and reading one"),
     Metric("diagnostics_seconds", "seconds", "minimize", "Diagnostics",
-           "diagnostic measurements during training", follows="nothing"),
+           "diagnostic measurements during training"),
     Metric("total_seconds", "seconds", "minimize", "Wall-clock time",
-           "wall-clock time from the start of the trial to its end, summed over its attempts", follows="nothing"),
+           "wall-clock time from the start of the trial to its end, summed over its attempts"),
     Metric("images_per_second", "images/second", "maximize", "Throughput",
-           "training samples / train_seconds", follows="train_seconds"),
+           "training samples / train_seconds"),
     Metric("step_seconds_median", "seconds", "minimize", "Step time (median)",
-           "time of one optimizer step, median over timed windows", follows="probe"),
-    Metric("step_seconds_p90", "seconds", "minimize", "Step time (90th percentile)",
-           "time of one optimizer step, 90th percentile over timed windows", follows="probe"),
+           "time of one optimizer step, median over timed windows"),
     Metric("step_time_error", "fraction", None, "Uncertainty of the mean step time",
            "half the width of the 95 % interval of the mean step time, as a share of it, by a block bootstrap over the "
            "timed windows", of_device=True),
-    Metric("measured_train_seconds", "seconds", None, "Measured training time",
-           "train_seconds as measured, where it is no evidence and train_seconds is that of undisturbed steps or of "
-           "solo probes", follows="nothing"),
     Metric("slowdown_by_others", "fraction", None, "Slowdown by other programs",
            "by which share the mean step time exceeds that of the timed windows without waiting for a processor",
            of_device=True),
     Metric("forward_seconds", "seconds", "minimize", "Forward time",
-           "forward passes and losses", requires=_FULL_LEDGER, follows="nothing"),
+           "forward passes and losses", requires=_FULL_LEDGER),
     Metric("backward_seconds", "seconds", "minimize", "Backward time",
-           "backward passes", requires=_FULL_LEDGER, follows="nothing"),
+           "backward passes", requires=_FULL_LEDGER),
     Metric("optimizer_seconds", "seconds", "minimize", "Optimizer time",
-           "updates of the weights", requires=_FULL_LEDGER, follows="nothing"),
-    Metric("cached_step_seconds", "seconds", None, "Step time on a cached batch",
-           "median time of one optimizer step on a batch that is already loaded, after trainings of 60 steps or more",
-           follows="nothing"),
+           "updates of the weights", requires=_FULL_LEDGER),
     Metric("reference_seconds", "seconds", None, "Time of the reference work",
-           "time of a fixed piece of work before the trial, which shows drift of the device", follows="nothing"),
+           "time of a fixed piece of work before the trial, which shows drift of the device"),
     Metric("peak_memory_bytes", "bytes", "minimize", "Peak memory",
            "most memory that the allocator held during a training step, or an evaluation where that holds more, with "
            "the pool of CUDA graphs"),
-    Metric("eval_peak_memory_bytes", "bytes", None, "Peak memory of an evaluation",
-           "most memory that the allocator held during an evaluation; its batch is set so that a step holds no less, "
-           "except beside CUDA graphs"),
     Metric("reserved_memory_bytes", "bytes", None, "Reserved memory",
            "most memory that the allocator had taken from the GPU during a training step or an evaluation: with the "
            "resident images, the pool of CUDA graphs and gaps; without the context of the process"),
@@ -165,20 +150,8 @@ _TABLE = (
            "learning rate at the top of the schedule, after rules.lr, for the first effective batch size"),
     Metric("scaled_weight_decay", "number", None, "Scaled weight decay",
            "weight decay after rules.weight_decay"),
-    Metric("weight_decay_timescale", "epochs", None, "Weight-decay timescale",
-           "effective batch size / (highest learning rate x weight decay x training images): the epochs over which "
-           "weight decay averages the updates (Wang and Aitchison 2024); where there is weight decay"),
-    Metric("scaled_beta1", "number", None, "Scaled beta1",
-           "beta1 after rules.betas; of optimizers that have betas"),
     Metric("scaled_beta2", "number", None, "Scaled beta2",
            "beta2 after rules.betas; of optimizers that have betas"),
-    Metric("scaled_dropout", "fraction", None, "Scaled dropout",
-           "dropout after rules.dropout"),
-    Metric("scaled_label_smoothing", "fraction", None, "Scaled label smoothing",
-           "label smoothing after rules.label_smoothing"),
-    Metric("num_warmup_steps", "count", None, "Steps of the warm-up",
-           "optimizer steps over which the learning rate rises, after rules.warmup; where the batch grows, as "
-           "if it stayed the first one"),
     Metric("num_steps", "count", "minimize", "Optimizer steps",
            "optimizer steps taken"),
     Metric("num_skipped_steps", "count", "minimize", "Skipped steps",
@@ -188,7 +161,7 @@ _TABLE = (
     Metric("steps_to_target", "count", "minimize", "Steps to the target",
            "optimizer steps until an evaluation reached the target", until_target=True, requires=_TARGET),
     Metric("seconds_to_target", "seconds", "minimize", "Time to the target",
-           "train_seconds until then", until_target=True, requires=_TARGET, follows="train_seconds"),
+           "train_seconds until then", until_target=True, requires=_TARGET),
     Metric("micro_batch_size", "count", None, "Micro batch size",
            "samples of a micro batch, at most; the last choice of batch.micro = 'auto'"),
     Metric("noise_scale", "samples", None, "Gradient noise scale",
@@ -208,16 +181,12 @@ _TABLE = (
            "times that the GPU's allocator released its cache while training", of_device=True),
     Metric("gpu_utilization", "fraction", None, "GPU utilization",
            "share of the time in which the GPU was busy, while training", of_device=True),
-    Metric("gpu_memory_bytes", "bytes", None, "GPU memory (driver)",
-           "most memory in use on the GPU as its driver sees it, while training"),
     Metric("energy_joules", "joules", "minimize", "Energy",
            "energy that the GPU consumed for training, by its own counter", requires=_ENERGY_COUNTER),
     Metric("power_watts", "watts", "minimize", "Power",
            "mean power of the GPU while training", requires=_POWER_SENSOR),
     Metric("temperature_celsius", "celsius", None, "Highest temperature",
            "highest temperature of the GPU while training"),
-    Metric("clock_hertz", "hertz", None, "Clock",
-           "median clock of the GPU, or of the processor, while training"),
     Metric("cpu_load_by_others", "fraction", None, "CPU load by other programs",
            "share of the processors that other processes used, while training on a CPU", of_device=True),
 )
@@ -229,8 +198,3 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
 def list_objectives() -> tuple[str, ...]:
     """Metrics that have a direction."""
     return tuple(name for name, item in METRICS.items() if item.direction)
-
-
-def list_following(*kinds: Follows) -> tuple[str, ...]:
-    """Metrics that are replaced together with train_seconds, in one of the ways ``kinds``."""
-    return tuple(name for name, item in METRICS.items() if item.follows in kinds)

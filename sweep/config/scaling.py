@@ -51,26 +51,14 @@ def follow_growth(
 def scale_weight_decay(section: OptimizerSection, rules: RulesSection, global_batch: int) -> float:
     """Weight decay for that global batch, by ``rules.weight_decay``.
 
-    ``timescale``: wd = wd_reference * k * lr_reference / lr for k times the reference batch, so that
-    :func:`compute_weight_decay_timescale` is the same at every batch (Wang and Aitchison 2024, arXiv:2405.13698).
+    ``timescale``: wd = wd_reference * k * lr_reference / lr for k times the reference batch. AdamW's weights are an
+    average of its updates over about B / (lr * wd * N) epochs of N images, which are then the same at every batch B
+    (Wang and Aitchison 2024, arXiv:2405.13698, section 2).
     """
     ratio = _ratio(rules, global_batch)
     if rules.weight_decay == "timescale":
         return section.weight_decay * ratio * section.lr / scale_lr(section, rules, global_batch)
     return section.weight_decay * _factor(rules.weight_decay, ratio)
-
-
-def compute_weight_decay_timescale(
-    section: OptimizerSection, rules: RulesSection, global_batch: int, num_train: int
-) -> float | None:
-    """tau = B / (lr * wd * N) in epochs of the ``num_train`` training images; None without weight decay.
-
-    AdamW's weights are an average of its updates over about 1 / (lr * wd) steps, each of B / N epochs (Wang and
-    Aitchison 2024, arXiv:2405.13698, section 2). lr is the highest of the schedule. Momentum of SGD makes the true time
-    1 / (1 - momentum) times shorter, the same at every batch.
-    """
-    decay = scale_lr(section, rules, global_batch) * scale_weight_decay(section, rules, global_batch)
-    return global_batch / (decay * num_train) if decay else None
 
 
 def scale_adam_constants(section: OptimizerSection, rules: RulesSection, global_batch: int) -> AdamConstants:

@@ -1,13 +1,13 @@
 """The time of a trial by phase. Only this module and ``device.time_calls`` synchronize the device for timing."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from statistics import median
 from typing import Any, Literal, NamedTuple, TypeVar, final, get_args
-
-import numpy as np
 
 from sweep.measurement.processor_wait import WaitMeter
 from sweep.measurement.quality import find_undisturbed
@@ -159,17 +159,14 @@ class Ledger:
         """Time of a step in each window of steps of the usual size, data wait included, in the order of time."""
         return [window.seconds / window.num_steps for window in self.even_windows]
 
-    def step_seconds(self) -> tuple[float, float] | None:
-        """Median and 90th percentile of the time of a step over the windows, data wait included.
+    def step_seconds(self) -> float:
+        """The median time of a step over the windows, data wait included; NaN without a window.
 
         Windows of whole global batches only, unless there is none; undisturbed ones only, where others slowed the
         training down.
         """
-        if not self.windows:
-            return None
-        windows = select_undisturbed(self.full_windows)
-        median, p90 = np.percentile([window.seconds / window.num_steps for window in windows], (50, 90))
-        return float(median), float(p90)
+        windows = select_undisturbed(self.full_windows) if self.windows else []
+        return median(window.seconds / window.num_steps for window in windows) if windows else math.nan
 
     def state_dict(self) -> dict[str, Any]:
         windows = [list(window) for window in self.windows]

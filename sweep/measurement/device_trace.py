@@ -32,7 +32,6 @@ class SensorReading:
 
     at: float = 0.0  # by time.perf_counter()
     utilization: float | None = None  # of the GPU, as a fraction
-    memory_bytes: int | None = None  # in use on the device, by any process
     power_watts: float | None = None
     energy_joules: float | None = None  # a counter
     temperature_celsius: float | None = None
@@ -71,13 +70,11 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
     counted, load = _rate(steps, "energy_joules"), _load_by_others(steps)
     measured = {
         "gpu_utilization": _of(inside, "utilization", np.mean),
-        "gpu_memory_bytes": _of(inside, "memory_bytes", np.max),
         # the counter also covers the time between two readings
         "power_watts": counted[0] if counted else _of(inside, "power_watts", np.mean),
         # mean power times all seconds of training, because readings do not fall on the edges of spans
         "energy_joules": counted[0] * sum(end - begin for begin, end in spans) if counted else None,
         "temperature_celsius": _of(inside, "temperature_celsius", np.max),
-        "clock_hertz": _of(inside, "clock_hertz", np.median),
         "cpu_load_by_others": load,
     }
     raised = {
@@ -93,7 +90,7 @@ def summarize_readings(readings: Sequence[SensorReading], spans: Sequence[Span])
 
 
 def merge_summaries(parts: Sequence[DeviceSummary]) -> DeviceSummary:
-    """The summary of a trial's devices: sums of power and energy, maxima of temperature and memory, means of others."""
+    """The summary of a trial's devices: sums of power and energy, the maximum of temperature, means of others."""
     names = list(dict.fromkeys(name for part in parts for name in part.measurements))
     merged = {
         name: float(_MERGING.get(name, np.mean)([p.measurements[name] for p in parts if name in p.measurements]))
@@ -105,7 +102,6 @@ def merge_summaries(parts: Sequence[DeviceSummary]) -> DeviceSummary:
 _MERGING: dict[str, Callable[[Sequence[float]], float]] = {
     "power_watts": sum,
     "energy_joules": sum,
-    "gpu_memory_bytes": max,
     "temperature_celsius": max,
 }
 

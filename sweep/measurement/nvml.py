@@ -139,7 +139,6 @@ class NvmlSource(SensorSource):
         return SensorReading(
             at=time.perf_counter(),
             utilization=self._query("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100),
-            memory_bytes=memory,
             power_watts=self._query("power", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1e3),
             energy_joules=self._query("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3),
             temperature_celsius=self._query("temperature", self._temperature),

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from sweep.analysis.statistics.throughput import find_throughput_knee
+from sweep.analysis.costs import find_throughput_knee
 from sweep.records.probe_record import ProbeRecord
 
 FIRST = 8

@@ -9,6 +9,7 @@ from math import ceil
 
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.trial_config import Scalar, TrialConfig, config_keys, default_settings, flatten_config, keys_of_cost
+from sweep.records.probe_record import digest_shape
 from sweep.training.steps.batch_schedule import BatchSchedule
 
 # From the declaration of each key, see sweep.config.fields.key.
@@ -68,6 +69,13 @@ def _derive(config: TrialConfig) -> dict[str, Scalar]:
         "batch.accumulation": min(find_largest_accumulation(config), 2),
         "batch.schedule": "noise_scale" if config.batch.schedule == "noise_scale" else "constant",
     }
+
+
+def digest_trial_shape(config: TrialConfig) -> str:
+    """The digest of the shape of every step of a trial; "" where its steps have several shapes."""
+    if config.batch.is_auto or config.batch.schedule != "constant":
+        return ""
+    return digest_shape(derive_shape(config).text)
 
 
 def find_largest_accumulation(config: TrialConfig) -> int:

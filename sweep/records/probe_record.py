@@ -1,5 +1,6 @@
 """The record of one probe: step time and memory of one shape on one device."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -7,7 +8,6 @@ from typing import Any, get_args
 
 from sweep.records.columns import Kind
 from sweep.records.messages import Ending
-from sweep.records.quality_flags import is_time_evidence
 
 # What the memory of a training step consists of, with the words for it.
 MEMORY_LABELS = {
@@ -32,7 +32,6 @@ class ProbeRecord:
     outcome: str = "complete"
     micro_batch: int | None = None
     step_seconds_median: float | None = None
-    step_seconds_p90: float | None = None
     step_seconds_mean: float | None = None
     step_time_error: float | None = None
     update_seconds: float | None = None
@@ -79,9 +78,14 @@ class ProbeRecord:
         return self.outcome == "complete"
 
     @property
-    def is_time_evidence(self) -> bool:
-        """Whether steps were timed, and well enough to count."""
-        return self.is_complete and self.step_seconds_mean is not None and is_time_evidence(self.quality_flags)
+    def shape_digest(self) -> str:
+        """The digest of the shape."""
+        return digest_shape(self.shape)
+
+
+def digest_shape(shape: str) -> str:
+    """16 hexadecimal digits, in the rows of probes and trials: equal for equal shapes (JSON)."""
+    return hashlib.sha256(shape.encode()).hexdigest()[:16]
 
 
 # Columns of the results, by name; every cell may be missing.

@@ -1,11 +1,12 @@
-"""The quality flags of a record by name, and the one rule for which times are evidence.
+"""The quality flags of a record by name, and which of them are doubts about a measured time.
 
-Only three flags make a time no evidence, because only they are about the figure: ``uncertain_time``,
-``slowed_by_others`` and ``slower_than_alone``. All others are information: on the configuration, the spread of the
-steps or the machine.
+A flag is about the uncertainty or the bias of a figure. Three are doubts about the time: ``uncertain_time``,
+``slowed_by_others`` and ``packed``. All others are information: on the configuration, the spread of the steps or the
+machine. What a doubtful time is worth is decided where it is read, in :mod:`sweep.analysis.costs`.
 """
 
-from collections.abc import Collection
+from collections.abc import (Collection)
+
 
 MIN_STEPS = 20
 MIN_WINDOWS = 3
@@ -15,25 +16,16 @@ MUCH = 0.1  # of a median
 MAX_TIME_ERROR = 0.1
 # By the waiting for processors that others used: the difference between windows with and without it.
 MAX_WAIT_SLOWDOWN = 0.05
-MAX_SLOWDOWN = 0.1  # against the solo probes of the shape
 
 FEW_STEPS, PROCESSOR_WAIT, BUSY_HOST = "few_steps", "processor_wait", "busy_host"
 BATCH_CHANGED = "micro_batch_changed"
-UNCERTAIN_TIME, SLOWED_BY_OTHERS, SLOWER_THAN_ALONE = "uncertain_time", "slowed_by_others", "slower_than_alone"
-UNDISTURBED_TIME, PROBED_TIME, PACKED = "undisturbed_time", "probed_time", "packed"
+UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED = "uncertain_time", "slowed_by_others", "packed"
 # Every quality flag and its meaning.
 MEANINGS = {
-    UNCERTAIN_TIME: f"the mean step time is known to +-{MAX_TIME_ERROR:.0%} only (95 % interval), or less well: its "
-    "times are no evidence",
+    UNCERTAIN_TIME: f"the mean step time is known to +-{MAX_TIME_ERROR:.0%} only (95 % interval), or less well",
     SLOWED_BY_OTHERS: "waiting for processors that other programs used lengthened the training by over "
-    f"{MAX_WAIT_SLOWDOWN:.0%}, or was much of every timed window beside them: its times are no evidence",
-    SLOWER_THAN_ALONE: f"training took over {MAX_SLOWDOWN:.0%} longer than by solo probes of the same shape: its times "
-    "are no evidence",
-    UNDISTURBED_TIME: "the measured times were no evidence: those of the steps without such waiting are in their "
-    "place, and measured_train_seconds is the measured one",
-    PROBED_TIME: "the measured times were no evidence: those of solo probes of the same shape are in their place, and "
-    "measured_train_seconds is the measured one",
-    PACKED: "the trial shared its device: its times and memory are those of probes that ran alone",
+    f"{MAX_WAIT_SLOWDOWN:.0%}, or was much of every timed window beside them",
+    PACKED: "the trial shared its device with others of its study",
     FEW_STEPS: f"fewer than {MIN_STEPS} steps or {MIN_WINDOWS} windows were timed",
     "spread": f"the interquartile range of the step times is {MUCH:.0%} of their median, or more",
     "drift": f"steps of the first and of the last third differ by {MUCH:.0%} of the median, or more",
@@ -52,9 +44,6 @@ MEANINGS = {
 SHORT_NAMES = {
     UNCERTAIN_TIME: "step time uncertain",
     SLOWED_BY_OTHERS: "slowed by other programs",
-    SLOWER_THAN_ALONE: "slower than alone on the device",
-    UNDISTURBED_TIME: "time of the undisturbed steps",
-    PROBED_TIME: "time of solo probes",
     PACKED: "shared its device",
     FEW_STEPS: "few steps timed",
     "spread": "step times scatter",
@@ -70,22 +59,17 @@ SHORT_NAMES = {
     "global_batch_larger_than_train_split": "step larger than the training split",
     "micro_batch_larger_than_train_split": "micro batch larger than the training split",
 }
-# A time with one of these is no evidence.
-TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, SLOWER_THAN_ALONE})
-# With one of these a time that was no evidence has been replaced.
-REPLACEMENTS = frozenset({UNDISTURBED_TIME, PROBED_TIME})
-# Another load ran beside the trial: a reason to compare its time with a solo probe.
+# A time that was measured with one of these is not used as it is.
+TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED, STACKED})
+# Another load ran beside the trial: its time is compared with that of a solo probe.
 LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", BUSY_HOST})
-# With one of these a probe is not taken for undisturbed.
+# A probe with one of these, or with a doubt, is no reference: a steady load leaves its time certain, and too long.
 SIGNS_OF_DISTURBANCE = LOADS_BESIDE | {"reference_drift"}
-# These do not affect times.
-CONFIGURATION_FLAGS = frozenset({"global_batch_larger_than_train_split", "micro_batch_larger_than_train_split"})
 
 
-def is_time_evidence(flags: Collection[str]) -> bool:
-    """Whether the times of a record with these ``flags`` count. A flag of another version counts as a doubt."""
-    doubts = TIME_DOUBTS.union(flag for flag in flags if flag and flag not in MEANINGS)
-    return not REPLACEMENTS.isdisjoint(flags) or doubts.isdisjoint(flags)
+def find_time_doubts(flags: Collection[str]) -> frozenset[str]:
+    """The doubts about a measured time among ``flags``. A flag of another version counts as one."""
+    return frozenset(flag for flag in flags if flag and (flag in TIME_DOUBTS or flag not in MEANINGS))
 
 
 def name_flags(flags: str) -> str:

@@ -1,6 +1,6 @@
 """What the store hands out: one frozen object per trial, the configuration validated only when it is asked for."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sweep.config.trial_config import Scalar, TrialConfig, build_config
@@ -19,6 +19,7 @@ class TrialRecord:
     measurements: dict[str, float | int] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     trial_key: str = ""
+    shape_digest: str = ""  # of the shape that its steps have, where they all have one
     reused_from: str = ""  # "study/number" of the trial that was taken instead of training
     is_enqueued: bool = False  # made by hand, with `sweep enqueue`
     device: str = ""
@@ -37,6 +38,16 @@ class TrialRecord:
             device=self.device,
             quality_flags=self.quality_flags,
             error=self.error,
+        )
+
+    def with_ending(self, ending: Ending) -> "TrialRecord":
+        """This trial after ``ending``."""
+        return replace(
+            self,
+            outcome=ending.outcome,
+            measurements=dict(ending.measurements),
+            device=ending.device,
+            quality_flags=ending.quality_flags,
         )
 
     @cached_property

@@ -23,7 +23,6 @@ from sweep.analysis.candidates import ACCURACY_MARGIN
 from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.response import Floats, GaussianProcess, encode_name, encode_number
 from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
-from sweep.analysis.statistics.time_evidence import select_evidence
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.config.study import TRIAL_SECONDS, StudySpec
@@ -31,7 +30,6 @@ from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import flatten_config
 from sweep.probing.shape import NO_SHAPE, SWITCHES
 from sweep.records.messages import INFEASIBLE
-from sweep.records.quality_flags import is_time_evidence
 from sweep.records.trial_record import TrialRecord
 from sweep.search.sampler import (
     PREDICTED_METRICS,
@@ -256,7 +254,7 @@ class Surrogate:
         state = (len(records), records[-1].number if records else -1)
         if state != self._learned:
             self._learned = state
-            usable = self._leave_out_doubts([record for record in records if self._is_usable(record)])
+            usable = [record for record in records if self._is_usable(record)]
             points, costs = self._collect_data(usable)
             if not points:
                 self._model = None
@@ -280,18 +278,6 @@ class Surrogate:
         is_new = np.array([row not in measured for row in rows])
         new = [point for point, keep in zip(others, is_new, strict=True) if keep]
         return points + new, np.append(costs, predicted[is_new] + (median(errors) if errors else 0.0))
-
-    def _leave_out_doubts(self, usable: list[TrialRecord]) -> list[TrialRecord]:
-        """Without times that are no evidence, where trials of equal features have others or a prediction is there."""
-        is_evidence = np.array([is_time_evidence(record.quality_flags) for record in usable], dtype=np.bool_)
-        if not METRICS[self._name].is_speed or is_evidence.all():
-            return usable
-        rows = [row.tobytes() for row in self._features([record.values for record in usable])]
-        predicted = {row.tobytes() for row in self._features(self._predicted[0])} if self._predicted[0] else set()
-        groups = np.unique(np.array(rows, dtype=object), return_inverse=True)[1].ravel()
-        counts = select_evidence(is_evidence, groups)
-        parts = zip(usable, rows, is_evidence, counts, strict=True)
-        return [record for record, row, known, is_counted in parts if known or (is_counted and row not in predicted)]
 
     def fit_to(self, points: Sequence[Values], costs: Floats, errors: Floats | None = None) -> None:
         """Fits these values at these points, with their standard errors besides the noise; equal points count as one

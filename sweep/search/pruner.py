@@ -21,7 +21,7 @@ from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import derive_shape, find_largest_accumulation
 from sweep.records.messages import Evaluation, Progress
-from sweep.records.quality_flags import is_time_evidence
+from sweep.records.quality_flags import find_time_doubts
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 
@@ -243,7 +243,7 @@ class FrontPruner:
         if (self._peers[curves.key] < ends[self._judged] - _NO_DIFFERENCE).all(axis=1).any():
             return True
         progress = self._progress.get(record.number)
-        if progress is not None and not is_time_evidence(progress.quality_flags):
+        if progress is not None and find_time_doubts(progress.quality_flags):
             return False
         worse_nowhere = (self._rivals <= ends + _NO_DIFFERENCE).all(axis=1)
         better_somewhere = (self._rivals < ends - _NO_DIFFERENCE).any(axis=1)
@@ -333,7 +333,7 @@ class FrontPruner:
             return
         row = np.array([_cost(name, measured[name]) for name in self._objectives])
         self._peers[key] = _front(np.vstack([self._peers[key], row[self._judged]]))
-        if SECONDS not in self._objectives or is_time_evidence(record.quality_flags):
+        if SECONDS not in self._objectives or SECONDS not in record.errors:
             self._rivals = _front(np.vstack([self._rivals, row]))
 
 

@@ -17,13 +17,12 @@ from sweep.records.messages import Ending, TrialTask
 
 # what a trial's record lacks where the call fails; its flags are judged by the rest
 _CALLS: dict[str, set[str]] = {
-    "nvmlInit": {"gpu_utilization", "gpu_memory_bytes", "power_watts", "energy_joules", "temperature_celsius",
-                 "clock_hertz"},
-    "nvmlDeviceGetMemoryInfo": {"gpu_memory_bytes"},
+    "nvmlInit": {"gpu_utilization", "power_watts", "energy_joules", "temperature_celsius"},
+    "nvmlDeviceGetMemoryInfo": set(),
     "nvmlDeviceGetUtilizationRates": {"gpu_utilization"},
     "nvmlDeviceGetTotalEnergyConsumption": {"energy_joules"},
     "nvmlDeviceGetTemperature": {"temperature_celsius"},
-    "nvmlDeviceGetClockInfo": {"clock_hertz"},
+    "nvmlDeviceGetClockInfo": set(),
 }  # fmt: skip
 _ERRORS = (
     "Uninitialized", "NotSupported", "NoPermission", "NotFound", "DriverNotLoaded", "Timeout", "LibraryNotFound",

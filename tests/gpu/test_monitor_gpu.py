@@ -43,12 +43,9 @@ def run(**values: object) -> Ending:
 
 
 def test_the_library_is_read_in_our_units() -> None:
-    held = torch.ones(2**28, device="cuda")  # 1 GiB
     source = make_source(identify_gpu(torch.device("cuda", 0)))
     assert isinstance(source, NvmlSource)
     reading = source.read()
-    assert reading.memory_bytes is not None
-    assert held.nbytes < reading.memory_bytes <= torch.cuda.get_device_properties(0).total_memory
     assert 0.0 <= (reading.utilization or 0.0) <= 1.0
     assert 10.0 < (reading.temperature_celsius or 50.0) < 110.0
     assert 1e8 < (reading.clock_hertz or 1e9) <= (reading.max_clock_hertz or 4e9)
@@ -81,7 +78,6 @@ def test_a_studys_trial_has_power_energy_and_temperature(tmp_path: Path) -> None
     assert record.outcome == "complete"
     assert measured["num_alloc_retries"] == 0
     assert 0.0 < measured["gpu_utilization"] <= 1.0
-    assert measured["gpu_memory_bytes"] > measured["peak_memory_bytes"]
     if "energy_joules" in measured:
         expected = measured["power_watts"] * measured["train_seconds"]
         assert measured["energy_joules"] == pytest.approx(expected, rel=0.1)

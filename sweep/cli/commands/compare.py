@@ -1,24 +1,23 @@
 """``sweep compare``: two studies side by side, such as two devices, two versions or two recipes."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
-from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
 import typer
-
-from sweep.cli.arguments import load_records
-from sweep.cli.options import RUNS, AnyRecords, AsJson, Root
-from sweep.cli.output import print_answer
-from sweep.config.errors import InputError
-from sweep.config.units import format_count
+from collections.abc import (Iterator)
+from dataclasses import (asdict)
+from itertools import (chain)
+from pathlib import (Path)
+from sweep.cli.arguments import (load_records)
+from sweep.cli.options import (AnyRecords, AsJson, RUNS, Root)
+from sweep.cli.output import (print_answer)
+from sweep.config.errors import (InputError)
+from sweep.config.units import (format_count)
+from typing import (Annotated, Any, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from sweep.analysis.comparison import Comparison, Difference, PaceDifference
-    from sweep.records.data_summary import DataSummary
-    from sweep.records.frames.study_frames import Frames
+    from sweep.analysis.comparison import (Comparison, Difference, PaceDifference)
+    from sweep.records.data_summary import (DataSummary)
+    from sweep.records.frames.study_frames import (Frames)
+
 
 _MAX_LINES = 20
 
@@ -163,7 +162,7 @@ def _describe_times(found: "Comparison") -> Iterator[str]:
     pace = found.pace
     if found.num_without_time:
         n = format_count(found.num_without_time, "configuration")
-        yield f"  {n} without a time that counts: it was disturbed, of a solo probe or of a reused trial"
+        yield f"  {n} without a time of its own that can be used: disturbed, or of a reused trial"
     if not names:
         return
     if pace.reason:

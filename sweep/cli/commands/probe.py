@@ -83,9 +83,9 @@ def _figures(probe: "ProbeRecord") -> list[tuple[str, str]]:
     first = [("device", probe.device), ("micro batch", str(probe.micro_batch)), ("outcome", probe.outcome)]
     if not probe.is_complete:
         return first
-    median, p90 = (format_value("seconds", value) for value in (probe.step_seconds_median, probe.step_seconds_p90))
+    step = format_value("seconds", probe.step_seconds_median)
     measured = [
-        ("step", f"{median}, p90 {p90} (median of {probe.num_windows} windows, {probe.num_steps} steps)"),
+        ("step", f"{step} (median of {probe.num_windows} windows, {probe.num_steps} steps)"),
         ("update of that", format_value("seconds", probe.update_seconds)),
         ("training", f"{probe.images_per_second or 0:,.0f} images/s"),
         ("data alone", f"{probe.data_images_per_second or 0:,.0f} images/s"),

@@ -65,6 +65,7 @@ TRIAL_COLUMNS = (
     FrameColumn("device", "text"),
     FrameColumn("environment_digest", "text", nullable=True),
     FrameColumn("trial_key", "text"),
+    FrameColumn("shape_digest", "text"),
     FrameColumn("reused_from", "text"),
     FrameColumn("is_enqueued", "bool"),
     FrameColumn("quality_flags", "text"),
@@ -92,7 +93,7 @@ QUEUE_COLUMNS = (
     FrameColumn("number", "int", nullable=True),
 )
 PROBE_COLUMNS = (
-    *(FrameColumn(name, "text") for name in ("study", "shape_key", "device", "shape")),
+    *(FrameColumn(name, "text") for name in ("study", "shape_key", "device", "shape", "shape_digest")),
     *(FrameColumn(name, kind, nullable=True) for name, kind in PROBE_KINDS.items()),
     *(FrameColumn(name, "text") for name in ("outcome", "quality_flags")),
 )

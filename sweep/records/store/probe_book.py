@@ -32,7 +32,11 @@ class ProbeBook:
             digest = self._store.keep_environment(self._study, environment)
             probe = replace(probe, environment_digest=digest)
         row = {item.name: getattr(probe, item.name) for item in fields(probe)}
-        row |= {"study": self._study, "quality_flags": ",".join(probe.quality_flags)}
+        row |= {
+            "study": self._study,
+            "shape_digest": probe.shape_digest,
+            "quality_flags": ",".join(probe.quality_flags),
+        }
         same = self._where((PROBES.c.shape_key == probe.shape_key) & (PROBES.c.device == probe.device))
 
         def put(connection: Connection) -> None:

@@ -23,7 +23,7 @@ from sweep.records.columns import (
     ConfigColumn,
 )
 from sweep.records.messages import Evaluation
-from sweep.records.quality_flags import is_time_evidence
+from sweep.records.quality_flags import find_time_doubts
 from sweep.records.store.schema import (
     ABSENT_COLUMNS,
     ABSENT_TABLES,
@@ -164,6 +164,7 @@ def records_of_columns(columns: Columns) -> list[TrialRecord]:
         "phase",
         "outcome",
         "trial_key",
+        "shape_digest",
         "reused_from",
         "is_enqueued",
         "device",
@@ -179,15 +180,25 @@ def records_of_columns(columns: Columns) -> list[TrialRecord]:
             outcome=outcome,
             measurements={name: value for name, value in zip(METRIC_KINDS, measured, strict=True) if value is not None},
             trial_key=key,
+            shape_digest=shape,
             reused_from=reused_from,
             is_enqueued=bool(is_enqueued),
             device=device,
             quality_flags=tuple(flags.split(",")) if flags else (),
             error=error,
         )
-        for (number, phase, outcome, key, reused_from, is_enqueued, device, flags, error), config, measured in zip(
-            rows, config_rows, metric_rows, strict=True
-        )
+        for (
+            number,
+            phase,
+            outcome,
+            key,
+            shape,
+            reused_from,
+            is_enqueued,
+            device,
+            flags,
+            error,
+        ), config, measured in zip(rows, config_rows, metric_rows, strict=True)
     ]
 
 
@@ -222,14 +233,14 @@ def make_evaluation(row: Mapping[str, Any]) -> Evaluation:
 
 
 def find_reusable(connection: Connection, key: str) -> ReusableTrial | None:
-    """The complete trial of that content key to take: one whose times are evidence, with the fewest quality flags, and
-    trained rather than reused, in this order; None where there is none."""
+    """The complete trial of that content key to take: one without a doubt about its times, with the fewest quality
+    flags, and trained rather than reused, in this order; None where there is none."""
     columns = (TRIALS.c.study, TRIALS.c.number, TRIALS.c.quality_flags, TRIALS.c.reused_from)
     found = connection.execute(select(*columns).where(TRIALS.c.outcome == "complete", TRIALS.c.trial_key == key))
     candidates = []
     for study, number, text, reused in found:
         flags = text.split(",") if text else []
-        candidates.append((not is_time_evidence(flags), len(flags), bool(reused), study, number))
+        candidates.append((bool(find_time_doubts(flags)), len(flags), bool(reused), study, number))
     return _load_reusable(connection, *min(candidates)[3:]) if candidates else None
 
 

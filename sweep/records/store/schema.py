@@ -72,6 +72,7 @@ TRIALS = Table(
     _text("device"),
     Column("environment_digest", Text),
     _text("trial_key"),
+    _text("shape_digest"),  # empty where the steps of a trial have several shapes
     _text("reused_from"),
     Column("is_enqueued", Boolean),  # made by hand; NULL where it was not
     _text("quality_flags"),  # names with commas between them
@@ -116,6 +117,7 @@ PROBES = Table(
     _key("shape_key", "text"),
     _key("device", "text"),
     Column("shape", Text, nullable=False, server_default="{}"),
+    _text("shape_digest"),
     *_columns(PROBE_KINDS),
     _text("outcome"),
     _text("quality_flags"),
@@ -156,8 +158,9 @@ LATER_COLUMNS: dict[str, dict[str, Scalar]] = {
         **{column.name: column.to_cell(default_settings()[column.path]) for column in CONFIG_COLUMNS},
         **dict.fromkeys(METRIC_KINDS),
         "is_enqueued": None,
+        "shape_digest": "",
     },
-    PROBES.name: dict.fromkeys(PROBE_KINDS),
+    PROBES.name: {**dict.fromkeys(PROBE_KINDS), "shape_digest": ""},
 }
 # Execution options of engines that only read: by table what of ``LATER_COLUMNS`` it lacks; tables that are not there.
 ABSENT_COLUMNS, ABSENT_TABLES = "absent_columns", "absent_tables"

@@ -6,6 +6,7 @@ Every write is a transaction of its own, which is on the disk when the method re
 import json
 import math
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
@@ -109,6 +110,13 @@ class Store:
         self._insert(TRIALS, row)
         return record
 
+    def note_shape(self, study: str, record: TrialRecord, shape_digest: str) -> TrialRecord:
+        """Adds the digest of the shape of its steps to a trial, which it is matched with probes by."""
+        of_trial = (TRIALS.c.study == study, TRIALS.c.number == record.number)
+        noted = update(TRIALS).where(*of_trial).values(shape_digest=shape_digest)
+        self.database.write(lambda connection: connection.execute(noted))
+        return replace(record, shape_digest=shape_digest)
+
     def start_attempt(self, study: str, number: int) -> int:
         """Opens the next attempt at a trial and returns its number, from 1.
 
@@ -204,7 +212,7 @@ class Store:
         return self.database.read(lambda connection: evaluations_of(connection, study, number))
 
     def find_by_key(self, key: str) -> ReusableTrial | None:
-        """A complete trial of that content key, of any study; one whose times are evidence where there is one."""
+        """A complete trial of that content key, of any study; where possible one without a doubt about its times."""
         return self.database.read(lambda connection: find_reusable(connection, key))
 
     def close(self) -> None:

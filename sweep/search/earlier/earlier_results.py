@@ -79,7 +79,8 @@ def _restore_int(parameter: Parameter, value: Any) -> Any:
 def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device: str) -> list[TrialRecord]:
     """The results as search trials with negative numbers, for a sampler to learn from.
 
-    Time, memory and what did not fit are taken over from the same ``device`` only, and time only where it is evidence.
+    Time, memory and what did not fit are taken over from the same ``device`` only, and time only as
+    :func:`~sweep.search.earlier.reuse_index.keep_portable` states.
     """
     records: list[TrialRecord] = []
     for result in results:
@@ -101,6 +102,7 @@ def make_prior_records(results: Iterable[EarlierResult], spec: StudySpec, device
             outcome=kept.outcome,
             measurements=kept.measurements,
             device=kept.device,
+            quality_flags=kept.quality_flags,
         )
         records.append(record)
     return records

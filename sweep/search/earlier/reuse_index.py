@@ -1,8 +1,8 @@
 """Takes trials of equal content key from earlier records instead of training them again.
 
-With an equal key, accuracy holds on any device, memory on the same device class, and time there too where it is
-evidence. With a budget in seconds accuracy depends on the speed of the training, and holds only where time does. A
-quality flag is taken over with the trial.
+With an equal key, accuracy holds on any device, memory on the same device class, and time there too where its quality
+flags leave no doubt, or its undisturbed windows are known. With a budget in seconds accuracy depends on the speed of
+the training, and holds only where time does. A quality flag is taken over with the trial.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Any, final
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.records.messages import Ending, Evaluation
-from sweep.records.quality_flags import PACKED, is_time_evidence
+from sweep.records.quality_flags import SLOWED_BY_OTHERS, find_time_doubts
 from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import ReusableTrial
 
@@ -93,11 +93,13 @@ def keep_portable(ending: Ending, machine: Mapping[str, Any], *, is_timed: bool 
     """The part of ``ending`` that holds on ``machine``, of which ``device`` and the facts of its environment are given.
 
     On the device class where it was measured, with the same driver, libraries and power limit, that is everything,
-    without times if a quality flag makes them no evidence; elsewhere, what does not depend on the device. Of a trial
+    without times that are in doubt; elsewhere, what does not depend on the device. Of a trial
     whose budget was in seconds (``is_timed``) nothing else does, because a slower training takes fewer steps.
     """
     is_same = _is_same_machine(ending, machine)
-    if is_same and is_time_evidence(ending.quality_flags) and PACKED not in ending.quality_flags:
+    doubts = find_time_doubts(ending.quality_flags)
+    has_windows = doubts == {SLOWED_BY_OTHERS} and "slowdown_by_others" in ending.measurements
+    if is_same and (not doubts or (has_windows and not is_timed)):
         return ending
     kept = {
         name: value

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,14 @@ from sweep.records.probe_record import MEMORY_PARTS, ProbeRecord, make_forecast_
 from sweep.records.source_digest import PROBE, digest_code
 from sweep.records.store.probe_book import ProbeBook, open_book
 from sweep.records.store.store import StoreError
+from sweep.records.trial_record import TrialRecord
+from sweep.search.forecast.record_times import has_reference, requires_reference
 from sweep.training.data.table import find_facts
+
+_TIMED_SECONDS = 1.5  # of a probe for a disturbed trial: several readings of a monitor
+_MAX_TRIES = 2  # probes of one shape
+_MAX_SHARE = 0.1  # of the time of the trials that is spent on such probes
+_USUAL_SECONDS = 2.0  # of a probe
 
 _log = logging.getLogger(__name__)
 RunQuery = Callable[[Task], Ending]
@@ -132,6 +140,40 @@ class Prober:
 
     def _key(self, shape: Shape) -> str:
         return make_shape_key(shape, self._code)
+
+
+@final
+class SoloProbes:
+    """Probes the shapes of disturbed trials while no trial runs, so that their time can be estimated.
+
+    ``can_probe``: the executor runs a probe at once. Probes take a tenth of the time of the trials at most.
+    """
+
+    def __init__(self, prober: Prober, device_class: str, *, can_probe: bool) -> None:
+        self._prober, self._device_class, self._can_probe = prober, device_class, can_probe
+        self._num_tries: Counter[str] = Counter()  # by digest of the shape
+        self._trial_seconds, self._probe_seconds = 0.0, 0.0
+
+    def list_used(self) -> list[ProbeRecord]:
+        """The probes that the study has used or made."""
+        return list(self._prober.used.values())
+
+    def note(self, record: TrialRecord, *, is_idle: bool) -> None:
+        """Takes an ended trial into account, and probes its shape where it was disturbed and has no reference.
+        ``is_idle``: no trial is running, so that a probe would run alone and would disturb none."""
+        self._trial_seconds += float(record.measurements.get("total_seconds", 0.0))
+        config, shape = record.config, record.shape_digest
+        is_comparable = record.outcome == "complete" and record.device == self._device_class and shape
+        if not is_comparable or config.budget.seconds is not None or not requires_reference(record):
+            return
+        self._prober.find(config)  # it then counts as used
+        is_affordable = self._probe_seconds + _USUAL_SECONDS <= _MAX_SHARE * self._trial_seconds
+        may_probe = self._can_probe and is_idle and is_affordable and self._num_tries[shape] < _MAX_TRIES
+        if may_probe and not has_reference(record, self.list_used()):
+            self._num_tries[shape] += 1
+            began = time.monotonic()
+            self._prober.probe(config, _TIMED_SECONDS)
+            self._probe_seconds += time.monotonic() - began
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Concurrent trials on one device: how many, and what replaces the measurements that they cannot make.
+"""Concurrent trials on one device: how many, and the solo probes of the times that they cannot measure.
 
 Time and memory depend on the shape alone, and accuracy does not depend on them. So every shape of the study is first
 probed alone, and then trials are trained for their accuracy, several at once.
@@ -7,21 +7,22 @@ probed alone, and then trials are trained for their accuracy, several at once.
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import (Callable, Mapping)
+from dataclasses import (replace)
+from sweep.analysis.costs import (list_references)
+from sweep.config.data_sections import (BudgetSection)
+from sweep.config.errors import (InputError)
+from sweep.config.metrics import (METRICS)
+from sweep.config.space import (Parameter)
+from sweep.config.study import (StudySpec)
+from sweep.config.trial_config import (Scalar, TrialConfig)
+from sweep.executors.packed.packed_executor import (PackedExecutor)
+from sweep.executors.process.process_executor import (ProcessExecutor)
+from sweep.executors.table import (ExecutorSettings)
+from sweep.probing.shape import (NO_SHAPE, make_probed_config)
+from sweep.records.messages import (Ending, TrialTask)
+from sweep.search.study_forecast import (Forecaster, select_shapes)
 
-from sweep.config.data_sections import BudgetSection
-from sweep.config.errors import InputError
-from sweep.config.metrics import METRICS
-from sweep.config.space import Parameter
-from sweep.config.study import StudySpec
-from sweep.config.trial_config import Scalar, TrialConfig
-from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost
-from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.table import ExecutorSettings
-from sweep.probing.shape import NO_SHAPE, make_probed_config
-from sweep.records.messages import Ending, TrialTask
-from sweep.search.study_forecast import Forecaster, select_shapes
 
 _MAX_PROBES = 64  # of one study
 _MAX_PER_DEVICE = 16
@@ -80,6 +81,8 @@ def share_devices(
     configs = list_shapes(spec)
     for config in configs:
         probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
+        if probe.is_complete and not list_references([probe]).seconds:  # a second one may be undisturbed
+            probe = forecaster.prober.probe(config, _PROBE_SECONDS)
         forecaster.cost_model.add(probe)
     largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
     most = max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(largest)))
@@ -94,7 +97,12 @@ def share_devices(
     best = settings.per_device or choose_concurrency(
         lambda count: measure_throughput(process, task, count, environment), most
     )
-    packed.pack(best, lambda config: predict_cost(config, forecaster), environment)
+    packed.pack(
+        best,
+        forecaster.device_class,
+        lambda config: forecaster.cost_model.predict_peak_memory_bytes(config) is not None,
+        environment,
+    )
 
 
 def list_shapes(spec: StudySpec) -> list[TrialConfig]:
@@ -116,21 +124,6 @@ def _probed_values(parameter: Parameter) -> list[Scalar]:
     if parameter.choice is not None or parameter.log2 is not None:
         return list(parameter.grid_values or ())
     return list(dict.fromkeys([*parameter.extremes(), parameter.at(0.5)]))
-
-
-def predict_cost(config: TrialConfig, forecaster: Forecaster) -> ProbedCost:
-    """The time and memory of ``config`` alone on a device, from its probes."""
-    epoch = config.model_copy(update={"budget": BudgetSection(epochs=1.0)})
-    cost = forecaster.cost_model.predict(epoch)
-    probe = forecaster.prober.find(make_probed_config(config))
-    peak = forecaster.cost_model.predict_peak_memory_bytes(config)
-    return ProbedCost(
-        epoch_seconds=None if cost is None or cost.is_guess else cost.train_seconds,
-        peak_memory_bytes=peak,
-        eval_peak_memory_bytes=probe.eval_peak_memory_bytes if probe else peak,  # which an evaluation never exceeds
-        device=forecaster.device_class,
-        flags=probe.quality_flags if probe else (),
-    )
 
 
 def choose_concurrency(images_per_second: Callable[[int], float], most: int) -> int:

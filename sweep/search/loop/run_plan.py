@@ -10,7 +10,7 @@ from sweep.config.trial_config import TrialConfig
 from sweep.records.messages import ExpectedData
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import MemoryGate
-from sweep.search.forecast.solo_times import SoloTimes
+from sweep.search.forecast.prober import SoloProbes
 from sweep.search.loop.shutdown import Shutdown
 from sweep.search.sampler import Sampler
 from sweep.search.samplers import make_sampler
@@ -35,7 +35,7 @@ class RunPlan:
     checkpoint_root: Path | None = None  # each running trial gets a folder in it; None: there are no checkpoints
     checkpoint_seconds: float = 60.0
     memory_gate: MemoryGate | None = None  # refuses configurations that will not fit
-    solo_times: SoloTimes | None = None  # replaces times that are no evidence
+    solo_probes: SoloProbes | None = None  # of the shapes of disturbed trials
     shutdown: Shutdown = field(default_factory=Shutdown)
     resumed_by: str = "the same command again"  # what resumes the study, in words or as a command
     grace_seconds: float = 30.0  # that a preempted trial has for its step and its checkpoint

@@ -6,7 +6,6 @@ command resumes where the records end.
 
 import shutil
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 from sweep.config.metrics import SHARPNESS
@@ -14,12 +13,15 @@ from sweep.config.space import count_grid_points, draw_point
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig
 from sweep.executors.base import Executor
+from sweep.probing.shape import digest_trial_shape
 from sweep.records.frames.frames import read_frames
 from sweep.records.messages import Ending, Evaluation, Phase, Progress
+from sweep.records.probe_record import ProbeRecord
 from sweep.records.store.store import Store
 from sweep.records.store.trial_queue import EnqueuedPoint, list_waiting, take_point
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 from sweep.search.forecast.memory_gate import Refusal
+from sweep.search.forecast.record_times import estimate_record_times, is_disturbed
 from sweep.search.loop.attempts import Attempt, Attempts
 from sweep.search.loop.circuit_breaker import CircuitBreaker, list_repeated_crashes
 from sweep.search.loop.events import (
@@ -39,6 +41,7 @@ from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.pruner import make_pruner
 from sweep.search.seeds import SearchEnd, list_confirmations
 
+_MOST_COMPARED = 1000  # the latest trials, by which the time of a disturbed one is estimated
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
 
 
@@ -70,8 +73,9 @@ class Tuner:
         # trials to be attempted again, each with the memory limit of its attempt
         self._open: list[tuple[TrialRecord, int | None]] = [(each, None) for each in recorded if each.outcome is None]
         searched = [each for each in recorded if each.phase == "search" and each.outcome is not None]
-        self._pruner = make_pruner(spec, store, searched)
-        self._sampler = plan.make_sampler(spec, [*plan.prior, *map(self._extrapolate, searched)])
+        timed = estimate_record_times([*plan.prior, *searched], spec, self._list_probes())
+        self._pruner = make_pruner(spec, store, timed[len(plan.prior) :])
+        self._sampler = plan.make_sampler(spec, list(map(self._extrapolate, timed)))
         mirror.expect(searched)
 
     def records(self) -> list[TrialRecord]:
@@ -195,6 +199,7 @@ class Tuner:
         with self._store.transaction():
             origin = reusable.origin if reusable else ""
             record = self._store.add_trial(self._spec.name, number, phase, config, key, origin)
+            record = self._store.note_shape(self._spec.name, record, digest_trial_shape(config))
             if position:
                 record = take_point(self._store.database, self._spec.name, position, record)
             attempt = self._store.start_attempt(self._spec.name, number) if is_launched else 0
@@ -257,9 +262,9 @@ class Tuner:
 
     def _end_attempt(self, number: int, ending: Ending) -> Event:
         attempt = self._attempts[number]
-        if self._plan.solo_times and not attempt.preempt_cause:
+        if self._plan.solo_probes and not attempt.preempt_cause:
             is_idle = len(self._attempts) == 1 and not self._must_stop()
-            ending = self._plan.solo_times.judge(attempt.record.config, ending, is_idle=is_idle)
+            self._plan.solo_probes.note(attempt.record.with_ending(ending), is_idle=is_idle)
         final = self._attempts.end(number, ending)
         if final is None:
             return self._reopen(attempt, ending)
@@ -282,20 +287,22 @@ class Tuner:
     def _learn(self, number: int, ending: Ending) -> TrialRecord:
         if folder := self._plan.checkpoint_dir(number):
             shutil.rmtree(folder, ignore_errors=True)  # an ended trial is never resumed
-        record = replace(
-            self._trials[number],
-            outcome=ending.outcome,
-            measurements=dict(ending.measurements),
-            device=ending.device,
-            quality_flags=ending.quality_flags,
-        )
+        record = self._trials[number].with_ending(ending)
         self._trials.put(record)
         if record.phase == "search":
             self._mirror.expect([record])
+            timed = self._estimate_time(record) if is_disturbed(record) else record
             if self._pruner:
-                self._pruner.learn(record)
-            self._sampler.learn(self._extrapolate(record))
+                self._pruner.learn(timed)
+            self._sampler.learn(self._extrapolate(timed))
         return record
+
+    def _estimate_time(self, record: TrialRecord) -> TrialRecord:
+        searched = [each for each in self._trials.records() if each.phase == "search" and each.number != record.number]
+        return estimate_record_times([*searched[-_MOST_COMPARED:], record], self._spec, self._list_probes())[-1]
+
+    def _list_probes(self) -> list[ProbeRecord]:
+        return self._plan.solo_probes.list_used() if self._plan.solo_probes else []
 
     def _extrapolate(self, record: TrialRecord) -> TrialRecord:
         return self._pruner.extrapolate_record(record) if self._pruner else record

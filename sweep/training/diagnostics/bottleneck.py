@@ -41,7 +41,7 @@ class CachedSteps(NamedTuple):
 
 
 def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
-    """The bottleneck of a finished training; also sets the fact ``cached_step_seconds``.
+    """The bottleneck of a finished training.
 
     It takes steps with a learning rate of 0, which change the state of optimizer and norms, so that ``setup`` cannot be
     used afterwards. "" means unknown: several ranks, or a training so short that the measurement would take more than a
@@ -58,8 +58,6 @@ def find_bottleneck(setup: TrainingSetup, state: TrialState) -> Bottleneck:
     except Exception as error:  # the training itself is complete
         _log.warning("no steps on a cached batch: %s", error)
         cached = None
-    if cached is not None:
-        state.facts["cached_step_seconds"] = cached.step_seconds
     return classify_bottleneck(state.ledger, cached, is_long=is_long)
 
 

@@ -4,6 +4,7 @@ import time
 import torch
 from collections.abc import (Iterator)
 from dataclasses import (replace)
+from sweep.config.metrics import (METRICS)
 from sweep.config.scaling import (follow_growth)
 from sweep.measurement.clock import (Laps)
 from sweep.measurement.device import (measure_reference_seconds)
@@ -73,7 +74,6 @@ def _train(task: TrialTask, setup: TrainingSetup, state: TrialState, world: Worl
     with state.ledger.phase("checkpoint"):
         saver.load()
     rates = RateSchedule(setup.config.schedule, setup.budget.span)
-    state.facts["num_warmup_steps"] = rates.num_warmup_steps
     yield from state.evaluations
     yield _describe_progress(setup, state, state.read_clock())  # at once: it holds the memory that a step requires
     _open_window(setup, state)
@@ -121,7 +121,7 @@ def _set_up_trial(task: TrialTask, state: TrialState, world: World) -> TrainingS
         setup = replace(setup, step=replace(setup.step, lap=state.ledger.laps))
     state.num_train = num_train = len(setup.splits.train)
     state.facts["num_parameters"] = num_parameters(setup.model)
-    state.facts |= list_recipe_facts(task.config, num_train, setup.peak_lr)
+    state.facts |= list_recipe_facts(task.config, setup.peak_lr)
     flags = {
         "global_batch_larger_than_train_split": task.config.global_batch_size > num_train,
         "micro_batch_larger_than_train_split": setup.planner.micro > num_train,  # of all ranks together
@@ -135,7 +135,7 @@ def _warm_up(setup: TrainingSetup, state: TrialState) -> int:
     warmup = warm_up_trial(setup, state.ledger)
     if memory := read_memory(state.device):
         state.retries_before = memory.num_retries
-    state.facts |= warmup.memory
+    state.facts |= {name: count for name, count in warmup.memory.items() if name in METRICS}
     setup.budget.expect_step_seconds(warmup.step_seconds)
     return count_window_steps(warmup.step_seconds, WINDOW_SECONDS)
 

@@ -141,7 +141,7 @@ class TrialState:
             values["train_seconds"] = ledger.train_seconds
             values["data_wait_seconds"] = ledger.seconds["data_wait"]
             values["images_per_second"] = ledger.images_per_second
-            values["step_seconds_median"], values["step_seconds_p90"] = ledger.step_seconds() or (math.nan, math.nan)
+            values["step_seconds_median"] = ledger.step_seconds()
             times = list_times(ledger.even_windows)
             for name, value in (("step_time_error", measure_time_error(*times)), (_SLOWDOWN, measure_slowdown(*times))):
                 values[name] = math.nan if value is None else value

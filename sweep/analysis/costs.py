@@ -1,0 +1,431 @@
+"""What a trial costs: which trials cost the same, and what the time of each is.
+
+The records hold the time that the clock measured, with its quality flags, whatever disturbed it.
+:func:`estimate_times` alone decides what that time is worth.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from sweep.analysis.statistics.column_reading import Texts, read_numbers, read_text
+from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
+from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import keys_of_cost
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.quality_flags import (
+    FEW_STEPS,
+    LOADS_BESIDE,
+    PACKED,
+    SIGNS_OF_DISTURBANCE,
+    SLOWED_BY_OTHERS,
+    find_time_doubts,
+)
+
+# ---------------------------------------------------------------------- equal costs
+
+# What changes no cost; and data.root, because the same data may be elsewhere on another machine.
+FREE_KEYS = keys_of_cost("none") | {"data.root"}
+SWITCHES = keys_of_cost("switch")
+LEARNED_SCHEDULES = frozenset({"noise_scale", "plateau"})  # of the batch, which grows as the training learns
+
+
+def equal_cost_groups(trials: pd.DataFrame, ignored: Collection[str] = ()) -> Numbers:
+    """The same number for trials whose steps cost the same, whatever the values of the keys ``ignored``; shape
+    ``[len(trials)]``. Of a switch, such as momentum, only whether it is on counts."""
+    return configuration_groups(trials, FREE_KEYS.union(ignored), SWITCHES)
+
+
+def find_cost_groups(name: str, done: pd.DataFrame) -> Numbers:
+    """The same number for trials whose metric ``name`` is to be equal; shape ``[trials]``."""
+    # where time depends on the learning itself, as time to a target does, only trials of one configuration are equal
+    is_own = METRICS[name].is_speed and depends_on_learning(done)
+    return configuration_groups(done) if is_own else equal_cost_groups(done)
+
+
+def depends_on_learning(done: pd.DataFrame) -> bool:
+    """Whether how long a training takes depends on how well it learns."""
+    by_target = np.isfinite(read_numbers(done, "config.budget.target_accuracy")).any()
+    return bool(by_target or LEARNED_SCHEDULES & set(read_text(done, "config.batch.schedule")))
+
+
+def average_costs(values: Values, costs: Numbers, own_errors: Values) -> tuple[Values, Values]:
+    """The mean of each group of equal cost, and its error, both of shape ``[groups]``. Errors are in standard
+    deviations of the spread; ``own_errors`` are those of the single values, which come on top of it."""
+    finite = np.isfinite(values)
+    size = int(costs.max(initial=-1)) + 1
+    weights = 1 / (1 + own_errors[finite] ** 2)
+    sums = np.bincount(costs[finite], weights, minlength=size)
+    known = np.where(sums > 0, sums, np.nan)
+    return np.bincount(costs[finite], weights * values[finite], minlength=size) / known, 1 / np.sqrt(known)
+
+
+# ---------------------------------------------------------------------- the time of a trial
+
+MEASURED, UNDISTURBED, EQUAL, PROBED = "measured", "undisturbed windows", "equal trials", "probe"
+# What stands for a disturbed time, in words.
+SOURCE_NAMES = {
+    UNDISTURBED: "the undisturbed steps",
+    EQUAL: "other trials of equal cost",
+    PROBED: "solo probes, short runs of the same training step with nothing else on the device",
+}
+MAX_SLOWDOWN = 0.1  # beside another load, against a solo probe
+_MIN_RATIOS = 3
+_SHARED_ERROR = 1.0  # as below, of a time beside other trials, which depends on how many there were
+_UNKNOWN_ERROR = 0.2  # half the width of the interval of a time whose uncertainty is not on record
+# Metrics that change with the training time: a time in proportion, a rate inversely.
+_FOLLOWING = frozenset({"train_seconds", "seconds_to_target", "images_per_second"})
+Number = TypeVar("Number", float, Values)
+
+
+class ClockedTrials(NamedTuple):
+    """What the clock measured of ``n`` complete trials; arrays of shape ``[n]``, NaN or "" where nothing is known.
+
+    ``groups`` are equal where the time is to be equal on one device; ``slowdown`` is by how much waiting for processors
+    lengthened the training, as a share of its undisturbed windows; ``is_fixed`` where the time was the budget.
+    ``varies``: the time depends on how well a training learns, so that trials of one group take different times.
+    """
+
+    seconds: Values
+    slowdown: Values
+    errors: Values  # half the width of the 95 % interval, as a share
+    num_steps: Values
+    num_images: Values
+    groups: Numbers
+    devices: Texts
+    shapes: Texts
+    flags: Texts  # with commas between them
+    is_fixed: Mask
+    varies: bool = False
+
+
+class References(NamedTuple):
+    """Solo probes that nothing disturbed, by shape and device: seconds of an update, and of an image beside it."""
+
+    seconds: Mapping[tuple[str, str], tuple[float, float]]
+
+
+class TrialTimes(NamedTuple):
+    """The training time to use of each trial, shape ``[n]``. ``sources`` is "" where it cannot be used for certain:
+    then it is as measured, and ``errors`` is the standard error of its logarithm (0 elsewhere). ``counts``: the time is
+    an observation; the time of equal trials is none, and that of one probe counts once in a group."""
+
+    seconds: Values
+    errors: Values
+    sources: Texts
+    counts: Mask
+
+
+def estimate_times(trials: ClockedTrials, references: References) -> TrialTimes:
+    """The training time of each trial: as measured where nothing disturbed it, otherwise by the best of what is known.
+
+    That is, in this order: its undisturbed windows; the geometric mean of undisturbed trials of equal cost on its
+    device; the solo probe of its shape. A trial beside another load counts as disturbed where it took over 10 % longer
+    than its probe.
+    """
+    is_sure, is_slowed, is_beside, is_short, is_shared = _judge_flags(trials.flags)
+    trials = trials._replace(seconds=np.where(trials.seconds > 0, trials.seconds, np.nan))
+    is_known = np.isfinite(trials.seconds)
+    alone = np.full(len(trials.seconds), np.nan)
+    if not is_sure.all() or is_beside.any():
+        alone = predict_alone(trials, references)
+    ratios = (trials.seconds / alone)[is_sure & ~is_beside & np.isfinite(alone)]
+    if len(ratios) >= _MIN_RATIOS:
+        alone = alone * float(np.median(ratios))  # a short probe is often faster than a training
+    is_sure &= ~(is_beside & ~is_short & (trials.seconds > (1 + MAX_SLOWDOWN) * alone))
+    is_slowed &= is_known & np.isfinite(trials.slowdown) & ~trials.is_fixed
+    seconds = np.where(is_slowed, trials.seconds / (1 + trials.slowdown), trials.seconds)
+
+    is_own = is_sure | is_slowed
+    devices = np.unique(trials.devices.astype(str), return_inverse=True)[1].reshape(-1)
+    groups = trials.groups * (int(devices.max(initial=0)) + 1) + devices
+    groups = np.asarray(pd.factorize(groups)[0], dtype=np.int64)
+    means, _ = average_costs(np.where(is_own, np.log(seconds), np.nan), groups, np.zeros(len(seconds)))
+    has_own = np.isfinite(means)[groups]
+    is_open = is_known & ~is_own & ~trials.is_fixed
+    is_equal = is_open & has_own
+    is_probed = is_open & ~has_own & np.isfinite(alone)
+    seconds = np.select([is_equal, is_probed], [np.exp(means)[groups], alone], seconds)
+    sources = np.select([is_sure, is_slowed, is_equal, is_probed], [MEASURED, UNDISTURBED, EQUAL, PROBED], "")
+    is_repeated = is_probed & pd.Series(groups).where(is_probed).duplicated().to_numpy(np.bool_)
+    has_any = (
+        np.bincount(groups[(is_own & is_known) | is_probed], minlength=int(groups.max(initial=-1)) + 1)[groups] > 0
+    )
+    is_doubtful = sources == ""
+    halves = np.where(np.isfinite(trials.errors), trials.errors, _UNKNOWN_ERROR)
+    halves = np.where(is_shared, _SHARED_ERROR, halves)
+    return TrialTimes(
+        seconds=seconds,
+        errors=np.where(is_doubtful, halves / 2, 0.0),
+        sources=sources.astype(object),
+        counts=is_own | (is_probed & (~is_repeated | trials.varies)) | (is_doubtful & ~has_any),
+    )
+
+
+def predict_alone(trials: ClockedTrials, references: References) -> Values:
+    """The training time of each trial by the solo probe of its shape, shape ``[n]``; NaN where there is none. A probe
+    by which any trial took less time than alone was itself disturbed, and is not used."""
+    keys = list(zip(trials.shapes, trials.devices, strict=True))
+    known = np.array([references.seconds.get(key, (np.nan, np.nan)) for key in keys], dtype=np.float64).reshape(-1, 2)
+    alone = trials.num_steps * known[:, 0] + trials.num_images * known[:, 1]
+    refuted = {keys[row] for row in np.flatnonzero(alone > (1 + MAX_SLOWDOWN) * trials.seconds)}
+    return np.where([key in refuted for key in keys], np.nan, alone)
+
+
+def _judge_flags(flags: Texts) -> tuple[Mask, Mask, Mask, Mask, Mask]:
+    # without a doubt; with the slowdown as the only doubt; beside another load; of too few steps to have a mean; beside
+    # other trials on its device
+    codes, texts = pd.factorize(flags)
+    names = [set(str(text).split(",")) for text in texts]
+    doubts = [find_time_doubts(each) for each in names]
+    verdicts = (
+        [not each for each in doubts],
+        [each == {SLOWED_BY_OTHERS} for each in doubts],
+        [not LOADS_BESIDE.isdisjoint(each) for each in names],
+        [FEW_STEPS in each for each in names],
+        [PACKED in each for each in names],
+    )
+    sure, slowed, beside, short, shared = (np.array(each, dtype=np.bool_)[codes] for each in verdicts)
+    return sure, slowed, beside, short, shared
+
+
+def has_sure_time(rows: pd.DataFrame) -> Mask:
+    """Of which rows of trials or probes the flags leave no doubt about the time; shape ``[len(rows)]``."""
+    return _judge_flags(read_text(rows, "quality_flags"))[0]
+
+
+# ---------------------------------------------------------------------- times in frames
+
+
+def clock_trials(done: pd.DataFrame) -> ClockedTrials:
+    """What the clock measured of the complete trials ``done``."""
+    seconds, num_steps = read_numbers(done, "train_seconds"), read_numbers(done, "num_steps")
+    images = read_numbers(done, "images_per_second") * seconds
+    return ClockedTrials(
+        seconds=seconds,
+        slowdown=read_numbers(done, "slowdown_by_others"),
+        errors=read_numbers(done, "step_time_error"),
+        num_steps=num_steps,
+        num_images=np.where(np.isfinite(images), images, num_steps * read_numbers(done, "global_batch_size")),
+        groups=find_cost_groups("train_seconds", done),
+        devices=read_text(done, "device"),
+        shapes=read_text(done, "shape_digest"),
+        flags=read_text(done, "quality_flags"),
+        is_fixed=np.isfinite(read_numbers(done, "config.budget.seconds")),
+        varies=depends_on_learning(done),
+    )
+
+
+def read_references(probes: pd.DataFrame) -> References:
+    """The references in a frame of probes."""
+    means, updates = read_numbers(probes, "step_seconds_mean"), read_numbers(probes, "update_seconds")
+    nums, texts = read_numbers(probes, "num_train"), read_text(probes, "shape")
+    digests, devices = read_text(probes, "shape_digest"), read_text(probes, "device")
+    is_complete = read_text(probes, "outcome") == "complete"
+    rows = [row for row, flags in enumerate(read_text(probes, "quality_flags")) if _is_undisturbed(flags.split(","))]
+    return References(
+        {
+            (digests[row], devices[row]): _split_step(texts[row], means[row], updates[row], nums[row])
+            for row in rows
+            if is_complete[row] and digests[row]
+        }
+    )
+
+
+def list_references(probes: Iterable[ProbeRecord]) -> References:
+    """The references among ``probes``."""
+    return References(
+        {
+            (each.shape_digest, each.device): _split_step(
+                each.shape, each.step_seconds_mean, each.update_seconds or 0.0, each.num_train or np.inf
+            )
+            for each in probes
+            if each.is_complete and each.step_seconds_mean is not None and _is_undisturbed(each.quality_flags)
+        }
+    )
+
+
+def _is_undisturbed(flags: Collection[str]) -> bool:
+    return not find_time_doubts(flags) and SIGNS_OF_DISTURBANCE.isdisjoint(flags)
+
+
+def _split_step(shape: str, mean: float, update: float, num_train: float) -> tuple[float, float]:
+    # a probe's step into its update and each of its images
+    facts = json.loads(shape or "{}")
+    images = facts.get("batch.micro", np.nan) * facts.get("batch.accumulation", 1)
+    update = min(float(np.nan_to_num(update)), mean)
+    return update, float((mean - update) / np.fmin(images, num_train))
+
+
+def apply_times(trials: pd.DataFrame, probes: pd.DataFrame) -> pd.DataFrame:
+    """``trials`` with the training time to use of each complete one, what changes with it, and four columns more:
+    ``time_source``, ``time_error`` and ``time_counts``, the fields of :class:`TrialTimes`, and ``clock_seconds``, the
+    time that was measured."""
+    is_complete = np.asarray(read_text(trials, "outcome") == "complete", dtype=np.bool_)
+    clocked = clock_trials(trials if is_complete.all() else trials[is_complete])
+    times = estimate_times(clocked, read_references(probes))
+    factors = np.ones(len(trials))
+    is_known = np.isfinite(times.seconds)
+    factors[is_complete] = np.divide(times.seconds, clocked.seconds, out=np.ones(len(is_known)), where=is_known)
+    columns: dict[str, Values] = {}
+    if not (factors == 1.0).all():
+        columns = scale_with_time({name: read_numbers(trials, name) for name in _FOLLOWING if name in trials}, factors)
+    sources, errors, counts = np.full(len(trials), "", dtype=object), np.zeros(len(trials)), is_complete.copy()
+    sources[is_complete], errors[is_complete], counts[is_complete] = times.sources, times.errors, times.counts
+    added = pd.DataFrame(
+        {
+            "clock_seconds": read_numbers(trials, "train_seconds"),
+            "time_source": sources,
+            "time_error": errors,
+            "time_counts": counts,
+        },
+        index=trials.index,
+    )
+    return pd.concat([trials.assign(**columns), added], axis=1)
+
+
+def scale_with_time(measured: Mapping[str, Number], factor: Number) -> dict[str, Number]:
+    """``measured`` by name of the metric table where the training time is to be ``factor`` times as long."""
+    scaled = dict(measured)
+    for name in scaled.keys() & _FOLLOWING:
+        is_rate = METRICS[name].unit_facts.measures == "rate"
+        scaled[name] = scaled[name] / factor if is_rate else scaled[name] * factor
+    return scaled
+
+
+def read_counts(done: pd.DataFrame) -> Mask:
+    """Of which trials the time is an observation by :func:`apply_times`; all without it. Shape ``[trials]``."""
+    return np.asarray(done["time_counts"], dtype=np.bool_) if "time_counts" in done else np.ones(len(done), np.bool_)
+
+
+def read_observed(name: str, done: pd.DataFrame) -> Values:
+    """The metric ``name`` of each trial, shape ``[trials]``; NaN for speeds where the time is no observation."""
+    return np.where(read_counts(done) | (not METRICS[name].is_speed), read_numbers(done, name), np.nan)
+
+
+def read_own(name: str, done: pd.DataFrame, grouping: Grouping) -> Values:
+    """As :func:`read_observed`; but a configuration of which no trial counts has the value of its first one."""
+    values, counts = read_numbers(done, name), read_counts(done)
+    if not METRICS[name].is_speed or counts.all():
+        return values
+    parts = 2 * grouping.members + grouping.is_basis
+    has_any = np.bincount(parts[counts], minlength=int(parts.max(initial=-1)) + 1)[parts] > 0
+    is_first = ~pd.Series(parts).duplicated().to_numpy(np.bool_)
+    return np.where(counts | (~has_any & is_first), values, np.nan)
+
+
+# ---------------------------------------------------------------------- micro batches of a trial
+
+
+def ran_micro_batches(trials: pd.DataFrame) -> Values:
+    """Samples of the micro batch that ran: as measured, otherwise as configured; NaN where neither is known."""
+    ran = read_numbers(trials, "micro_batch_size")
+    return np.where(np.isfinite(ran), ran, read_numbers(trials, "config.batch.micro"))
+
+
+def num_accumulation(trials: pd.DataFrame, micro: Values | None = None) -> Values:
+    """Micro batches per optimizer step on each rank, with micro batches of ``micro`` samples, by default those that
+    ran; both of shape ``[trials]``."""
+    ranks = np.nan_to_num(read_numbers(trials, "config.distributed.world_size"), nan=1.0)
+    samples = (ran_micro_batches(trials) if micro is None else micro) * np.maximum(ranks, 1.0)
+    return np.ceil(read_numbers(trials, "global_batch_size") / samples)
+
+
+def parse_shapes(probes: pd.DataFrame) -> list[dict[str, Any]]:
+    """The facts of each probe's shape, by configuration key."""
+    return [json.loads(shape or "{}") for shape in read_text(probes, "shape")]
+
+
+# ---------------------------------------------------------------------- throughput by micro batch
+
+KNEE_SHARE = 0.95  # of the best throughput
+# Whose throughputs have nothing in common: a knee of all of them would be that of none.
+_APART = ("model.name", "model.norm", "precision.dtype", "optimizer.name")
+
+
+def group_medians(x: Values, y: Values) -> tuple[Values, Values]:
+    """The distinct ``x`` in order and the median of ``y`` at each; values where either is not finite are left out."""
+    known = np.isfinite(x) & np.isfinite(y)
+    levels = np.unique(x[known])
+    return levels, np.array([np.median(y[known & (x == level)]) for level in levels])
+
+
+def find_throughput_knee(sizes: Values, rates: Values) -> int:
+    """The row of the throughput knee: the smallest of ``sizes`` whose rate is within 5 % of the best.
+
+    ``sizes`` are distinct micro batches, ``rates`` their images per second; both are finite and of shape ``[n]`` with
+    ``n >= 1``.
+    """
+    rows = np.flatnonzero(rates >= KNEE_SHARE * rates.max())
+    return int(rows[np.argmin(sizes[rows])])
+
+
+class ThroughputCurve(NamedTuple):
+    """The median ``rates`` (images per second) at the distinct micro batches ``sizes``, both of shape ``[k]``, of the
+    trials of one model, normalization, precision and optimizer, which ``name`` gives; ``num_trials`` is their number,
+    ``num_others`` the number of other combinations."""
+
+    name: str
+    sizes: Values
+    rates: Values
+    num_trials: int
+    num_others: int
+
+    @property
+    def knee(self) -> int:
+        """The row of the throughput knee."""
+        return find_throughput_knee(self.sizes, self.rates)
+
+
+def find_longest_curve(trials: pd.DataFrame, sizes: Values, rates: Values) -> ThroughputCurve | None:
+    """The throughput of the combination of model, normalization, precision and optimizer with the most micro batches,
+    and of these the one with the most trials; None without a measurement. All of shape ``[trials]``."""
+    columns = [read_text(trials, f"config.{key}").tolist() for key in _APART]
+    names = np.array([_name_combination(*row) for row in zip(*columns, strict=True)], dtype=object)
+    known = np.isfinite(sizes) & np.isfinite(rates)
+    combinations = sorted(set(names[known]))
+    curves = []
+    for name in combinations:
+        chosen = known & (names == name)
+        levels, medians = group_medians(sizes[chosen], rates[chosen])
+        curves.append(ThroughputCurve(name, levels, medians, int(chosen.sum()), len(combinations) - 1))
+    return max(curves, key=lambda curve: (len(curve.sizes), curve.num_trials), default=None)
+
+
+def _name_combination(model: str, norm: str, *others: str) -> str:
+    return ", ".join(filter(None, (model, f"{norm} norm" if norm else "", *others)))
+
+
+# ---------------------------------------------------------------------- clocks of published benchmarks
+
+# What each clock counts, and its source. A time that is compared with a published one must count the same phases.
+CLOCK_MEANINGS = {
+    "algoperf": "compiling, first steps and training; no set-up, no evaluation (AlgoPerf's submission time)",
+    "airbench": "training alone; no loading, compiling, warm-up or evaluation (cifar10-airbench)",
+    "ffcv": "everything from the start to the end, evaluations included (ffcv's wall-clock)",
+}
+COUNTED = {
+    "algoperf": ("compile_seconds", "warmup_seconds", "train_seconds"),
+    "airbench": ("train_seconds",),
+    "ffcv": ("total_seconds",),
+}
+# Phases of this program alone, which no other clock counts.
+OURS_ALONE = ("memory_seconds", "diagnostics_seconds")
+
+
+def sum_published_clocks(measurements: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of a trial by clock, from its ``measurements`` by name of the metric table; a clock with a part that was
+    not measured is left out.
+
+    airbench also counts the evaluation at the end with test-time augmentation, which no trial runs.
+    """
+    ours = sum(measurements.get(name, 0.0) for name in OURS_ALONE)
+    return {
+        clock: sum(measurements[name] for name in names) - (ours if clock == "ffcv" else 0.0)
+        for clock, names in COUNTED.items()
+        if all(name in measurements for name in names)
+    }

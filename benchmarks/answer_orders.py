@@ -6,20 +6,21 @@ trained before is answered from memory at no cost, and the nearest point that wa
 and told to it, as the replay does for ours.
 """
 
-import optuna
-from benchmarks.answer_botorch import (LogNehviSampler)
-from benchmarks.answer_table import (AnswerTable)
-from benchmarks.replay import (GridSampler, Point, replay_search)
-from benchmarks.search_arms import (OURS, make_distribution, tell_ending, value_of)
-from collections.abc import (Callable, Iterator, Mapping)
-from importlib.util import (find_spec)
-from optuna.samplers import (BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler)
-from sweep.config.metrics import (METRICS)
-from sweep.config.space import (Space)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.sampler import (Sampler)
-from typing import (Any, NamedTuple, final)
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple, final
 
+import optuna
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+
+from benchmarks.answer_botorch import LogNehviSampler
+from benchmarks.answer_table import AnswerTable
+from benchmarks.replay import GridSampler, Point, replay_search
+from benchmarks.search_arms import OURS, make_distribution, tell_ending, value_of
+from sweep.config.metrics import METRICS
+from sweep.config.space import Space
+from sweep.records.trial_record import TrialRecord
+from sweep.search.sampler import Sampler
 
 OUR_ARM = "ours"
 _NO_CONFIRM = {"max_configurations": 0, "seeds": 0}

@@ -27,7 +27,8 @@ from benchmarks.results import FOLDER, share_of
 from benchmarks.search_arms import TABLES
 from sweep.analysis.comparable import ACCURACY
 from sweep.analysis.recommendation import recommend
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import FEWEST_SEEDS
 from sweep.measurement.environment import describe_environment
 from sweep.records.trial_record import TrialRecord
 from sweep.search.seeds import list_confirmations

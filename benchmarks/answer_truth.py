@@ -26,7 +26,8 @@ from benchmarks.made_study import MadeStudy, make_spec
 from benchmarks.results import share_of
 from benchmarks.truths import BATCHES, FAMILIES, HELD_BACK, Truth, seconds_of
 from sweep.analysis.recommendation import recommend
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import FEWEST_SEEDS
 from sweep.measurement.environment import describe_environment
 
 _ALL = FAMILIES | HELD_BACK

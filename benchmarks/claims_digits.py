@@ -9,23 +9,24 @@ always those of all claims with records under the root, with p corrected for all
 import argparse
 import json
 import os
-import pandas as pd
 import sys
-import torch
-from benchmarks.claim_studies import (ClaimStudy, plan_studies, read_records, run_studies, train_weights)
-from benchmarks.harness import (warn_if_busy)
-from benchmarks.results import (FOLDER)
-from collections.abc import (Sequence)
-from datetime import (UTC, datetime)
-from pathlib import (Path)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.documents import (to_document)
-from sweep.analysis.findings import (Assessment, Finding, assess_claim, find_verdicts)
-from sweep.config.errors import (InputError)
-from sweep.measurement.environment import (describe_environment)
-from typing import (Any)
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
+import torch
+
+from benchmarks.claim_studies import ClaimStudy, plan_studies, read_records, run_studies, train_weights
+from benchmarks.harness import warn_if_busy
+from benchmarks.results import FOLDER
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.documents import to_document
+from sweep.analysis.findings import Assessment, Finding, assess_claim, find_verdicts
+from sweep.config.errors import InputError
+from sweep.measurement.environment import describe_environment
 
 _NAMES = [claim.name for claim in CLAIMS]
 _BUSY = "busy_host"

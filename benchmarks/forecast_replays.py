@@ -5,20 +5,22 @@ confirming uses: the constants of :mod:`sweep.search.study_forecast` and ``confi
 """
 
 import argparse
-import numpy as np
 import sys
-from benchmarks.forecast_studies import (OBJECTIVES, PRUNERS, SAMPLERS, pick)
-from benchmarks.replay import (RecordedTable, make_replay_study, replay_search)
-from benchmarks.search_arms import (shipped_tables)
-from collections import (defaultdict)
-from collections.abc import (Iterator, Mapping, Sequence)
-from dataclasses import (dataclass, field)
-from sweep.config.study import (Confirm, StudySpec)
-from sweep.config.trial_config import (TrialConfig)
-from sweep.records.trial_record import (ReusableTrial, TrialRecord)
-from sweep.search.pruner import (NUM_NEAREST)
-from typing import (Any)
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from benchmarks.forecast_studies import OBJECTIVES, PRUNERS, SAMPLERS, pick
+from benchmarks.replay import RecordedTable, make_replay_study, replay_search
+from benchmarks.search_arms import shipped_tables
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import Confirm
+from sweep.config.trial_config import TrialConfig
+from sweep.records.trial_record import ReusableTrial, TrialRecord
+from sweep.search.pruner import NUM_NEAREST
 
 # Configurations and seeds. A table has fewer seeds, which are repeated: that says what is settled too early, so the use
 # of the time is rather underestimated.

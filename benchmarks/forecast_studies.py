@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from benchmarks.forecast_images import NAME as CIFAR
-from sweep.config.study import Confirm, StudySpec
+from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
+from sweep.config.study_sections import Confirm
 
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
 _SEEDS = {"development": 1, "validation": 3}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
+from sweep.analysis.statistics import Mask, Values, hypervolume, non_dominated, reference_point
 from sweep.config.errors import InputError, hide_credentials
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter, Space
@@ -36,8 +36,8 @@ from sweep.search.loop.events import TrialEnded
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.samplers.base import Sampler
-from sweep.search.samplers.table import make_sampler
+from sweep.search.sampler import Sampler
+from sweep.search.samplers import make_sampler
 
 Point = tuple[Scalar, ...]  # values in the order of the space
 TimedMessage = tuple[float, Message]  # seconds after the start of the trial, and the message

@@ -23,18 +23,20 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import digamma, polygamma
 
-from sweep.analysis.comparable_trials import find_common_data
-from sweep.analysis.power import POWER, count_repetitions
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.comparable import find_common_data
+from sweep.analysis.statistics import (
     NOTHING,
+    POWER,
     SIGNIFICANT,
     Estimate,
     Region,
+    Values,
     assess_region,
     confidence_interval,
+    count_repetitions,
+    read_numbers,
+    read_text,
 )
-from sweep.analysis.statistics.pareto import Values
 from sweep.config.errors import InputError
 from sweep.config.scaling import (
     RULE_POWERS,

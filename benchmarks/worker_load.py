@@ -8,33 +8,42 @@ the time of this machine that the supervisor takes, without that of the simulate
 import contextlib
 import heapq
 import math
-import numpy as np
 import time
-from benchmarks.replay import (RecordedTable, ReplayingExecutor, SimulatedClock, TimedMessage, find_device, make_replay_study, schedule_messages)
-from collections.abc import (Callable, Iterator, Sequence)
-from dataclasses import (dataclass)
-from functools import (lru_cache)
-from pathlib import (Path)
-from sqlalchemy import (text)
-from statistics import (median)
-from sweep.config.errors import (InputError)
-from sweep.config.space import (Parameter)
-from sweep.config.study import (StudySpec)
-from sweep.config.trial_config import (Scalar, TrialConfig, flatten_config)
-from sweep.executors.base import (ExecutorWrapper)
-from sweep.records.content_key import (trial_key)
-from sweep.records.messages import (Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message)
-from sweep.records.store.store import (Store, open_store)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.loop.events import (Event, TrialEnded)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.tuner import (Tuner)
-from sweep.search.mirror.optuna_mirror import (Mirror)
-from sweep.search.sampler import (Sampler)
-from sweep.search.samplers import (make_sampler)
-from sweep.training.supervisor_link import (HEARTBEAT_SECONDS, PROGRESS_SECONDS)
-from typing import (Any, NamedTuple, final)
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, final
 
+import numpy as np
+from sqlalchemy import text
+
+from benchmarks.replay import (
+    RecordedTable,
+    ReplayingExecutor,
+    SimulatedClock,
+    TimedMessage,
+    find_device,
+    make_replay_study,
+    schedule_messages,
+)
+from sweep.config.errors import InputError
+from sweep.config.space import Parameter
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
+from sweep.executors.base import ExecutorWrapper
+from sweep.records.content_key import trial_key
+from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.events import Event, TrialEnded
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.search.sampler import Sampler
+from sweep.search.samplers import make_sampler
+from sweep.training.supervisor_link import HEARTBEAT_SECONDS, PROGRESS_SECONDS
 
 _MIN_ROUNDS = 3
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"

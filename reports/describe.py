@@ -1,20 +1,21 @@
 """Trials and configurations as text: the hover texts of marks, and the commands that train them again."""
 
 import math
-import pandas as pd
-from collections.abc import (Iterable, Sequence)
-from reports.labels import (OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label)
-from sweep.analysis.answer import (Recommendation)
-from sweep.analysis.answer.choice_texts import (describe_learning_rate)
-from sweep.analysis.costs import (MEASURED, SOURCE_NAMES)
-from sweep.analysis.statistics import (plain_value, read_numbers, read_text)
-from sweep.config.commands import (train_command)
-from sweep.config.trial_config import (default_settings)
-from sweep.config.units import (format_count)
-from sweep.records.columns import (CONFIG_COLUMNS)
-from sweep.records.frames.study_frames import (Frames)
-from sweep.records.quality_flags import (name_flags)
+from collections.abc import Iterable, Sequence
 
+import pandas as pd
+
+from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
+from sweep.analysis.answer import Recommendation
+from sweep.analysis.answer.choice_texts import describe_learning_rate
+from sweep.analysis.costs import MEASURED, SOURCE_NAMES
+from sweep.analysis.statistics import plain_value, read_numbers, read_text
+from sweep.config.commands import train_command
+from sweep.config.trial_config import default_settings
+from sweep.config.units import format_count
+from sweep.records.columns import CONFIG_COLUMNS
+from sweep.records.frames.study_frames import Frames
+from sweep.records.quality_flags import name_flags
 
 MAX_ERROR = 200
 # The word beside a number ("auto"), which a frame holds as a missing cell.

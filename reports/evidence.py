@@ -1,21 +1,30 @@
 """What all figures and texts of one report rest on, computed once from the frames."""
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from dataclasses import (dataclass)
-from functools import (cached_property)
-from reports.describe import (describe_configuration, describe_trials)
-from reports.estimated_configurations import (add_estimates)
-from sweep.analysis.answer import (Answer, Limits)
-from sweep.analysis.candidates import (Candidates, select_candidates)
-from sweep.analysis.comparable import (USUAL_OBJECTIVES, find_common_data, find_study_name, objective_signs, objective_table, select_comparable, summarize_configurations)
-from sweep.analysis.costs import (apply_times)
-from sweep.analysis.findings import (Finding, evaluate_claims)
-from sweep.analysis.recommendation import (make_answer)
-from sweep.analysis.statistics import (configuration_groups, front_rank, read_numbers, read_text, varying_keys)
-from sweep.records.frames.study_frames import (Frames)
 
+from reports.describe import describe_configuration, describe_trials
+from reports.estimated_configurations import add_estimates
+from sweep.analysis.answer import Answer, Limits
+from sweep.analysis.candidates import Candidates, select_candidates
+from sweep.analysis.comparable import (
+    USUAL_OBJECTIVES,
+    find_common_data,
+    find_study_name,
+    objective_signs,
+    objective_table,
+    select_comparable,
+    summarize_configurations,
+)
+from sweep.analysis.costs import apply_times
+from sweep.analysis.findings import Finding, evaluate_claims
+from sweep.analysis.recommendation import make_answer
+from sweep.analysis.statistics import configuration_groups, front_rank, read_numbers, read_text, varying_keys
+from sweep.records.frames.study_frames import Frames
 
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000

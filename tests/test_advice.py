@@ -1,21 +1,22 @@
 """Advice on a study before it runs."""
 
 import json
-import pytest
 import tomllib
-from frames_factory import (make_frames)
-from pathlib import (Path)
-from studies import (shipped_studies)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.claims import (Claim)
-from sweep.analysis.findings import (find_claim, write_plan)
-from sweep.cli.app import (run_app)
-from sweep.cli.commands.check import (print_advice)
-from sweep.config.advice import (find_data_pitfalls, find_pitfalls)
-from sweep.config.errors import (InputError)
-from sweep.config.study_file import (build_study, load_study)
-from typing import (Any)
+from pathlib import Path
+from typing import Any
 
+import pytest
+from frames_factory import make_frames
+
+from studies import shipped_studies
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import Claim
+from sweep.analysis.findings import find_claim, write_plan
+from sweep.cli.app import run_app
+from sweep.cli.commands.check import print_advice
+from sweep.config.advice import find_data_pitfalls, find_pitfalls
+from sweep.config.errors import InputError
+from sweep.config.study_file import build_study, load_study
 
 # a study without a fault
 CLEAN: dict[str, Any] = {

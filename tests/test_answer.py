@@ -2,28 +2,29 @@
 
 import json
 import math
+import shlex
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
-import shlex
-from frames_factory import (MadeFrames, frames_of, make_frames, make_spec)
-from pathlib import (Path)
-from records_factory import (add_seeds, add_trials, make_store)
-from simulated_studies import (simulate)
-from studies import (shipped_studies)
-from sweep.analysis import (recommend)
-from sweep.analysis.answer import (USES)
-from sweep.analysis.candidates import (config_of)
-from sweep.analysis.findings import (evaluate_claims, findings_document)
-from sweep.analysis.recommendation import (as_document)
-from sweep.cli.arguments import (parse_sets)
-from sweep.config.commands import (StudyOrigin, find_study_commands)
-from sweep.config.errors import (InputError)
-from sweep.config.study_file import (load_study)
-from sweep.config.trial_config import (build_config, flatten_config)
-from sweep.executors.table import (ExecutorSettings)
-from typing import (Any)
+from frames_factory import MadeFrames, frames_of, make_frames, make_spec
+from records_factory import add_seeds, add_trials, make_store
+from simulated_studies import simulate
 
+from studies import shipped_studies
+from sweep.analysis import recommend
+from sweep.analysis.answer import USES
+from sweep.analysis.candidates import config_of
+from sweep.analysis.findings import evaluate_claims, findings_document
+from sweep.analysis.recommendation import as_document
+from sweep.cli.arguments import parse_sets
+from sweep.config.commands import StudyOrigin, find_study_commands
+from sweep.config.errors import InputError
+from sweep.config.study_file import load_study
+from sweep.config.trial_config import build_config, flatten_config
+from sweep.executors.table import ExecutorSettings
 
 MIB = 2.0**20
 

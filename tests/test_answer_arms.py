@@ -17,7 +17,7 @@ from benchmarks.answer_runs import Checkpoint, RunFigures, confirm_search, is_ch
 from benchmarks.answer_summary import find_geometric_mean, find_ratio, summarize_table, summarize_tables
 from benchmarks.answer_table import AnswerTable, find_margins, read_answer_table
 from sweep.config.errors import InputError
-from sweep.config.study import Tolerance
+from sweep.config.study_sections import Tolerance
 from sweep.records.correct_images import encode_correct
 
 inf = float("inf")

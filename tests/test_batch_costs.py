@@ -2,14 +2,16 @@
 
 import dataclasses
 import math
+from typing import Any
+
 import numpy as np
 import pytest
-from frames_factory import (frames_of, make_frames, make_spec)
-from sweep.analysis import (recommend)
-from sweep.analysis.findings import (evaluate_claims)
-from sweep.analysis.statistics import (Interval)
-from sweep.analysis.tuned_batches import (combine_ratio, find_common_target)
-from typing import (Any)
+from frames_factory import frames_of, make_frames, make_spec
+
+from sweep.analysis import recommend
+from sweep.analysis.findings import evaluate_claims
+from sweep.analysis.statistics import Interval
+from sweep.analysis.tuned_batches import combine_ratio, find_common_target
 
 
 def trial(number: int, batch: int, accuracy: float, seed: int = 0) -> dict[str, Any]:

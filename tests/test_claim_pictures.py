@@ -1,19 +1,20 @@
 """The claims as a forest plot: where an effect, its interval and the claimed range lie, and what is too uncertain."""
 
 import math
-import pytest
 import re
-from frames_factory import (make_frames)
-from reports.evidence import (gather_evidence)
-from reports.labels import (TOO_UNCERTAIN, describe_range, format_bound, is_too_uncertain)
-from reports.page.answer_texts import (describe_answers)
-from reports.page.claim_pictures import (WIDTH, draw_claim, make_claim_axis)
-from reports.page.claims_table import (list_claims)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.findings import (Finding, evaluate_claims)
-from sweep.analysis.statistics import (Region)
-from xml.etree import (ElementTree as ET)
+from xml.etree import ElementTree as ET
 
+import pytest
+from frames_factory import make_frames
+
+from reports.evidence import gather_evidence
+from reports.labels import TOO_UNCERTAIN, describe_range, format_bound, is_too_uncertain
+from reports.page.answer_texts import describe_answers
+from reports.page.claim_pictures import WIDTH, draw_claim, make_claim_axis
+from reports.page.claims_table import list_claims
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.findings import Finding, evaluate_claims
+from sweep.analysis.statistics import Region
 
 OPEN = math.inf
 

@@ -1,25 +1,35 @@
 """Every claim on the records of its own planned study: true, false, and not measured; how many trainings it takes."""
 
 import math
+import tomllib
+from dataclasses import replace
+
 import numpy as np
 import pytest
-import tomllib
-from benchmarks.claim_truths import (TRUTHS, find_effect, make_records)
-from benchmarks.claims_truth import (Judged, judge_study, summarize)
-from dataclasses import (replace)
-from frames_factory import (frames_of, make_spec)
-from scipy import (stats)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.claims import (Claim, expect_best)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.findings import (assess_claim, count_needed, count_planned, count_tested, evaluate_claims, find_claim, find_verdicts, write_plan)
-from sweep.analysis.statistics import (Estimate, Region, assess_region, count_repetitions)
-from sweep.config.space import (count_grid_points)
-from sweep.config.study_file import (build_study)
-from sweep.records.data_summary import (DataSummary)
-from sweep.records.study_inputs import (StudyInputs)
-from test_findings import (row)
+from frames_factory import frames_of, make_spec
+from scipy import stats
+from test_findings import row
 
+from benchmarks.claim_truths import TRUTHS, find_effect, make_records
+from benchmarks.claims_truth import Judged, judge_study, summarize
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import Claim, expect_best
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.findings import (
+    assess_claim,
+    count_needed,
+    count_planned,
+    count_tested,
+    evaluate_claims,
+    find_claim,
+    find_verdicts,
+    write_plan,
+)
+from sweep.analysis.statistics import Estimate, Region, assess_region, count_repetitions
+from sweep.config.space import count_grid_points
+from sweep.config.study_file import build_study
+from sweep.records.data_summary import DataSummary
+from sweep.records.study_inputs import StudyInputs
 
 NAMES = [claim.name for claim in CLAIMS]
 

@@ -2,18 +2,19 @@
 
 import itertools
 import json
+from pathlib import Path
+
 import numpy as np
 import pytest
-from benchmarks import (claims_digits)
-from benchmarks.claim_studies import (ClaimStudy, is_finished, order_points, plan_studies, run_studies)
-from benchmarks.claim_truths import (find_effect, make_records)
-from pathlib import (Path)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.findings import (assess_claim, find_claim, find_verdicts)
-from sweep.analysis.statistics import (correct_holm)
-from sweep.config.space import (count_grid_points)
 
+from benchmarks import claims_digits
+from benchmarks.claim_studies import ClaimStudy, is_finished, order_points, plan_studies, run_studies
+from benchmarks.claim_truths import find_effect, make_records
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.findings import assess_claim, find_claim, find_verdicts
+from sweep.analysis.statistics import correct_holm
+from sweep.config.space import count_grid_points
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [claim.name for claim in CLAIMS]

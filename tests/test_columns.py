@@ -1,13 +1,15 @@
 """Columns derived from declarations."""
 
+from typing import Annotated, Literal, get_args
+
 import pytest
-from pydantic import (Field)
-from sweep.config.metrics import (METRICS)
-from sweep.config.trial_config import (TrialConfig, config_keys, flatten_config)
-from sweep.config.units import (MetricUnit, UNITS)
-from sweep.records.columns import (CONFIG_COLUMNS, METRIC_KINDS, config_column)
-from sweep.records.messages import (Outcome)
-from typing import (Annotated, Literal, get_args)
+from pydantic import Field
+
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import TrialConfig, config_keys, flatten_config
+from sweep.config.units import UNITS, MetricUnit
+from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS, config_column
+from sweep.records.messages import Outcome
 
 
 def test_every_key_has_a_column_of_its_type() -> None:

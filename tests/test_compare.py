@@ -3,22 +3,24 @@
 import contextlib
 import json
 import math
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
-from pathlib import (Path)
-from records_factory import (ENVIRONMENT, make_config, make_ending, make_spec, make_store)
-from reports.writing import (write_frames_report)
-from sweep.analysis.comparison import (Comparison, compare_studies)
-from sweep.analysis.findings import (evaluate_claims)
-from sweep.analysis.recommendation import (recommend)
-from sweep.cli.app import (run_app)
-from sweep.config.errors import (InputError)
-from sweep.config.study import (StudySpec)
-from sweep.config.trial_config import (TrialConfig, build_config, flatten_config)
-from sweep.records.data_summary import (DataSummary)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.study_inputs import (StudyInputs)
-from typing import (Any)
+from records_factory import ENVIRONMENT, make_config, make_ending, make_spec, make_store
+
+from reports.writing import write_frames_report
+from sweep.analysis.comparison import Comparison, compare_studies
+from sweep.analysis.findings import evaluate_claims
+from sweep.analysis.recommendation import recommend
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config
+from sweep.records.data_summary import DataSummary
+from sweep.records.frames.frames import load_frames
+from sweep.records.study_inputs import StudyInputs
 
 
 def study(folder: Path, slower: float = 1.0, better: float = 0.0, seeds: int = 3, name: str = "s", **rest: Any) -> Path:

@@ -2,16 +2,25 @@
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
-from dataclasses import (replace)
-from pathlib import (Path)
-from sweep.analysis.comparison import (Comparison, Difference, compare_studies, estimate_pace_difference, give_verdicts, measure_pace_difference)
-from sweep.analysis.statistics import (Estimate, Interval, confidence_interval)
-from sweep.cli.app import (run_app)
-from sweep.records.frames.frames import (load_frames)
-from test_compare import (compared, study)
+from test_compare import compared, study
+
+from sweep.analysis.comparison import (
+    Comparison,
+    Difference,
+    compare_studies,
+    estimate_pace_difference,
+    give_verdicts,
+    measure_pace_difference,
+)
+from sweep.analysis.statistics import Estimate, Interval, confidence_interval
+from sweep.cli.app import run_app
+from sweep.records.frames.frames import load_frames
 
 
 def verdicts(found: Comparison) -> set[str]:

@@ -1,20 +1,28 @@
 """Statistics on simulated records of known truth: intervals cover it, and probabilities of the answer are honest."""
 
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 import pytest
-from collections.abc import (Callable, Iterable)
-from frames_factory import (frames_of, make_spec)
-from functools import (partial)
-from simulated_studies import (Simulated, simulate, simulate_scattered, simulate_unequal)
-from sweep.analysis import (recommend)
-from sweep.analysis.answer import (Recommendation)
-from sweep.analysis.comparable import (summarize_configurations)
-from sweep.analysis.critical_batch import (fit_regimes)
-from sweep.analysis.rate_powers import (fit_rate_power)
-from sweep.analysis.statistics import (Estimate, confidence_interval, median_interval, pooled_spread, seed_interval, slope_estimate)
-from sweep.config.study import (Tolerance)
-from typing import (NamedTuple)
+from frames_factory import frames_of, make_spec
+from simulated_studies import Simulated, simulate, simulate_scattered, simulate_unequal
 
+from sweep.analysis import recommend
+from sweep.analysis.answer import Recommendation
+from sweep.analysis.comparable import summarize_configurations
+from sweep.analysis.critical_batch import fit_regimes
+from sweep.analysis.rate_powers import fit_rate_power
+from sweep.analysis.statistics import (
+    Estimate,
+    confidence_interval,
+    median_interval,
+    pooled_spread,
+    seed_interval,
+    slope_estimate,
+)
+from sweep.config.study_sections import Tolerance
 
 NUM_DRAWS = 1000
 # 93 to 97 % is asked for; 1,000 draws of an exact 95 % scatter by 0.7 % themselves

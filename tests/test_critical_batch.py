@@ -1,21 +1,31 @@
 """The critical batch in two ways: the theory of the noisy quadratic, the estimates of records, the figure."""
 
 import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
-import sys
 import torch
-from benchmarks import (critical_batch as quadratic, quadratic_theory as theory, reference_points)
-from collections.abc import (Iterator)
-from reports.evidence import (gather_evidence)
-from reports.figure import (Absent, Figure, Intervals, Lines, Points, Rule)
-from reports.figures.batch_regimes import (make_batch_regimes)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.critical_batch import (CriticalBatch, StepsEstimate, estimate_critical_batches, fit_regimes, refit_steps)
-from sweep.config.tables.datasets import (DATASETS)
-from sweep.config.tables.models import (MODELS)
-from test_regimes import (BATCHES, frames, ideal_steps, study)
-from typing import (Any)
+from test_regimes import BATCHES, frames, ideal_steps, study
+
+from benchmarks import critical_batch as quadratic
+from benchmarks import quadratic_theory as theory
+from benchmarks import reference_points
+from reports.evidence import gather_evidence
+from reports.figure import Absent, Figure, Intervals, Lines, Points, Rule
+from reports.figures.batch_regimes import make_batch_regimes
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.critical_batch import (
+    CriticalBatch,
+    StepsEstimate,
+    estimate_critical_batches,
+    fit_regimes,
+    refit_steps,
+)
+from sweep.config.tables.datasets import DATASETS
+from sweep.config.tables.models import MODELS
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from sweep.config.study import StudySpec
 from sweep.executors.table import ExecutorSettings
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
-from sweep.records.store.store import StoreError, open_store
+from sweep.records.store.database_errors import StoreError
+from sweep.records.store.store import open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.checkpoint_space import DiskSpace
 from sweep.search.loop.events import Event, TrialEnded, TrialStarted

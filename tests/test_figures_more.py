@@ -3,30 +3,31 @@
 import dataclasses
 import importlib
 import math
+import pkgutil
+import typing
+
 import numpy as np
 import pandas as pd
-import pkgutil
 import pytest
-import reports.figures
-import typing
-from frames_factory import (frames_of, make_frames, make_spec)
-from reports.evidence import (gather_evidence)
-from reports.figure import (Absent, Axis, Bars, Figure, Heat, Lines, Panel, Points, Rule)
-from reports.figures.all_figures import (GROUPS, make_figures)
-from reports.figures.by_micro import (fit_line, make_device, make_memory, make_throughput)
-from reports.figures.curves import (make_curves, make_noise)
-from reports.figures.fronts import (make_fronts)
-from reports.figures.heat import (make_heat_map)
-from reports.figures.hypervolume import (make_hypervolume)
-from reports.figures.importance import (explained_variance, make_importance)
-from reports.figures.ledger import (make_outcome_map)
-from reports.figures.slices import (make_slices)
-from reports.labels import (metric_label)
-from reports.page.traces import (figures_json)
-from reports.plot_layout import (category_range, make_layout)
-from sweep.analysis.costs import (group_medians)
-from sweep.analysis.recommendation import (recommend)
+from frames_factory import frames_of, make_frames, make_spec
 
+import reports.figures
+from reports.evidence import gather_evidence
+from reports.figure import Absent, Axis, Bars, Figure, Heat, Lines, Panel, Points, Rule
+from reports.figures.all_figures import GROUPS, make_figures
+from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
+from reports.figures.curves import make_curves, make_noise
+from reports.figures.fronts import make_fronts
+from reports.figures.heat import make_heat_map
+from reports.figures.hypervolume import make_hypervolume
+from reports.figures.importance import explained_variance, make_importance
+from reports.figures.ledger import make_outcome_map
+from reports.figures.slices import make_slices
+from reports.labels import metric_label
+from reports.page.traces import figures_json
+from reports.plot_layout import category_range, make_layout
+from sweep.analysis.costs import group_medians
+from sweep.analysis.recommendation import recommend
 
 TWO = ["val_accuracy", "train_seconds"]
 LISTED = {make for makers in GROUPS.values() for make in makers}

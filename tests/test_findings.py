@@ -13,7 +13,7 @@ import pytest
 from frames_factory import frames_of, make_spec
 from scipy import stats
 
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.comparable import select_comparable
 from sweep.analysis.findings import Finding, evaluate_claims, find_claim, findings_document
 from sweep.analysis.rate_powers import fit_rate_power
 from sweep.analysis.statistics import (

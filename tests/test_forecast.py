@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from records_factory import add_trials, make_ending, make_spec, make_store
 
-from sweep.config.study import Confirm
+from sweep.config.study_sections import Confirm
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.shape import derive_shape, find_largest_accumulation, make_probed_config, make_shape_key
 from sweep.records.frames.frames import read_frames

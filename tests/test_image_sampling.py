@@ -1,23 +1,24 @@
 """The error that a validation split leaves: intervals cover the accuracy on new images, alone and compared."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from collections.abc import (Sequence)
-from dataclasses import (replace)
-from frames_factory import (MadeFrames, frames_of, make_spec)
-from scipy.special import (ndtr, ndtri)
-from sweep.analysis import (recommend)
-from sweep.analysis.comparable import (ACCURACY)
-from sweep.analysis.posterior import (Posterior, draw_normal, drop_negative, estimate_image_shares, fit_posterior)
-from sweep.analysis.recommendation import (as_document)
-from sweep.analysis.statistics import (Grouping)
-from sweep.config.trial_config import (flatten_config)
-from sweep.records.correct_images import (Correct)
-from sweep.records.data_summary import (DataSummary)
-from typing import (NamedTuple)
+from frames_factory import MadeFrames, frames_of, make_spec
+from scipy.special import ndtr, ndtri
 
+from sweep.analysis import recommend
+from sweep.analysis.comparable import ACCURACY
+from sweep.analysis.posterior import Posterior, draw_normal, drop_negative, estimate_image_shares, fit_posterior
+from sweep.analysis.recommendation import as_document
+from sweep.analysis.statistics import Grouping
+from sweep.config.trial_config import flatten_config
+from sweep.records.correct_images import Correct
+from sweep.records.data_summary import DataSummary
 
 Bits = npt.NDArray[np.bool_]
 # standard deviations of a latent score: of images for all configurations, for one, of seeds, of a seed on an image

@@ -1,19 +1,20 @@
 """Where the time of a real trial went: phases that add up, and steps that can be split."""
 
-import pytest
 import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
-from itertools import (pairwise)
-from pathlib import (Path)
-from sweep.analysis.costs import (CLOCK_MEANINGS, sum_published_clocks)
-from sweep.config.errors import (InputError)
-from sweep.config.trial_config import (build_config)
-from sweep.measurement.clock import (Laps, Ledger, Moments, PHASES)
-from sweep.measurement.environment import (describe_environment)
-from sweep.records.content_key import (environment_digest)
-from sweep.records.messages import (Ending, TrialTask)
-from sweep.training.loop.trial import (run_trial)
-from typing import (Any)
+
+from sweep.config.errors import InputError
+from sweep.config.trial_config import build_config
+from sweep.measurement.clock import PHASES, Laps, Ledger, Moments
+from sweep.measurement.environment import describe_environment
+from sweep.records.content_key import environment_digest
+from sweep.records.messages import Ending, TrialTask
+from sweep.training.loop.trial import run_trial
 
 
 @pytest.fixture

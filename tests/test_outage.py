@@ -17,9 +17,9 @@ from sweep.config.study import StudySpec
 from sweep.executors.base import WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.records.frames.frames import load_frames
-from sweep.records.store.database_errors import RetryPolicy
+from sweep.records.store.database_errors import RetryPolicy, StoreError
 from sweep.records.store.lock import database_lock
-from sweep.records.store.store import Store, StoreError, open_store
+from sweep.records.store.store import Store, open_store
 from sweep.search.loop.events import TrialEnded
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.comparable import select_comparable
 from sweep.analysis.costs import read_references
 from sweep.cli.app import run_app
 from sweep.config.errors import InputError

@@ -20,8 +20,9 @@ from sweep.config.errors import InputError
 from sweep.records.frames.exchange import export_frames, import_records
 from sweep.records.frames.frames import load_frames
 from sweep.records.store import reading
+from sweep.records.store.database_errors import StoreError
 from sweep.records.store.lock import database_lock
-from sweep.records.store.store import Store, StoreError, open_store
+from sweep.records.store.store import Store, open_store
 from sweep.search.mirror.optuna_mirror import Mirror, open_read_only
 
 pytestmark = pytest.mark.postgres

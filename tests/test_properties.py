@@ -28,8 +28,9 @@ from sweep.records.frames.exchange import export_frames, import_records
 from sweep.records.frames.frame_columns import TRIAL_COLUMNS
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, Progress, decode_message, encode_message
+from sweep.records.store.database_errors import StoreError
 from sweep.records.store.lock import study_lock
-from sweep.records.store.store import StoreError, open_store
+from sweep.records.store.store import open_store
 
 CASES = os.environ.get("PROPERTY_CASES")
 EASY = settings(

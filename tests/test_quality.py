@@ -2,9 +2,16 @@
 
 import numpy as np
 import pytest
-from sweep.measurement.quality import (find_reference_flags, find_timing_flags, measure_relative_drift, measure_relative_spread, measure_slowdown, measure_time_error)
-from sweep.records.quality_flags import (MEANINGS, SHORT_NAMES, find_time_doubts, name_flags)
 
+from sweep.measurement.quality import (
+    find_reference_flags,
+    find_timing_flags,
+    measure_relative_drift,
+    measure_relative_spread,
+    measure_slowdown,
+    measure_time_error,
+)
+from sweep.records.quality_flags import MEANINGS, SHORT_NAMES, find_time_doubts, name_flags
 
 Windows = tuple[list[float], list[int], list[float | None]]  # seconds, steps and seconds of waiting of each window
 

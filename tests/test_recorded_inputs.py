@@ -2,23 +2,24 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
 import pandas as pd
 import pytest
-from collections.abc import (Iterator)
-from contextlib import (closing)
-from pathlib import (Path)
-from postgres_server import (postgres, postgres_server)
-from records_factory import (add_trials, make_spec, make_store)
-from sqlalchemy import (text)
-from sweep.cli.health import (check_trials)
-from sweep.config.commands import (StudyOrigin)
-from sweep.config.errors import (InputError)
-from sweep.records.data_summary import (DataSummary, Ignored)
-from sweep.records.frames.exchange import (export_frames, import_records)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.store.store import (Store, open_store)
-from sweep.records.study_inputs import (StudyInputs)
+from postgres_server import postgres, postgres_server
+from records_factory import add_trials, make_spec, make_store
+from sqlalchemy import text
 
+from sweep.cli.health import check_trials
+from sweep.config.commands import StudyOrigin
+from sweep.config.errors import InputError
+from sweep.records.data_summary import DataSummary, Ignored
+from sweep.records.frames.exchange import export_frames, import_records
+from sweep.records.frames.frames import load_frames
+from sweep.records.store.store import Store, open_store
+from sweep.records.study_inputs import StudyInputs
 
 __all__ = ["postgres", "postgres_server"]
 

@@ -2,18 +2,19 @@
 
 import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
-from collections.abc import (Sequence)
-from frames_factory import (MadeFrames, frames_of, make_spec)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.critical_batch import (TunedSteps, expect_fewest, find_tuned_steps, fit_regimes)
-from sweep.analysis.findings import (Finding, evaluate_claims)
-from sweep.analysis.tuned_batches import (cross_target)
-from test_findings import (row)
-from typing import (Any)
+from frames_factory import MadeFrames, frames_of, make_spec
+from test_findings import row
 
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.critical_batch import TunedSteps, expect_fewest, find_tuned_steps, fit_regimes
+from sweep.analysis.findings import Finding, evaluate_claims
+from sweep.analysis.tuned_batches import cross_target
 
 BATCHES = (32, 64, 128, 256, 512, 1024)
 RATES = (0.05, 0.1, 0.2)

@@ -6,42 +6,52 @@ import gzip
 import io
 import json
 import math
-import numpy as np
-import pandas as pd
-import pytest
 import re
 import shlex
 import subprocess
 import sys
-from frames_factory import (frames_of, make_frames, make_spec)
-from hostile import (HOSTILE, hostile_frames)
-from markupsafe import (escape)
-from matplotlib.image import (imread)
-from pathlib import (Path)
-from records_factory import (add_trials, make_store)
-from reports.evidence import (MAX_DETAILED, gather_evidence)
-from reports.figures.all_figures import (GROUPS, make_figures)
-from reports.figures.fronts import (make_fronts)
-from reports.first.provenance import (describe_basis)
-from reports.labels import (explain_no_interval, format_difference, format_effect, format_interval, format_metric, format_probability, format_setting, format_value)
-from reports.page.answer_texts import (describe_answers)
-from reports.page.front_table import (make_front_table)
-from reports.page.html import (render_page)
-from reports.page.reading_checks import (find_reservations)
-from reports.page.report_texts import (describe_reuse)
-from reports.page.run_texts import (describe_run)
-from reports.page.uses_table import (make_uses_table)
-from reports.print.pictures import (draw_picture)
-from reports.writing import (write_frames_report)
-from sweep.analysis.findings import (evaluate_claims)
-from sweep.analysis.recommendation import (recommend)
-from sweep.cli.arguments import (parse_sets)
-from sweep.cli.commands.recommend import (describe_recommendations)
-from sweep.config.commands import (train_command)
-from sweep.config.errors import (InputError)
-from sweep.config.study_file import (load_study)
-from sweep.config.trial_config import (build_config, flatten_config)
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import pytest
+from frames_factory import frames_of, make_frames, make_spec
+from hostile import HOSTILE, hostile_frames
+from markupsafe import escape
+from matplotlib.image import imread
+from records_factory import add_trials, make_store
+
+from reports.evidence import MAX_DETAILED, gather_evidence
+from reports.figures.all_figures import GROUPS, make_figures
+from reports.figures.fronts import make_fronts
+from reports.first.provenance import describe_basis
+from reports.labels import (
+    explain_no_interval,
+    format_difference,
+    format_effect,
+    format_interval,
+    format_metric,
+    format_probability,
+    format_setting,
+    format_value,
+)
+from reports.page.answer_texts import describe_answers
+from reports.page.front_table import make_front_table
+from reports.page.html import render_page
+from reports.page.reading_checks import find_reservations
+from reports.page.report_texts import describe_reuse
+from reports.page.run_texts import describe_run
+from reports.page.uses_table import make_uses_table
+from reports.print.pictures import draw_picture
+from reports.writing import write_frames_report
+from sweep.analysis.findings import evaluate_claims
+from sweep.analysis.recommendation import recommend
+from sweep.cli.arguments import parse_sets
+from sweep.cli.commands.recommend import describe_recommendations
+from sweep.config.commands import train_command
+from sweep.config.errors import InputError
+from sweep.config.study_file import load_study
+from sweep.config.trial_config import build_config, flatten_config
 
 SHADE = "all search trials, darker is more"
 

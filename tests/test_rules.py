@@ -1,16 +1,33 @@
 """The ranking of scaling rules against truths that are known, and on the recorded experiment."""
 
 import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
-from benchmarks.rules import (COMBINATIONS, Combination, RECORDS, REFERENCE, Ranking, Trained, average_losses, build_setting, collect_settings, measure_scatter, moderate_variances, rank_rules, scale_recipe, start_from, tune)
-from benchmarks.rules_truth import (judge_atlas)
-from collections.abc import (Callable, Sequence)
-from pathlib import (Path)
-from sweep.config.errors import (InputError)
-from sweep.config.trial_config import (TrialConfig, build_config)
-from sweep.records.frames.frames import (load_frames)
 
+from benchmarks.rules import (
+    COMBINATIONS,
+    RECORDS,
+    REFERENCE,
+    Combination,
+    Ranking,
+    Trained,
+    average_losses,
+    build_setting,
+    collect_settings,
+    measure_scatter,
+    moderate_variances,
+    rank_rules,
+    scale_recipe,
+    start_from,
+    tune,
+)
+from benchmarks.rules_truth import judge_atlas
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.records.frames.frames import load_frames
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCHES = (8, 32, 512, 2048)

@@ -2,30 +2,32 @@
 
 import ast
 import json
-import pytest
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 import torch
-from collections.abc import (Iterable, Iterator)
-from dataclasses import (replace)
-from pathlib import (Path)
-from safetensors.torch import (load_file)
-from sweep.config.errors import (InputError)
-from sweep.config.metrics import (METRICS, list_objectives)
-from sweep.config.tables.datasets import (ImageShape)
-from sweep.config.tables.models import (MODELS, ModelEntry)
-from sweep.config.trial_config import (build_config)
-from sweep.measurement.storage import (name_storage)
-from sweep.records.messages import (Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message)
-from sweep.training.data.feeders import (Batch)
-from sweep.training.loop.trial import (run_trial)
-from sweep.training.loop.warmup import (WarmupResult)
-from sweep.training.models.table import (build_model)
-from sweep.training.outcomes import (DivergedError, classify_error, explain_error)
-from sweep.training.plugins import (load_plugin)
-from sweep.training.steps.setup import (TrainingSetup)
-from sweep.training.steps.step import (Step)
+from safetensors.torch import load_file
+
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS, list_objectives
+from sweep.config.tables.datasets import ImageShape
+from sweep.config.tables.models import MODELS, ModelEntry
+from sweep.config.trial_config import build_config
+from sweep.measurement.storage import name_storage
+from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask, decode_message, encode_message
+from sweep.training.data.feeders import Batch
+from sweep.training.loop.trial import run_trial
+from sweep.training.loop.warmup import WarmupResult
+from sweep.training.models.table import build_model
+from sweep.training.outcomes import DivergedError, classify_error, explain_error
+from sweep.training.plugins import load_plugin
+from sweep.training.steps.setup import TrainingSetup
+from sweep.training.steps.step import Step
 
 
 def task(**values: object) -> TrialTask:

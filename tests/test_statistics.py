@@ -1,14 +1,27 @@
 """Medians, intervals and the probability of being on the front."""
 
 import math
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
-import subprocess
-import sys
-from scipy import (stats)
-from sweep.analysis.costs import (equal_cost_groups)
-from sweep.analysis.statistics import (Spread, configuration_groups, front_probabilities, median_errors, median_interval, pooled_spread, seed_interval, t_density, t_quantile, t_upper_tail)
+from scipy import stats
+
+from sweep.analysis.costs import equal_cost_groups
+from sweep.analysis.statistics import (
+    Spread,
+    configuration_groups,
+    front_probabilities,
+    median_errors,
+    median_interval,
+    pooled_spread,
+    seed_interval,
+    t_density,
+    t_quantile,
+    t_upper_tail,
+)
 
 
 def test_one_value_has_no_interval():

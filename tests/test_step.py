@@ -1,19 +1,20 @@
 """One optimizer step: accumulation is exact, schedules and rules have their closed forms, precisions compute."""
 
 import copy
+
 import pytest
 import torch
-from sweep.config.errors import (InputError)
-from sweep.config.scaling import (scale_lr)
-from sweep.config.tables.datasets import (ImageShape)
-from sweep.config.trial_config import (TrialConfig, build_config)
-from sweep.training.data.windows import (cut_epoch)
-from sweep.training.models.table import (build_model)
-from sweep.training.recipe.optimizers import (OPTIMIZERS, build_optimizer)
-from sweep.training.recipe.precision import (make_precision, place_model)
-from sweep.training.steps.evaluation import (evaluate_model)
-from sweep.training.steps.step import (Normalize, Step, set_lr)
 
+from sweep.config.errors import InputError
+from sweep.config.scaling import scale_lr
+from sweep.config.tables.datasets import ImageShape
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.training.data.windows import cut_epoch
+from sweep.training.models.table import build_model
+from sweep.training.recipe.optimizers import OPTIMIZERS, build_optimizer
+from sweep.training.recipe.precision import make_precision, place_model
+from sweep.training.steps.evaluation import evaluate_model
+from sweep.training.steps.step import Normalize, Step, set_lr
 
 CPU = torch.device("cpu")
 SHAPE = ImageShape(1, 8, 10)

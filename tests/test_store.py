@@ -16,8 +16,9 @@ from sqlalchemy import event, text
 from sweep.config.errors import InputError
 from sweep.records.frames.frames import load_frames
 from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.database_errors import StoreError
 from sweep.records.store.probe_book import ProbeBook
-from sweep.records.store.store import Store, StoreError, open_store
+from sweep.records.store.store import Store, open_store
 from sweep.search.mirror.optuna_mirror import Mirror
 
 TESTS = Path(__file__).parent

@@ -12,7 +12,8 @@ from sweep.config.errors import InputError
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
-from sweep.records.store.store import StoreError, open_store
+from sweep.records.store.database_errors import StoreError
+from sweep.records.store.store import open_store
 
 _NUM_TRIALS = 40
 

@@ -1,16 +1,24 @@
 """Steps and samples to a target against the batch, with the critical batch in two ways on the same axis."""
 
 import math
-import numpy as np
-from reports.evidence import (Evidence)
-from reports.figure import (Absent, Axis, Figure, Floats, Intervals, Layer, Lines, Panel, Points, Rule)
-from reports.figures import (marks)
-from reports.figures.positions import (GLOBAL_BATCH)
-from reports.labels import (TOO_UNCERTAIN, is_too_uncertain, key_label)
-from sweep.analysis.critical_batch import (CriticalBatch, CriticalBatches, Regimes, StepsEstimate, estimate_critical_batches, refit_steps)
-from sweep.analysis.statistics import (Values)
-from sweep.config.units import (format_count)
 
+import numpy as np
+
+from reports.evidence import Evidence
+from reports.figure import Absent, Axis, Figure, Floats, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figures import marks
+from reports.figures.positions import GLOBAL_BATCH
+from reports.labels import TOO_UNCERTAIN, is_too_uncertain, key_label
+from sweep.analysis.critical_batch import (
+    CriticalBatch,
+    CriticalBatches,
+    Regimes,
+    StepsEstimate,
+    estimate_critical_batches,
+    refit_steps,
+)
+from sweep.analysis.statistics import Values
+from sweep.config.units import format_count
 
 TITLE = "Critical batch size"
 _NAMES = {

@@ -1,20 +1,21 @@
 """Memory, throughput, utilization and power against the micro batch size."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
-from collections.abc import (Sequence)
-from reports.describe import (format_column)
-from reports.evidence import (Evidence, keep_finite)
-from reports.figure import (Absent, Axis, Figure, Floats, Layer, Lines, Panel, Points, Rule)
-from reports.figures import (marks)
-from reports.labels import (format_value, metric_label)
-from reports.palette import (NUM_SERIES)
-from sweep.analysis.costs import (find_longest_curve, group_medians, parse_shapes, ran_micro_batches)
-from sweep.analysis.statistics import (read_numbers, read_text)
-from sweep.config.metrics import (METRICS)
-from sweep.config.units import (format_count)
-from typing import (NamedTuple)
 
+from reports.describe import format_column
+from reports.evidence import Evidence, keep_finite
+from reports.figure import Absent, Axis, Figure, Floats, Layer, Lines, Panel, Points, Rule
+from reports.figures import marks
+from reports.labels import format_value, metric_label
+from reports.palette import NUM_SERIES
+from sweep.analysis.costs import find_longest_curve, group_medians, parse_shapes, ran_micro_batches
+from sweep.analysis.statistics import read_numbers, read_text
+from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 DEVICE_METRICS = ("gpu_utilization", "power_watts", "energy_joules", "temperature_celsius", "cpu_load_by_others")
 

@@ -1,21 +1,21 @@
 """Memory breakdown of a step: estimates by part, with measurements."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
-from collections import (Counter)
-from collections.abc import (Sequence)
-from dataclasses import (dataclass)
-from reports.evidence import (Evidence, keep_finite)
-from reports.figure import (Absent, Axis, Figure, Layer, Panel, Points)
-from reports.figures.marks import (Rows, Values, device_limits, stack_bars, to_floats)
-from reports.labels import (format_value)
-from sweep.analysis.costs import (parse_shapes)
-from sweep.analysis.statistics import (read_numbers)
-from sweep.analysis.statistics.column_reading import (read_text)
-from sweep.config.units import (format_count)
-from sweep.records.probe_record import (MEMORY_LABELS, MEMORY_PARTS)
-from typing import (Any)
 
+from reports.evidence import Evidence, keep_finite
+from reports.figure import Absent, Axis, Figure, Layer, Panel, Points
+from reports.figures.marks import Rows, Values, device_limits, stack_bars, to_floats
+from reports.labels import format_value
+from sweep.analysis.costs import parse_shapes
+from sweep.analysis.statistics import read_numbers, read_text
+from sweep.config.units import format_count
+from sweep.records.probe_record import MEMORY_LABELS, MEMORY_PARTS
 
 TITLE = "Memory breakdown"
 MAX_PANELS = 6

@@ -1,16 +1,24 @@
 """What a panel shows as a sentence, where the answer settles it or where it is a plain number; nothing else."""
 
 import math
-from collections.abc import (Callable, Mapping)
-from dataclasses import (replace)
-from reports.evidence import (Evidence)
-from reports.figure import (Bars, Figure, Panel)
-from reports.figures.positions import (GLOBAL_BATCH)
-from reports.labels import (OUTCOME_NAMES, format_effect, format_estimate, format_value, is_too_uncertain, key_label, metric_label)
-from sweep.analysis.answer import (BatchAnswer, TunedBatch)
-from sweep.analysis.findings import (UNSETTLED)
-from sweep.analysis.statistics import (Interval)
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from reports.evidence import Evidence
+from reports.figure import Bars, Figure, Panel
+from reports.figures.positions import GLOBAL_BATCH
+from reports.labels import (
+    OUTCOME_NAMES,
+    format_effect,
+    format_estimate,
+    format_value,
+    is_too_uncertain,
+    key_label,
+    metric_label,
+)
+from sweep.analysis.answer import BatchAnswer, TunedBatch
+from sweep.analysis.findings import UNSETTLED
+from sweep.analysis.statistics import Interval
 
 # Of a tuned batch size: where the answer has a metric, and the words for the best of it.
 _TUNED: Mapping[str, tuple[Callable[[TunedBatch], Interval], str]] = {

@@ -10,7 +10,7 @@ from reports.labels import format_estimate, format_price, format_probability, me
 from sweep.analysis.answer import BatchAnswer, Recommendation, TunedBatch
 from sweep.analysis.answer.choice_texts import describe_use
 from sweep.analysis.statistics import read_text
-from sweep.config.study import FEWEST_SEEDS
+from sweep.config.study_sections import FEWEST_SEEDS
 from sweep.config.units import format_count, format_share
 from sweep.records.quality_flags import (
     MAX_TIME_ERROR,

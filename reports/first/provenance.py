@@ -6,7 +6,7 @@ from reports.evidence import Evidence
 from reports.labels import format_setting, key_label
 from sweep.analysis.statistics import plain_value, read_text
 from sweep.config.errors import show_name
-from sweep.config.study import FEWEST_SEEDS
+from sweep.config.study_sections import FEWEST_SEEDS
 from sweep.config.units import format_count
 
 _MAX_NAMED = 4

@@ -1,22 +1,31 @@
 """A study, records and an answer as HTML for a notebook, in the words of the page and of the command line."""
 
-from collections import (Counter)
-from collections.abc import (Iterator)
-from reports.batch_texts import (CURVE_HEADS, describe_batch_answer)
-from reports.describe import (describe_use_setting, format_column)
-from reports.labels import (OUTCOME_NAMES, describe_price, format_effect, format_estimate, format_metric, format_probability, key_label, metric_label)
-from reports.notebook.view import (Cell, View, ViewPart, write_html)
-from reports.page.answer_texts import (USE_TITLES)
-from reports.page.study_text import (format_keys)
-from sweep.analysis.answer import (Answer, BatchAnswer, Recommendation, USE_MEANINGS)
-from sweep.analysis.comparable import (USUAL_OBJECTIVES)
-from sweep.analysis.statistics import (read_numbers, read_text, varying_keys)
-from sweep.config.advice import (find_pitfalls)
-from sweep.config.study import (StudySpec, describe_cost)
-from sweep.config.units import (format_count)
-from sweep.records.frames.frame_columns import (FRAME_PARTS)
-from sweep.records.frames.study_frames import (Frames)
+from collections import Counter
+from collections.abc import Iterator
 
+from reports.batch_texts import CURVE_HEADS, describe_batch_answer
+from reports.describe import describe_use_setting, format_column
+from reports.labels import (
+    OUTCOME_NAMES,
+    describe_price,
+    format_effect,
+    format_estimate,
+    format_metric,
+    format_probability,
+    key_label,
+    metric_label,
+)
+from reports.notebook.view import Cell, View, ViewPart, write_html
+from reports.page.answer_texts import USE_TITLES
+from reports.page.study_text import format_keys
+from sweep.analysis.answer import USE_MEANINGS, Answer, BatchAnswer, Recommendation
+from sweep.analysis.comparable import USUAL_OBJECTIVES
+from sweep.analysis.statistics import read_numbers, read_text, varying_keys
+from sweep.config.advice import find_pitfalls
+from sweep.config.study import StudySpec, describe_cost
+from sweep.config.units import format_count
+from sweep.records.frames.frame_columns import FRAME_PARTS
+from sweep.records.frames.study_frames import Frames
 
 MAX_TRIALS = 20  # rows of a table of trials
 _NOT_LOADED = "not loaded; load_frames(..., {field}=True)"

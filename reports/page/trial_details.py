@@ -4,24 +4,24 @@ Column by column, because that is smaller and faster than row by row.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
-from collections.abc import (Sequence)
-from reports.describe import (format_column, read_cells, train_commands)
-from reports.evidence import (Evidence, keep_finite)
-from reports.figures.curves import (select_evenly)
-from reports.figures.ledger import (PARTS, parts_of)
-from reports.figures.marks import (SEARCH_NAMES)
-from reports.labels import (OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label)
-from reports.page.constant_columns import (LEADING, list_common_settings, split_columns)
-from reports.page.study_text import (write_study)
-from reports.palette import (HEAT_COLORS, look_of)
-from sweep.analysis.comparable import (USUAL_METRICS)
-from sweep.analysis.costs import (COUNTED, OURS_ALONE, sum_published_clocks)
-from sweep.analysis.statistics import (Values, read_numbers, read_text)
-from sweep.records.quality_flags import (name_flags)
-from typing import (Any)
 
+from reports.describe import format_column, read_cells, train_commands
+from reports.evidence import Evidence, keep_finite
+from reports.figures.curves import select_evenly
+from reports.figures.ledger import PARTS, parts_of
+from reports.figures.marks import SEARCH_NAMES
+from reports.labels import OUTCOME_NAMES, format_metric, format_setting, key_label, metric_label
+from reports.page.constant_columns import LEADING, list_common_settings, split_columns
+from reports.page.study_text import write_study
+from reports.palette import HEAT_COLORS, look_of
+from sweep.analysis.comparable import USUAL_METRICS
+from sweep.analysis.statistics import Values, read_numbers, read_text
+from sweep.records.quality_flags import name_flags
 
 Json = dict[str, Any]
 MAX_CHOICES = 12

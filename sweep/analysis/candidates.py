@@ -12,6 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from sweep.analysis.answer import ConfigurationEstimate, Limits, NextBest, Recommendation
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_OBJECTIVES, ComparableTrials
+from sweep.analysis.costs import read_own
 from sweep.analysis.posterior import draw_all
 from sweep.analysis.rate_powers import scaled_learning_rates
 from sweep.analysis.response import draw_response
@@ -30,10 +31,10 @@ from sweep.analysis.statistics import (
     scale_of,
     seed_interval,
 )
-from sweep.analysis.statistics.equal_costs import read_own
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
-from sweep.config.study import FEWEST_SEEDS, AnswerRules, StudySpec, Tolerance
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import FEWEST_SEEDS, AnswerRules, Tolerance
 from sweep.config.trial_config import Scalar, build_config, config_keys, replace_keys
 from sweep.config.units import format_count
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.batch_curve import BatchCurve, fit_batch_curve
 from sweep.analysis.claims import (
     EFFECTIVE,
     MIN_RATES,
@@ -27,13 +26,8 @@ from sweep.analysis.claims import (
     suggest_copy,
     suggest_variant,
 )
-from sweep.analysis.comparable_trials import (
-    ACCURACY,
-    ComparableTrials,
-    find_main_recipe,
-    is_main_model,
-    read_accuracies,
-)
+from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, is_main_model, read_accuracies
+from sweep.analysis.costs import equal_cost_groups, group_medians, read_observed
 from sweep.analysis.critical_batch import MIN_BATCHES, estimate_by_steps, read_noise_scales
 from sweep.analysis.rate_powers import (
     LEARNING_RATE,
@@ -45,20 +39,24 @@ from sweep.analysis.rate_powers import (
     measure_value_power,
     scaled_learning_rates,
 )
-from sweep.analysis.statistics.column_reading import Texts, most_common, read_numbers, read_text
-from sweep.analysis.statistics.equal_costs import equal_cost_groups, read_observed
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.statistics import (
     NOTHING,
     Estimate,
+    Mask,
+    Numbers,
     Region,
+    Texts,
+    Values,
+    configuration_groups,
     fit_curve,
     log_ratio,
     mean_estimate,
+    most_common,
+    read_numbers,
+    read_text,
     slope_estimate,
 )
-from sweep.analysis.statistics.grouping import Numbers, configuration_groups
-from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.statistics.throughput import group_medians
+from sweep.analysis.tuned_batches import BatchCurve, fit_batch_curve
 from sweep.config.metrics import SHARPNESS
 from sweep.config.tables.models import model_family
 from sweep.config.units import format_count

@@ -59,12 +59,10 @@ from sweep.analysis.claims import (
     lacks,
     read_done,
 )
-from sweep.analysis.comparable_trials import ComparableTrials
+from sweep.analysis.comparable import ComparableTrials
+from sweep.analysis.costs import ran_micro_batches
 from sweep.analysis.rate_powers import DECAY_PER_STEP, MICRO_KEYS, MOMENT_RATE, WEIGHT_DECAY
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.estimates import Region
-from sweep.analysis.statistics.pareto import Mask
-from sweep.analysis.trial_shapes import ran_micro_batches
+from sweep.analysis.statistics import Mask, Region, read_numbers, read_text
 from sweep.config.metrics import SHARPNESS
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import Scalar, config_keys

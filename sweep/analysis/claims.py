@@ -14,15 +14,24 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable_trials import RECIPE_COLUMNS, ComparableTrials, find_main_recipe, read_accuracies
-from sweep.analysis.power import POWER
+from sweep.analysis.comparable import RECIPE_COLUMNS, ComparableTrials, find_main_recipe, read_accuracies
+from sweep.analysis.costs import equal_cost_groups, num_accumulation
 from sweep.analysis.rate_powers import scaled_learning_rates
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
-from sweep.analysis.statistics.equal_costs import equal_cost_groups
-from sweep.analysis.statistics.estimates import NOTHING, Estimate, Region, log_ratio, mean_estimate
-from sweep.analysis.statistics.grouping import Numbers, configuration_groups
-from sweep.analysis.statistics.pareto import Mask, Values
-from sweep.analysis.trial_shapes import num_accumulation
+from sweep.analysis.statistics import (
+    NOTHING,
+    POWER,
+    Estimate,
+    Mask,
+    Numbers,
+    Region,
+    Values,
+    configuration_groups,
+    log_ratio,
+    mean_estimate,
+    plain_value,
+    read_numbers,
+    read_text,
+)
 from sweep.config.data_sections import BUDGETS
 from sweep.config.key_labels import key_label, name_key
 from sweep.config.metrics import METRICS

@@ -1,23 +1,40 @@
 """The trials whose times, memory and accuracy may be compared: those of one data set, on one device."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
 import numpy as np
 import pandas as pd
-from collections import (Counter)
-from collections.abc import (Sequence)
-from dataclasses import (dataclass, field)
-from functools import (cached_property)
-from sweep.analysis.costs import (SOURCE_NAMES, apply_times)
-from sweep.analysis.posterior import (Posterior, ValidationImages, fit_posterior)
-from sweep.analysis.statistics import (Grouping, Mask, Numbers, Values, configuration_groups, group_configurations, half_width, median_errors, most_common, non_dominated, read_numbers, read_text, scale_of, varying_keys)
-from sweep.config.commands import (StudyCommands)
-from sweep.config.errors import (InputError)
-from sweep.config.metrics import (METRICS)
-from sweep.config.study import (Confirm, FEWEST_SEEDS, StudySpec)
-from sweep.config.units import (format_count)
-from sweep.records.data_summary import (DataSummary)
-from sweep.records.frames.study_frames import (Frames)
-from sweep.records.quality_flags import (name_flags)
 
+from sweep.analysis.costs import SOURCE_NAMES, apply_times
+from sweep.analysis.posterior import Posterior, ValidationImages, fit_posterior
+from sweep.analysis.statistics import (
+    Grouping,
+    Mask,
+    Numbers,
+    Values,
+    configuration_groups,
+    group_configurations,
+    half_width,
+    median_errors,
+    most_common,
+    non_dominated,
+    read_numbers,
+    read_text,
+    scale_of,
+    varying_keys,
+)
+from sweep.config.commands import StudyCommands
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import FEWEST_SEEDS, Confirm
+from sweep.config.units import format_count
+from sweep.records.data_summary import DataSummary
+from sweep.records.frames.study_frames import Frames
+from sweep.records.quality_flags import name_flags
 
 ACCURACY, SECONDS, MEMORY = USUAL_OBJECTIVES = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 RECIPE_COLUMNS = ["config.model.name", "config.optimizer.name"]

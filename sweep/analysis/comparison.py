@@ -13,35 +13,38 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.comparable_trials import USUAL_OBJECTIVES, find_common_data
-from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.comparable import USUAL_OBJECTIVES, find_common_data
+from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times, has_sure_time
+from sweep.analysis.statistics import (
+    CONFIDENCE,
     NOTHING,
     SIGNIFICANT,
     Estimate,
-    confidence_interval,
-    correct_holm,
-    mean_estimate,
-)
-from sweep.analysis.statistics.grouping import (
     Grouping,
-    Numbers,
-    configuration_groups,
-    group_configurations,
-    varying_keys,
-)
-from sweep.analysis.statistics.intervals import (
-    CONFIDENCE,
     Interval,
+    Mask,
+    Numbers,
     Spread,
+    Values,
+    confidence_interval,
+    configuration_groups,
+    correct_holm,
+    difference_unit,
+    group_configurations,
+    hypervolume,
+    mean_estimate,
     median_errors,
+    non_dominated,
+    plain_value,
     pooled_spread,
+    read_numbers,
+    read_text,
+    reference_point,
+    scale_of,
     t_quantile,
     t_upper_tail,
+    varying_keys,
 )
-from sweep.analysis.statistics.pareto import Mask, Values, hypervolume, non_dominated, reference_point
-from sweep.analysis.statistics.scales import difference_unit, scale_of
-from sweep.analysis.costs import MEASURED, UNDISTURBED, apply_times, has_sure_time
 from sweep.config.data_sections import BudgetSection
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import Scalar, config_keys

@@ -11,9 +11,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 
-from sweep.analysis.statistics.column_reading import Texts, read_numbers, read_text
-from sweep.analysis.statistics.grouping import Grouping, Numbers, configuration_groups
-from sweep.analysis.statistics.pareto import Mask, Values
+from sweep.analysis.statistics import (
+    Grouping,
+    Mask,
+    Numbers,
+    Texts,
+    Values,
+    configuration_groups,
+    read_numbers,
+    read_text,
+)
 from sweep.config.metrics import METRICS
 from sweep.config.trial_config import keys_of_cost
 from sweep.records.probe_record import ProbeRecord

@@ -5,20 +5,28 @@ the second the average of tr(S) / |G|^2 over a training, which at each step equa
 is a multiple of the identity (McCandlish et al. 2018, arXiv:1812.06162).
 """
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
-from dataclasses import (dataclass)
-from sweep.analysis.batch_curve import (cross_target)
-from sweep.analysis.comparable import (ComparableTrials, find_main_recipe)
-from sweep.analysis.rate_powers import (scaled_learning_rates)
-from sweep.analysis.statistics import (Estimate, Values, confidence_interval, mean_estimate, read_numbers)
-from sweep.analysis.statistics.column_reading import (read_text)
-from sweep.analysis.statistics.estimates import (fit_curve)
-from sweep.analysis.statistics.grouping import (configuration_groups, group_configurations)
-from sweep.analysis.statistics.pareto import (Mask)
-from sweep.config.units import (format_count)
-from typing import (NamedTuple)
 
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe
+from sweep.analysis.rate_powers import scaled_learning_rates
+from sweep.analysis.statistics import (
+    Estimate,
+    Mask,
+    Values,
+    confidence_interval,
+    configuration_groups,
+    fit_curve,
+    group_configurations,
+    mean_estimate,
+    read_numbers,
+    read_text,
+)
+from sweep.analysis.tuned_batches import cross_target
+from sweep.config.units import format_count
 
 MIN_BATCHES = 4
 _MIN_RATES = 3  # learning rates that were tried at a batch, before its best one counts as tuned

@@ -11,20 +11,21 @@ import numpy as np
 
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import SEED, Claim, Design, Measurement
-from sweep.analysis.comparable_trials import ComparableTrials, select_comparable
+from sweep.analysis.comparable import ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
-from sweep.analysis.power import count_repetitions
-from sweep.analysis.statistics.column_reading import most_common, read_text
-from sweep.analysis.statistics.estimates import (
+from sweep.analysis.statistics import (
     NOTHING,
     SIGNIFICANT,
     Estimate,
     Region,
-    Verdict,
     assess_region,
     confidence_interval,
     correct_holm,
-)  # fmt: skip
+    count_repetitions,
+    most_common,
+    read_text,
+)
+from sweep.analysis.statistics import Verdict
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study

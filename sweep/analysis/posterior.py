@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
+from sweep.analysis.costs import average_costs, find_cost_groups, read_counts, read_observed, read_own
 from sweep.analysis.statistics import (
     Grouping,
     Interval,
@@ -27,7 +28,6 @@ from sweep.analysis.statistics import (
     scale_of,
     t_density,
 )
-from sweep.analysis.costs import average_costs, find_cost_groups, read_counts, read_observed, read_own
 from sweep.config.metrics import METRICS
 from sweep.records.correct_images import Correct
 from sweep.records.data_summary import DataSummary

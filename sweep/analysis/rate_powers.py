@@ -2,19 +2,29 @@
 p of quantity ~ batch^p."""
 
 import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
-from collections.abc import (Callable, Collection)
-from dataclasses import (dataclass)
-from sweep.analysis.comparable import (ComparableTrials, find_main_recipe, read_accuracies)
-from sweep.analysis.statistics import (Estimate, Mask, NOTHING, Values, fit_linear, read_numbers, read_text, share_explained)
-from sweep.analysis.statistics.grouping import (varying_keys)
-from sweep.config.key_labels import (key_label)
-from sweep.config.scaling import (RULE_POWERS)
-from sweep.config.tables.recipes import (OPTIMIZERS)
-from sweep.config.units import (format_count)
-from typing import (NamedTuple)
 
+from sweep.analysis.comparable import ComparableTrials, find_main_recipe, read_accuracies
+from sweep.analysis.statistics import (
+    NOTHING,
+    Estimate,
+    Mask,
+    Values,
+    fit_linear,
+    read_numbers,
+    read_text,
+    share_explained,
+    varying_keys,
+)
+from sweep.config.key_labels import key_label
+from sweep.config.scaling import RULE_POWERS
+from sweep.config.tables.recipes import OPTIMIZERS
+from sweep.config.units import format_count
 
 # The keys that divide the samples of a step into micro batches.
 MICRO_KEYS = ("batch.micro", "batch.accumulation", "batch.global")

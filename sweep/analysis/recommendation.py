@@ -13,8 +13,9 @@ from sweep.analysis.answer import USES, Answer, BatchAnswer, Fact, Limits, Recom
 from sweep.analysis.answer.method import METHOD
 from sweep.analysis.candidates import Candidates, choose_configuration, list_estimates, select_candidates
 from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, select_comparable
+from sweep.analysis.costs import find_longest_curve, parse_shapes
+from sweep.analysis.critical_batch import read_noise_scales
 from sweep.analysis.documents import to_document
-from sweep.analysis.noise_scales import read_noise_scales
 from sweep.analysis.shortfalls import (
     count_missing_objectives,
     describe_missing_objectives,
@@ -26,11 +27,9 @@ from sweep.analysis.shortfalls import (
 )
 from sweep.analysis.statements import answer_batch_size
 from sweep.analysis.statistics import Interval, Mask, Values, read_numbers, read_text
-from sweep.analysis.statistics.throughput_curves import find_longest_curve
-from sweep.analysis.trial_shapes import parse_shapes
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.metrics import METRICS
-from sweep.config.study import FEWEST_SEEDS, AnswerRules, Price
+from sweep.config.study_sections import FEWEST_SEEDS, AnswerRules, Price
 from sweep.config.units import format_count, join_words
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames

@@ -114,8 +114,8 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
 
 
 def _check_bottlenecks(frames: "Frames", trials: "pd.DataFrame") -> Iterator[Check]:
-    from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
-    from sweep.analysis.statistics.column_reading import plain_value, read_numbers
+    from sweep.analysis.shortfalls import BOTTLENECK_MEANINGS, suggest_remedy
+    from sweep.analysis.statistics import plain_value, read_numbers
     from sweep.records.columns import CONFIG_COLUMNS
 
     num_processors = int(max(filter(isfinite, read_numbers(frames.environments, "num_cpus")), default=1))

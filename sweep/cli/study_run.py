@@ -25,7 +25,8 @@ from sweep.cli.display import Display
 from sweep.cli.output import print_answer, print_lines
 from sweep.config.commands import StudyCommands, find_study_commands
 from sweep.config.errors import hide_credentials
-from sweep.config.study import Price, StudySpec
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import Price
 from sweep.config.trial_config import flatten_config
 from sweep.config.units import format_count
 from sweep.executors.table import ExecutorSettings

@@ -12,7 +12,8 @@ from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
 from sweep.config.recipe_sections import OptimizerSection, RulesSection
 from sweep.config.scaling import scale_lr
-from sweep.config.study import FEWEST_SEEDS, StudySpec, is_batch_key
+from sweep.config.study import StudySpec, is_batch_key
+from sweep.config.study_sections import FEWEST_SEEDS
 from sweep.config.tables.datasets import DATASETS
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.tables.recipes import OPTIMIZERS, SCHEDULES

@@ -1,8 +1,8 @@
 """Every named quantity of a trial, declared once: unit, direction, label, meaning."""
 
-from sweep.config.units import (MetricUnit, NoiseScale, find_unit)
-from typing import (Literal, NamedTuple)
+from typing import Literal, NamedTuple
 
+from sweep.config.units import MetricUnit, NoiseScale, find_unit
 
 # measured where diagnostics.sharpness is true
 SHARPNESS = ("sharpness_eigenvalue", "sharpness_keskar")

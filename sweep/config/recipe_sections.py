@@ -1,13 +1,14 @@
 """The sections of a configuration on how a model is trained and evaluated: model, optimizer, schedule, precision,
 regularization, evaluation, diagnostics."""
 
-from pydantic import (Field, field_validator, model_validator)
-from sweep.config.durations import (Unit, parse_durations)
-from sweep.config.fields import (Fraction, PositiveInt, Section, key)
-from sweep.config.tables.models import (ModelName)
-from sweep.config.tables.recipes import (OPTIMIZERS, OptimizerName, ScheduleName)
-from typing import (Annotated, Any, Literal, Self)
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import Field, field_validator, model_validator
+
+from sweep.config.durations import Unit, parse_durations
+from sweep.config.fields import Fraction, PositiveInt, Section, key
+from sweep.config.tables.models import ModelName
+from sweep.config.tables.recipes import OPTIMIZERS, OptimizerName, ScheduleName
 
 Power = Annotated[float, Field(ge=-2.0, le=2.0)]
 # The most that a rule gives: beyond half of the activations a network hardly trains; twice the 0.1 of Szegedy et al.

@@ -1,11 +1,11 @@
 """How the values of a recipe follow the global batch: each rule's formula and its source."""
 
 import math
-from sweep.config.data_sections import (BatchSection)
-from sweep.config.recipe_sections import (MOST_DROPOUT, MOST_LABEL_SMOOTHING, OptimizerSection, RulesSection)
-from sweep.config.tables.recipes import (OPTIMIZERS)
-from typing import (NamedTuple)
+from typing import NamedTuple
 
+from sweep.config.data_sections import BatchSection
+from sweep.config.recipe_sections import MOST_DROPOUT, MOST_LABEL_SMOOTHING, OptimizerSection, RulesSection
+from sweep.config.tables.recipes import OPTIMIZERS
 
 # The power of the batch in the rules that have a fixed one.
 RULE_POWERS: dict[str, float] = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}

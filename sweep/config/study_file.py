@@ -13,7 +13,8 @@ from studies import shipped_studies
 from sweep.config.errors import InputError, describe_unknown, explain_refusal, shorten_text
 from sweep.config.fields import Section, list_fields
 from sweep.config.space import flatten_space
-from sweep.config.study import AnswerRules, Confirm, StudySpec
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import AnswerRules, Confirm
 from sweep.config.tables.datasets import DATASETS, DatasetEntry
 from sweep.config.tables.models import MODELS, ModelEntry
 from sweep.config.trial_config import TrialConfig, config_keys, find_rivals, flatten_table, replace_keys

@@ -5,8 +5,7 @@ A flag is about the uncertainty or the bias of a figure. Three are doubts about 
 machine. What a doubtful time is worth is decided where it is read, in :mod:`sweep.analysis.costs`.
 """
 
-from collections.abc import (Collection)
-
+from collections.abc import Collection
 
 MIN_STEPS = 20
 MIN_WINDOWS = 3
@@ -60,7 +59,7 @@ SHORT_NAMES = {
     "micro_batch_larger_than_train_split": "micro batch larger than the training split",
 }
 # A time that was measured with one of these is not used as it is.
-TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED, STACKED})
+TIME_DOUBTS = frozenset({UNCERTAIN_TIME, SLOWED_BY_OTHERS, PACKED})
 # Another load ran beside the trial: its time is compared with that of a solo probe.
 LOADS_BESIDE = frozenset({"other_process", "throttled", "clock_drift", BUSY_HOST})
 # A probe with one of these, or with a doubt, is no reference: a steady load leaves its time certain, and too long.

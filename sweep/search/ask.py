@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from sweep.config.data_sections import BUDGETS
 from sweep.config.durations import round_up_duration
 from sweep.config.errors import InputError
-from sweep.config.study import FEWEST_SEEDS, StudySpec
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import FEWEST_SEEDS
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import find_rivals
 from sweep.config.units import format_count

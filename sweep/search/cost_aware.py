@@ -25,7 +25,8 @@ from sweep.analysis.response import Floats, GaussianProcess, encode_name, encode
 from sweep.analysis.statistics import LINEAR, Scale, non_dominated, scale_of
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
-from sweep.config.study import TRIAL_SECONDS, StudySpec
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import TRIAL_SECONDS
 from sweep.config.tables.models import has_batch_statistics
 from sweep.config.trial_config import flatten_config
 from sweep.probing.shape import NO_SHAPE, SWITCHES

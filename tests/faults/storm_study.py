@@ -18,7 +18,7 @@ from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import RayExecutor
 from sweep.executors.slurm import jobs
 from sweep.executors.table import ExecutorSettings, make_executor
-from sweep.records.store.store import StoreError
+from sweep.records.store.database_errors import StoreError
 from sweep.search.loop import session
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan

@@ -17,8 +17,9 @@ from sweep.records.frames.exchange import export_frames, import_records, read_ex
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
 from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.database_errors import StoreError
 from sweep.records.store.probe_book import PROBES_FILE, open_book
-from sweep.records.store.store import Store, StoreError, open_store
+from sweep.records.store.store import Store, open_store
 from sweep.search.forecast.prober import open_shared_book
 from sweep.training.checkpoints.checkpoint import CheckpointFolder
 from tests.checkpoint_storm import Part

@@ -5,7 +5,7 @@ Here belongs what an answer consists of; how it is computed is in :mod:`sweep.an
 from dataclasses import dataclass, field
 
 from sweep.analysis.statistics import Interval
-from sweep.config.study import Tolerance
+from sweep.config.study_sections import Tolerance
 from sweep.config.tables.entries import resolve
 from sweep.config.trial_config import Scalar
 

@@ -1,22 +1,24 @@
 """``sweep compare``: two studies side by side, such as two devices, two versions or two recipes."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
-from collections.abc import (Iterator)
-from dataclasses import (asdict)
-from itertools import (chain)
-from pathlib import (Path)
-from sweep.cli.arguments import (load_records)
-from sweep.cli.options import (AnyRecords, AsJson, RUNS, Root)
-from sweep.cli.output import (print_answer)
-from sweep.config.errors import (InputError)
-from sweep.config.units import (format_count)
-from typing import (Annotated, Any, TYPE_CHECKING)
+
+from sweep.cli.arguments import load_records
+from sweep.cli.options import RUNS, AnyRecords, AsJson, Root
+from sweep.cli.output import print_answer
+from sweep.config.errors import InputError
+from sweep.config.units import format_count
 
 if TYPE_CHECKING:
-    from sweep.analysis.comparison import (Comparison, Difference, PaceDifference)
-    from sweep.records.data_summary import (DataSummary)
-    from sweep.records.frames.study_frames import (Frames)
+    from sweep.analysis.comparison import Comparison, Difference, PaceDifference
+    from sweep.records.data_summary import DataSummary
+    from sweep.records.frames.study_frames import Frames
 
 
 _MAX_LINES = 20

@@ -1,13 +1,15 @@
 """``sweep run``: a study from its question to its report."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
-from pathlib import (Path)
-from sweep.cli.arguments import (load_plugin, parse_duration, parse_sets)
-from sweep.cli.options import (AsJson, Device, Plugin, RUNS, RayAddress, Root, Sets, SlurmFile, StudyFile)
-from sweep.config.commands import (StudyOrigin)
-from sweep.config.study_file import (load_study)
-from sweep.records.address import (STORE_VARIABLE)
-from typing import (Annotated)
+
+from sweep.cli.arguments import load_plugin, parse_duration, parse_sets
+from sweep.cli.options import RUNS, AsJson, Device, Plugin, RayAddress, Root, Sets, SlurmFile, StudyFile
+from sweep.config.commands import StudyOrigin
+from sweep.config.study_file import load_study
+from sweep.records.address import STORE_VARIABLE
 
 
 def run(

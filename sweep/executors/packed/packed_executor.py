@@ -4,16 +4,17 @@ The times that such a trial measures are not those of a trial alone: they are re
 quality flag ``packed``.
 """
 
-from collections.abc import (Callable, Mapping)
-from dataclasses import (replace)
-from sweep.config.metrics import (METRICS)
-from sweep.config.trial_config import (TrialConfig)
-from sweep.executors.base import (Executor, ExecutorWrapper)
-from sweep.executors.process.process_executor import (ProcessExecutor)
-from sweep.records.attempt_causes import (CROWDED)
-from sweep.records.messages import (Ending, Message, Progress, Task, TrialTask)
-from sweep.records.quality_flags import (PACKED)
-from typing import (Any, final)
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, final
+
+from sweep.config.metrics import METRICS
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import Executor, ExecutorWrapper
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.records.attempt_causes import CROWDED
+from sweep.records.messages import Ending, Message, Progress, Task, TrialTask
+from sweep.records.quality_flags import PACKED
 
 
 @final

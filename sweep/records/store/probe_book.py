@@ -10,9 +10,10 @@ from sqlalchemy import ColumnElement, Connection
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.database_errors import StoreError
 from sweep.records.store.reading import read_columns
 from sweep.records.store.schema import PROBES
-from sweep.records.store.store import Store, StoreError, open_store
+from sweep.records.store.store import Store, open_store
 
 PROBES_FILE = "probes.sqlite"
 _SHARED = "probes"  # the name of the study that holds the probes in the shared file

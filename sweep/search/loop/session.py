@@ -3,46 +3,46 @@
 import contextlib
 import math
 import time
-from collections.abc import (Callable, Generator, Iterator)
-from dataclasses import (dataclass, field)
-from functools import (cached_property, partial)
-from pathlib import (Path)
-from sweep.config.study import (StudySpec)
-from sweep.config.trial_config import (TrialConfig)
-from sweep.executors.monitored import (MonitoredExecutor, make_source)
-from sweep.executors.packed.mps import (share_gpu)
-from sweep.executors.packed.packed_executor import (PackedExecutor)
-from sweep.executors.process.process_executor import (ProcessExecutor)
-from sweep.executors.queryable import (QueryableExecutor)
-from sweep.executors.table import (device_type, make_executor)
-from sweep.measurement.monitor import (Monitor)
-from sweep.records.data_summary import (DataSummary)
-from sweep.records.source_digest import (digest_plugin)
-from sweep.records.store.probe_book import (ProbeBook)
-from sweep.records.store.store import (Store)
-from sweep.records.study_inputs import (StudyInputs)
-from sweep.records.trial_record import (ReusableTrial)
-from sweep.search.earlier.earlier_results import (EarlierResult, make_prior_records)
-from sweep.search.earlier.reuse_index import (ReuseIndex, open_reuse_index)
-from sweep.search.earlier.warm_start import (read_earlier)
-from sweep.search.forecast.prober import (SoloProbes, open_shared_book)
-from sweep.search.loop.checkpoint_space import (DiskSpace, estimate_checkpoint_bytes)
-from sweep.search.loop.checks import (check_run)
-from sweep.search.loop.circuit_breaker import (RepeatedCrashes, list_repeated_crashes)
-from sweep.search.loop.device_sharing import (share_devices)
-from sweep.search.loop.events import (Event, TrialEnded)
-from sweep.search.loop.own_records import (open_for_preview, open_for_writing, study_file)
-from sweep.search.loop.run_options import (Options)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.shutdown import (Shutdown, shutdown_on_signals)
-from sweep.search.loop.trial_index import (KeyMaker)
-from sweep.search.loop.tuner import (Tuner)
-from sweep.search.mirror.optuna_mirror import (Mirror)
-from sweep.search.samplers import (make_sampler)
-from sweep.search.study_forecast import (Forecast, Forecaster, PlannedTrials)
-from sweep.training.data.folders.inspection import (OnProgress)
-from sweep.training.data.study_data import (expect_data)
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
 
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.monitored import MonitoredExecutor, make_source
+from sweep.executors.packed.mps import share_gpu
+from sweep.executors.packed.packed_executor import PackedExecutor
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.queryable import QueryableExecutor
+from sweep.executors.table import device_type, make_executor
+from sweep.measurement.monitor import Monitor
+from sweep.records.data_summary import DataSummary
+from sweep.records.source_digest import digest_plugin
+from sweep.records.store.probe_book import ProbeBook
+from sweep.records.store.store import Store
+from sweep.records.study_inputs import StudyInputs
+from sweep.records.trial_record import ReusableTrial
+from sweep.search.earlier.earlier_results import EarlierResult, make_prior_records
+from sweep.search.earlier.reuse_index import ReuseIndex, open_reuse_index
+from sweep.search.earlier.warm_start import read_earlier
+from sweep.search.forecast.prober import SoloProbes, open_shared_book
+from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_bytes
+from sweep.search.loop.checks import check_run
+from sweep.search.loop.circuit_breaker import RepeatedCrashes, list_repeated_crashes
+from sweep.search.loop.device_sharing import share_devices
+from sweep.search.loop.events import Event, TrialEnded
+from sweep.search.loop.own_records import open_for_preview, open_for_writing, study_file
+from sweep.search.loop.run_options import Options
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.shutdown import Shutdown, shutdown_on_signals
+from sweep.search.loop.trial_index import KeyMaker
+from sweep.search.loop.tuner import Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.search.samplers import make_sampler
+from sweep.search.study_forecast import Forecast, Forecaster, PlannedTrials
+from sweep.training.data.folders.inspection import OnProgress
+from sweep.training.data.study_data import expect_data
 
 _PROBES_AT_ONCE = frozenset({"inline", "process"})  # executors on which a probe waits for no machine
 

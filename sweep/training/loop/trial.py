@@ -1,35 +1,36 @@
 """One trial, from its configuration to its ending."""
 
 import time
-import torch
-from collections.abc import (Iterator)
-from dataclasses import (replace)
-from sweep.config.metrics import (METRICS)
-from sweep.config.scaling import (follow_growth)
-from sweep.measurement.clock import (Laps)
-from sweep.measurement.device import (measure_reference_seconds)
-from sweep.measurement.memory import (read_memory, reset_peak)
-from sweep.records.messages import (Evaluation, Message, Outcome, Progress, TrialTask)
-from sweep.training.checkpoints.saver import (CheckpointSaver)
-from sweep.training.constants import (MAX_WINDOW_STEPS, WINDOW_SECONDS)
-from sweep.training.data.feeders import (Batch)
-from sweep.training.data.windows import (Window)
-from sweep.training.loop.finish import (describe_correct, describe_ending, evaluate_images, finish_trial)
-from sweep.training.loop.task_device import (announce_gpus, choose_device)
-from sweep.training.loop.warmup import (warm_up_trial)
-from sweep.training.models.table import (num_parameters)
-from sweep.training.outcomes import (PreemptedError, classify_error, explain_error, find_cause)
-from sweep.training.recipe.recipe_facts import (list_recipe_facts)
-from sweep.training.recipe.schedules import (RateSchedule)
-from sweep.training.steps.auto_micro import (step_within_memory)
-from sweep.training.steps.budget import (EvaluationSchedule, TrainingPoint)
-from sweep.training.steps.setup import (TrainingSetup, prepare_training)
-from sweep.training.steps.step import (set_lr)
-from sweep.training.steps.trial_state import (LossMeter, TrialState)
-from sweep.training.supervisor_link import (PROGRESS_SECONDS)
-from sweep.training.world import (SOLO, World)
-from torch import (Tensor)
+from collections.abc import Iterator
+from dataclasses import replace
 
+import torch
+from torch import Tensor
+
+from sweep.config.metrics import METRICS
+from sweep.config.scaling import follow_growth
+from sweep.measurement.clock import Laps
+from sweep.measurement.device import measure_reference_seconds
+from sweep.measurement.memory import read_memory, reset_peak
+from sweep.records.messages import Evaluation, Message, Outcome, Progress, TrialTask
+from sweep.training.checkpoints.saver import CheckpointSaver
+from sweep.training.constants import MAX_WINDOW_STEPS, WINDOW_SECONDS
+from sweep.training.data.feeders import Batch
+from sweep.training.data.windows import Window
+from sweep.training.loop.finish import describe_correct, describe_ending, evaluate_images, finish_trial
+from sweep.training.loop.task_device import announce_gpus, choose_device
+from sweep.training.loop.warmup import warm_up_trial
+from sweep.training.models.table import num_parameters
+from sweep.training.outcomes import PreemptedError, classify_error, explain_error, find_cause
+from sweep.training.recipe.recipe_facts import list_recipe_facts
+from sweep.training.recipe.schedules import RateSchedule
+from sweep.training.steps.auto_micro import step_within_memory
+from sweep.training.steps.budget import EvaluationSchedule, TrainingPoint
+from sweep.training.steps.setup import TrainingSetup, prepare_training
+from sweep.training.steps.step import set_lr
+from sweep.training.steps.trial_state import LossMeter, TrialState
+from sweep.training.supervisor_link import PROGRESS_SECONDS
+from sweep.training.world import SOLO, World
 
 _NOISE_STEPS = 10  # between two readings of the noise scale, for each of which the host waits for the device
 

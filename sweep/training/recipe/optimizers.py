@@ -4,21 +4,22 @@ Fused where torch has it: one kernel for all parameters. The others work on list
 of them waits for the device to find out whether gradients overflowed. ``optimizer.momentum`` is beta1 of Adam.
 """
 
-import torch
-from functools import (partial)
-from sweep.config.errors import (InputError)
-from sweep.config.recipe_sections import (OptimizerSection)
-from sweep.config.scaling import (AdamConstants, scale_adam_constants, scale_lr, scale_weight_decay)
-from sweep.config.tables.entries import (find_entry, resolve)
-from sweep.config.tables.recipes import (OPTIMIZERS)
-from sweep.config.trial_config import (TrialConfig)
-from sweep.training.recipe.layerwise import (Lamb, Lars)
-from sweep.training.recipe.muon import (Muon)
-from sweep.training.recipe.rmsprop import (RmsProp)
-from sweep.training.recipe.schedule_free import (ScheduleFree)
-from torch import (nn)
-from typing import (Any, Literal)
+from functools import partial
+from typing import Any, Literal
 
+import torch
+from torch import nn
+
+from sweep.config.errors import InputError
+from sweep.config.recipe_sections import OptimizerSection
+from sweep.config.scaling import AdamConstants, scale_adam_constants, scale_lr, scale_weight_decay
+from sweep.config.tables.entries import find_entry, resolve
+from sweep.config.tables.recipes import OPTIMIZERS
+from sweep.config.trial_config import TrialConfig
+from sweep.training.recipe.layerwise import Lamb, Lars
+from sweep.training.recipe.muon import Muon
+from sweep.training.recipe.rmsprop import RmsProp
+from sweep.training.recipe.schedule_free import ScheduleFree
 
 Groups = list[dict[str, Any]]
 

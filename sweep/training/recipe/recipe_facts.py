@@ -1,8 +1,8 @@
 """What the rules of a recipe have made of its values, for the record of a trial."""
 
-from sweep.config.scaling import (scale_adam_constants, scale_weight_decay)
-from sweep.config.tables.recipes import (OPTIMIZERS)
-from sweep.config.trial_config import (TrialConfig)
+from sweep.config.scaling import scale_adam_constants, scale_weight_decay
+from sweep.config.tables.recipes import OPTIMIZERS
+from sweep.config.trial_config import TrialConfig
 
 
 def list_recipe_facts(config: TrialConfig, peak_lr: float) -> dict[str, float]:

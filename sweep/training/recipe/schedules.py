@@ -1,13 +1,14 @@
 """Learning rate over the budget, as a factor of the peak."""
 
 import math
-from bisect import (bisect_right)
-from collections.abc import (Callable)
-from sweep.config.durations import (Unit, parse_durations)
-from sweep.config.recipe_sections import (ScheduleSection)
-from sweep.config.tables.entries import (find_entry, resolve)
-from sweep.config.tables.recipes import (SCHEDULES)
-from typing import (NamedTuple, final)
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+from sweep.config.durations import Unit, parse_durations
+from sweep.config.recipe_sections import ScheduleSection
+from sweep.config.tables.entries import find_entry, resolve
+from sweep.config.tables.recipes import SCHEDULES
 
 
 class Span(NamedTuple):

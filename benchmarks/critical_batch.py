@@ -1,6 +1,6 @@
-"""The critical batch in three ways on the noisy quadratic, where each has a closed form, by real trials.
+"""The critical batch in two ways on the noisy quadratic, where each has a closed form, by real trials.
 
-``python -m benchmarks.critical_batch``: the numbers of each way, measured and exact, and what each cost in samples.
+``python -m benchmarks critical_batch``: the numbers of each way, measured and exact, and what each cost in samples.
 
 Each way estimates something else, so that each is compared with its own exact value:
 
@@ -8,60 +8,44 @@ Each way estimates something else, so that each is compared with its own exact v
   at the best constant rate of each batch. Exact: the same fit to the expected steps, with the rate optimized. The law
   itself is not exact here; ``limit`` is E_min / S_min from the expected steps at a batch of 1 and at one of 1e9.
 * noise: tr(S) / |G|^2 with |G|^2 averaged over a training to the target. Exact: the same of the expected squares.
-* branches: the batch at which the loss after equally many samples exceeds that of the training's own batch by the
-  tolerance, with the rate in proportion to the batch. Exact: where the expected losses cross it, from the expected
-  squares at the point where the branches begin.
 
-``at_start`` and ``at_branches`` are tr(H S) / G'HG, B_crit of a single step at its best rate (McCandlish et al. 2018,
-equation 2.8), at the start and where the branches begin: it grows along a training.
+``at_start`` is tr(H S) / G'HG, B_crit of a single step at its best rate (McCandlish et al. 2018, equation 2.8), at the
+start: it grows along a training.
 """
 
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.optimize import brentq, minimize_scalar
 
-from benchmarks import quadratic_theory as theory
-from benchmarks.results import FOLDER
+from benchmarks import quadratic as theory
+from benchmarks.harness import save
 from sweep.analysis.steps_to_target import Regimes, fit_regimes
 from sweep.config.trial_config import build_config
-from sweep.measurement.environment import describe_environment
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
-from sweep.training.plugins import load_plugin
 
 DIMENSIONS = 256
 _LARGEST_RATE = 1.98  # of SGD, which diverges at 2 over the largest curvature, 1
 _EPOCH_STEPS = 2
 _MANY = 1e5  # steps, more than any training to the target takes
-_TOLERANCE = 0.1
 _NOISE_MICRO = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """What is trained. ``branch`` is the batch of the training that has branches, ``trunk`` its samples until then and
-    ``length`` those of a branch."""
+    """What is trained."""
 
     batches: tuple[int, ...] = (8, 24, 64, 192, 512)
     rates: tuple[float, ...] = tuple(np.linspace(0.2, 1.95, 10).tolist())
     seeds: int = 4
     noise_batch: int = 128
     noise_seeds: int = 4
-    branch: int = 8
-    branch_rate: float = 0.35
-    trunk: int = 2048
-    length: int = 1024
-    branch_seeds: int = 8
 
 
 @dataclass(frozen=True)
@@ -79,8 +63,8 @@ class Way:
 
 
 def measure(design: Design) -> dict[str, Way]:
-    """The three ways by real trials."""
-    return {"steps": measure_steps(design), "noise": measure_noise(design), "branches": measure_branches(design)}
+    """Both ways by real trials."""
+    return {"steps": measure_steps(design), "noise": measure_noise(design)}
 
 
 # ---------------------------------------------------------------------- steps to the target
@@ -187,50 +171,6 @@ def measure_noise(design: Design) -> Way:
     return Way(measured, theory.noise_scale(squares.mean(0)), design.noise_seeds * steps * batch)
 
 
-# ---------------------------------------------------------------------- branches
-
-
-def measure_branches(design: Design) -> Way:
-    """Trainings with branches from their end."""
-    values: dict[str, Any] = {
-        "batch.micro": design.branch, "optimizer.lr": design.branch_rate, "budget.samples": design.trunk,
-        "data.subset": design.length, "diagnostics.branch_after": design.trunk / design.length,
-        "diagnostics.branch_epochs": 1.0, "diagnostics.branch_tolerance": _TOLERANCE,
-    }  # fmt: skip
-    endings = [_run({**values, "seed": seed})[1].measurements for seed in range(design.branch_seeds)]
-    found = float(np.exp(np.mean([np.log(each["local_critical_batch"]) for each in endings])))
-    samples = sum(design.trunk + int(each["num_branches"]) * design.length for each in endings)
-    return Way(found, expect_local_batch(design), samples)
-
-
-def expect_branch_squares(design: Design) -> theory.Vector:
-    """The expected squares where the branches begin: (dimensions,)."""
-    steps = design.trunk // design.branch
-    squares: theory.Vector = theory.expected_squares([design.branch_rate] * steps, design.branch, DIMENSIONS)[-1]
-    return squares
-
-
-def expect_local_batch(design: Design) -> float:
-    """Where the expected loss of a branch crosses the tolerance."""
-    begin = expect_branch_squares(design)
-
-    def loss(batch: int) -> float:
-        rate, (steps, rest) = design.branch_rate * batch / design.branch, divmod(design.length, batch)
-        squares = theory.expected_squares([rate] * steps, batch, DIMENSIONS, begin=begin)[-1]
-        if rest:
-            squares = theory.expected_squares(
-                [design.branch_rate * rest / design.branch], rest, DIMENSIONS, begin=squares
-            )[-1]
-        return theory.loss(squares)
-
-    limit = math.log1p(_TOLERANCE) + math.log(loss(design.branch))
-    batches = np.arange(design.branch, design.length // 4)
-    excesses = np.array([math.log(loss(int(batch))) - limit for batch in batches])
-    first = int(np.flatnonzero(excesses > 0)[0])
-    between = (batches[first - 1], batches[first])
-    return float(brentq(lambda at: np.interp(at, between, excesses[first - 1 : first + 1]), *between))
-
-
 # ---------------------------------------------------------------------- trials and result
 
 
@@ -250,7 +190,7 @@ def _start_loss() -> float:
     return theory.loss(theory.start(DIMENSIONS) ** 2)
 
 
-def describe(design: Design, ways: dict[str, Way]) -> dict[str, Any]:
+def describe(ways: dict[str, Way]) -> dict[str, Any]:
     """The result as JSON."""
     few, many = 1.0, 1e9
     found: dict[str, Any] = {
@@ -258,34 +198,17 @@ def describe(design: Design, ways: dict[str, Way]) -> dict[str, Any]:
         for name, way in ways.items()
     }
     found["steps"]["limit"] = few * expect_fewest_steps(few) / expect_fewest_steps(many)
-    found["branches"]["share_of_steps_cost"] = ways["branches"].samples / ways["steps"].samples
-    found["at_start"] = theory.critical_batch(theory.start(DIMENSIONS) ** 2)
-    found["at_branches"] = theory.critical_batch(expect_branch_squares(design))
-    return found
-
-
-def load_quadratic() -> None:
-    """Registers the model and its data set."""
-    load_plugin(str(Path(theory.__file__).with_name("quadratic_plugin.py")))
+    return found | {"at_start": theory.critical_batch(theory.start(DIMENSIONS) ** 2)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 where each way is within 10 % and the branches cost at most 20 % of the steps, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.critical_batch", description=__doc__)
+    """Exit code 0 where each way is within 10 %, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks critical_batch", description=__doc__)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
-    load_quadratic()
-    design = Design()
-    found = describe(design, measure(design))
+    ways = measure(Design())
+    found = describe(ways)
     print(json.dumps(found, indent=1))
     if options.save:
-        path = FOLDER / f"critical_batch-{datetime.now(UTC).date()}.json"
-        document = found | {"environment": describe_environment(torch.device("cpu"))}
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        print(f"saved {path}", file=sys.stderr)
-    is_near = all(abs(found[name]["error"]) <= 0.1 for name in ("steps", "noise", "branches"))
-    return 0 if is_near and found["branches"]["share_of_steps_cost"] <= 0.2 else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        save("critical_batch", found)
+    return 0 if all(abs(way.error) <= 0.1 for way in ways.values()) else 1

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.rules_truth``: how often the ranking of scaling rules is right where the truth is known.
+"""``python -m benchmarks rules_truth``: how often the ranking of scaling rules is right where the truth is known.
 
 Each made-up atlas has all 60 combinations at four batch sizes with three seeds, and rates without a rule. The best rate
 follows a power of the batch, half-lives of the betas and of the weight decay have an effect or none, and the scatter
@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.results import FOLDER, share_of
+from benchmarks.harness import RESULTS as FOLDER
+from benchmarks.harness import share_of
 from sweep.analysis.rules.combinations import COMBINATIONS, Recipe, scale_recipe, start_from
 from sweep.analysis.rules.ranking import Ranking, rank_rules
 from sweep.analysis.rules.settings import TrainedRecipes, TrainedSetting
@@ -120,7 +121,7 @@ def _list_true_regrets(truth: Truth, ranking: Ranking) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 where at most 5 % of the atlases are wrong, otherwise 1."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rules_truth", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks rules_truth", description=__doc__)
     parser.add_argument("--atlases", type=int, default=200, help="made-up truths (200)")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)

@@ -17,7 +17,6 @@ class Measured(NamedTuple):
 _DIGITS = "of ResNet-8 on the digits"
 _IDLE = "from the end of a trial to the start of the next"
 _SEARCH = "searches an hour until 99 % of the hypervolume, 20 seeds a table"
-_SNAPSHOT = "60,000 small PNG files"
 
 MEASURED: dict[str, Measured] = {
     "input": Measured(
@@ -42,8 +41,6 @@ MEASURED: dict[str, Measured] = {
     "ray_overhead": Measured(
         "what a trial on the digits takes longer on Ray than in a process", "a budget of 0.2 s", BUDGET
     ),
-    "data_look": Measured(f"the first look at {_SNAPSHOT}", "a loop that decodes each with Pillow", "seconds"),
-    "data_look_again": Measured(f"a look at {_SNAPSHOT} that are in the cache", "that loop", "seconds"),
     "ask": Measured(
         f"time {_IDLE}, on the disk: 10,000 trials, quasi-random points", "Optuna on SQLite, the same", "milliseconds"
     ),
@@ -52,16 +49,6 @@ MEASURED: dict[str, Measured] = {
     ),
     "ask_default": Measured(
         f"time {_IDLE}: 10,000 trials, sampler `tpe`", "Optuna's TPE in memory, the same", "milliseconds"
-    ),
-    "stacked": Measured(
-        "8 trainings of ResNet-8 on digits, micro batch 16, in 2 processes of 4 each",
-        "2 processes of one each",
-        "trials per hour of a core",
-    ),
-    "stacked_passes": Measured(
-        "passes of 8 ResNet-8 by one thread, micro batch 16, layers side by side",
-        "the same by `vmap` over `grad`",
-        "passes/s",
     ),
     "workers": Measured(
         "the supervisor of 1,000 simulated workers, trials of 10 min", "a budget of 20 % of a core", BUDGET

@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        print(f"{given[0]}: {error}; run pip install -c constraints.txt -e '.[bench]'.", file=sys.stderr)
+        return 2
     except ArmsDifferError as error:
         print(f"{given[0]}: {error}", file=sys.stderr)
         return 1
@@ -64,15 +67,12 @@ def find(name: str) -> Benchmark:
     """The benchmark called ``name``.
 
     Raises:
-        InputError: for an unknown name, or a peer that is not installed.
+        InputError: for an unknown name.
     """
     known = RATIOS | PEERS
     if name not in known:
         raise InputError(describe_unknown("benchmark", name, known | STUDIES))
-    try:
-        _import(known[name])
-    except ModuleNotFoundError as error:
-        raise InputError(f"benchmark {name}: {error}; run pip install -c constraints.txt -e '.[bench]'.") from None
+    _import(known[name])
     return BENCHMARKS[name]
 
 

@@ -122,8 +122,8 @@ class LogNehviSampler(Sampler):
     """BoTorch's qLogNEHVI (Ament et al. 2023, Daulton et al. 2021), which the bench extra installs.
 
     Its acquisition function is evaluated at every point of the grid that was not trained, so that its maximum is exact.
-    As in BoTorch's tutorials the models are Gaussian processes of the standardized objectives and the reference point is
-    inferred from the front; the first points are random ones.
+    As in BoTorch's tutorials the models are Gaussian processes of the standardized objectives and the reference point
+    is inferred from the front; the first points are random ones.
     """
 
     def __init__(self, table: AnswerTable, seed: int) -> None:

@@ -55,8 +55,8 @@ def _square(_batch: int, miss: float) -> float:
 @dataclass(frozen=True, kw_only=True)
 class Truth:
     """``tuned`` gives the accuracy at the best learning rate of a model and batch size, ``noise`` the standard
-    deviation between seeds; the best rate grows by ``power`` of the batch size. ``loss`` gives the accuracy that another
-    rate costs, by batch size and log10 of the rate over the best."""
+    deviation between seeds; the best rate grows by ``power`` of the batch size. ``loss`` gives the accuracy that
+    another rate costs, by batch size and log10 of the rate over the best."""
 
     tuned: Callable[[str, int], float]
     noise: Callable[[str, int], float]

@@ -310,7 +310,7 @@ def _load_rings(section: DataSection) -> Source:
 
 
 def load_digits_task(_section: DataSection, *, num_train: int | None, wrong_share: float) -> Source:
-    """``num_train`` digits (None: all) of which a share has another label, 500 others for validation and 200 for test."""
+    """``num_train`` digits (None: all) of which a share has another label, 500 for validation, 200 for test."""
     generator = np.random.default_rng(_ASK_SEED)
     known = read_digits()
     order = generator.permutation(len(known.labels))

@@ -183,7 +183,7 @@ def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> 
 
 
 def save(name: str, document: Json, device: torch.device = CPU, folder: Path = RESULTS) -> Path:
-    """Writes ``<name>-<device>-<date>.json`` with date and environment; a second result of the day replaces the first."""
+    """Writes ``<name>-<device>-<date>.json``; a second result of the day replaces the first."""
     environment = describe_environment(device)
     date = dt.datetime.now(dt.UTC).date().isoformat()
     whole = {"date": date, **document, "environment": environment}

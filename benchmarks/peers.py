@@ -1,5 +1,5 @@
-"""Images a second of a trial over the loops of other libraries: digits, ResNet-8, batch 64, fp32, SGD with momentum, the
-same schedule."""
+"""Images a second of a trial over the loops of other libraries: digits, ResNet-8, batch 64, fp32, the same optimizer
+and schedule."""
 
 import importlib
 import logging

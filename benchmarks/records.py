@@ -1,4 +1,4 @@
-"""What grows with the number of trials: time until the next proposal, opening a study, frames, reports; beside Optuna."""
+"""What grows with the number of trials: the next proposal, opening a study, frames, reports; beside Optuna."""
 
 import json
 import statistics
@@ -278,15 +278,18 @@ def ask_latency(setting: Setting) -> Iterator[Arms]:
 def ask_growth(setting: Setting) -> Iterator[Arms]:
     """Both arms are ours."""
     many, few = setting.pick(100_000, 500), setting.pick(1_000, 100)
-    with tempfile.TemporaryDirectory() as name, _asking(Path(name), many, "qmc") as ask_many:
-        with _asking(Path(name), few, "qmc") as ask_few:
-            yield Arms(ask_many, ask_few, facts={"trials": [many, few]})
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _asking(Path(name), many, "qmc") as ask_many,
+        _asking(Path(name), few, "qmc") as ask_few,
+    ):
+        yield Arms(ask_many, ask_few, facts={"trials": [many, few]})
 
 
 @benchmark(
     "ask_default",
-    "ms from a finished trial to the next, on the disk, over Optuna's TPE in memory: 10,000 trials, sampler tpe; 100 ms "
-    "where Optuna takes 430",
+    "ms from a finished trial to the next, on the disk, over Optuna's TPE in memory: 10,000 trials, sampler tpe; 100 "
+    "ms where Optuna takes 430",
     "ms",
     "lower",
     round(100 / 430, 3),
@@ -318,7 +321,8 @@ def _both_files(count: int, trials: int) -> Iterator[tuple[Path, StudySpec, Path
 
 @benchmark(
     "open",
-    "seconds to open a study of 100,000 trials and ask for one more, over Optuna's on SQLite; 5 s where Optuna takes 31",
+    "seconds to open a study of 100,000 trials and ask for one more, over Optuna's on SQLite; 5 s where "
+    "Optuna takes 31",
     "seconds",
     "lower",
     round(5 / 31, 3),

@@ -89,7 +89,7 @@ def find_mean(values: Sequence[float], **more: Any) -> Found:
     return Found(measured=middle, interval=(middle - half, middle + half), n=len(values), **more)
 
 
-# ---------------------------------------------------------------------- whole trainings against plain loops, in turn: images/s and model FLOPs utilization
+# ---------------------------------------------------------------------- trainings against plain loops, in turn
 
 # The plain loops are eager, channels first, on images that were normalized before: one in fp32 as torch sets it by
 # default (convolutions may use TF32, matrix products not), one in bf16 by autocast.

@@ -193,9 +193,9 @@ def _describe_rehearsal(document: Json) -> str:
     total = sum(piece["seconds"] for piece in document["pieces"].values())
     share = 100 * (1 - len(missing) / len(QUESTIONS))
     text = (
-        f"\nCovered: {share:.0f} % of {len(QUESTIONS)} questions: {len(measured)} have a value here, {len(only_gpu)} can "
-        f"have one on a GPU only, {len(missing)} are missing{''.join(f' `{name}`' for name in missing)}. {total:.0f} s in "
-        "all.\n\nWhat differs from a GPU, besides the device itself:\n\n"
+        f"\nCovered: {share:.0f} % of {len(QUESTIONS)} questions: {len(measured)} have a value here, {len(only_gpu)} "
+        f"can have one on a GPU only, {len(missing)} are missing{''.join(f' `{name}`' for name in missing)}. "
+        f"{total:.0f} s in all.\n\nWhat differs from a GPU, besides the device itself:\n\n"
     )
     text += "".join(f"- {piece.name}: {piece.differs}\n" for piece in PIECES.values())
     text += "\nWhat only a GPU can answer:\n\n"

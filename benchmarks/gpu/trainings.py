@@ -169,7 +169,7 @@ def _describe_ending(ending: Ending, *, is_after: bool) -> Sample:
     return {"is_after": is_after, **{key: ending.measurements[key] for key in keys}}
 
 
-# ---------------------------------------------------------------------- many trials at once on one GPU, as `--executor packed` runs them
+# ---------------------------------------------------------------------- many trials at once on one GPU
 
 _TRIAL_SECONDS = 3.0  # of a trial that is alone
 _AT_ONCE = (2, 4, 8, 16)
@@ -421,7 +421,7 @@ _ROWS = ("study_trials", "study_minutes", "study_answer", "study_page", "study_b
 
 
 def _run_study(job: Job) -> Iterator[Sample]:
-    """``sweep run cifar10_resnet`` with real images, two passes over them a trial, its _answer_study and its page, which is
+    """``sweep run cifar10_resnet`` with real images, two passes over them a trial, its answer and its page, which is
     copied to ``job.page``. A study that was cut short begins anew."""
     name = "quickstart" if job.setting.is_tiny else "cifar10_resnet"
     with tempfile.TemporaryDirectory() as root:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +144,7 @@ def test_drawn_images_have_every_class_and_are_the_same_again(name: str) -> None
     again = datasets.MADE[name].load(DataSection(name=name))
     assert np.array_equal(again.train.pixels, made.train.pixels)
     means = [made.train.pixels[made.train.labels == label].mean(axis=0) for label in range(made.num_classes)]
-    assert min(np.abs(one - other).max() for one, other in zip(means, means[1:], strict=False)) > 1.0
+    assert min(np.abs(one - other).max() for one, other in pairwise(means)) > 1.0
 
 
 def test_tasks_of_the_guide_are_what_they_are_named_after(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ plan, and each question with goal, prediction and outcome. Imports no torch but 
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -158,7 +158,7 @@ def _format_measured(found: Json) -> str:
     return f"{found['measured']:.4g}{interval}" + (f" n={found['n']}" if found["n"] > 1 else "")
 
 
-def _format_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     # line breaks and bars within a cell are replaced
     cells = [[" ".join(cell.split()).replace("|", "/")[:300] for cell in row] for row in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in [heads, ["---"] * len(heads), *cells])

@@ -95,7 +95,7 @@ def _describe_choice(file: Path, root: Path) -> Json:
     numbers = {"named": named, "most_accurate": answer.uses["accuracy"].number}
 
     def find_point(number: int) -> Json:
-        values = {key: trials.loc[number, f"config.{key}"] for key in spec.space}
+        values: Json = {key: trials.loc[number, f"config.{key}"] for key in spec.space}
         return {key: value.item() if hasattr(value, "item") else value for key, value in values.items()}
 
     points = {choice: find_point(number) for choice, number in numbers.items() if number is not None}

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -96,7 +96,7 @@ def optuna_seconds(table: RecordedTable, sampler: BaseSampler, seed: int) -> flo
     return spent
 
 
-def list_directions(table: RecordedTable) -> list[str]:
+def list_directions(table: RecordedTable) -> list[Literal["minimize", "maximize"]]:
     """The direction of each objective, for Optuna."""
     return [METRICS[name].direction or "minimize" for name in table.spec.objectives]
 

@@ -118,7 +118,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """Share of right answers, in evaluation mode."""
     model.eval()
     with torch.no_grad():
-        pairs = zip(images.split(1024), labels.split(1024), strict=True)
+        pairs = zip(torch.split(images, 1024), torch.split(labels, 1024), strict=True)
         right = sum(int((model(x).argmax(1) == y).sum()) for x, y in pairs)
     model.train()
     return right / len(labels)

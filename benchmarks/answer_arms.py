@@ -1,84 +1,336 @@
 """Seconds of training until the answer is right and settled: our search against peers with the same confirming rule.
 
-``python -m benchmarks.answer_arms``: each run (a table, an arm, a seed) is written when it ends, under
+After 8, 11, 16, 22, 32 ... trials, and after the last one, the search is confirmed by the product's rule
+(:func:`sweep.search.seed_allocation.confirmation.rank_confirmations`) until the headline of the answer is settled or
+the rule has nothing more to train. The first of these checkpoints at which the headline is settled, and right by the
+table's means (:mod:`benchmarks.answer_table`), is the arrival: its seconds are those of the search until then and of
+that confirming. The confirming of earlier checkpoints is not counted, because a study would continue it. A checkpoint
+at which no right configuration was trained to its end cannot be right and is not confirmed. A search that tries the
+whole grid without arriving has taken infinitely long; what it spent is a lower bound. In every arm the confirming may
+take four times as long as the search (``confirm.share``), so that the recorded seeds end it, and seldom the time.
+
+``python -m benchmarks answer_arms``: each run (a table, an arm, a seed) is written when it ends, under
 ``runs/answer_arms``, so that an interrupted measurement continues; it is computed again when the code or the table has
-changed. What is counted is stated in :mod:`benchmarks.answer_runs`, what is right in
-:mod:`benchmarks.answer_table`. In every arm the confirming may take four times as long as the search
-(``confirm.share``), so that the recorded seeds end it, and seldom the time.
+changed.
 """
 
 import argparse
-import hashlib
 import itertools
-import json
-import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from benchmarks.answer_orders import OUR_ARM, list_arms
-from benchmarks.answer_runs import FRACTIONS, Checkpoint, RunFigures, run_arm
-from benchmarks.answer_summary import summarize_table, summarize_tables, write_markdown
-from benchmarks.answer_table import CONFIRM_SHARE, AnswerTable, read_answer_table
-from benchmarks.results import FOLDER, slug
-from benchmarks.search_arms import TABLES
-from benchmarks.table_design import LOOKED_AT
+from benchmarks.answer_orders import OUR_ARM, Order, Searched, list_arms
+from benchmarks.answer_table import CONFIRM_SHARE, AnswerTable, price_naive, price_oracle, read_answer_table
+from benchmarks.harness import TABLES, digest_files, keep, save
+from benchmarks.search import LOOKED_AT
+from sweep.analysis.answer.answer import Limits
+from sweep.analysis.answer.candidates import select_candidates
+from sweep.analysis.answer.choice import choose_for
+from sweep.analysis.answer.use_cases import BATCH_SIZE
+from sweep.analysis.comparable_trials import select_comparable
+from sweep.analysis.statistics.intervals import CONFIDENCE, NUM_RESAMPLES
+from sweep.analysis.statistics.pareto import Values
 from sweep.config.errors import InputError
-from sweep.measurement.environment import describe_environment
-from sweep.records.content_key import environment_digest
+from sweep.config.study import StudySpec
+from sweep.records.trial_record import TrialRecord
+from sweep.search.seed_allocation.confirmation import rank_confirmations
 
-ROOT = Path("runs/answer_arms")
-_CODE = ("sweep/analysis", "sweep/search")
-_REPOSITORY = Path(__file__).parent.parent
+FRACTIONS = tuple(float(each) for each in np.round(np.arange(0.02, 0.501, 0.02), 2))  # of the grid's seconds
+_FIRST_CHECKPOINT = 8
+
+# ---------------------------------------------------------------------- one run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A confirmed one. ``search_seconds`` are those until it."""
+
+    num_trials: int
+    search_seconds: float
+    confirm_seconds: float
+    num_confirmed: int
+    is_settled: bool
+    is_right: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFigures:
+    """One run. ``shares`` of the table's hypervolume at the ``FRACTIONS`` of the grid's seconds; the arrival is None
+    where there was none, and ``spent_seconds`` are those until it or, without it, all."""
+
+    table: str
+    arm: str
+    seed: int
+    arrival: Checkpoint | None
+    checkpoints: tuple[Checkpoint, ...]
+    spent_seconds: float
+    shares: tuple[float, ...]
+
+    @property
+    def search_seconds(self) -> float:
+        """Until the arrival; infinite without one."""
+        return self.arrival.search_seconds if self.arrival else np.inf
+
+    @property
+    def whole_seconds(self) -> float:
+        """The same with the confirming."""
+        return self.arrival.search_seconds + self.arrival.confirm_seconds if self.arrival else np.inf
+
+
+def run_arm(table: AnswerTable, arm: str, order: Order, seed: int) -> RunFigures:
+    """Searches until the arrival, and on to the last of the ``FRACTIONS``."""
+    study = table.make_study(seed)
+    searched: list[Searched] = []
+    checkpoints: list[Checkpoint] = []
+    arrival: Checkpoint | None = None
+    for each, is_checkpoint in _mark_checkpoints(order(table, seed)):
+        searched.append(each)
+        if arrival and each.seconds > FRACTIONS[-1] * table.grid_seconds:
+            break
+        if is_checkpoint and not arrival and _is_possible(table, searched):
+            checkpoints.append(_check(table, searched, study))
+            arrival = checkpoints[-1] if checkpoints[-1].is_settled and checkpoints[-1].is_right else None
+    confirming = checkpoints[-1].confirm_seconds if checkpoints else 0.0
+    return RunFigures(
+        table=table.name,
+        arm=arm,
+        seed=seed,
+        arrival=arrival,
+        checkpoints=tuple(checkpoints),
+        spent_seconds=(arrival.search_seconds if arrival else searched[-1].seconds) + confirming,
+        shares=_measure_shares(table, searched),
+    )
+
+
+def _mark_checkpoints(trials: Iterator[Searched]) -> Iterator[tuple[Searched, bool]]:
+    # each trial, and whether the search is confirmed after it; always after the last one
+    previous, number = next(trials), 1
+    for each in trials:
+        yield previous, is_checkpoint(number)
+        previous, number = each, number + 1
+    yield previous, True
+
+
+def is_checkpoint(num_trials: int) -> bool:
+    """Whether it is 8 times a power of the root of 2, rounded down."""
+    power = 2 * np.log2(max(num_trials, 1) / _FIRST_CHECKPOINT)
+    halves = (half for half in (np.floor(power), np.ceil(power)) if half >= 0)
+    return any(num_trials == int(_FIRST_CHECKPOINT * 2 ** (half / 2)) for half in halves)
+
+
+def _is_possible(table: AnswerTable, searched: Sequence[Searched]) -> bool:
+    complete = (each.record for each in searched if each.record.outcome == "complete")
+    return any(table.find_point(record) in table.right for record in complete)
+
+
+def _check(table: AnswerTable, searched: Sequence[Searched], study: StudySpec) -> Checkpoint:
+    confirmed = confirm_search(table, [each.record for each in searched], study)
+    return Checkpoint(
+        num_trials=len(searched),
+        search_seconds=searched[-1].seconds,
+        confirm_seconds=confirmed.seconds,
+        num_confirmed=confirmed.num_trainings,
+        is_settled=confirmed.is_settled,
+        is_right=confirmed.row in table.right,
+    )
+
+
+class Confirmed(NamedTuple):
+    """``row`` is that of the named point, None where none is named; ``seconds`` and ``num_trainings`` of confirming."""
+
+    is_settled: bool
+    row: int | None
+    seconds: float
+    num_trainings: int
+
+
+def confirm_search(table: AnswerTable, searched: Sequence[TrialRecord], study: StudySpec) -> Confirmed:
+    """Confirms until the headline is settled or nothing is left to train."""
+    records, seconds = list(searched), 0.0
+    while True:
+        num_trainings = len(records) - len(searched)
+        candidates = select_candidates(select_comparable(table.make_frames(records, study)), Limits())
+        if candidates is None:
+            return Confirmed(False, None, seconds, num_trainings)
+        named = choose_for(candidates, BATCH_SIZE, "batch_size")
+        due = [] if named.is_settled else rank_confirmations(candidates, records, study)
+        if not due:
+            row = None if named.number is None else table.find_point(records[named.number])
+            return Confirmed(named.is_settled, row, seconds, num_trainings)
+        records.append(table.train(due[0], len(records), "confirm"))
+        seconds += records[-1].measurements["total_seconds"]
+
+
+def _measure_shares(table: AnswerTable, searched: Sequence[Searched]) -> tuple[float, ...]:
+    # of what was complete and has every objective, as the replay counts
+    complete = [each for each in searched if each.record.outcome == "complete"]
+    rows = [(each.seconds, table.find_point(each.record)) for each in complete]
+    usable = [(seconds, row) for seconds, row in rows if np.isfinite(table.recorded.means[row]).all()]
+    limits = [fraction * table.grid_seconds for fraction in FRACTIONS]
+    return tuple(table.recorded.share([row for seconds, row in usable if seconds <= limit]) for limit in limits)
+
+
+# ---------------------------------------------------------------------- what runs of several arms mean
+
+# Intervals are percentile bootstrap intervals (Efron 1979). A search that never arrived is later than every other one.
+
+
+def summarize_table(table: AnswerTable, runs: Sequence[RunFigures]) -> dict[str, Any]:
+    """The arms on one table; a value that is infinite or no number is None."""
+    by_arm = {arm: [run for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
+    ours = by_arm[OUR_ARM]
+    median = float(np.median([run.whole_seconds for run in ours]))
+    search = float(np.median([run.search_seconds for run in ours]))
+    oracle, oracle_search = price_oracle(table)
+    naive = price_naive(table)
+    return {
+        "table": table.name,
+        "num_points": len(table.recorded.points),
+        "num_seeds": table.num_seeds,
+        "num_right": len(table.right),
+        "grid_seconds": table.grid_seconds,
+        "oracle_seconds": oracle,
+        "oracle_search_seconds": oracle_search,
+        "naive_seconds": naive,
+        "ours_share_of_oracle_speed": _finite(oracle / median),
+        "ours_share_of_oracle_search_speed": _finite(oracle_search / search),
+        "ours_share_of_naive_cost": _finite(median / naive),
+        "arms": {arm: _summarize_arm(own, ours) for arm, own in by_arm.items()},
+    }
+
+
+def _summarize_arm(own: Sequence[RunFigures], ours: Sequence[RunFigures]) -> dict[str, Any]:
+    whole, search = [run.whole_seconds for run in own], [run.search_seconds for run in own]
+    our_whole = [run.whole_seconds for run in ours]
+    return {
+        "num_runs": len(own),
+        "median_seconds": _finite(float(np.median(whole))),
+        "median_search_seconds": _finite(float(np.median(search))),
+        "share_arrived": sum(run.arrival is not None for run in own) / len(own),
+        "ratio": find_ratio(whole, our_whole),
+        "ratio_of_search": find_ratio(search, [run.search_seconds for run in ours]),
+        "ratio_at_least": find_ratio([run.spent_seconds for run in own], our_whole),
+        "median_shares": np.median([run.shares for run in own], axis=0).tolist(),
+        "seconds": [_finite(value) for value in whole],
+    }
+
+
+def find_ratio(theirs: Sequence[float], ours: Sequence[float]) -> dict[str, float | None]:
+    """The ratio of the medians over seeds, of which both have the same, with its interval over seeds that are drawn in
+    pairs. A bound that is infinite, or not known because both medians are infinite, is None."""
+    pairs = np.array([theirs, ours], dtype=np.float64)
+    drawn = np.random.default_rng(0).integers(0, pairs.shape[1], (NUM_RESAMPLES, pairs.shape[1]))
+    with np.errstate(invalid="ignore"):  # of two infinite ones
+        ratios = np.divide(*np.median(pairs[:, drawn], axis=2))
+        ratio = float(np.divide(*np.median(pairs, axis=1)))
+    return {"ratio": _finite(ratio), **_find_bounds(ratios)}
+
+
+def _find_bounds(draws: Values) -> dict[str, float | None]:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (float(np.quantile(draws, share, method="nearest")) for share in (tail, 1 - tail))
+    return {"low": _finite(low), "high": _finite(high)}
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def summarize_tables(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Over tables, each arm's geometric mean of the ratios with an interval over resampled tables; None where one of
+    them is infinite or unknown. Those of ``ratio_at_least`` count what a search that never arrived had spent."""
+    found: dict[str, Any] = {}
+    for arm in dict.fromkeys(arm for table in tables for arm in table["arms"]):
+        own = [table["arms"][arm] for table in tables if arm in table["arms"]]
+        kinds = ("ratio", "ratio_of_search", "ratio_at_least")
+        means = {kind: find_geometric_mean([each[kind]["ratio"] for each in own]) for kind in kinds}
+        arrived = float(np.mean([each["share_arrived"] for each in own]))
+        found[arm] = {"num_tables": len(own), "share_arrived": arrived, **means}
+    return found
+
+
+def find_geometric_mean(ratios: Sequence[float | None]) -> dict[str, float | int | None]:
+    """The geometric mean over tables and its interval; None where a ratio is infinite, unknown or 0 because only ours
+    never arrived; there are ``num_without`` of these."""
+    known = [ratio for ratio in ratios if ratio]
+    if len(known) < len(ratios) or not known:
+        return {"ratio": None, "low": None, "high": None, "num_without": len(ratios) - len(known)}
+    logs = np.log(known)
+    draws = logs[np.random.default_rng(0).integers(0, len(logs), (NUM_RESAMPLES, len(logs)))].mean(axis=1)
+    return {"ratio": float(np.exp(logs.mean())), **_find_bounds(np.exp(draws)), "num_without": 0}
+
+
+def write_markdown(tables: Sequence[dict[str, Any]], over: dict[str, Any]) -> str:
+    """A table of all arms on all tables, and one of the ratios over tables."""
+    lines = _head("table", "arm", "median s", "of it search s", "arrived", "times ours", "of the search alone")
+    for table in tables:
+        for arm, figures in table["arms"].items():
+            seconds = [_show(figures[key]) for key in ("median_seconds", "median_search_seconds")]
+            ratios = [_show_ratio(figures[key]) for key in ("ratio", "ratio_of_search")]
+            lines.append(_row(table["table"], arm, *seconds, f"{figures['share_arrived']:.0%}", *ratios))
+        for arm in ("oracle", "naive"):
+            seconds = [_show(table.get(f"{arm}_{kind}")) for kind in ("seconds", "search_seconds")]
+            lines.append(_row(table["table"], arm, *seconds, "", "", ""))
+    lines += ["", *_head("arm", "tables", "arrived", "times ours", "of the search alone", "at least")]
+    for arm, figures in over.items():
+        ratios = [_show_ratio(figures[kind]) for kind in ("ratio", "ratio_of_search", "ratio_at_least")]
+        lines.append(_row(arm, str(figures["num_tables"]), f"{figures['share_arrived']:.0%}", *ratios))
+    return "\n".join(lines)
+
+
+def _head(*names: str) -> list[str]:
+    return [_row(*names), _row(*("---" for _ in names))]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _show(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _show_ratio(ratio: dict[str, Any]) -> str:
+    return f"{_show(ratio['ratio'])} ({_show(ratio['low'])} to {_show(ratio['high'])})"
+
+
+# ---------------------------------------------------------------------- the command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 2 for a table that does not suffice."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    options = _parse(arguments)
-    try:
-        tables = _read_tables(options.tables)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    arms = list(dict.fromkeys([OUR_ARM, *options.arms]))
-    tasks = [
-        (folder, arm, seed, _folder_of(options.to, folder))
-        for seed, folder, arm in itertools.product(range(options.seeds), tables, arms)
-    ]
-    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-        runs = list(pool.map(_measure, tasks))
-    found = [
-        summarize_table(table, [run for task, run in zip(tasks, runs, strict=True) if task[0] == folder])
-        for folder, table in tables.items()
-    ]
-    over = summarize_tables(found)
-    print(write_markdown(found, over))
-    if options.save:
-        print(f"saved {_save(found, over, options.seeds, runs)}", file=sys.stderr)
-    return 0
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.answer_arms", description=__doc__)
-    parser.add_argument(
-        "--tables", nargs="+", help="folders of tables (the shipped ones that were not looked at before)"
-    )
+    """Exit code 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks answer_arms", description=__doc__)
+    parser.add_argument("--tables", nargs="+", help="folders of tables (the shipped ones not looked at before)")
     parser.add_argument("--seeds", type=int, default=10, help="of each arm on each table (10)")
     parser.add_argument("--arms", nargs="+", default=list(list_arms()), choices=list(list_arms()))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
-    parser.add_argument("--to", type=Path, default=ROOT, help="where the runs are written (runs/answer_arms)")
-    return parser.parse_args(arguments)
+    parser.add_argument("--to", type=Path, default=Path("runs/answer_arms"), help="where the runs are written")
+    options = parser.parse_args(arguments)
+    tables = _read_tables(options.tables)
+    tasks = list(itertools.product(range(options.seeds), tables, dict.fromkeys([OUR_ARM, *options.arms])))
+    rows = [(folder, arm, seed, options.to / _digest(folder)) for seed, folder, arm in tasks]
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        runs = list(pool.map(_measure, *zip(*rows, strict=True)))
+    by_table = {folder: [run for row, run in zip(rows, runs, strict=True) if row[0] == folder] for folder in tables}
+    found = [summarize_table(table, by_table[folder]) for folder, table in tables.items()]
+    over = summarize_tables(found)
+    print(write_markdown(found, over))
+    if options.save:
+        facts = {"num_seeds": options.seeds, "confirm_share": CONFIRM_SHARE, "fractions_of_grid_seconds": FRACTIONS}
+        measured = {"tables": found, "over_tables": over, "runs": [asdict(run) for run in runs]}
+        save("answer_arms", {**facts, **measured})
+    return 0
 
 
 def _read_tables(folders: Sequence[str] | None) -> dict[str, AnswerTable]:
@@ -86,11 +338,10 @@ def _read_tables(folders: Sequence[str] | None) -> dict[str, AnswerTable]:
         return {folder: _read(folder) for folder in folders}
     found = {}
     for path in sorted(path.parent for path in TABLES.glob("*/export.json")):
-        folder = str(path)
         if path.name in LOOKED_AT:
             continue
         try:
-            found[folder] = _read(folder)
+            found[str(path)] = _read(str(path))
         except InputError as error:
             print(f"left out: {error}", file=sys.stderr)
     if not found:
@@ -103,59 +354,20 @@ def _read(folder: str) -> AnswerTable:
     return read_answer_table(folder)
 
 
-def _folder_of(root: Path, table: str) -> str:
-    paths = list(itertools.chain.from_iterable(sorted((_REPOSITORY / each).rglob("*.py")) for each in _CODE))
-    paths += [*sorted(Path(__file__).parent.glob("answer_*.py")), Path(__file__).parent / "search_arms.py"]
-    paths += sorted(path for path in Path(table).iterdir() if path.is_file())
-    return str(root / hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12])
+def _digest(table: str) -> str:
+    code = [f"benchmarks/{name}.py" for name in ("answer_arms", "answer_orders", "answer_table", "search")]
+    files = sorted(path.resolve() for path in Path(table).iterdir() if path.is_file())
+    return digest_files("sweep/analysis", "sweep/search", *code, *files)
 
 
-def _measure(task: tuple[str, str, int, str]) -> RunFigures:
-    table, arm, seed, folder = task
-    path = Path(folder) / f"{arm}_{seed}.json"
-    if path.is_file():
-        return _from_json(json.loads(path.read_text(encoding="utf-8")))
-    torch.set_num_threads(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # samplers of Optuna are experimental
-        figures = run_arm(_read(table), arm, list_arms()[arm], seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(".part")
-    written.write_text(json.dumps(asdict(figures)), encoding="utf-8")
-    written.replace(path)
-    return figures
+def _measure(table: str, arm: str, seed: int, folder: Path) -> RunFigures:
+    def run() -> dict[str, Any]:
+        torch.set_num_threads(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # samplers of Optuna are experimental
+            return asdict(run_arm(_read(table), arm, list_arms()[arm], seed))
 
-
-def _from_json(content: dict[str, Any]) -> RunFigures:
-    arrival = content["arrival"]
-    return RunFigures(
-        **{
-            **content,
-            "arrival": Checkpoint(**arrival) if arrival else None,
-            "checkpoints": tuple(Checkpoint(**each) for each in content["checkpoints"]),
-            "shares": tuple(content["shares"]),
-        }
-    )
-
-
-def _save(tables: list[dict[str, Any]], over: dict[str, Any], num_seeds: int, runs: Sequence[RunFigures]) -> Path:
-    environment = describe_environment(torch.device("cpu"))
-    date = datetime.now(UTC).date().isoformat()
-    document = {
-        "date": date,
-        "num_seeds": num_seeds,
-        "confirm_share": CONFIRM_SHARE,
-        "fractions_of_grid_seconds": FRACTIONS,
-        "tables": tables,
-        "over_tables": over,
-        "runs": [asdict(run) for run in runs],
-        "environment": environment,
-        "environment_digest": environment_digest(environment),
-    }
-    path = FOLDER / f"answer_arms-{slug(environment['device'])}-{date}.json"
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    kept = keep(folder / f"{arm}_{seed}.json", run)
+    arrival = Checkpoint(**kept["arrival"]) if kept["arrival"] else None
+    checkpoints = tuple(Checkpoint(**each) for each in kept["checkpoints"])
+    return RunFigures(**kept | {"arrival": arrival, "checkpoints": checkpoints, "shares": tuple(kept["shares"])})

@@ -6,24 +6,25 @@ trained before is answered from memory at no cost, and the nearest point that wa
 and told to it, as the replay does for ours.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
-from typing import Any, NamedTuple, final
-
+import numpy as np
 import optuna
-from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+import random
+import torch
+from benchmarks.answer_table import (AnswerTable)
+from benchmarks.replay import (GridSampler, Point, replay_search)
+from benchmarks.search import (NO_CONFIRM, OURS, is_ordered, list_directions, make_distribution, tell_ending, value_of)
+from collections.abc import (Callable, Iterator, Mapping)
+from importlib.util import (find_spec)
+from optuna.samplers import (BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler)
+from sweep.analysis.statistics.pareto import (non_dominated)
+from sweep.config.metrics import (METRICS)
+from sweep.config.space import (Parameter, Space)
+from sweep.records.trial_record import (TrialRecord)
+from sweep.search.sampler import (Sampler)
+from typing import (Any, NamedTuple, final)
 
-from benchmarks.answer_botorch import LogNehviSampler
-from benchmarks.answer_table import AnswerTable
-from benchmarks.replay import GridSampler, Point, replay_search
-from benchmarks.search_arms import OURS, make_distribution, tell_ending, value_of
-from sweep.config.metrics import METRICS
-from sweep.config.space import Space
-from sweep.records.trial_record import TrialRecord
-from sweep.search.sampler import Sampler
 
 OUR_ARM = "ours"
-_NO_CONFIRM = {"max_configurations": 0, "seeds": 0}
 
 
 class Searched(NamedTuple):
@@ -39,7 +40,7 @@ Order = Callable[[AnswerTable, int], Iterator[Searched]]  # of the search with t
 def search_ours(table: AnswerTable, seed: int) -> Iterator[Searched]:
     """The product's search."""
     records: list[TrialRecord] = []
-    study = table.make_study(seed, confirm=_NO_CONFIRM, **OURS)
+    study = table.make_study(seed, confirm=NO_CONFIRM, **OURS)
     search = replay_search(table.recorded, study, on_end=records.append)
     return map(Searched, records, search.ended_seconds)
 
@@ -72,8 +73,7 @@ class PeerSampler(Sampler):
     def __init__(self, table: AnswerTable, sampler: BaseSampler) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._table = table.recorded
-        directions = [METRICS[name].direction or "minimize" for name in self._table.spec.objectives]
-        self._study = optuna.create_study(directions=directions, sampler=sampler)
+        self._study = optuna.create_study(directions=list_directions(self._table), sampler=sampler)
         self._space: Space = self._table.space
         self._distributions = {path: make_distribution(parameter) for path, parameter in self._space.items()}
         self._known: dict[Point, TrialRecord] = {}
@@ -109,6 +109,83 @@ class PeerSampler(Sampler):
             else value
             for (path, distribution), parameter, value in pairs
         }
+
+
+_NUM_RANDOM = 10
+_NUM_SAMPLES = 32  # of the models; a quarter of the usual number, because a proposal takes as many times longer
+
+
+@final
+class LogNehviSampler(Sampler):
+    """BoTorch's qLogNEHVI (Ament et al. 2023, Daulton et al. 2021), which the bench extra installs.
+
+    Its acquisition function is evaluated at every point of the grid that was not trained, so that its maximum is exact.
+    As in BoTorch's tutorials the models are Gaussian processes of the standardized objectives and the reference point
+    is inferred from the front; the first points are random ones.
+    """
+
+    def __init__(self, table: AnswerTable, seed: int) -> None:
+        torch.set_num_threads(1)
+        self._table, self._seed = table, seed
+        space, points = table.recorded.space, table.recorded.points
+        columns = [_encode(parameter, [point[i] for point in points]) for i, parameter in enumerate(space.values())]
+        self._features = torch.tensor(np.concatenate(columns, axis=1), dtype=torch.float64)
+        self._left = list(range(len(points)))
+        random.Random(seed).shuffle(self._left)
+        self._rows: list[int] = []
+        self._values: list[list[float]] = []  # larger is better
+
+    def propose(self, index: int) -> dict[str, Any] | None:
+        if not self._left:
+            return None
+        is_random = index < _NUM_RANDOM or len(self._rows) < 2
+        place = 0 if is_random else self._find_best(index)
+        point = self._table.recorded.points[self._left.pop(place)]
+        return dict(zip(self._table.recorded.space, point, strict=True))
+
+    def learn(self, record: TrialRecord) -> None:
+        if record.outcome == "complete":
+            names = self._table.recorded.spec.objectives
+            self._rows.append(self._table.find_point(record))
+            self._values.append([-METRICS[name].sign * float(record.measurements[name]) for name in names])
+
+    def _find_best(self, index: int) -> int:
+        from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+        from botorch.sampling.normal import SobolQMCNormalSampler
+        from botorch.utils.multi_objective.hypervolume import infer_reference_point
+
+        torch.manual_seed(self._seed * 10_000 + index)
+        tried, values = self._features[self._rows], np.array(self._values)
+        values = (values - values.mean(axis=0)) / np.maximum(values.std(axis=0), 1e-12)
+        front = torch.tensor(values[non_dominated(-values)])
+        acquisition = qLogNoisyExpectedHypervolumeImprovement(
+            model=_fit(tried, torch.tensor(values)),
+            ref_point=infer_reference_point(front, scale=0.1),
+            X_baseline=tried,
+            sampler=SobolQMCNormalSampler(torch.Size([_NUM_SAMPLES]), seed=self._seed * 10_000 + index),
+            prune_baseline=True,
+        )
+        with torch.no_grad():
+            worth = acquisition(self._features[self._left].unsqueeze(1))
+        return int(worth.argmax())
+
+
+def _fit(features: torch.Tensor, values: torch.Tensor) -> Any:
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import ModelListGP, SingleTaskGP
+    from gpytorch.mlls import SumMarginalLogLikelihood
+
+    model = ModelListGP(*(SingleTaskGP(features, column.unsqueeze(1)) for column in values.T))
+    fit_gpytorch_mll(SumMarginalLogLikelihood(model.likelihood, model))
+    return model
+
+
+def _encode(parameter: Parameter, values: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    # ranks from 0 to 1, or one column for each category; shape [points, columns]
+    known = list(parameter.grid_values or ())
+    if is_ordered(parameter):
+        return np.array([[known.index(value) / max(len(known) - 1, 1)] for value in values])
+    return np.array([[float(value == each) for each in known] for value in values])
 
 
 _ARMS: dict[str, Order] = {

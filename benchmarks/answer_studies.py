@@ -1,4 +1,4 @@
-"""Whole studies on recorded tables against the truth of the table: ``python -m benchmarks.answer_studies``.
+"""Whole studies on recorded tables against the truth of the table: ``python -m benchmarks answer_studies``.
 
 A study searches half of the grid by the product's sampler and pruner and confirms by its rule, with the usual share of
 time, all with recorded trainings. Its truth is that of all recorded trainings of the whole grid
@@ -8,30 +8,23 @@ can be called wrong although it is right.
 
 import argparse
 import json
-import os
-import sys
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from itertools import islice
-from multiprocessing import get_context
-from typing import Any
-
 import numpy as np
-import torch
+from benchmarks.answer_orders import (OUR_ARM, list_arms)
+from benchmarks.answer_table import (AnswerTable, read_answer_table)
+from benchmarks.harness import (TABLES, save, share_of)
+from collections.abc import (Sequence)
+from concurrent.futures import (ProcessPoolExecutor)
+from dataclasses import (asdict, dataclass)
+from itertools import (islice)
+from multiprocessing import (get_context)
+from sweep.analysis.comparable import (ACCURACY)
+from sweep.analysis.recommendation import (recommend)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_sections import (FEWEST_SEEDS)
+from sweep.records.trial_record import (TrialRecord)
+from sweep.search.seeds import (list_confirmations)
+from typing import (Any)
 
-from benchmarks.answer_orders import OUR_ARM, list_arms
-from benchmarks.answer_table import AnswerTable, read_answer_table
-from benchmarks.results import FOLDER, share_of
-from benchmarks.search_arms import TABLES
-from sweep.analysis.comparable import ACCURACY
-from sweep.analysis.recommendation import recommend
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.measurement.environment import describe_environment
-from sweep.records.trial_record import TrialRecord
-from sweep.search.seeds import list_confirmations
 
 _SHARE = 0.5  # of the search's time for confirming, the default
 
@@ -72,17 +65,12 @@ def run_study(folder: str, seed: int) -> JudgedStudy:
 def _judge(table: AnswerTable, records: list[TrialRecord], study: StudySpec, seconds: float) -> JudgedStudy:
     answer = recommend(table.make_frames(records, study)).batch_size
     assert answer is not None
-    named, means = answer.named, table.mean(ACCURACY)
+    named, tuned = answer.named, _find_tuned(table)
     row = None if named.number is None else table.find_point(records[named.number])
     interval = named.values.get(ACCURACY)
-    tuned = _find_tuned(table)
     largest = next((each for each in answer.statements if each.name == "largest_without_loss"), None)
-    best = {model: max(each for (name, _), each in tuned.items() if name == model) for model, _ in tuned}
-    is_within = bool(
-        largest
-        and largest.batches
-        and tuned[answer.model, largest.batches[0]] >= best[answer.model] - study.answer.tolerance.accuracy
-    )
+    least = max(mean for (model, _), mean in tuned.items() if model == answer.model) - study.answer.tolerance.accuracy
+    is_within = bool(largest and largest.batches and tuned[answer.model, largest.batches[0]] >= least)
     covered = [point.accuracy.low <= tuned[point.model, point.batch] <= point.accuracy.high for point in answer.curve]
     return JudgedStudy(
         table=table.name,
@@ -92,7 +80,7 @@ def _judge(table: AnswerTable, records: list[TrialRecord], study: StudySpec, sec
         is_right=named.is_settled and row in table.right,
         largest_settled=bool(largest and largest.is_settled),
         largest_right=bool(largest and largest.is_settled) and is_within,
-        is_covered=bool(row is not None and interval and interval.low <= means[row] <= interval.high),
+        is_covered=bool(row is not None and interval and interval.low <= table.mean(ACCURACY)[row] <= interval.high),
         tuned_covered=float(np.mean(covered)),
         num_seeds=interval.n if interval else 0,
         num_trainings=len(records),
@@ -129,8 +117,7 @@ def summarize(found: Sequence[JudgedStudy]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.answer_studies", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks answer_studies", description=__doc__)
     parser.add_argument("--tables", nargs="+", default=[str(TABLES / "digits_crops"), str(TABLES / "digits_vit")])
     parser.add_argument("--seeds", type=int, default=20, help="studies on each table (20)")
     parser.add_argument("--workers", type=int, default=2)
@@ -143,13 +130,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result: dict[str, Any] = {"all": summarize(found), "tables": tables}
     print(json.dumps(result, indent=1))
     if options.save:
-        environment = describe_environment(torch.device("cpu"))
-        document = {**result, "studies": [asdict(each) for each in found], "environment": environment}
-        path = FOLDER / f"answer_studies-{datetime.now(UTC).date()}.json"
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        print(f"saved {path}", file=sys.stderr)
+        save("answer_studies", {**result, "studies": [asdict(each) for each in found]})
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

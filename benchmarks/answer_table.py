@@ -1,4 +1,5 @@
-"""A recorded table from which a study can be answered: its trainings as records and frames, and the truth about them.
+"""A recorded table from which a study can be answered: its trainings as records and frames, the truth about them, and
+what the answer costs without a search.
 
 The truth is that of the means over the recorded seeds. A configuration is right when it loses at most the tolerance of
 accuracy against the best mean, and none that loses at most half of it is faster by more than the tolerance of time
@@ -58,10 +59,8 @@ class AnswerTable:
         # of the frame, by point, in the order of the seeds
         found: dict[Point, dict[int, int]] = {}
         for row, record in enumerate(self._records):
-            point, seed = (
-                tuple(record.values[path] for path in self.recorded.spec.space),
-                int(str(record.values["seed"])),
-            )
+            point = tuple(record.values[path] for path in self.recorded.spec.space)
+            seed = int(str(record.values["seed"]))
             if seed in self.recorded.curves.get(point, {}):
                 found.setdefault(point, {})[seed] = row
         return {point: [rows[seed] for seed in sorted(rows)] for point, rows in found.items()}
@@ -105,14 +104,10 @@ class AnswerTable:
         )
 
     def _find_correct(self, sources: dict[int, int], numbers: Sequence[int]) -> dict[int, Correct]:
-        found = {}
-        for number in numbers:
-            source = sources[number]
-            if source in self._texts:
-                if source not in self._correct:
-                    self._correct[source] = decode_correct(self._texts[source])
-                found[number] = self._correct[source]
-        return found
+        known = [number for number in numbers if sources[number] in self._texts]
+        for source in {sources[number] for number in known} - self._correct.keys():
+            self._correct[source] = decode_correct(self._texts[source])
+        return {number: self._correct[sources[number]] for number in known}
 
     @cached_property
     def _texts(self) -> dict[int, str]:
@@ -130,11 +125,8 @@ class AnswerTable:
     def mean(self, name: str) -> Values:
         """The mean over the seeds of a measurement of each point, shape ``[points]``; NaN where a training of it is not
         complete."""
-        return np.array([np.mean([self._measured(row, name) for row in rows]) for rows in self._rows_of_points])
-
-    @property
-    def _rows_of_points(self) -> list[list[int]]:
-        return [self._rows[point] for point in self.recorded.points]
+        of_points = (self._rows[point] for point in self.recorded.points)
+        return np.array([np.mean([self._measured(row, name) for row in rows]) for rows in of_points])
 
     def _measured(self, row: int, name: str) -> float:
         record = self._records[row]
@@ -145,7 +137,7 @@ class AnswerTable:
         """Which of the recorded points are right."""
         tolerance = self.recorded.spec.answer.tolerance
         margins = find_margins(self.mean(ACCURACY), self.mean(SECONDS), tolerance)
-        return frozenset(int(row) for row in np.flatnonzero(margins >= 0))
+        return frozenset(np.flatnonzero(margins >= 0).tolist())
 
     def config_of(self, row: int) -> TrialConfig:
         """The configuration of a point, with one of its seeds."""
@@ -153,8 +145,8 @@ class AnswerTable:
 
     def price(self, row: int) -> float:
         """The mean seconds of the trainings of a point, whole ones and others."""
-        rows = self._rows[self.recorded.points[row]]
-        return float(np.mean([self._records[each].measurements["total_seconds"] for each in rows]))
+        trainings = (self._records[each] for each in self._rows[self.recorded.points[row]])
+        return float(np.mean([record.measurements["total_seconds"] for record in trainings]))
 
     @cached_property
     def grid_seconds(self) -> float:
@@ -166,9 +158,8 @@ def find_margins(accuracies: Values, seconds: Values, tolerance: Tolerance) -> V
     """The accuracy by which each configuration is right, negative where it is wrong; shape ``[points]``. Those without
     an accuracy or a time (NaN) are wrong by infinity and no rivals."""
     best = np.nanmax(accuracies)
-    margins = np.where(
-        np.isfinite(accuracies) & np.isfinite(seconds), accuracies - (best - tolerance.accuracy), -np.inf
-    )
+    is_known = np.isfinite(accuracies) & np.isfinite(seconds)
+    margins = np.where(is_known, accuracies - (best - tolerance.accuracy), -np.inf)
     is_faster = seconds[None, :] < seconds[:, None] / (1 + tolerance.time)  # [one, rival]
     rivals = np.where(is_faster & np.isfinite(accuracies)[None, :], accuracies[None, :], -np.inf).max(axis=1)
     return np.asarray(np.minimum(margins, best - tolerance.accuracy / 2 - rivals))
@@ -188,3 +179,35 @@ def read_answer_table(folder: str | Path) -> AnswerTable:
             f"search, so record {FEWEST_SEEDS + 1} or more."
         )
     return table
+
+
+# ---------------------------------------------------------------------- what the answer costs without a search
+
+
+def price_oracle(table: AnswerTable) -> tuple[float, float]:
+    """The seconds of what one who knows the truth would train, with every recorded seed, and with one, which is the
+    search alone: the fastest right configuration, the most accurate one, and of the faster ones that lose more than the
+    tolerance the most accurate. A search has to find these first; it may settle with fewer seeds of them."""
+    accuracies, seconds = table.mean(ACCURACY), table.mean(SECONDS)
+    limit = float(np.nanmax(accuracies)) - table.recorded.spec.answer.tolerance.accuracy
+    one = min((row for row in range(len(seconds)) if accuracies[row] >= limit), key=lambda row: float(seconds[row]))
+    chosen = {one, int(np.nanargmax(accuracies))}
+    faster = np.flatnonzero((seconds < seconds[one]) & (accuracies < limit))
+    if len(faster):
+        chosen.add(int(faster[np.argmax(accuracies[faster])]))
+    search = sum(table.price(row) for row in chosen)
+    return search * table.num_seeds, search
+
+
+def price_naive(table: AnswerTable) -> float:
+    """The seconds of a full design: every model and effective batch size, six learning rates spread evenly over those
+    of the table, three seeds; of several points that have these in common the cheapest."""
+    configs = [table.config_of(row) for row in range(len(table.recorded.points))]
+    rates = sorted({config.optimizer.lr for config in configs})
+    chosen = {rates[round(place)] for place in np.linspace(0, len(rates) - 1, min(6, len(rates)))}
+    cheapest: dict[tuple[str, int, float], float] = {}
+    for row, config in enumerate(configs):
+        if config.optimizer.lr in chosen:
+            key = (config.model.name, config.global_batch_size, config.optimizer.lr)
+            cheapest[key] = min(table.price(row), cheapest.get(key, np.inf))
+    return 3 * sum(cheapest.values())

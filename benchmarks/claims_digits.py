@@ -1,4 +1,4 @@
-"""All claims on the digits, each tested on its own planned study: ``python -m benchmarks.claims_digits --root DIR``.
+"""All claims on the digits, each tested on its own planned study: ``python -m benchmarks claims_digits --root DIR``.
 
 The studies run by the project's own :func:`sweep.search.loop.session.run_study`, so that the same command with the same
 ``--root`` continues where it ended. ``--minutes`` ends it in time: each study has a share of what is left, and one
@@ -7,29 +7,180 @@ always those of all claims with records under the root, with p corrected for all
 """
 
 import argparse
+import itertools
 import json
-import os
-import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
-
 import pandas as pd
-import torch
+import subprocess
+import sys
+import time
+import tomllib
+from benchmarks.datasets import (EARLIER, LATER, PLUGIN)
+from benchmarks.harness import (save, warn_if_busy)
+from collections.abc import (Collection, Sequence)
+from concurrent.futures import (ProcessPoolExecutor, ThreadPoolExecutor)
+from dataclasses import (dataclass)
+from multiprocessing import (get_context)
+from pathlib import (Path)
+from sweep.analysis.claim_table import (CLAIMS)
+from sweep.analysis.claims.claim import (Claim)
+from sweep.analysis.claims.plans import (count_planned, write_plan)
+from sweep.analysis.comparable import (select_comparable)
+from sweep.analysis.documents import (to_document)
+from sweep.analysis.findings import (Assessment, Finding, assess_claim, find_verdicts)
+from sweep.config.errors import (InputError)
+from sweep.config.metrics import (METRICS)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_file import (build_study)
+from sweep.config.trial_config import (Scalar)
+from sweep.executors.table import (ExecutorSettings)
+from sweep.records.frames.frames import (load_frames)
+from sweep.records.frames.study_frames import (Frames)
+from sweep.search.loop.run_options import (Options)
+from sweep.search.loop.session import (run_study)
+from sweep.training.plugins import (load_plugin)
+from typing import (Any)
 
-from benchmarks.claim_studies import ClaimStudy, plan_studies, read_records, run_studies, train_weights
-from benchmarks.harness import warn_if_busy
-from benchmarks.results import FOLDER
-from sweep.analysis.claim_table import CLAIMS
-from sweep.analysis.comparable import select_comparable
-from sweep.analysis.documents import to_document
-from sweep.analysis.findings import Assessment, Finding, assess_claim, find_verdicts
-from sweep.config.errors import InputError
-from sweep.measurement.environment import describe_environment
 
 _NAMES = [claim.name for claim in CLAIMS]
-_BUSY = "busy_host"
+_AT_ONCE = 2  # studies of accuracy
+_PRETRAINING = {"data.name": EARLIER, "budget.epochs": 20}
+# What is in a grid because its keys vary together, and in no comparison of the claim.
+_NOT_COMPARED: dict[str, tuple[dict[str, Scalar], ...]] = {
+    "schedule_free_matches": (
+        {"optimizer.name": "schedule_free", "schedule.name": "cosine"},
+        {"optimizer.name": "adamw", "schedule.name": "constant"},
+    ),
+    "batch_instead_of_decay": (
+        {"batch.schedule": "constant", "schedule.name": "constant"},
+        {"batch.schedule": "stepwise", "schedule.name": "step"},
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimStudy:
+    """A planned study and the claims that are tested on it: more than one where their plans are the same."""
+
+    spec: StudySpec
+    claims: tuple[str, ...]
+    plugin: str | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it measures time or memory, so that it has to run alone."""
+        return any(METRICS[name].is_of_a_device for claim in self.list_claims() for name in claim.metrics)
+
+    def list_claims(self) -> list[Claim]:
+        """The claims themselves."""
+        return [claim for claim in CLAIMS if claim.name in self.claims]
+
+
+def plan_studies(
+    names: Collection[str], weights: Path, changes: dict[str, Any] | None = None, most: int | None = None
+) -> list[ClaimStudy]:
+    """The studies of the claims ``names``, those with few trainings first. ``weights`` are what fine-tuning begins
+    with, ``changes`` further keys of the base configuration, ``most`` the trainings of a study at most."""
+    found: dict[str, ClaimStudy] = {}
+    for claim in (each for each in CLAIMS if each.name in names):
+        spec, plugin = _plan(claim, weights, changes or {})
+        spec = spec.model_copy(update={"trials": min(spec.trials, most or spec.trials)})
+        same = spec.model_dump_json(exclude={"name", "question"})
+        earlier = found.get(same, ClaimStudy(spec=spec, claims=(), plugin=plugin))
+        found[same] = ClaimStudy(spec=earlier.spec, claims=(*earlier.claims, claim.name), plugin=plugin)
+    return sorted(found.values(), key=lambda study: study.spec.trials)
+
+
+def _plan(claim: Claim, weights: Path, changes: dict[str, Any]) -> tuple[StudySpec, str | None]:
+    is_tuned_further = "model.weights" in claim.sets
+    own = {"model.weights": str(weights), "data.validation_share": 0.33, "budget.epochs": 5}
+    text = write_plan(claim, LATER, own | changes) if is_tuned_further else write_plan(claim, changes=changes)
+    points = order_points(claim)
+    table = tomllib.loads(text) | {"first": points, "trials": len(points)}
+    return build_study(table, f"the plan of {claim.name}"), PLUGIN if is_tuned_further else None
+
+
+def order_points(claim: Claim) -> list[dict[str, Scalar]]:
+    """The points of the planned grid that the claim compares, one whole repetition after another, so that a study that
+    is cut short has pairs to compare. The repetitions are in van der Corput's order, in which the first ones are spread
+    over all of them."""
+    space = claim.design.list_space(count_planned(claim))
+    repeated = space.pop(claim.design.repeated.key)
+    places = sorted(range(len(repeated)), key=lambda place: f"{place:016b}"[::-1])
+    combinations = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    unused = [each.items() for each in _NOT_COMPARED.get(claim.name, ())]
+    combinations = [point for point in combinations if not any(each <= point.items() for each in unused)]
+    return [{**point, claim.design.repeated.key: repeated[place]} for place in places for point in combinations]
+
+
+def _train_weights(weights: Path) -> None:
+    """Trains what fine-tuning begins with by ``sweep train``, where the file is not there yet."""
+    if weights.is_file():
+        return
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    sets = [word for key, value in _PRETRAINING.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    command = [sys.executable, "-m", "sweep.cli", "train", "--plugin", PLUGIN, *sets, "--save", str(weights)]
+    subprocess.run([*command, "--device", "cpu"], check=True, stdout=subprocess.DEVNULL)
+
+
+def run_studies(studies: Sequence[ClaimStudy], root: Path, seconds: float) -> None:
+    """Runs what is left of the studies: those of accuracy two at a time, then each that measures time or memory alone.
+    Each may take an equal share of the time that is left when it begins; what it leaves is for those after it."""
+    studies = [study for study in studies if not is_finished(study, root)]
+    timed = [study for study in studies if study.is_timed]
+    others = [study for study in studies if not study.is_timed]
+    clock = _Clock(time.monotonic() + seconds, len(others) / _AT_ONCE + len(timed))
+    with ProcessPoolExecutor(_AT_ONCE, mp_context=get_context("spawn")) as pool:
+
+        def run(study: ClaimStudy) -> None:
+            limit = clock.share(1.0 if study.is_timed else 1 / _AT_ONCE)
+            print(f"{study.spec.name}: {study.spec.trials} trainings, at most {limit:.0f} s", file=sys.stderr)
+            pool.submit(_run_planned, study, root, limit).result()
+
+        for group, at_once in ((others, _AT_ONCE), (timed, 1)):
+            with ThreadPoolExecutor(at_once) as threads:
+                list(threads.map(run, group))
+
+
+class _Clock:
+    """Divides the seconds until ``end`` into equal shares for what is ``left`` to run, a study beside another counted
+    as half of one."""
+
+    def __init__(self, end: float, left: float) -> None:
+        self._end, self._left = end, left
+
+    def share(self, part: float) -> float:
+        seconds = max(self._end - time.monotonic(), 1.0) / max(self._left, 1.0)
+        self._left -= part
+        return seconds
+
+
+def _run_planned(study: ClaimStudy, root: Path, seconds: float) -> None:
+    """Runs or resumes the study; ends after so many ``seconds``. Trainings of other studies are reused, but where time
+    or memory is measured, because they did not run alone."""
+    load_plugin(PLUGIN)  # whose names the configurations have
+    options = Options(
+        root=root,
+        reuse=not study.is_timed,
+        plugin=study.plugin,
+        timeout_seconds=seconds,
+        executor=ExecutorSettings(device="cpu"),
+    )
+    run_study(study.spec, options)
+
+
+def is_finished(study: ClaimStudy, root: Path) -> bool:
+    """Whether all its trainings have ended."""
+    frames = read_records(study, root)
+    return frames is not None and int((frames.trials["outcome"].fillna("") != "").sum()) >= study.spec.trials
+
+
+def read_records(study: ClaimStudy, root: Path) -> Frames | None:
+    """The records of the study with its learning curves; None where it did not begin."""
+    folder = root / study.spec.name
+    return load_frames(folder, evaluations=True) if (folder / "study.sqlite").is_file() else None
+
+
+# ---------------------------------------------------------------------- the verdicts
 
 
 def assess_studies(studies: Sequence[ClaimStudy], root: Path) -> dict[str, Any]:
@@ -61,7 +212,7 @@ def _count_trainings(study: ClaimStudy, trials: pd.DataFrame) -> dict[str, Any]:
         "trainings_run": len(done),
         "trainings_reused": int((~is_own).sum()),
         "trainings_planned": study.spec.trials,
-        "trainings_with_busy_host": int(done["quality_flags"].fillna("").str.contains(_BUSY).sum()),
+        "trainings_with_busy_host": int(done["quality_flags"].fillna("").str.contains("busy_host").sum()),
         "seconds": float(done.loc[is_own, "total_seconds"].sum()),
         "is_timed": study.is_timed,
     }
@@ -78,47 +229,24 @@ def _describe(finding: Finding, trainings: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def save(result: dict[str, Any], folder: Path = FOLDER) -> Path:
-    """Writes ``claims_digits-<date>.json`` with the environment."""
-    now = datetime.now(UTC).date().isoformat()
-    path = folder / f"claims_digits-{now}.json"
-    document = {"date": now, "data": "digits", **result, "environment": describe_environment(torch.device("cpu"))}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 1 where a claim has no records; 2 for input that is refused."""
-    options = _parser().parse_args(arguments)
-    if not options.minutes > 0:
-        print(f"--minutes {options.minutes:g}: give more than 0.", file=sys.stderr)
-        return 2
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each training; inherited by their processes
-    warn_if_busy(os.getloadavg()[0])
-    weights = options.root.resolve() / "weights.safetensors"
-    studies = plan_studies(_NAMES, weights)
-    try:
-        train_weights(weights)
-        chosen = [study for study in studies if set(study.claims) & set(options.only)]
-        run_studies(chosen, options.root, 60 * options.minutes)
-        result = assess_studies(studies, options.root)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(json.dumps(result, indent=1))
-    if options.save:
-        print(f"saved {save(result)}", file=sys.stderr)
-    return 1 if result["without_records"] else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.claims_digits", description=__doc__)
+    """Exit code 0; 1 where a claim has no records."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks claims_digits", description=__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder of the studies' records, to begin or continue")
     parser.add_argument("--minutes", type=float, default=60.0, help="for all studies that run (60)")
     parser.add_argument("--only", nargs="+", default=_NAMES, choices=_NAMES, metavar="NAME", help="run these claims")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    options = parser.parse_args(arguments)
+    if not options.minutes > 0:
+        raise InputError(f"--minutes {options.minutes:g}: give more than 0.")
+    warn_if_busy()
+    weights = options.root.resolve() / "weights.safetensors"
+    studies = plan_studies(_NAMES, weights)
+    _train_weights(weights)
+    chosen = [study for study in studies if set(study.claims) & set(options.only)]
+    run_studies(chosen, options.root, 60 * options.minutes)
+    result = assess_studies(studies, options.root)
+    print(json.dumps(result, indent=1))
+    if options.save:
+        save("claims_digits", {"data": "digits", **result})
+    return 1 if result["without_records"] else 0

@@ -1,6 +1,6 @@
 """How often the findings are right: records of each claim's own planned study, whose truth is made up.
 
-``python -m benchmarks.claims_truth --studies N``: N studies where the claim is true by the smallest margin that
+``python -m benchmarks claims_truth --studies N``: N studies where the claim is true by the smallest margin that
 matters, and N where it is false by as much, with the planned number of trainings and the scatter that the plan assumes.
 A verdict that contradicts the truth is wrong; "undecided" and the verdicts without a test settle nothing. Each study's
 verdict is written when it is known, under ``runs/claims_truth``, so that an interrupted measurement continues; they are
@@ -9,28 +9,234 @@ them have equally many studies but for one.
 """
 
 import argparse
-import hashlib
 import itertools
 import json
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
-
+import math
 import numpy as np
-import torch
+import pandas as pd
+import time
+import tomllib
+from benchmarks.answer_truth import (MadeFrames)
+from benchmarks.harness import (digest_files, keep, save, share_of)
+from collections.abc import (Callable, Iterator, Mapping, Sequence)
+from functools import (cache)
+from pathlib import (Path)
+from sweep.analysis.claim_table import (CLAIMS)
+from sweep.analysis.claims.claim import (Claim)
+from sweep.analysis.claims.design import (ACCURACY_SPREAD, MEMORY_SPREAD, TIME_SPREAD)
+from sweep.analysis.claims.plans import (write_plan)
+from sweep.analysis.findings import (UNSETTLED, count_planned, evaluate_claims)
+from sweep.config.metrics import (METRICS)
+from sweep.config.space import (count_grid_points, pick_grid_point)
+from sweep.config.study_file import (build_study)
+from sweep.config.trial_config import (flatten_config)
+from typing import (Any, NamedTuple)
 
-from benchmarks.claim_truths import TRUTHS, find_effect, make_records
-from benchmarks.results import FOLDER, share_of
-from sweep.analysis.claim_table import CLAIMS
-from sweep.analysis.findings import UNSETTLED, count_planned, evaluate_claims
-from sweep.measurement.environment import describe_environment
 
-_ROOT = Path("runs/claims_truth")
-_REPOSITORY = Path(__file__).resolve().parent.parent
-MOST_WRONG, MOST_OPEN = 0.05, 0.20
+Row = dict[str, Any]
+Truth = Callable[[pd.DataFrame, float, np.random.Generator], Row]  # columns that a study's rows measure, by the effect
+_CLAIMS = {claim.name: claim for claim in CLAIMS}
+_MOST_WRONG, _MOST_OPEN = 0.05, 0.20
+_BEST, _CURVATURE = 0.93, 0.03  # accuracy at the best rate, and what a rate ten times as large loses
+_SECONDS, _BYTES = 20.0, 64.0 * 2**20
+_EVALUATION = ("study", "number", "step", "train_loss", "val_accuracy")
+
+
+class MadeRecords(MadeFrames):
+    """Without a study, and without the images that trials got right."""
+
+    find_correct = None  # type: ignore[assignment]
+
+
+def find_effect(claim: Claim, *, is_true: bool, times: float = 1.0) -> float:
+    """The effect in the claim's unit: the middle of a range with two bounds, otherwise ``times`` as far inside its
+    bound as matters; where the claim is false as far outside, on the side of no effect."""
+    low, high = claim.scale_bounds(claim.region)
+    matters = times * (math.log(claim.matters) if claim.is_ratio else claim.matters)
+    if is_true:
+        inside = low + matters if math.isfinite(low) else high - matters
+        effect = (low + high) / 2 if math.isfinite(low + high) else inside
+    else:
+        # no effect is 0, of a ratio too by its logarithm; where it lies inside the range, the effect is below that
+        effect = high + matters if high < 0 or math.isinf(low) else low - matters
+    return math.exp(effect) if claim.is_ratio else effect
+
+
+def make_records(claim: Claim, effect: float, rng: np.random.Generator) -> MadeRecords:
+    """The records of the planned study of ``claim`` where the true effect is ``effect``."""
+    trials = _plan_rows(claim.name).copy()
+    n = len(trials)
+    measured: Row = {"val_accuracy": np.full(n, _BEST), "train_seconds": _SECONDS, "peak_memory_bytes": _BYTES}
+    measured |= TRUTHS[claim.name](trials, effect, rng)
+    evaluations = measured.pop("evaluations", None)
+    seconds = measured["train_seconds"] * np.exp(TIME_SPREAD * rng.standard_normal(n))
+    rates = measured.pop("rate_factor", 1.0) * _SECONDS * 600 / seconds
+    memory = measured["peak_memory_bytes"] * np.exp(MEMORY_SPREAD * rng.standard_normal(n))
+    accuracies = np.clip(measured["val_accuracy"] + ACCURACY_SPREAD * rng.standard_normal(n), 0.0, 1.0)
+    measured |= {"val_accuracy": accuracies, "train_seconds": seconds, "images_per_second": rates}
+    if "wait_share" in measured:
+        measured["data_wait_seconds"] = measured.pop("wait_share") * seconds
+    trials = trials.assign(**(measured | {"peak_memory_bytes": memory}))
+    if evaluations is None:
+        losses = rng.lognormal(-2.0, 0.5, n)
+        evaluations = pd.DataFrame({"number": range(n), "step": 100, "train_loss": losses, "val_accuracy": accuracies})
+    evaluations = evaluations.assign(study="made")[list(_EVALUATION)]
+    return MadeRecords(None, trials, evaluations=evaluations)
+
+
+@cache
+def _plan_rows(name: str) -> pd.DataFrame:
+    # the trainings of the planned study, before anything is measured
+    spec = build_study(tomllib.loads(write_plan(_CLAIMS[name])), name)
+    size = count_grid_points(spec.space) or 0
+    configs = [spec.config(pick_grid_point(spec.space, index)) for index in range(size)]
+    rows = [{f"config.{key}": value for key, value in flatten_config(config).items()} for config in configs]
+    columns = {"global_batch_size": [config.global_batch_size for config in configs], "number": range(size)}
+    columns |= {"seed": [config.seed for config in configs]}
+    fixed = {"study": "made", "phase": "search", "outcome": "complete", "device": "made", "quality_flags": ""}
+    empty = dict.fromkeys(METRICS, np.nan)
+    return pd.DataFrame(rows).assign(**columns, **fixed, **empty)
+
+
+def _column(trials: pd.DataFrame, key: str) -> Any:
+    return trials[f"config.{key}"].to_numpy()
+
+
+def _paired(key: str, *values: float | str) -> Truth:
+    # accuracy is higher by the effect where the key has one of the values
+    return lambda trials, effect, _rng: {"val_accuracy": 0.9 + effect * np.isin(_column(trials, key), list(values))}
+
+
+def _lose(values: Any, best: Any) -> Any:
+    return _CURVATURE * np.log10(values / best) ** 2
+
+
+def _tuned(key: str, *values: float | str) -> Truth:
+    # the same at the best learning rate, which each side has anywhere in the middle of the rates that are tried
+    def truth(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+        side, rates = np.isin(_column(trials, key), list(values)), _column(trials, "optimizer.lr")
+        low, high = np.log(np.quantile(rates, [0.3, 0.7]))
+        best = np.exp(rng.uniform(low, high, 2))[side.astype(int)]
+        return {"val_accuracy": 0.9 + effect * side - _lose(rates, best)}
+
+    return truth
+
+
+def _sloped(key: str = "", value: str = "") -> Truth:
+    # accuracy per doubling of the batch; of the configurations with the value that of the others plus the effect
+    def truth(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+        doublings = np.log2(trials["global_batch_size"].to_numpy() / 64)
+        rates = _column(trials, "optimizer.lr")
+        slope = effect if not key else -0.002 + effect * (_column(trials, key) == value)
+        best = np.exp(np.log(rates).mean() + rng.uniform(-0.3, 0.3)) * 2 ** (0.3 * doublings)
+        return {"val_accuracy": 0.9 + slope * doublings - _lose(rates, best)}
+
+    return truth
+
+
+def _powered(read: Callable[[pd.DataFrame], Any]) -> Truth:
+    # the best value grows with the batch by the power
+    def truth(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+        values, batches = read(trials), trials["global_batch_size"].to_numpy()
+        middle = np.exp(np.log(values).mean() + rng.uniform(-0.3, 0.3))
+        return {"val_accuracy": _BEST - _lose(values, middle * (batches / 64) ** effect)}
+
+    return truth
+
+
+def _ratio(key: str, value: object, metric: str, usual: float) -> Truth:
+    return lambda trials, effect, _rng: {metric: usual * np.where(_column(trials, key) == value, effect, 1.0)}
+
+
+def _warmup_gain(trials: pd.DataFrame, effect: float, _rng: np.random.Generator) -> Row:
+    doublings = np.log2(_column(trials, "optimizer.lr") / 0.16)
+    return {"val_accuracy": 0.9 + effect * doublings * (_column(trials, "schedule.warmup") > 0)}
+
+
+def _saved_memory(trials: pd.DataFrame, effect: float, _rng: np.random.Generator) -> Row:
+    counts = np.ceil(trials["global_batch_size"] / _column(trials, "batch.micro")).to_numpy()
+    return {"peak_memory_bytes": _BYTES * (1 - effect * (1 - 1 / counts))}
+
+
+def _memory_power(trials: pd.DataFrame, effect: float, _rng: np.random.Generator) -> Row:
+    return {"peak_memory_bytes": _BYTES * (0.1 + (_column(trials, "batch.micro") / 128) ** effect)}
+
+
+def _by_size(size: int) -> Truth:
+    return lambda trials, effect, _rng: {"rate_factor": np.where(_column(trials, "batch.micro") >= size, effect, 1.0)}
+
+
+def _waiting(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    return {"wait_share": effect + 0.05 * rng.standard_normal(len(trials))}
+
+
+def _regimes(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    batches, rates = trials["global_batch_size"].to_numpy(), _column(trials, "optimizer.lr")
+    steps = 50 * (1 + effect / batches) * np.exp(np.log10(rates / 0.05) ** 2 + 0.1 * rng.standard_normal(len(trials)))
+    target = _column(trials, "budget.target_accuracy")
+    shares = np.array([0.5, 0.95, 1.05])
+    points = {
+        "number": np.repeat(np.arange(len(trials)), len(shares)),
+        "step": np.outer(steps, shares).ravel(),
+        "train_loss": 1.0,
+        "val_accuracy": np.outer(target, shares).ravel(),
+    }
+    return {"val_accuracy": target, "evaluations": pd.DataFrame(points)}
+
+
+def _noise_scale(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    scales = trials["global_batch_size"] ** effect / _column(trials, "optimizer.lr")
+    return {"num_noise_steps": 50, "noise_scale_run": scales * rng.lognormal(0, 0.5, len(trials))}
+
+
+def _sharpness(trials: pd.DataFrame, effect: float, rng: np.random.Generator) -> Row:
+    return {"sharpness_keskar": trials["global_batch_size"] ** effect * rng.lognormal(0, 0.5, len(trials))}
+
+
+TRUTHS: Mapping[str, Truth] = {
+    "lr_rule_linear": _powered(lambda trials: _column(trials, "optimizer.lr")),
+    "lr_rule_sqrt": _powered(lambda trials: _column(trials, "optimizer.lr")),
+    "warmup_needed": _paired("schedule.warmup", 0.1),
+    "warmup_tolerates_rates": _warmup_gain,
+    "weight_decay_sqrt": _powered(lambda trials: _column(trials, "optimizer.weight_decay")),
+    "weight_decay_timescale": _powered(lambda trials: _column(trials, "optimizer.weight_decay")),
+    "beta2_half_life": _powered(lambda trials: 1 - _column(trials, "optimizer.beta2")),
+    "large_batch_equal_epochs": _sloped(),
+    "large_batch_equal_steps": _sloped(),
+    "small_batches_best": _tuned("batch.micro", 16, 32),
+    "vit_less_sensitive": _sloped("model.name", "vit_micro"),
+    "muon_less_sensitive": _sloped("optimizer.name", "muon"),
+    "layerwise_needed": _tuned("optimizer.name", "lars"),
+    "sgd_small_batch": _tuned("optimizer.name", "sgd"),
+    "muon_ahead": _tuned("optimizer.name", "muon"),
+    "schedule_free_matches": _tuned("optimizer.name", "schedule_free"),
+    "fine_tune_small_batches": _tuned("batch.micro", 32),
+    "small_batch_norm": _paired("model.norm", "group"),
+    "accumulation_time": _ratio("batch.micro", 32, "train_seconds", _SECONDS),
+    "accumulation_memory": _saved_memory,
+    "accumulation_batch_norm": _paired("batch.micro", 32),
+    "accumulation_diverges": _paired("batch.micro", 16),
+    "accumulation_wasteful": _tuned("batch.accumulation", 1),
+    "ema_per_step": _paired("batch.micro", 32),
+    "batch_instead_of_decay": _paired("batch.schedule", "stepwise"),
+    "batch_warmup": _paired("batch.schedule", "exponential"),
+    "linear_decay_best": _paired("schedule.name", "linear"),
+    "ema_follows_batch": _paired("rules.ema", "power"),
+    "memory_linear": _memory_power,
+    "larger_is_faster": _by_size(256),
+    "mixed_precision_time": _ratio("precision.dtype", "bf16", "train_seconds", _SECONDS),
+    "mixed_precision_memory": _ratio("precision.dtype", "bf16", "peak_memory_bytes", _BYTES),
+    "checkpointing_time": _ratio("precision.checkpointing", True, "train_seconds", _SECONDS),
+    "checkpointing_memory": _ratio("precision.checkpointing", True, "peak_memory_bytes", _BYTES),
+    "memory_80_percent": _by_size(410),
+    "loader_bottleneck": _waiting,
+    "three_regimes": _regimes,
+    "noise_scale_temperature": _noise_scale,
+    "large_batches_sharp": _sharpness,
+}
+
+
+# ---------------------------------------------------------------------- the judgment
 
 
 class Judged(NamedTuple):
@@ -53,10 +259,9 @@ class Judged(NamedTuple):
 
 def judge_study(name: str, number: int, *, is_true: bool) -> Judged:
     """Makes the records of one study of the claim ``name`` and reads its verdict from the findings on all claims."""
-    claim = next(each for each in CLAIMS if each.name == name)
+    claim = _CLAIMS[name]
     rng = np.random.default_rng([number, int(is_true), *name.encode()])
-    records = make_records(claim, find_effect(claim, is_true=is_true), rng)
-    found = evaluate_claims(records)  # type: ignore[arg-type]
+    found = evaluate_claims(make_records(claim, find_effect(claim, is_true=is_true), rng))  # type: ignore[arg-type]
     return Judged(name, is_true, next(each.verdict for each in found if each.name == name))
 
 
@@ -67,56 +272,34 @@ def summarize(judged: Sequence[Judged]) -> dict[str, Any]:
 
 
 def _judge_all(num_studies: int, names: Sequence[str], seconds: float) -> Iterator[Judged]:
-    folder, until = _ROOT / _digest_code(), time.monotonic() + seconds
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path("runs/claims_truth") / digest_files("sweep/analysis", "benchmarks/claims_truth.py")
+    until = time.monotonic() + seconds
     for number, name, is_true in itertools.product(range(num_studies), names, (True, False)):
-        path = folder / f"{name}_{number}_{is_true}.txt"
-        if not path.is_file():
-            if time.monotonic() > until:
-                return
-            written = path.with_suffix(".part")
-            written.write_text(judge_study(name, number, is_true=is_true).verdict, encoding="utf-8")
-            written.replace(path)
-        yield Judged(name, is_true, path.read_text(encoding="utf-8"))
-
-
-def _digest_code() -> str:
-    paths = sorted((_REPOSITORY / "sweep/analysis").rglob("*.py"))
-    paths += [Path(__file__).parent / name for name in ("claim_truths.py", "claims_truth.py")]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
-
-
-def _summarize_claim(name: str, judged: Sequence[Judged]) -> dict[str, Any]:
-    claim = next(each for each in CLAIMS if each.name == name)
-    own = [each for each in judged if each.claim == name]
-    return {
-        "trainings": claim.design.count_trainings(count_planned(claim)),
-        "true": summarize([each for each in own if each.is_true]),
-        "false": summarize([each for each in own if not each.is_true]),
-    }
+        path = folder / f"{name}_{number}_{is_true}.json"
+        if not path.is_file() and time.monotonic() > until:
+            return
+        yield Judged(*keep(path, lambda: judge_study(name, number, is_true=is_true)))  # noqa: B023  # is called at once
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 where the shares over all claims are within their limits, otherwise 1."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.claims_truth", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks claims_truth", description=__doc__)
     parser.add_argument("--studies", type=int, default=100, help="of each claim and truth (100)")
     parser.add_argument("--claims", nargs="*", default=list(TRUTHS), choices=list(TRUTHS), metavar="NAME")
     parser.add_argument("--seconds", type=float, default=600.0, help="no study begins later (600)")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
     judged = list(_judge_all(options.studies, options.claims, options.seconds))
-    whole = summarize(judged)
-    by_claim = {name: _summarize_claim(name, judged) for name in options.claims}
+    whole, by_claim = summarize(judged), {}
+    for name in options.claims:
+        own = [each for each in judged if each.claim == name]
+        trainings = _CLAIMS[name].design.count_trainings(count_planned(_CLAIMS[name]))
+        sides = {
+            side: summarize([each for each in own if each.is_true == (side == "true")]) for side in ("true", "false")
+        }
+        by_claim[name] = {"trainings": trainings, **sides}
     print(json.dumps({"all": whole, "claims": by_claim}, indent=1))
     if options.save:
-        environment = describe_environment(torch.device("cpu"))
-        path = FOLDER / f"claims_truth-{datetime.now(UTC).date()}.json"
-        result = {"all": whole, "claims": by_claim, "environment": environment}
-        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        print(f"saved {path}", file=sys.stderr)
-    is_met = judged and whole["wrong"]["share"] <= MOST_WRONG and whole["undecided"]["share"] <= MOST_OPEN
+        save("claims_truth", {"all": whole, "claims": by_claim})
+    is_met = judged and whole["wrong"]["share"] <= _MOST_WRONG and whole["undecided"]["share"] <= _MOST_OPEN
     return 0 if is_met else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

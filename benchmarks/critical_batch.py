@@ -1,6 +1,6 @@
 """The critical batch in two ways on the noisy quadratic, where each has a closed form, by real trials.
 
-``python -m benchmarks.critical_batch``: the numbers of each way, measured and exact, and what each cost in samples.
+``python -m benchmarks critical_batch``: the numbers of each way, measured and exact, and what each cost in samples.
 
 Each way estimates something else, so that each is compared with its own exact value:
 
@@ -16,25 +16,18 @@ start: it grows along a training.
 import argparse
 import json
 import math
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import torch
-from scipy.optimize import brentq, minimize_scalar
+from benchmarks import (quadratic as theory)
+from benchmarks.harness import (save)
+from collections.abc import (Sequence)
+from dataclasses import (dataclass)
+from scipy.optimize import (brentq, minimize_scalar)
+from sweep.analysis.critical_batch import (Regimes, fit_regimes)
+from sweep.config.trial_config import (build_config)
+from sweep.records.messages import (Ending, Evaluation, TrialTask)
+from sweep.training.loop.trial import (run_trial)
+from typing import (Any)
 
-from benchmarks import quadratic_theory as theory
-from benchmarks.results import FOLDER
-from sweep.analysis.critical_batch import Regimes, fit_regimes
-from sweep.config.trial_config import build_config
-from sweep.measurement.environment import describe_environment
-from sweep.records.messages import Ending, Evaluation, TrialTask
-from sweep.training.loop.trial import run_trial
-from sweep.training.plugins import load_plugin
 
 DIMENSIONS = 256
 _LARGEST_RATE = 1.98  # of SGD, which diverges at 2 over the largest curvature, 1
@@ -69,7 +62,7 @@ class Way:
 
 
 def measure(design: Design) -> dict[str, Way]:
-    """The two ways by real trials."""
+    """Both ways by real trials."""
     return {"steps": measure_steps(design), "noise": measure_noise(design)}
 
 
@@ -204,30 +197,17 @@ def describe(ways: dict[str, Way]) -> dict[str, Any]:
         for name, way in ways.items()
     }
     found["steps"]["limit"] = few * expect_fewest_steps(few) / expect_fewest_steps(many)
-    found["at_start"] = theory.critical_batch(theory.start(DIMENSIONS) ** 2)
-    return found
-
-
-def load_quadratic() -> None:
-    """Registers the model and its data set."""
-    load_plugin(str(Path(theory.__file__).with_name("quadratic_plugin.py")))
+    return found | {"at_start": theory.critical_batch(theory.start(DIMENSIONS) ** 2)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 where each way is within 10 %, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.critical_batch", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks critical_batch", description=__doc__)
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)
-    load_quadratic()
-    found = describe(measure(Design()))
+    ways = measure(Design())
+    found = describe(ways)
     print(json.dumps(found, indent=1))
     if options.save:
-        path = FOLDER / f"critical_batch-{datetime.now(UTC).date()}.json"
-        document = found | {"environment": describe_environment(torch.device("cpu"))}
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        print(f"saved {path}", file=sys.stderr)
-    return 0 if all(abs(found[name]["error"]) <= 0.1 for name in ("steps", "noise")) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        save("critical_batch", found)
+    return 0 if all(abs(way.error) <= 0.1 for way in ways.values()) else 1

@@ -1,19 +1,32 @@
-"""Two arms, measured in turn in one process; the median of their paired ratios with its interval."""
+"""Two arms, measured in turn in one process: the median of their paired ratios with its interval; results as files."""
 
+import datetime as dt
+import hashlib
+import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
-
 import torch
+from collections.abc import (Callable, Iterator, Sequence)
+from contextlib import (AbstractContextManager, contextmanager)
+from dataclasses import (asdict, dataclass, field)
+from pathlib import (Path)
+from scipy.stats import (beta)
+from sweep.analysis.statistics import (Interval, median_interval)
+from sweep.config.errors import (InputError)
+from sweep.measurement.environment import (describe_environment)
+from sweep.records.content_key import (environment_digest)
+from typing import (Any, Literal, NamedTuple)
 
-from sweep.analysis.statistics import Interval, median_interval
 
+Json = dict[str, Any]
+RESULTS = Path(__file__).parent / "results"
+TABLES = Path(__file__).parent / "tables"
+CPU = torch.device("cpu")
 NUM_PAIRS = 7
 MIN_PAIRS = 5  # of a result that is kept
 _BUSY_LOAD = 0.5  # running processes beside ours from which a timing is not to be trusted
+_REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 class ArmsDifferError(RuntimeError):
@@ -41,8 +54,8 @@ class Arms:
 
     ours: Callable[[int], float]
     theirs: Callable[[int], float]
-    check: Callable[[], dict[str, Any]] = dict
-    facts: dict[str, Any] = field(default_factory=dict)
+    check: Callable[[], Json] = dict
+    facts: Json = field(default_factory=dict)
 
 
 class Benchmark(NamedTuple):
@@ -57,6 +70,26 @@ class Benchmark(NamedTuple):
     num_pairs: int = NUM_PAIRS
 
 
+BENCHMARKS: dict[str, Benchmark] = {}  # of the modules that are imported
+
+
+def benchmark(
+    name: str,
+    question: str,
+    unit: str,
+    better: Literal["higher", "lower"],
+    target: float,
+    num_pairs: int = NUM_PAIRS,
+) -> Callable[[Callable[[Setting], Iterator[Arms]]], Benchmark]:
+    """Registers what it decorates, a generator that yields the arms and then tidies up."""
+
+    def register(prepare: Callable[[Setting], Iterator[Arms]]) -> Benchmark:
+        BENCHMARKS[name] = Benchmark(name, question, unit, better, target, contextmanager(prepare), num_pairs)
+        return BENCHMARKS[name]
+
+    return register
+
+
 @dataclass(frozen=True)
 class Result:
     """What was measured, raw samples included; the ratio of a pair is ours over theirs."""
@@ -67,7 +100,7 @@ class Result:
     target: float
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
-    facts: dict[str, Any]
+    facts: Json
     load_before: float
     load_after: float
 
@@ -103,22 +136,12 @@ def measure(benchmark: Benchmark, setting: Setting, num_pairs: int | None = None
     Raises:
         ArmsDifferError: when they did not compute the same.
     """
-    load_before = os.getloadavg()[0]
+    load = os.getloadavg()[0]
     with benchmark.prepare(setting) as arms:
-        pairs = list(run_pairs(benchmark, arms, num_pairs or benchmark.num_pairs))
+        ours, theirs = zip(*run_pairs(benchmark, arms, num_pairs or benchmark.num_pairs), strict=True)
         facts = {**arms.facts, **arms.check()}
-    ours, theirs = zip(*pairs, strict=True)
-    return Result(
-        benchmark.name,
-        benchmark.unit,
-        benchmark.better,
-        benchmark.target,
-        ours,
-        theirs,
-        facts,
-        load_before,
-        os.getloadavg()[0],
-    )
+    about = (benchmark.name, benchmark.unit, benchmark.better, benchmark.target)
+    return Result(*about, ours, theirs, facts, load, os.getloadavg()[0])
 
 
 def run_pairs(benchmark: Benchmark, arms: Arms, num_pairs: int) -> Iterator[tuple[float, float]]:
@@ -129,21 +152,79 @@ def run_pairs(benchmark: Benchmark, arms: Arms, num_pairs: int) -> Iterator[tupl
         for index, arm in tuple(enumerate((arms.ours, arms.theirs)))[:: -1 if pair % 2 else 1]:
             figures[index] = arm(pair)
         ours, theirs = figures
-        _tell(benchmark, pair, ours, theirs)
+        which = f"pair {pair + 1}" if pair >= 0 else "warm-up"
+        told = f"ours {ours:.5g}, theirs {theirs:.5g} {benchmark.unit}, ratio {ours / theirs:.4g}"
+        print(f"{benchmark.name} {which}: {told}", file=sys.stderr, flush=True)
         if pair >= 0:
             yield ours, theirs
 
 
-def warn_if_busy(load: float) -> None:
+def warn_if_busy() -> None:
     """A word on standard error when others want the same cores."""
-    if load > _BUSY_LOAD:
+    if (load := os.getloadavg()[0]) > _BUSY_LOAD:
         print(f"load average {load:.1f} before the start: others run on this machine, expect noise", file=sys.stderr)
 
 
-def _tell(benchmark: Benchmark, pair: int, ours: float, theirs: float) -> None:
-    which = f"pair {pair + 1}" if pair >= 0 else "warm-up"
-    print(
-        f"{benchmark.name} {which}: ours {ours:.5g}, theirs {theirs:.5g} {benchmark.unit}, ratio {ours / theirs:.4g}",
-        file=sys.stderr,
-        flush=True,
-    )
+# ---------------------------------------------------------------------- results
+
+
+def save_ratio(result: Result, device: torch.device, folder: Path = RESULTS) -> Path:
+    """Keeps a result with its raw samples.
+
+    Raises:
+        InputError: for fewer pairs than a result that is kept must have.
+    """
+    if len(result.ours) < MIN_PAIRS:
+        raise InputError(f"a result is kept from {MIN_PAIRS} pairs on, not {len(result.ours)}; raise --pairs.")
+    about = {"ratios": result.ratios, "interval": result.interval._asdict()}
+    document = {"line": result.line, "is_met": result.is_met, **asdict(result), **about}
+    return save(result.name, document, device, folder)
+
+
+def save(name: str, document: Json, device: torch.device = CPU, folder: Path = RESULTS) -> Path:
+    """Writes ``<name>-<device>-<date>.json``; a second result of the day replaces the first."""
+    environment = describe_environment(device)
+    date = dt.datetime.now(dt.UTC).date().isoformat()
+    whole = {"date": date, **document, "environment": environment}
+    path = folder / f"{name}-{slug(environment['device'])}-{date}.json"
+    write_whole(path, json.dumps(whole | {"environment_digest": environment_digest(environment)}, indent=1) + "\n")
+    print(f"saved {path}", file=sys.stderr)
+    return path
+
+
+def slug(device: str) -> str:
+    """A device's name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def keep(path: Path, make: Callable[[], Any]) -> Any:
+    """The JSON in ``path``, which an earlier run wrote, otherwise what ``make`` returns, which is written there."""
+    if not path.is_file():
+        write_whole(path, json.dumps(make()))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def digest_files(*places: str | Path) -> str:
+    """Of files, and of the modules of folders, by their names in the repository."""
+    found: list[Path] = []
+    for place in (_REPOSITORY / each for each in places):
+        found += [place] if place.is_file() else sorted(place.rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:12]
+
+
+def share_of(values: Sequence[bool]) -> dict[str, float | int | None]:
+    """The share of those that are true, with its exact 95 % interval (Clopper and Pearson 1934)."""
+    n, hits = len(values), sum(values)
+    if not n:
+        return {"share": None, "low": None, "high": None, "n": 0}
+    low = float(beta.ppf(0.025, hits, n - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(0.975, hits + 1, n - hits)) if hits < n else 1.0
+    return {"share": hits / n, "low": low, "high": high, "n": n}

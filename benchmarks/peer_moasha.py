@@ -64,8 +64,7 @@ def _train(scheduler: MOASHA, number: int, table: dict[str, Any], row: int, num_
     scheduler.on_trial_add(trial)
     for epoch, (seconds, *values) in enumerate(training["reports"], 1):
         result = {"epoch": epoch, **dict(zip(table["objectives"], values, strict=True))}
-        decision = scheduler.on_trial_result(trial, result)
-        if decision == SchedulerDecision.STOP and epoch < num_reports:
+        if scheduler.on_trial_result(trial, result) == SchedulerDecision.STOP and epoch < num_reports:
             return float(seconds), False
     return float(training["total"]), True
 

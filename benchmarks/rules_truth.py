@@ -1,4 +1,4 @@
-"""``python -m benchmarks.rules_truth``: how often the ranking of scaling rules is right where the truth is known.
+"""``python -m benchmarks rules_truth``: how often the ranking of scaling rules is right where the truth is known.
 
 Each made-up atlas has all 60 combinations at four batch sizes with three seeds, and rates without a rule. The best rate
 follows a power of the batch, half-lives of the betas and of the weight decay have an effect or none, and the scatter
@@ -8,27 +8,17 @@ between seeds differs from batch to batch, from 0.3 to 2 points.
 import argparse
 import json
 import math
-import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple
-
 import numpy as np
+import sys
 import torch
+from benchmarks.harness import (RESULTS as FOLDER, share_of)
+from benchmarks.rules import (COMBINATIONS, REFERENCE, Ranking, Recipe, TrainedSetting, rank_rules, scale_recipe, start_from)
+from collections.abc import (Sequence)
+from datetime import (UTC, datetime)
+from sweep.config.trial_config import (TrialConfig, build_config)
+from sweep.measurement.environment import (describe_environment)
+from typing import (NamedTuple)
 
-from benchmarks.results import FOLDER, share_of
-from benchmarks.rules import (
-    COMBINATIONS,
-    REFERENCE,
-    Ranking,
-    Recipe,
-    TrainedSetting,
-    rank_rules,
-    scale_recipe,
-    start_from,
-)
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.measurement.environment import describe_environment
 
 BATCHES = (8, 32, 512, 2048)
 _SEEDS = range(3)
@@ -124,7 +114,7 @@ def _list_true_regrets(truth: Truth, ranking: Ranking) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 where at most 5 % of the atlases are wrong, otherwise 1."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rules_truth", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks rules_truth", description=__doc__)
     parser.add_argument("--atlases", type=int, default=200, help="made-up truths (200)")
     parser.add_argument("--save", action="store_true", help="keep the result under benchmarks/results")
     options = parser.parse_args(arguments)

@@ -1,176 +1,240 @@
-"""The benchmarks' harness: arithmetic, the line, exit codes; every benchmark runs in its smallest setting."""
+"""The benchmarks' harness: arithmetic, exit codes, committed results; and one small run of each family of ratios."""
 
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from table_factory import table_spec, write_table
 
 from benchmarks import __main__ as command
-from benchmarks import results, table
-from benchmarks.harness import Arms, ArmsDifferError, Benchmark, Result, Setting, measure
-from benchmarks.images import cifar_images
-from benchmarks.mfu import training_flops
-from benchmarks.precision import compare
+from benchmarks import harness, search, workers
+from benchmarks.gpu.measures import count_training_flops
+from benchmarks.harness import BENCHMARKS, Arms, ArmsDifferError, Result, Setting, benchmark, measure, share_of
 from sweep.config.errors import InputError
+from sweep.config.space import Parameter
+from sweep.search.replay.recorded_table import RecordedTable, read_table
 
 CPU = torch.device("cpu")
 LINE = re.compile(r"^(\w+) ratio=([\d.e+-]+) low=(\S+) high=(\S+) target=([\d.]+) n=(\d+)$")
 
 
-def result(ours: tuple[float, ...], theirs: tuple[float, ...], better: str = "higher", target: float = 2.0) -> Result:
-    assert better in ("higher", "lower")
-    return Result("some", "images/s", "lower" if better == "lower" else "higher", target, ours, theirs, {}, 0.0, 0.0)
+def result(ours: tuple[float, ...], theirs: tuple[float, ...], target: float = 2.0) -> Result:
+    return Result("some", "images/s", "higher", target, ours, theirs, {}, 0.0, 0.0)
 
 
 def test_ratio_is_the_median_over_pairs_with_its_bootstrap_interval() -> None:
     measured = result((2.0, 9.0, 4.0, 20.0, 6.0), (1.0, 3.0, 1.0, 10.0, 1.0))
     assert measured.ratios == (2.0, 3.0, 4.0, 2.0, 6.0)
-    assert measured.interval.median == 3.0  # not 41 / 16
     draws = np.random.default_rng(1).choice(measured.ratios, (20_000, 5))
     low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
     assert (measured.interval.low, measured.interval.high) == (low, high) == (2.0, 6.0)
-    assert measured.line == "some ratio=3 low=2 high=6 target=2 n=5"
+    assert measured.line == "some ratio=3 low=2 high=6 target=2 n=5"  # not 41 / 16
 
 
-@pytest.mark.parametrize(
-    ("better", "target", "is_met"),
-    [("higher", 3.0, True), ("higher", 3.01, False), ("lower", 3.0, True), ("lower", 2.99, False)],
-)
-def test_target_is_met_on_the_right_side(better: str, target: float, is_met: bool) -> None:
-    assert result((3.0, 3.0, 3.0), (1.0, 1.0, 1.0), better, target).is_met == is_met
-
-
-@contextmanager
 def counting(_setting: Setting) -> Iterator[Arms]:
-    calls: list[tuple[str, int]] = []
+    calls: list[str] = []
 
     def arm(name: str, figure: float) -> float:
-        calls.append((name, len(calls)))
+        calls.append(name)
         return figure
 
+    yield Arms(lambda pair: arm("A", 10.0 + pair), lambda _: arm("B", 5.0), lambda: {"order": "".join(calls)})
+
+
+def differing(_setting: Setting) -> Iterator[Arms]:
     def check() -> dict[str, object]:
-        return {"order": "".join(name for name, _ in calls)}
+        raise ArmsDifferError("losses differ")
 
-    yield Arms(lambda pair: arm("A", 10.0 + pair), lambda _pair: arm("B", 5.0), check)
+    yield Arms(lambda _pair: 1.0, lambda _pair: 1.0, check)
 
 
-COUNTING = Benchmark("counting", "counts", "images/s", "higher", 2.0, counting)
+COUNTING = benchmark("counting", "counts", "images/s", "higher", 2.0)(counting)
 
 
 def test_arms_take_turns_to_go_first_after_one_round_of_warm_up() -> None:
     measured = measure(COUNTING, Setting(CPU), num_pairs=3)
     assert measured.facts == {"order": "BAABBAAB"}
-    assert measured.ours == (10.0, 11.0, 12.0)
-    assert measured.theirs == (5.0, 5.0, 5.0)
+    assert (measured.ours, measured.theirs) == ((10.0, 11.0, 12.0), (5.0, 5.0, 5.0))
 
 
-def test_exit_code_follows_the_target(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for target, code in ((2.0, 0), (2.5, 1)):
-        monkeypatch.setattr(table, "find", lambda _name, target=target: COUNTING._replace(target=target))
-        assert command.main(["counting", "--pairs", "3"]) == code
-        last = capsys.readouterr().out.splitlines()[-1]
-        assert last == f"counting ratio=2.2 low=2 high=2.4 target={target:g} n=3"
+@pytest.mark.parametrize(
+    ("better", "target", "code"), [("higher", 2.2, 0), ("higher", 2.21, 1), ("lower", 2.2, 0), ("lower", 2.19, 1)]
+)
+def test_exit_code_follows_the_target(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], better: str, target: float, code: int
+) -> None:
+    monkeypatch.setattr(command, "find", lambda _name: COUNTING._replace(target=target, better=better))
+    assert command.main(["counting", "--pairs", "3"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == f"counting ratio=2.2 low=2 high=2.4 target={target:g} n=3"
 
 
 def test_arms_that_differ_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    @contextmanager
-    def differing(_setting: Setting) -> Iterator[Arms]:
-        def check() -> dict[str, object]:
-            raise ArmsDifferError("losses differ")
-
-        yield Arms(lambda _pair: 1.0, lambda _pair: 1.0, check)
-
-    monkeypatch.setattr(table, "find", lambda _name: COUNTING._replace(prepare=differing, target=0.5))
-    assert command.main(["counting", "--pairs", "2"]) == 1
+    monkeypatch.setattr(command, "find", lambda _: benchmark("differing", "", "s", "lower", 2.0)(differing))
+    assert command.main(["differing", "--pairs", "2"]) == 1
     output = capsys.readouterr()
     assert output.out == ""
     assert "losses differ" in output.err
 
 
-@pytest.mark.parametrize("arguments", [["no_such"], ["input", "--pairs", "0"], ["input", "--device", "cuda:99"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no_such"],
+        ["input", "--pairs", "0"],
+        ["input", "--device", "cuda:99"],
+        ["claims_digits", "--root", "x", "--minutes", "0"],
+    ],
+)
 def test_wrong_input_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(arguments) == 2
     assert capsys.readouterr().out == ""
 
 
-def test_list_shows_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_name_has_a_benchmark_and_studies_have_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
-    assert capsys.readouterr().out.split() == list(table.MODULES)
+    assert capsys.readouterr().out.split() == list(command.RATIOS)
+    for name in (set(command.RATIOS) | {"search_moasha"}) - {"lightning", "accelerate"}:
+        assert command.find(name) is BENCHMARKS[name]
+    for name in command.STUDIES:
+        with pytest.raises(SystemExit) as ended:
+            command.main([name, "--help"])
+        assert ended.value.code == 0
 
 
 def test_a_saved_result_holds_raw_samples_and_the_environment(tmp_path: Path) -> None:
-    measured = result((2.0, 3.0, 4.0, 2.0, 6.0), (1.0,) * 5)
-    path = results.save(measured, CPU, tmp_path)
+    path = harness.save_ratio(result((2.0, 3.0, 4.0, 2.0, 6.0), (1.0,) * 5), CPU, tmp_path)
     assert re.fullmatch(r"some-cpu_[a-z0-9_]+-\d{4}-\d\d-\d\d\.json", path.name)
     document = json.loads(path.read_text())
-    assert document["line"] == measured.line
-    assert document["ours"] == list(measured.ours)
-    assert document["ratios"] == [2.0, 3.0, 4.0, 2.0, 6.0]
+    assert document["ours"] == document["ratios"] == [2.0, 3.0, 4.0, 2.0, 6.0]
     assert document["environment"]["versions"]["torch"] == torch.__version__
     with pytest.raises(InputError, match="5 pairs"):
-        results.save(result((1.0,) * 4, (1.0,) * 4), CPU, tmp_path)
-
-
-_COUNTED = ("answer_", "claims_", "critical_batch", "reference_points", "rules_truth", "ask_guide_")
+        harness.save_ratio(result((1.0,) * 4, (1.0,) * 4), CPU, tmp_path)
 
 
 def test_committed_results_are_what_they_say() -> None:
-    for path in results.FOLDER.glob("*.json"):
+    for path in harness.RESULTS.glob("*.json"):
         document = json.loads(path.read_text())
-        if "interval" not in document:  # no single ratio: a table of forecasts, or counts over studies
-            assert path.with_suffix(".md").exists() or path.name.startswith(_COUNTED), path.name
-            # of a GPU the pieces of one file may come from several machines
+        if "interval" not in document:  # no ratio; of a GPU the pieces of one file may come from several machines
             environments = document.get("environments") or {"": document["environment"]}
             assert all(each["versions"]["torch"] for each in environments.values()), path.name
             continue
         again = Result(**{name: document[name] for name in Result.__dataclass_fields__})
-        assert again.line == document["line"], path.name
-        assert again.is_met == document["is_met"], path.name
+        assert (again.line, again.is_met) == (document["line"], document["is_met"]), path.name
         assert len(again.ours) >= 5
 
 
-def test_images_without_the_archive_are_noise_of_the_same_shape(tmp_path: Path) -> None:
-    images, source = cifar_images(50, Setting(CPU), tmp_path / "absent.tar.xz")
-    assert source == "noise"
-    assert images.pixels.shape == (50, 32, 32, 3)
-
-
-def test_accuracies_are_compared_with_the_noise_of_seeds() -> None:
-    apart, error = compare([0.5, 0.6, 0.7], [0.4, 0.5, 0.6])
-    assert apart == pytest.approx(0.1)
-    assert error == pytest.approx(np.sqrt(0.01 / 3 + 0.01 / 3))
+def test_what_was_computed_is_kept_and_shares_have_exact_intervals(tmp_path: Path) -> None:
+    assert [harness.keep(tmp_path / "a" / "x.json", lambda value=value: value) for value in (1, 2)] == [1, 1]
+    found = share_of([True] * 9 + [False])
+    assert (found["share"], found["n"]) == (0.9, 10)
+    assert (found["low"], found["high"]) == pytest.approx((0.55498, 0.99747), abs=1e-4)  # Clopper and Pearson
 
 
 def test_flops_of_a_linear_layer_are_its_products_forward_and_twice_backward() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16, bias=False), torch.nn.Linear(16, 10, bias=False))
     images, labels = torch.randn(4, 8), torch.zeros(4, dtype=torch.int64)
     # the first layer's input requires no gradient
-    assert training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
+    assert count_training_flops(model, images, labels) == 2 * (2 * 8 * 16 + 3 * 16 * 10)
+
+
+# ---------------------------------------------------------------------- one run of each family
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedTable:
+    for name in ("digits", "fresh"):
+        write_table(tmp_path / "made" / name, table_spec(name)).rename(tmp_path / name)
+    monkeypatch.setattr(search, "TABLES", tmp_path)
+    monkeypatch.setattr(workers, "TABLES", tmp_path)
+    return read_table(tmp_path / "fresh")
 
 
 @pytest.mark.parametrize(
-    "name", ["input", "harness", "data_look", "data_look_again", pytest.param("precision", marks=pytest.mark.slow)]
+    "name", ["input", "harness", "ask", "frames", "search_nsga2", "search_front", "workers", "forecast"]
 )
-def test_every_benchmark_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("small")
+def test_a_family_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)
     match = LINE.match(capsys.readouterr().out.splitlines()[-1])
     assert match
-    assert match[1] == name
-    assert match[6] == "1"
+    assert (match[1], match[6]) == (name, "1")
 
 
 @pytest.mark.parametrize("name", ["lightning", "accelerate"])
 @pytest.mark.filterwarnings("ignore")  # of the libraries, at import
-def test_every_peer_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_peer_runs_or_is_asked_for(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = command.main([name, "--tiny", "--pairs", "1"])
+    output = capsys.readouterr()
     if find_spec(name) is None:
-        with pytest.raises(InputError, match="bench"):
-            table.find(name)
-        pytest.skip(f"{name} is not installed; make bench installs it")
-    assert command.main([name, "--tiny", "--pairs", "1"]) in (0, 1)
-    assert LINE.match(capsys.readouterr().out.splitlines()[-1])
+        assert (code, "[bench]" in output.err) == (2, True)
+    else:
+        assert LINE.match(output.out.splitlines()[-1])
+
+
+# ---------------------------------------------------------------------- searches
+
+
+def seconds_of(table: RecordedTable, seed: int) -> list[float]:
+    configs = [table.spec.config(dict(zip(table.space, point, strict=True)), seed) for point in table.points]
+    return [table.training(config).ending.measurements["total_seconds"] for config in configs]
+
+
+def test_optuna_pays_for_each_point_once_until_the_target(
+    small: RecordedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = search.NSGAIISampler(seed=1)
+    assert min(seconds_of(small, 1)) <= search.optuna_seconds(small, sampler, 1) < sum(seconds_of(small, 1))
+    assert search.our_seconds(small, 0) < sum(seconds_of(small, 0))
+    monkeypatch.setattr(search, "TARGET", 2.0)  # out of reach, so that every row of the table is used
+    spent = search.optuna_seconds(small, search.NSGAIISampler(seed=0), 0)
+    assert spent == pytest.approx(sum(seconds_of(small, 0)))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "is_ordered"),
+    [
+        (Parameter(choice=(0.01, 0.1, 1.0)), True),
+        (Parameter(log2=(3, 5)), True),
+        (Parameter(choice=("resnet8", "vit_micro")), False),
+        (Parameter(choice=(False, True)), False),
+        (Parameter(choice=(4, 1)), False),
+    ],
+)
+def test_numbers_are_searched_by_rank_and_names_as_categories(parameter: Parameter, is_ordered: bool) -> None:
+    assert search.is_ordered(parameter) is is_ordered
+
+
+def test_the_table_for_another_process_has_the_curves_as_costs(small: RecordedTable) -> None:
+    plain = json.loads(json.dumps(search.plain_table(small, 0)))
+    assert [item["values"] for item in plain["space"]] == [[16, 32, 64], [1, 4], [0.01, 0.1, 1.0]]
+    for point, training in zip(plain["points"], plain["trainings"], strict=True):
+        recorded = small.training(small.spec.config(dict(zip(small.space, point, strict=True)), 0))
+        last, measured = recorded.evaluations[-1], recorded.ending.measurements
+        seconds, *costs = training["reports"][-1]
+        assert seconds < training["total"] == pytest.approx(measured["total_seconds"])
+        assert costs == pytest.approx([-last.val_accuracy, last.train_seconds, measured["peak_memory_bytes"]])
+
+
+def test_tables_that_constants_were_chosen_on_are_not_reported(
+    small: RecordedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [table.spec.name for table in search.shipped_tables()] == ["fresh"]
+    assert [table.spec.name for table in search.shipped_tables(looked_at=True)] == ["digits"]
+    described = f"fresh: {len(small.points)} configurations, {small.on_front.sum()} on the front"
+    assert search.describe_tables([small])["tables"] == [described]
+    monkeypatch.setattr(search, "TABLES", tmp_path / "none")
+    with pytest.raises(InputError, match="benchmarks tables"):
+        search.shipped_tables()
+
+
+def test_mo_asha_runs_in_its_own_environment(small: RecordedTable) -> None:
+    if not search.PEER_PYTHON.exists():
+        with pytest.raises(InputError, match="make bench-peers"):
+            search.moasha_seconds(small, 0)
+        pytest.skip("Syne Tune's environment is not there; make bench-peers makes it")
+    assert search.moasha_seconds(small, 0) == search.moasha_seconds(small, 0) > 0  # seeded

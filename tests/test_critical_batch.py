@@ -1,31 +1,17 @@
 """The critical batch in two ways: the theory of the noisy quadratic, the estimates of records, the figure."""
 
 import math
-import sys
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from test_regimes import BATCHES, frames, ideal_steps, study
-
-from benchmarks import critical_batch as quadratic
-from benchmarks import quadratic_theory as theory
-from benchmarks import reference_points
-from reports.evidence import gather_evidence
-from reports.figure import Absent, Figure, Intervals, Lines, Points, Rule
-from reports.figures.batch_regimes import make_batch_regimes
-from sweep.analysis.comparable import select_comparable
-from sweep.analysis.critical_batch import (
-    CriticalBatch,
-    StepsEstimate,
-    estimate_critical_batches,
-    fit_regimes,
-    refit_steps,
-)
-from sweep.config.tables.datasets import DATASETS
-from sweep.config.tables.models import MODELS
+from collections.abc import (Iterator)
+from reports.evidence import (gather_evidence)
+from reports.figure import (Absent, Figure, Intervals, Lines, Points, Rule)
+from reports.figures.batch_regimes import (make_batch_regimes)
+from sweep.analysis.comparable import (select_comparable)
+from sweep.analysis.critical_batch import (CriticalBatch, StepsEstimate, estimate_critical_batches, fit_regimes, refit_steps)
+from test_regimes import (BATCHES, frames, ideal_steps, study)
+from typing import (Any)
 
 
 @pytest.fixture(autouse=True)
@@ -33,56 +19,6 @@ def _threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-# ---------------------------------------------------------------------- the noisy quadratic
-
-
-START = theory.start(quadratic.DIMENSIONS) ** 2
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quadratic() -> Iterator[None]:
-    yield
-    MODELS.pop("noisy_quadratic", None)
-    DATASETS.pop("noisy_quadratic", None)
-    sys.modules.pop("sweep_plugin_quadratic_plugin", None)
-
-
-def test_expected_steps_are_those_of_the_recursion() -> None:
-    expected = theory.expected_losses([0.8] * 400, 32, quadratic.DIMENSIONS)
-    steps = theory.steps_until(range(401), list(expected))
-    assert quadratic.expect_steps(32, 0.8) == pytest.approx(steps, rel=1e-4)
-    assert quadratic.expect_fewest_steps(32) <= min(quadratic.expect_steps(32, rate) for rate in (0.9, 1.07, 1.2))
-    assert math.isinf(quadratic.expect_steps(2, 1.9))  # the noise keeps the loss above the target
-
-
-def test_trials_on_the_quadratic_have_the_exact_values() -> None:
-    quadratic.load_quadratic()
-    steps = np.mean(quadratic.find_steps(256, 1.7, seeds=2))
-    assert steps == pytest.approx(quadratic.expect_steps(256, 1.7), rel=0.1)
-    assert all(map(math.isnan, quadratic.find_steps(512, 2.2, seeds=2)))  # it diverges
-    assert 52 > theory.critical_batch(START) > 1
-
-
-# ---------------------------------------------------------------------- public points
-
-
-def test_the_plain_law_on_public_points() -> None:
-    points = reference_points.read_points("resnet")
-    plain = reference_points.LAWS["plain"]
-    errors = np.abs(reference_points.leave_one_out(plain, points, "linear"))
-    least, slope = np.exp(reference_points.fit(plain, points, "linear"))
-    regimes = fit_regimes(points.batches, points.epochs / points.batches)  # steps but for the size of the split
-    assert regimes is not None
-    assert regimes.critical_batch == pytest.approx(least / slope, rel=1e-3)
-    assert regimes.critical_batch == pytest.approx(47_066, rel=0.01)
-    assert np.median(errors) == pytest.approx(0.035, abs=1e-3)
-    # a warm-up that brings nothing explains part of the epochs of large batches
-    found = {
-        name: reference_points.describe(reference_points.LAWS[name], "linear") for name in ("plain", "warmup_whole")
-    }
-    assert found["warmup_whole"]["extrapolated_largest"] < 10 < 17 < found["plain"]["extrapolated_largest"]
 
 
 # ---------------------------------------------------------------------- records and figure

@@ -325,7 +325,7 @@ def test_a_rate_that_follows_the_batch_is_no_test_of_the_rule() -> None:
     rng = np.random.default_rng(0)
     rows = [
         row(n, measured={"val_accuracy": 0.9 - 0.01 * rng.random()}, batch__micro=int(2 ** (4 + n % 6)),
-            optimizer__lr=0.1 * (1 + 0.001 * n), optimizer__lr_rule="linear")
+            optimizer__lr=0.1 * (1 + 0.001 * n), rules__lr="linear")
         for n in range(48)
     ]  # fmt: skip
     item = found(rows, "lr_rule_linear")

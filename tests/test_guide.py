@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from safetensors.torch import save_file
 
-from benchmarks import ask_tasks
+from benchmarks import datasets
 from reports import write_report
 from sweep import load_frames
 from sweep.cli import questions, study_run
@@ -506,7 +506,7 @@ def test_a_model_that_does_not_fit_at_all_is_refused(ask: Ask, tmp_path: Path, m
 
 @pytest.mark.parametrize(
     ("data", "num_train", "num_validation", "has_own"),
-    [("digits", 1024, 504, False), (ask_tasks.TASKS[1], 200, 500, True), (ask_tasks.TASKS[2], 1500, 1000, True)],
+    [("digits", 1024, 504, False), (datasets.ASK_TASKS[1], 200, 500, True), (datasets.ASK_TASKS[2], 1500, 1000, True)],
 )
 def test_the_images_are_counted(data: str, num_train: int, num_validation: int, has_own: bool) -> None:
     facts, summary = look_at_images(GuideTask(name="s", answers=Answers(data=data), options=Options()))

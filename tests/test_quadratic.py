@@ -1,9 +1,7 @@
 """Real trials of the noisy quadratic model against its closed forms: steps to a loss, noise scale, critical batch."""
 
 import math
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,25 +9,17 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks import quadratic_theory as theory
+from benchmarks import critical_batch
+from benchmarks import quadratic as theory
 from sweep.config.recipe_sections import ModelSection
-from sweep.config.tables.datasets import DATASETS, ImageShape
-from sweep.config.tables.models import MODELS
+from sweep.config.tables.datasets import ImageShape
 from sweep.config.trial_config import build_config
 from sweep.records.messages import Ending, Evaluation, TrialTask
 from sweep.training.loop.trial import run_trial
 from sweep.training.models.table import build_model
-from sweep.training.plugins import load_plugin
 
 DIMENSIONS = 256
 START = theory.start(DIMENSIONS) ** 2
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _plugin() -> Iterator[None]:
-    load_plugin(str(Path(theory.__file__).with_name("quadratic_plugin.py")))
-    yield
-    del MODELS["noisy_quadratic"], DATASETS["noisy_quadratic"], sys.modules["sweep_plugin_quadratic_plugin"]
 
 
 @pytest.fixture(autouse=True)
@@ -241,3 +231,18 @@ def test_sharpness_is_that_of_the_closed_form() -> None:
     # the rise over the box depends on where the trial ended; it is the least where every |x| is 0, and then known
     least = 1e-6 * theory.curvatures(DIMENSIONS).sum() / 2 / (1 + told[-1].val_loss) * 100
     assert least < ending.measurements["sharpness_keskar"] < 100 * told[-1].val_loss
+
+
+# ---------------------------------------------------------------------- the benchmark of the critical batch
+
+
+def test_expected_steps_are_those_of_the_recursion_and_of_trials() -> None:
+    expected = theory.expected_losses([0.8] * 400, 32, DIMENSIONS)
+    steps = theory.steps_until(range(401), list(expected))
+    assert critical_batch.expect_steps(32, 0.8) == pytest.approx(steps, rel=1e-4)
+    others = min(critical_batch.expect_steps(32, rate) for rate in (0.9, 1.07, 1.2))
+    assert critical_batch.expect_fewest_steps(32) <= others
+    assert math.isinf(critical_batch.expect_steps(2, 1.9))  # the noise keeps the loss above the target
+    found = np.mean(critical_batch.find_steps(256, 1.7, seeds=2))
+    assert found == pytest.approx(critical_batch.expect_steps(256, 1.7), rel=0.1)
+    assert all(map(math.isnan, critical_batch.find_steps(512, 2.2, seeds=2)))  # it diverges

@@ -21,11 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.piece import Day, run_pieces
 from benchmarks.gpu.plan import PIECES, TOTAL_SECONDS, choose_pieces, order_pieces
-from benchmarks.gpu.run import Day, run_pieces
-from benchmarks.gpu.sheet import Sheet
-from benchmarks.gpu.tables import count_covered, format_plan, format_sheet, is_met
-from benchmarks.results import FOLDER
+from benchmarks.gpu.sheet import Sheet, count_covered, format_plan, format_sheet, is_met
+from benchmarks.harness import RESULTS
 from sweep.config.errors import InputError
 from sweep.measurement.device import resolve_device
 
@@ -72,19 +71,17 @@ def _run(options: argparse.Namespace) -> int:
     print(f"saved {sheet.path}", file=sys.stderr)
     if out:
         print(f"left for another run: {', '.join(piece.name for piece in out)}", file=sys.stderr)
-    return 0 if _is_good(options, sheet) else 1
-
-
-def _is_good(options: argparse.Namespace, sheet: Sheet) -> bool:
-    pieces = choose_pieces(options.only)
     if not options.rehearse:
-        return is_met(sheet.document, pieces)
+        return 0 if is_met(sheet.document, pieces) else 1
     missing = set(count_covered(sheet.document)[2])
-    return not any(missing & piece.questions.keys() for piece in pieces)
+    return 1 if any(missing & piece.questions.keys() for piece in pieces) else 0
 
 
 def _show(options: argparse.Namespace) -> int:
-    document = _newest(options.results)
+    # in the order of their names: of one day and device the last is the newest
+    paths = sorted(options.results.glob("gpu-*.json"), reverse=True)
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    document = max(documents, key=lambda each: str(each["date"]), default=None)
     if options.compare:
         if document is None:
             raise InputError(f"--compare: no result of a GPU is in {options.results}.")
@@ -93,15 +90,6 @@ def _show(options: argparse.Namespace) -> int:
     states = {name: piece["state"] for name, piece in document["pieces"].items()} if document else {}
     print(format_plan(states), end="")
     return 0
-
-
-def _newest(folder: Path) -> dict[str, Any] | None:
-    # in the order of their names: of one day and device the last is the newest
-    documents = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("gpu-*.json"), reverse=True)
-    ]
-    newest: dict[str, Any] | None = max(documents, key=lambda document: document["date"], default=None)
-    return newest
 
 
 def _environment(device: str) -> dict[str, Any]:
@@ -122,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--minutes", type=float, default=TOTAL_SECONDS / 60, help="begin nothing that takes longer (40)"
     )
-    parser.add_argument("--results", type=Path, default=FOLDER, help="folder of the files (benchmarks/results)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the files (benchmarks/results)")
     parser.add_argument("--device", help="cuda, cuda:N (cuda); cpu only with --rehearse, where it is the default")
     return parser
 

@@ -86,7 +86,8 @@ def _describe_load(timed: list[Json]) -> str:
 
 
 def _read_newest() -> Json:
-    newest: Json = json.loads(max(_RESULTS.glob("claims_digits-*.json")).read_text(encoding="utf-8"))
+    results = (json.loads(path.read_text(encoding="utf-8")) for path in _RESULTS.glob("claims_digits-*.json"))
+    newest: Json = max(results, key=lambda result: str(result["date"]))
     return newest
 
 

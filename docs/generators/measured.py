@@ -17,7 +17,6 @@ class Measured(NamedTuple):
 _DIGITS = "of ResNet-8 on the digits"
 _IDLE = "from the end of a trial to the start of the next"
 _SEARCH = "searches an hour until 99 % of the hypervolume, 20 seeds a table"
-_SNAPSHOT = "60,000 small PNG files"
 
 MEASURED: dict[str, Measured] = {
     "input": Measured(
@@ -42,8 +41,6 @@ MEASURED: dict[str, Measured] = {
     "ray_overhead": Measured(
         "what a trial on the digits takes longer on Ray than in a process", "a budget of 0.2 s", BUDGET
     ),
-    "data_look": Measured(f"the first look at {_SNAPSHOT}", "a loop that decodes each with Pillow", "seconds"),
-    "data_look_again": Measured(f"a look at {_SNAPSHOT} that are in the cache", "that loop", "seconds"),
     "ask": Measured(
         f"time {_IDLE}, on the disk: 10,000 trials, quasi-random points", "Optuna on SQLite, the same", "milliseconds"
     ),

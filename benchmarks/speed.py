@@ -1,0 +1,586 @@
+"""What a trial costs beside a loop that its user could have written: the loop, the input path, precision, the monitor,
+the noise scale, a probe, and Ray."""
+
+import importlib
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.datasets import cifar_images, offer, split
+from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.base import Executor
+from sweep.executors.queryable import QueryableExecutor
+from sweep.executors.table import ExecutorSettings, make_executor
+from sweep.measurement.clock import Ledger
+from sweep.measurement.device import make_synchronizer
+from sweep.records.messages import Ending, Evaluation, ProbeTask, TrialTask
+from sweep.training.data.feeders import make_feeder
+from sweep.training.data.images import ArrayImages
+from sweep.training.data.table import load_splits
+from sweep.training.data.windows import cut_epoch
+from sweep.training.loop.trial import run_trial
+from sweep.training.models.table import build_model
+from sweep.training.steps.setup import TrainingSetup, prepare_training
+from sweep.training.steps.step import Normalize, set_lr
+
+BATCH, LR = 64, 0.05
+DIGITS: dict[str, Any] = {"model.name": "resnet8", "data.name": "digits", "batch.micro": BATCH}
+_OUTSIDE_TRAINING = ("setup", "compile", "warmup", "memory", "eval", "checkpoint", "diagnostics")
+
+# ---------------------------------------------------------------------- trials, and what the other arm shares with them
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trial that ended well."""
+
+    measured: dict[str, float | int]
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Training and all that goes on around its steps: what is left of the wall-clock without the other phases."""
+        outside = sum(self.measured[f"{phase}_seconds"] for phase in _OUTSIDE_TRAINING)
+        return self.measured["total_seconds"] - outside
+
+    @property
+    def images_per_second(self) -> float:
+        """Over :attr:`seconds`."""
+        return self.evaluations[-1].samples / self.seconds
+
+    @property
+    def losses(self) -> list[float]:
+        """Mean training loss of each epoch."""
+        return [evaluation.train_loss for evaluation in self.evaluations]
+
+
+def train(values: dict[str, Any], device: torch.device) -> Trained:
+    """Trains a configuration of dotted ``values`` in this process.
+
+    Raises:
+        ArmsDifferError: when the trial did not complete.
+    """
+    messages = list(run_trial(TrialTask(number=0, config=build_config(values, "benchmark"), device=str(device))))
+    ending = messages[-1]
+    assert isinstance(ending, Ending)
+    if ending.outcome != "complete":
+        raise ArmsDifferError(f"the trial ended as {ending.outcome}: {ending.error}")
+    return Trained(ending.measurements, tuple(message for message in messages if isinstance(message, Evaluation)))
+
+
+@dataclass(frozen=True)
+class Material:
+    """The train and validation split as normalized tensors (n, c, s, s), and a way to the same initial model."""
+
+    config: TrialConfig
+    images: Tensor
+    labels: Tensor
+    validation: tuple[Tensor, Tensor]
+    device: torch.device
+
+    def model(self) -> nn.Module:
+        """As the trial's seed makes it."""
+        torch.manual_seed(self.config.seed)
+        return build_model(self.config.model, load_splits(self.config.data).shape).to(self.device)
+
+
+def material(values: dict[str, Any], device: torch.device) -> Material:
+    """What a trial of the configuration would train on."""
+    config = build_config(values, "benchmark")
+    splits = load_splits(config.data)
+    parts = [
+        (torch.from_numpy(images.read(np.arange(len(images)))), torch.from_numpy(images.labels))
+        for images in (splits.train, splits.validation)
+    ]
+    levels = parts[0][0].double().flatten(0, 2)
+    mean, inverse = (values.float()[:, None, None] for values in (levels.mean(0), 1 / levels.std(0, correction=0)))
+    normalize = Normalize(mean, inverse, channels_last=False)
+    train_part, validation = ((normalize(x).to(device), y.to(device)) for x, y in parts)
+    return Material(config, *train_part, validation, device)
+
+
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """Share of right answers, in evaluation mode."""
+    model.eval()
+    with torch.no_grad():
+        pairs = zip(torch.split(images, 1024), torch.split(labels, 1024), strict=True)
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in pairs)
+    model.train()
+    return right / len(labels)
+
+
+def losses_apart(ours: Sequence[float], theirs: Sequence[float], device: torch.device) -> float:
+    """Largest relative difference between the epochs' mean losses, of those that can be compared on ``device``: a GPU
+    adds in another order each time, which grows from step to step, so there the first epoch alone is compared."""
+    pairs = list(zip(ours, theirs, strict=True))
+    return max(abs(one - other) / other for one, other in (pairs if device.type == "cpu" else pairs[:1]))
+
+
+# ---------------------------------------------------------------------- a hand-written loop
+
+
+@benchmark(
+    "harness",
+    "seconds of a trial over a hand-written loop with the same step (digits, ResNet-8, micro batch 64)",
+    "seconds",
+    "lower",
+    1.02,
+    num_pairs=21,  # a machine's pace drifts by more than what is asked for
+)
+def harness(setting: Setting) -> Iterator[Arms]:
+    """Both arms train the same model on the same images in the same order, and evaluate off the clock."""
+    epochs = setting.pick(20, 2)
+    values = DIGITS | {"optimizer.lr": LR, "budget.epochs": epochs} | ({"data.subset": 200} if setting.is_tiny else {})
+    shared = material(values, setting.device)
+    losses: dict[str, list[float]] = {}
+
+    def ours(_pair: int) -> float:
+        trained = train(values, setting.device)
+        losses["ours"] = trained.losses
+        return trained.seconds
+
+    def theirs(_pair: int) -> float:
+        seconds, losses["theirs"] = hand_loop(shared, epochs)
+        return seconds
+
+    def check() -> dict[str, Any]:
+        apart = losses_apart(losses["ours"], losses["theirs"], setting.device)
+        if not apart <= (1e-5 if setting.device.type == "cpu" else 1e-2):
+            raise ArmsDifferError(f"training losses differ by {apart:.2g}: {losses}")
+        return {"losses_differ_by": apart, "last_loss": losses["ours"][-1]}
+
+    yield Arms(ours, theirs, check, {"epochs": epochs, "batch": BATCH, "images": len(shared.labels)})
+
+
+def hand_loop(shared: Material, epochs: int) -> tuple[float, list[float]]:
+    """Seconds of training without evaluation, and the mean loss of each epoch.
+
+    Eager, channels first, in the configuration's number format (by autocast), on images that were normalized before.
+    """
+    model, count = shared.model(), len(shared.labels)
+    batch, lr = int(shared.config.batch.micro), shared.config.optimizer.lr
+    optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9, fused=True)
+    num_steps = epochs * math.ceil(count / batch)
+    wait, seconds, means, step = make_synchronizer(shared.device), 0.0, [], 0
+    _first_step(shared)
+    wait()
+    for epoch in range(epochs):
+        began = time.perf_counter()
+        drawn = np.random.default_rng((shared.config.seed, epoch)).permutation(count)  # the trial's, too
+        order = torch.from_numpy(drawn).to(shared.device)
+        total = torch.zeros((), dtype=torch.float64, device=shared.device)
+        for start in range(0, count, batch):
+            rows = order[start : start + batch]
+            for group in optimizer.param_groups:
+                group["lr"] = lr * _factor(step, num_steps)
+            optimizer.zero_grad(set_to_none=True)
+            with _format(shared):
+                loss = cross_entropy(model(shared.images[rows]), shared.labels[rows])
+            torch.autograd.backward(loss)
+            optimizer.step()
+            total += loss.detach() * len(rows)
+            step += 1
+        means.append(float(total) / count)
+        wait()
+        seconds += time.perf_counter() - began
+        accuracy(model, *shared.validation)
+    return seconds, means
+
+
+def _first_step(shared: Material) -> None:
+    # on a model that is thrown away: what a first step costs is not training
+    model, batch = shared.model(), int(shared.config.batch.micro)
+    for size in (batch, len(shared.labels) % batch or batch):
+        with _format(shared):
+            loss = cross_entropy(model(shared.images[:size]), shared.labels[:size])
+        torch.autograd.backward(loss)
+    accuracy(model, *shared.validation)
+
+
+def _format(shared: Material) -> AbstractContextManager[object]:
+    is_half = shared.config.precision.dtype == "bf16"
+    return torch.autocast(shared.device.type, torch.bfloat16) if is_half else nullcontext()
+
+
+def _factor(step: int, num_steps: int) -> float:
+    # the trial's defaults: a linear rise over a twentieth of the steps, then half a cosine
+    rise = round(0.05 * num_steps)
+    if step < rise:
+        return (step + 1) / rise
+    return 0.5 * (1 + math.cos(math.pi * (step - rise) / (num_steps - rise)))
+
+
+# ---------------------------------------------------------------------- input path
+
+_INPUT_BATCH, _WORKERS = 512, 2
+_MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+_APART = 0.01  # the random crops alone move the moments of a whole epoch by less than 0.002
+Epochs = Callable[[int], Iterator[Tensor]]  # the batches of one epoch by its number
+
+
+@benchmark(
+    "input",
+    "images/s of crop + flip + normalise over DataLoader and torchvision's transforms with 2 workers",
+    "images/s",
+    "higher",
+    30.0,
+)
+def input_path(setting: Setting) -> Iterator[Arms]:
+    """Ours hands out resident images; theirs is a DataLoader with workers and torchvision's transforms."""
+    images, source = cifar_images(setting.pick(50_000, 600), is_tiny=setting.is_tiny)
+    our_epochs, their_epochs = _our_epochs(images, setting.device), _their_epochs(images, setting.device)
+    wait = make_synchronizer(setting.device)
+
+    def speed(epochs: Epochs, first: int, count: int) -> float:
+        began = time.perf_counter()
+        for epoch in range(first, first + count):
+            for batch in epochs(epoch):
+                del batch
+        wait()
+        return count * len(images) / (time.perf_counter() - began)
+
+    def check() -> dict[str, Any]:
+        ours, theirs = _moments(our_epochs(0)), _moments(their_epochs(0))
+        if setting.is_tiny:  # crops of few images differ by more than a bug would
+            return {}
+        if any(abs(one - other) > _APART for one, other in zip(ours, theirs, strict=True)):
+            raise ArmsDifferError(f"batches differ: mean and deviation {ours} and {theirs}")
+        return {"mean_and_deviation": ours, "their_mean_and_deviation": theirs}
+
+    count = setting.pick(5, 1)  # epochs of ours in a sample, which would be short otherwise
+    facts = {"images": source, "num_images": len(images), "batch": _INPUT_BATCH, "workers": _WORKERS}
+    yield Arms(
+        lambda pair: speed(our_epochs, (pair + 1) * count, count), lambda _: speed(their_epochs, 0, 1), check, facts
+    )
+
+
+def _our_epochs(images: ArrayImages, device: torch.device) -> Epochs:
+    config = build_config({"data.augment": "crop_flip", "batch.micro": _INPUT_BATCH}, "benchmark")
+    feeder, windows = make_feeder(config, images, device), cut_epoch(len(images), _INPUT_BATCH, _INPUT_BATCH)
+    mean, deviation = (torch.tensor(values, device=device)[:, None, None] * 255 for values in (_MEAN, _DEVIATION))
+    normalize = Normalize(mean, 1 / deviation, channels_last=False)
+
+    def batches(epoch: int) -> Iterator[Tensor]:
+        feeder.begin_epoch(epoch, windows)
+        for window in windows:
+            for pixels, _labels in feeder.micro_batches(window):
+                yield normalize(pixels)
+
+    return batches
+
+
+class _Augmented(Dataset[tuple[Tensor, int]]):
+    """Images as torchvision's users have them: an array, and transforms of one image."""
+
+    def __init__(self, images: ArrayImages) -> None:
+        importlib.import_module("sweep.training.vision")  # the door to torchvision comes first
+        transforms: Any = importlib.import_module("torchvision.transforms")
+        self.pixels, self.labels = images.pixels, images.labels.tolist()
+        # the fastest of five ways of writing it: see benchmarks/NOTES.md
+        steps = [transforms.ToTensor(), transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
+        self.transform: Any = transforms.Compose([*steps, transforms.Normalize(_MEAN, _DEVIATION)])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.transform(self.pixels[index]), self.labels[index]
+
+
+def _their_epochs(images: ArrayImages, device: torch.device) -> Epochs:
+    loader = DataLoader(
+        _Augmented(images),
+        _INPUT_BATCH,
+        shuffle=True,
+        num_workers=_WORKERS,
+        persistent_workers=True,
+        multiprocessing_context="fork",
+        pin_memory=device.type == "cuda",
+    )
+
+    def batches(_epoch: int) -> Iterator[Tensor]:
+        for pixels, labels in loader:
+            labels.to(device, non_blocking=True)
+            yield pixels.to(device, non_blocking=True)
+
+    return batches
+
+
+def _moments(batches: Iterator[Tensor]) -> tuple[float, float]:
+    values = torch.cat([batch.flatten() for batch in batches])
+    return float(values.mean()), float(values.std())
+
+
+# ---------------------------------------------------------------------- precision
+
+
+@benchmark(
+    "precision",
+    "images/s of ResNet-20 at 32 x 32 in bf16, channels last, over eager fp32 NCHW (micro batch 128)",
+    "images/s",
+    "higher",
+    2.0,
+)
+def precision(setting: Setting) -> Iterator[Arms]:
+    """Each pair is one seed, trained by both arms; the pairs' accuracies show the noise of a seed."""
+    num_train, num_validation = setting.pick(4_000, 200), setting.pick(2_000, 100)
+    images, source = cifar_images(num_train + num_validation, is_tiny=setting.is_tiny)
+    offer("benchmark_images", *split(images, num_train))
+    best = {"precision.dtype": "bf16", "precision.channels_last": True}
+    values: dict[str, Any] = {
+        "model.name": "resnet20", "data.name": "benchmark_images", "data.augment": "crop_flip",
+        "batch.micro": 128,  # of He et al. 2015, section 4.2
+        "optimizer.name": "nesterov", "optimizer.lr": 0.1, "optimizer.weight_decay": 5e-4,
+        "budget.epochs": setting.pick(3, 1),
+    }  # fmt: skip
+    accuracies: dict[str, list[float]] = {"ours": [], "theirs": []}
+
+    def arm(name: str, changes: dict[str, Any], pair: int) -> float:
+        trained = train({**values, **changes, "seed": pair + 1}, setting.device)
+        if pair >= 0:
+            accuracies[name].append(trained.evaluations[-1].val_accuracy)
+        return trained.images_per_second
+
+    def check() -> dict[str, Any]:
+        apart, noise = compare(accuracies["ours"], accuracies["theirs"])
+        if source == "CIFAR-10" and not setting.is_tiny and not apart <= 2 * noise:
+            raise ArmsDifferError(f"accuracies differ by {apart:.4f}, twice their standard error is {2 * noise:.4f}")
+        return {"accuracies": accuracies, "accuracies_differ_by": apart, "standard_error": noise}
+
+    facts = {"images": source, "num_train": num_train, "batch": values["batch.micro"], **best}
+    yield Arms(lambda pair: arm("ours", best, pair), lambda pair: arm("theirs", {}, pair), check, facts)
+
+
+def compare(ours: list[float], theirs: list[float]) -> tuple[float, float]:
+    """How far the means are apart, and the standard error of that difference by the spread over seeds."""
+    spread = sum(np.var(values, ddof=1) / len(values) if len(values) > 1 else math.inf for values in (ours, theirs))
+    return abs(float(np.mean(ours) - np.mean(theirs))), math.sqrt(spread)
+
+
+# ---------------------------------------------------------------------- noise scale
+
+# one micro batch: two halves of every 48th step (on a GPU: 96th); four: those of every fourth step
+_NOISE_CASES: dict[str, dict[str, Any]] = {
+    "one_micro_batch": {"batch.micro": 64},
+    "four_micro_batches": {"batch.micro": 16, "batch.accumulation": 4},
+}
+
+
+@benchmark(
+    "noise",
+    "seconds of training with the gradient noise scale over without (digits, ResNet-8, 64 samples per step)",
+    "seconds",
+    "lower",
+    1.05,
+)
+def noise_scale(setting: Setting) -> Iterator[Arms]:
+    """An arm's figure is the time of both trials together; the training must be the same, on a CPU to the last bit."""
+    subset = {"data.subset": 200} if setting.is_tiny else {}
+    values = DIGITS | {"optimizer.lr": LR, "budget.epochs": setting.pick(12, 2)} | subset
+    seconds: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    losses: dict[tuple[str, bool], list[float]] = {}
+
+    def both(is_measured: bool) -> float:
+        for name, case in _NOISE_CASES.items():
+            trained = train({**values, **case, "diagnostics.noise_scale": is_measured}, setting.device)
+            seconds[name, is_measured].append(trained.seconds)
+            losses[name, is_measured] = trained.losses
+        return sum(seconds[name, is_measured][-1] for name in _NOISE_CASES)
+
+    def check() -> dict[str, Any]:
+        for name in _NOISE_CASES:
+            apart = losses_apart(losses[name, True], losses[name, False], setting.device)
+            if not apart <= (0.0 if setting.device.type == "cpu" else 1e-2):
+                raise ArmsDifferError(f"{name}: the training losses differ: {losses}")
+        return {f"ratio_{name}": ratio(name) for name in _NOISE_CASES}
+
+    def ratio(name: str) -> float:
+        pairs = list(zip(seconds[name, True], seconds[name, False], strict=True))
+        return median(one / other for one, other in pairs[1:])  # without the warm-up
+
+    yield Arms(lambda _pair: both(True), lambda _pair: both(False), check, {"settings": values})
+
+
+# ---------------------------------------------------------------------- ledger and monitor
+
+_WINDOW_STEPS = 10
+_STEPS = 120  # of an arm, about a second: arms so short that what others do to the machine meets both of a pair
+# The supervisor's part, in a process of its own as in a study. When its input ends, it says what it took.
+_MONITOR = """
+import sys, time
+from sweep.executors.monitored import make_source
+from sweep.measurement.monitor import Monitor
+monitor = Monitor(make_source)
+monitor.begin(0, [sys.argv[1]])
+readings = monitor._watches[0][sys.argv[1]]
+while not readings:
+    time.sleep(0.01)
+began = time.process_time()
+print("looking", flush=True)
+sys.stdin.read()
+print((time.process_time() - began) / max(1, len(readings) - 1))
+"""
+
+
+@benchmark(
+    "monitor",
+    "seconds of a step with ledger and monitor over one without (digits, ResNet-8, micro batch 64)",
+    "seconds",
+    "lower",
+    1.01,
+    num_pairs=41,
+)
+def monitor_cost(setting: Setting) -> Iterator[Arms]:
+    """Both arms take the same steps on the same batches; a step changes no weight. The monitor sleeps through one."""
+    setup = prepare_training(build_config(DIGITS, "benchmark"), setting.device)
+    set_lr(setup.step.optimizer, 0.0)
+    num_steps = setting.pick(_STEPS, 20)
+    wait = make_synchronizer(setting.device)
+    name = "cuda:0" if setting.device.type == "cuda" else "cpu"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _MONITOR, name], stdin=pipe, stdout=pipe, text=True) as monitor:
+        assert monitor.stdout is not None
+        monitor.stdout.readline()
+
+        def ours(_pair: int) -> float:
+            monitor.send_signal(signal.SIGCONT)
+            return _watched_steps(setup, num_steps, wait)
+
+        def theirs(_pair: int) -> float:
+            monitor.send_signal(signal.SIGSTOP)
+            wait()
+            began = time.perf_counter()
+            for window in _windows(setup, num_steps):
+                setup.step(setup.feeder.micro_batches(window), window.samples)
+            wait()
+            return (time.perf_counter() - began) / num_steps
+
+        def facts() -> dict[str, Any]:
+            monitor.send_signal(signal.SIGCONT)
+            said, _ = monitor.communicate()
+            return {"processor_seconds_a_look": float(said), "looks_a_second": 2}
+
+        yield Arms(ours, theirs, facts, {"steps": num_steps, "steps_a_window": _WINDOW_STEPS})
+
+
+def _watched_steps(setup: TrainingSetup, num_steps: int, wait: Callable[[], None]) -> float:
+    ledger = Ledger()
+    ledger.synchronize = wait
+    began = time.perf_counter()
+    ledger.open_window()
+    taken = samples = 0
+    for window in ledger.waiting(_windows(setup, num_steps)):
+        setup.step(ledger.waiting(setup.feeder.micro_batches(window)), window.samples)
+        taken, samples = taken + 1, samples + window.samples
+        if taken == _WINDOW_STEPS:
+            ledger.close_window(taken, samples, is_full=True)
+            taken = samples = 0
+            ledger.open_window()
+    ledger.synchronize()
+    return (time.perf_counter() - began) / num_steps
+
+
+def _windows(setup: TrainingSetup, num_steps: int) -> Iterator[Any]:
+    windows = setup.planner.windows_of_epoch(64)[:-1]  # whole ones
+    for index in range(num_steps):
+        if index % len(windows) == 0:
+            setup.feeder.begin_epoch(index // len(windows), windows)
+        yield windows[index % len(windows)]
+
+
+# ---------------------------------------------------------------------- processes: a probe, and Ray
+
+_PROBE_SECONDS = 3.0
+
+
+@benchmark(
+    "probe",
+    f"seconds of a probe of one shape over the {_PROBE_SECONDS:g} it may take (digits, ResNet-8, micro batch 64)",
+    "seconds",
+    "lower",
+    1.0,
+)
+def probe_time(setting: Setting) -> Iterator[Arms]:
+    """Ours is the probe in a process of its own, with loading and first steps; the other is what it may take."""
+    timed = 0.05 if setting.is_tiny else 1.0  # as `sweep probe` has it
+    config, device = build_config(DIGITS, "benchmark"), str(setting.device)
+    task = ProbeTask(number=0, config=config, device=device, timed_seconds=timed)
+    steps: list[float] = []
+    with QueryableExecutor(make_executor(ExecutorSettings(device=device))) as executor:
+        executor.describe()  # when the forkserver has imported everything
+
+        def ours(_pair: int) -> float:
+            began = time.perf_counter()
+            ending = executor.run_query(task)
+            seconds = time.perf_counter() - began
+            if ending.outcome != "complete":
+                raise ArmsDifferError(f"the probe ended as {ending.outcome}: {ending.error}")
+            steps.append(float(ending.measurements["step_seconds_median"]))
+            return seconds
+
+        def check() -> dict[str, Any]:
+            return {"step_seconds": steps, "widest_apart": (max(steps) - min(steps)) / median(steps)}
+
+        yield Arms(ours, lambda _pair: _PROBE_SECONDS, check, {"batch": BATCH, "timed_seconds": timed})
+
+
+_RAY_SECONDS = 0.2
+_SHORT = {"model.name": "resnet8", "data.name": "digits", "data.subset": 64, "batch.micro": 32, "budget.steps": 2}
+
+
+@benchmark(
+    "ray_overhead",
+    f"seconds that a trial takes longer by Ray than in a process, over the {_RAY_SECONDS:g} it may be",
+    "seconds",
+    "lower",
+    1.0,
+)
+def ray_overhead(setting: Setting) -> Iterator[Arms]:
+    """Ours is the mean difference of a pair of trials, one by each executor; the other arm is what it may be."""
+    device, num_trials = str(setting.device), setting.pick(20, 2)
+    task = TrialTask(number=0, config=build_config(_SHORT, "benchmark"), device=device, threads=1)
+    taken: dict[str, list[float]] = {"process": [], "ray": []}
+    first, second = (make_executor(ExecutorSettings(name=name, device=device)) for name in taken)
+    with first as process, second as ray:
+        executors = {"process": process, "ray": ray}
+        for executor in executors.values():
+            executor.describe()  # when the forkserver has imported everything
+
+        def ours(_pair: int) -> float:
+            for index in range(num_trials):
+                for name in sorted(executors, reverse=bool(index % 2)):
+                    taken[name].append(_seconds_of(executors[name], replace(task, number=index)))
+            sums = {name: sum(seconds[-num_trials:]) for name, seconds in taken.items()}
+            return (sums["ray"] - sums["process"]) / num_trials
+
+        def check() -> dict[str, Any]:
+            return {f"seconds_of_a_trial_by_{name}": median(seconds) for name, seconds in taken.items()}
+
+        yield Arms(ours, lambda _pair: _RAY_SECONDS, check, {"trials": num_trials, **_SHORT})
+
+
+def _seconds_of(executor: Executor, task: TrialTask) -> float:
+    began = time.perf_counter()
+    executor.start(task)
+    while True:
+        for _, message in executor.poll(1.0):
+            if not isinstance(message, Ending):
+                continue
+            if message.outcome != "complete":
+                raise ArmsDifferError(f"the trial ended as {message.outcome}: {message.error}")
+            return time.perf_counter() - began

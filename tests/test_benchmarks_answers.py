@@ -1,0 +1,286 @@
+"""The benchmarks of answers: made-up truths, recorded tables, claims and the guide."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from table_factory import table_spec, write_table
+
+from benchmarks import __main__ as command
+from benchmarks import ask_guide, claims_digits
+from benchmarks.answer_arms import confirm_search, find_geometric_mean, find_ratio, is_checkpoint, run_arm
+from benchmarks.answer_orders import Searched, list_arms
+from benchmarks.answer_studies import run_study as run_recorded_study
+from benchmarks.answer_table import AnswerTable, find_margins, price_naive, price_oracle, read_answer_table
+from benchmarks.answer_truth import FAMILIES, HELD_BACK, MadeStudy, make_spec, run_study
+from sweep.analysis.answer.answer import Limits
+from sweep.analysis.answer.candidates import select_candidates
+from sweep.analysis.answer.response import draw_response
+from sweep.analysis.claims.plans import CLAIMS
+from sweep.analysis.comparable_trials import ACCURACY, select_comparable
+from sweep.analysis.statistics.intervals import Spread
+from sweep.config.errors import InputError
+from sweep.config.study import Tolerance
+from sweep.config.trial_config import TrialConfig
+from sweep.records.correct_images import encode_correct
+
+INF = float("inf")
+SPACE = {
+    "batch.micro": {"log2": [4, 7]},
+    "batch.accumulation": {"choice": [1, 4]},
+    "optimizer.lr": {"choice": [0.01, 0.03, 0.1, 1.0]},
+}
+
+# ---------------------------------------------------------------------- made-up truths
+
+
+def test_the_families_have_the_shapes_that_their_names_tell() -> None:
+    rng = np.random.default_rng(0)
+    flat, cliff, two, noisy = (
+        FAMILIES[name](rng, 0.01) for name in ("flat", "cliff", "crossing_models", "noisy_batches")
+    )
+    assert cliff.tuned("resnet8", 16) == cliff.tuned("resnet8", 64) > cliff.tuned("resnet8", 512)
+    assert two.tuned("resnet8", 16) > two.tuned("vit_micro", 16)
+    assert two.tuned("resnet8", 512) < two.tuned("vit_micro", 512)
+    assert noisy.noise("resnet8", 512) == pytest.approx(2 * noisy.noise("resnet8", 64))
+    assert [flat.accuracy("resnet8", 64, rate) for rate in (0.01, 0.1)] == pytest.approx([0.95, 0.92])
+    broken = HELD_BACK["rate_cliff"](rng, 0.004)  # ten times the best rate breaks down, a tenth hardly matters
+    assert broken.accuracy("resnet8", 64, 0.001) > 0.93 > 0.9 > broken.accuracy("resnet8", 64, 0.1)
+
+
+def test_neighbors_inform_about_a_configuration_with_one_seed() -> None:
+    truth = FAMILIES["cliff"](np.random.default_rng(3), 0.006)
+    study = MadeStudy(truth, make_spec(truth, 30, 3, confirm={"max_configurations": 0}), 3000, seed=11)
+    records = select_comparable(study.run())  # type: ignore[arg-type]
+    candidates = select_candidates(records, Limits())
+    assert candidates is not None
+    configs = [study.records[candidates.number(place)].config for place in range(len(candidates.rows))]
+    exact = np.array([truth.accuracy(each.model.name, each.global_batch_size, each.optimizer.lr) for each in configs])
+    measured = records.grouping.medians(records.done[ACCURACY].to_numpy(dtype=float))[0][candidates.rows]
+    top = exact > exact.max() - 0.03
+    of_response, of_seed = (
+        np.sqrt(np.mean((values - exact)[top] ** 2)) for values in (candidates.values(ACCURACY), measured)
+    )
+    assert of_response < 0.8 * of_seed
+    assert of_seed > 0.5 * 0.006
+    low, high = np.quantile(candidates.values(ACCURACY, candidates.draws), (0.025, 0.975), axis=0)
+    assert np.mean((low <= exact) & (exact <= high)) >= 0.85
+
+
+def test_configurations_that_get_the_same_images_right_are_no_crash() -> None:
+    """What they share is all of the error, or more by rounding, as is the spread of equal repeats."""
+    truth = FAMILIES["cliff"](np.random.default_rng(2), 0.0)
+    frames = MadeStudy(truth, make_spec(truth, 12, 5, confirm={"max_configurations": 0}), 200, seed=4).run()
+    for number in frames.correct:
+        frames.correct[number] = np.arange(200) >= 13
+    frames.trials["val_accuracy"] = pd.array([187 / 200] * len(frames.trials), dtype="Float64")
+    records = select_comparable(frames)  # type: ignore[arg-type]
+    records._posteriors[ACCURACY] = replace(records.posterior(ACCURACY), spread=Spread(1e-17, 3), is_assumed=False)
+    rows = np.arange(records.grouping.size)
+    draws, means = np.full((100, len(rows)), 0.9), np.full(len(rows), 0.9)
+    response = draw_response(records, rows, draws, means, np.random.default_rng(0))
+    assert np.isfinite(response.draws).all()
+    assert response.estimates == pytest.approx(187 / 200)
+
+
+def test_a_study_is_judged_by_its_truth() -> None:
+    figures = run_study("cliff", 2)
+    assert figures.is_named
+    assert figures.num_seeds >= 3
+    assert 0.0 < figures.width < 0.1
+    assert figures.seconds <= 1.6 * figures.budget / 0.5
+
+
+# ---------------------------------------------------------------------- recorded tables
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = table_spec("made", space=SPACE, answer={"tolerance": {"accuracy": 0.02}})
+    return write_table(tmp_path_factory.mktemp("tables"), spec, 5)
+
+
+@pytest.fixture(scope="module")
+def table(folder: Path) -> AnswerTable:
+    return read_answer_table(folder)
+
+
+def test_a_configuration_is_right_by_tolerance_and_half_of_it() -> None:
+    # the best; within the tolerance and fast; beyond half the tolerance, so no rival; too inaccurate; not complete
+    accuracies = np.array([0.900, 0.896, 0.894, 0.880, np.nan])
+    margins = find_margins(accuracies, np.array([10.0, 5.0, 3.0, 1.0, 1.0]), Tolerance(accuracy=0.01))
+    # 0.895 is what a rival must have; 0.89 what one must have itself
+    assert margins == pytest.approx([-0.001, 0.001, 0.004, -0.01, -INF])
+    nearly = find_margins(accuracies, np.array([5.2, 5.0, 3.0, 1.0, 1.0]), Tolerance(accuracy=0.01, time=0.05))
+    assert nearly[0] == pytest.approx(0.001)  # the second one is not faster by more than the tolerance of time
+
+
+def test_the_frames_of_a_study_have_its_numbers_seeds_and_images(table: AnswerTable) -> None:
+    numbers = table.frames.trials["number"]
+    bits = {int(number): np.arange(16) < number % 16 for number in numbers}
+    texts = [encode_correct(bits[int(number)]) for number in numbers]
+    images = numbers.to_frame().assign(study="made", correct_images=texts)
+    own = AnswerTable(table.recorded, replace(table.frames, correct_images=images))
+    study = own.make_study(7)
+    values = dict(zip(own.recorded.space, own.recorded.points[3], strict=True))
+    first, again = own.train(study.config(values), 0, "search"), own.train(study.config(values, 9), 1, "confirm")
+    frames = own.make_frames([first, again, replace(first, number=2, outcome="pruned")], study)
+    assert frames.trials[["number", "phase", "seed"]].to_numpy().tolist() == [[0, "search", 7], [1, "confirm", 9]]
+    recorded = [own.recorded.training(record.config) for record in (first, again)]
+    assert frames.trials["val_accuracy"].tolist() == [each.ending.measurements["val_accuracy"] for each in recorded]
+    assert frames.find_correct is not None
+    assert frames.find_correct("made", [1])[1].tolist() == bits[int(recorded[1].origin.split("/")[1])].tolist()
+
+
+@pytest.mark.parametrize("arm", list_arms())
+@pytest.mark.filterwarnings("ignore")
+def test_an_arm_tries_each_point_once_and_adds_up_its_seconds(table: AnswerTable, arm: str) -> None:
+    order = list_arms()[arm](table, 1)
+    is_slow = arm in ("optuna_gp", "qlognehvi")
+    searched = [next(order) for _ in range(13)] if is_slow else list(order)
+    points = [table.find_point(each.record) for each in searched]
+    assert len(set(points)) == len(points) == (13 if is_slow else len(table.recorded.points))
+    assert points != sorted(points)
+    spent = [later - earlier for earlier, later in pairwise([0.0, *(each.seconds for each in searched)])]
+    for each, point, own in zip(searched, points, spent, strict=True):
+        is_whole = each.record.outcome == "complete"
+        assert is_whole or arm == "ours"
+        assert own == pytest.approx(table.price(point)) if is_whole else own < table.price(point)
+
+
+def test_checkpoints_are_geometric() -> None:
+    assert [number for number in range(1, 130) if is_checkpoint(number)] == [8, 11, 16, 22, 32, 45, 64, 90, 128]
+
+
+def _in_order(table: AnswerTable, points: list[int], seed: int) -> Iterator[Searched]:
+    study, spent = table.make_study(seed), 0.0
+    for number, point in enumerate(points):
+        values = dict(zip(table.recorded.space, table.recorded.points[point], strict=True))
+        record = table.train(study.config(values), number, "search")
+        spent += record.measurements["total_seconds"]
+        yield Searched(record, spent)
+
+
+def test_the_arrival_is_the_first_checkpoint_with_the_right_answer(table: AnswerTable) -> None:
+    wrong = [point for point in range(len(table.recorded.points)) if point not in table.right]
+    points = [*wrong[:9], *sorted(table.right), *wrong[9:]]
+    figures = run_arm(table, "made", lambda own, seed: _in_order(own, points, seed), 0)
+    assert figures.checkpoints[0].num_trials == 11  # at 8 nothing right was trained
+    assert figures.arrival == figures.checkpoints[-1]
+    assert not any(each.is_settled and each.is_right for each in figures.checkpoints[:-1])
+    searched = list(_in_order(table, points, 0))[: figures.arrival.num_trials]
+    confirmed = confirm_search(table, [each.record for each in searched], table.make_study(0))
+    assert (confirmed.is_settled, confirmed.row in table.right) == (True, True)
+    assert figures.spent_seconds == figures.whole_seconds == searched[-1].seconds + confirmed.seconds
+    never = run_arm(table, "made", lambda own, seed: _in_order(own, wrong, seed), 0)
+    assert (never.arrival, never.checkpoints, never.whole_seconds) == (None, (), INF)
+    assert never.spent_seconds == pytest.approx(sum(table.price(point) for point in wrong))
+
+
+def test_the_references_are_sums_of_recorded_trainings(table: AnswerTable) -> None:
+    whole, search = price_oracle(table)
+    assert whole == pytest.approx(5 * search)
+    assert min(table.price(point) for point in table.right) < search < table.grid_seconds / 5
+    # four rates are all there are, and 64 and 256 are had with two micro batches each
+    sizes: dict[tuple[int, float], float] = {}
+    for point, (micro, accumulation, rate) in enumerate(table.recorded.points):
+        key = (micro * accumulation, rate)  # type: ignore[operator]
+        sizes[key] = min(sizes.get(key, INF), table.price(point))  # type: ignore[index, arg-type]
+    assert len(sizes) == 24
+    assert price_naive(table) == pytest.approx(3 * sum(sizes.values()))
+
+
+def test_ratios_of_medians_and_their_geometric_means() -> None:
+    assert find_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]) == {"ratio": 2.0, "low": 2.0, "high": 2.0}  # every pair is 2
+    assert find_ratio([INF, INF, 4.0], [1.0, 2.0, 3.0])["ratio"] is None
+    assert find_ratio([4.0, 4.0, 4.0, INF], [2.0] * 4) == {"ratio": 2.0, "low": 2.0, "high": None}
+    assert find_ratio([INF], [INF])["ratio"] is None
+    found = find_geometric_mean([2.0, 8.0])
+    assert [found[key] for key in ("ratio", "low", "high")] == pytest.approx([4.0, 2.0, 8.0])
+    assert find_geometric_mean([2.0, None]) == {"ratio": None, "low": None, "high": None, "num_without": 1}
+
+
+def test_the_command_summarizes_and_continues_where_it_was_interrupted(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["answer_arms", "--tables", str(folder), "--seeds", "1", "--arms", "random", "--workers", "1"]
+    assert command.main([*arguments, "--to", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split(" | ")[1] for line in printed.splitlines()[2:6]] == ["ours", "random", "oracle", "naive"]
+    kept = sorted(tmp_path.glob("*/*.json"))
+    assert [path.name for path in kept] == ["ours_0.json", "random_0.json"]
+    written = kept[0].stat().st_mtime_ns
+    kept[1].unlink()
+    assert command.main([*arguments, "--to", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == printed
+    assert (kept[0].stat().st_mtime_ns, kept[1].is_file()) == (written, True)
+
+
+def test_a_clear_table_is_answered_right_and_few_seeds_are_refused(folder: Path, tmp_path: Path) -> None:
+    found = run_recorded_study(str(folder), seed=1)
+    assert found.is_named
+    assert found.is_right == found.is_settled  # a wrong one is not settled
+    assert found.num_seeds >= 3
+    assert found.num_trainings > 16  # half of the grid of 32, and fresh seeds
+    with pytest.raises(InputError, match="3 seeds"):
+        read_answer_table(write_table(tmp_path, table_spec("few")))
+
+
+# ---------------------------------------------------------------------- claims and the guide
+
+
+def test_every_claim_has_one_study_of_whole_repetitions(tmp_path: Path) -> None:
+    names = [claim.name for claim in CLAIMS]
+    studies = claims_digits.plan_studies(names, tmp_path / "weights.safetensors")
+    assert sorted(name for study in studies for name in study.claims) == sorted(names)
+    trainings = [study.spec.trials for study in studies]
+    assert trainings == sorted(trainings)
+    timed = {name for study in studies if study.is_timed for name in study.claims}
+    assert {"accumulation_time", "memory_linear"} <= timed
+    assert not timed & {"warmup_needed", "three_regimes"}
+    (warmup,) = (study for study in studies if "warmup_tolerates_rates" in study.claims)
+    assert list(dict.fromkeys(point["seed"] for point in warmup.spec.first)) == [0, 4, 2, 1, 3]
+    assert len({(point["schedule.warmup"], point["optimizer.lr"]) for point in warmup.spec.first[:10]}) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_study_of_a_claim_runs_and_is_tested(tmp_path: Path) -> None:
+    tiny = {"budget.steps": 2, "data.subset": 64}
+    studies = claims_digits.plan_studies(["linear_decay_best"], tmp_path / "weights.safetensors", tiny, most=4)
+    claims_digits.run_studies(studies, tmp_path, 200.0)
+    assert claims_digits.is_finished(studies[0], tmp_path)
+    (row,) = claims_digits.assess_studies(studies, tmp_path)["claims"]
+    assert (row["n"], row["trainings_run"], row["trainings_planned"]) == (2, 4, 4)
+
+
+def test_the_guide_is_compared_by_pairs_of_seeds() -> None:
+    values = {"guide": [0.5, 0.7, 0.9], "oracle_named": [0.52, 0.71, 0.93], "usual": [0.9, 0.9, 0.9]}
+    found = ask_guide.compare_arms(values, "oracle_named", "guide")
+    assert found is not None
+    # of 0.02, 0.01 and 0.03: their standard deviation is 0.01, and the quantile of t with 2 degrees is 4.303
+    assert (found.mean, found.high - found.mean, found.n) == pytest.approx((0.02, 4.303 * 0.01 / 3**0.5, 3), rel=1e-3)
+    summary = ask_guide.summarize({"a": {"share": 1.05, "accuracies": {"test": values}}})
+    assert summary["median_regret"] == {"oracle_named": pytest.approx(0.02), "oracle_most_accurate": None}
+    assert (summary["within_budget"]["share"], summary["better_than_usual"]["share"]) == (1.0, 0.0)
+
+
+def test_each_seed_is_trained_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[int, int]] = []
+
+    def train(config: TrialConfig) -> tuple[float, float]:
+        trained.append((config.seed, config.batch.micro))  # type: ignore[arg-type]
+        return config.seed / 1000, 0.0
+
+    monkeypatch.setattr(ask_guide, "train_once", train)
+    monkeypatch.setattr(ask_guide, "SEEDS", (201, 202))
+    small, large = (TrialConfig.model_validate({"batch": {"micro": size}}) for size in (16, 32))
+    found: ask_guide.Accuracies = {"test": {"guide": [0.9]}, "val": {"guide": [0.8]}}
+    ask_guide.train_missing({"guide": small, "usual": large, "oracle_named": small}, found, lambda: None)
+    assert found["test"] == {"guide": [0.9, 0.202], "usual": [0.201, 0.202], "oracle_named": [0.201, 0.202]}
+    # of the first seed the guide's is known; of the second its equal is not trained again
+    assert trained == [(201, 32), (201, 16), (202, 16), (202, 32)]

@@ -1,0 +1,252 @@
+"""What benchmarks train on and replay: drawn images, recorded tables, simulated workers, studies of the forecast."""
+
+import contextlib
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from table_factory import table_spec, write_table
+
+from benchmarks import __main__ as command
+from benchmarks import datasets, forecast, search, tables
+from benchmarks.forecast import StudyFigures, plan_studies, replay_forecast
+from benchmarks.forecast_constants import calibrate, find_lean
+from benchmarks.harness import TABLES
+from benchmarks.memory_forecast import Judged, judge, list_configurations, summarize
+from benchmarks.workers import measure_load, stretch_messages, widen_grid
+from sweep.config.data_sections import DataSection
+from sweep.config.errors import InputError
+from sweep.config.space import pick_grid_point
+from sweep.config.study_file import load_study
+from sweep.records.frames.frames import load_frames
+from sweep.records.messages import Heartbeat, Progress
+from sweep.records.store.store import open_store
+from sweep.search.forecast import study_total
+from sweep.search.forecast.study_costs import StudyCosts, draw_sums
+from sweep.search.replay.recorded_table import make_replay_study, read_table
+from sweep.search.replay.replay import replay_search
+from sweep.search.replay.replay_executor import schedule_messages
+
+DESIGN = """
+name = "small"
+seed = 3
+trials = 4
+sampler = "grid"
+confirm = { max_configurations = 0, seeds = 0 }
+[base]
+data.name = "digits"
+data.subset = 96
+budget.epochs = 2
+[space]
+"batch.micro" = { log2 = [5, 6] }
+"optimizer.lr" = { choice = [0.01, 0.1] }
+"""
+
+
+@pytest.fixture
+def design(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(DESIGN)
+    return path
+
+
+def test_all_points_are_trained_with_one_seed_before_any_with_the_next(design: Path) -> None:
+    spec = load_study(design)
+    jobs = list(tables.list_jobs(spec, 3))
+    assert [job.number for job in jobs] == list(range(12))
+    assert [job.config.seed for job in jobs] == [3] * 4 + [4] * 4 + [5] * 4
+    points = [(job.config.batch.micro, job.config.optimizer.lr) for job in jobs]
+    assert set(points[:4]) == {(32, 0.01), (32, 0.1), (64, 0.01), (64, 0.1)}
+    assert points[:4] == points[4:8] == points[8:]
+    assert len({tables.shape_of(spec, job.config) for job in jobs}) == 2
+
+
+@pytest.mark.slow
+def test_a_table_is_recorded_in_pieces_timed_apart_and_replayed(
+    design: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, root, to = load_study(design), tmp_path / "root", tmp_path / "tables"
+    arguments = ["tables", str(design), "--root", str(root), "--to", str(to), "--seeds", "2"]
+    assert command.main([*arguments, "--minutes", "0"]) == 1  # time for nothing
+    assert tables.record(spec, root, 1, 1, time.monotonic() + 300) == (4, 4)
+    assert tables.record(spec, root, 2, 1, time.monotonic() + 300) == (8, 8)  # goes on
+    assert command.main([*arguments, "--export"]) == 2
+    assert "measure the times first" in capsys.readouterr().err
+    monkeypatch.setattr(tables, "NUM_REPEATS", 2)
+    assert command.main([*arguments, "--times"]) == command.main([*arguments, "--export"]) == 0
+    assert "8 of 8 trainings" in capsys.readouterr().out
+
+    costs = tables.find_medians(json.loads((root / "small/times.json").read_text()))["batch.micro=32"]
+    recorded, shipped = (
+        load_frames(place, evaluations=True, correct_images=True) for place in (root / "small", to / "small")
+    )
+    assert list(shipped.trials["val_accuracy"]) == list(recorded.trials["val_accuracy"])
+    assert recorded.correct_images is not None
+    assert shipped.correct_images is not None
+    assert list(shipped.correct_images["correct_images"]) == list(recorded.correct_images["correct_images"])
+    # 96 images in whole steps of 32: six of them in two epochs
+    whole = shipped.trials[shipped.trials["config.batch.micro"] == 32].iloc[0]
+    outside = costs["before_seconds"] + 3 * costs["evaluation_seconds"] + costs["rest_seconds"]
+    assert whole["train_seconds"] == pytest.approx(6 * costs["step_seconds"])
+    assert whole["total_seconds"] == pytest.approx(whole["train_seconds"] + outside)
+    about = json.loads((to / "small.json").read_text())
+    assert (about["num_configurations"], about["num_trainings"], about["is_whole"]) == (4, 8, True)
+    replayed = replay_search(read_table(to / "small"), make_replay_study(read_table(to / "small"), "r", trials=4))
+    assert replayed.outcomes == {"complete": 4}
+
+
+def test_a_changed_design_or_a_missing_archive_is_refused(
+    design: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tables", str(design), "--root", str(tmp_path / "root"), "--minutes", "0"]
+    assert command.main(arguments) == 1
+    design.write_text(DESIGN.replace("budget.epochs = 2", "budget.epochs = 3"))
+    assert command.main(arguments) == 2
+    assert "another design" in capsys.readouterr().err
+    monkeypatch.setattr(tables, "ARCHIVE", tmp_path / "absent.tar.xz")
+    design.write_text(DESIGN.replace('"digits"', '"cifar10"'))
+    assert command.main([*arguments, "--times"]) == 2
+    assert "CIFAR10_ARCHIVE" in capsys.readouterr().err
+    design.write_text(DESIGN.replace("{ choice = [0.01, 0.1] }", "{ log = [0.01, 0.1] }").replace('"grid"', '"tpe"'))
+    with pytest.raises(InputError, match="requires a grid"):
+        list(tables.list_jobs(load_study(design), 1))
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_shipped_designs_are_grids_of_the_sizes_that_they_say(path: Path) -> None:
+    spec = load_study(path)
+    jobs = list(tables.list_jobs(spec, 1))
+    assert (spec.name, len(jobs)) == (path.stem, spec.trials)
+    assert len({job.config.global_batch_size for job in jobs}) >= 5
+    assert (path in tables.DESIGNS) == (path.stem not in search.LOOKED_AT)
+
+
+# ---------------------------------------------------------------------- images
+
+
+def test_no_classifier_is_better_than_what_the_designs_name() -> None:
+    drawn = [datasets.draw_prototypes(50_000, seed) for seed in range(2, 6)]
+    shares = [(datasets.classify_best(pixels) == classes).mean() for pixels, classes in drawn]
+    assert np.mean(shares) == pytest.approx(0.942, abs=0.002)
+    assert "94.2 %" in load_study(TABLES / "prototypes.toml").question
+    pixels, classes = datasets.draw_mixtures(4000, 5)
+    assert 0.8 < (datasets.classify_mixtures(pixels) == classes).mean() < 0.99
+
+
+@pytest.mark.parametrize("name", [name for name in datasets.MADE if not name.startswith("cifar10")])
+def test_drawn_images_have_every_class_and_are_the_same_again(name: str) -> None:
+    made = datasets.MADE[name].load(DataSection(name=name))
+    assert set(made.train.labels.tolist()) == set(range(made.num_classes))
+    again = datasets.MADE[name].load(DataSection(name=name))
+    assert np.array_equal(again.train.pixels, made.train.pixels)
+    means = [made.train.pixels[made.train.labels == label].mean(axis=0) for label in range(made.num_classes)]
+    assert min(np.abs(one - other).max() for one, other in pairwise(means)) > 1.0
+
+
+def test_tasks_of_the_guide_are_what_they_are_named_after(tmp_path: Path) -> None:
+    noisy, clean = (datasets.load_digits_task(DataSection(), num_train=None, wrong_share=share) for share in (0.2, 0.0))
+    assert 0.15 < np.mean(noisy.train.labels != clean.train.labels) < 0.25
+    pixels, labels = datasets.draw_rings(50, 0, 20.0)
+    brightness = [pixels[labels == radius].mean() for radius in range(5)]
+    assert brightness == sorted(brightness)  # a larger ring has more of it
+    datasets.write_rings(tmp_path / "rings")
+    assert sorted(path.name for path in (tmp_path / "rings").iterdir()) == [f"radius{each}" for each in range(5)]
+
+
+# ---------------------------------------------------------------------- simulated workers
+
+
+def test_many_workers_show_what_their_supervisor_takes(tmp_path: Path) -> None:
+    table = read_table(write_table(tmp_path, table_spec("fractions")))
+    changes = {"trials": 40, "sampler": "random", "confirm": {"max_configurations": 0}}
+    spec, file = widen_grid(make_replay_study(table, "load", **changes)), tmp_path / "study.sqlite"
+    with contextlib.closing(open_store(file, create=True)) as store:
+        store.create_study(spec)
+    load = measure_load(table, spec, file, 8, 60.0, 90.0)
+    assert 90.0 <= load.simulated_seconds < 92.0
+    assert 1 <= load.num_trials <= 40 - 8
+    assert 0 < load.busy_share < 1
+    assert load.num_events > 1.5 * 8 * load.simulated_seconds  # two signs of progress a second and worker
+    with contextlib.closing(open_store(file)) as store:
+        rates = [record.config.optimizer.lr for record in store.trial_records("load")]
+    assert len(set(rates)) == len(rates)  # not those of the grid
+
+
+def test_messages_are_stretched_with_heartbeats_between_them(tmp_path: Path) -> None:
+    table = read_table(write_table(tmp_path))
+    said = schedule_messages(table.training(table.spec.config(pick_grid_point(table.space, 4))))
+    told = list(stretch_messages(said, 10.0))
+    assert [seconds for seconds, _ in told] == sorted(seconds for seconds, _ in told)
+    own = [(seconds, word) for seconds, word in told if word in [each for _, each in said]]
+    assert own == [(10.0 * seconds, word) for seconds, word in said]
+    between = 10.0 * (said[-1][0] - said[0][0])
+    assert sum(isinstance(word, Heartbeat) for _, word in told) == pytest.approx(between / 2.0, abs=1)
+    assert sum(isinstance(word, Progress) for _, word in told) == pytest.approx(between / 0.5, abs=2)
+    space = {"batch.micro": {"log2": [4, 6]}, "batch.accumulation": {"choice": [1, 4]}}
+    with pytest.raises(InputError, match="no key over fractions"):
+        widen_grid(table_spec(space=space))
+
+
+# ---------------------------------------------------------------------- forecasts
+
+
+def figures(total: float) -> StudyFigures:
+    """Of a study of 20 trials of which each takes 10 seconds."""
+    ten = np.full(4, 10.0)
+    costs = StudyCosts(
+        search_seconds=ten, confirm_seconds=ten, num_trials=20, least_confirm=0, most_confirm=0, is_exact=True,
+        share_guessed=0.0,
+    )  # fmt: skip
+    lists = {name: np.asarray(value).tolist() for name, value in vars(costs).items()}
+    known = {"expected_seconds": 200.0, "low_seconds": 170.0, "high_seconds": 240.0, "probing_seconds": 1.0}
+    return StudyFigures(study="made", total_seconds=total, costs=lists, trials=[], **known)
+
+
+def test_studies_of_both_parts_differ_and_have_every_shape() -> None:
+    planned = plan_studies("development", forecast.NUM_DEVELOPMENT) + plan_studies(
+        "validation", forecast.NUM_VALIDATION
+    )
+    described = [one.spec.model_copy(update={"name": "x", "seed": 0}).model_dump_json() for one in planned]
+    assert len(set(described)) == len(described)
+    validation = planned[forecast.NUM_DEVELOPMENT :]
+    assert {one.spec.sampler for one in validation} == set(forecast.SAMPLERS)
+    assert {one.spec.pruner for one in validation} == set(forecast.PRUNERS)
+    assert {(one.executor, one.per_device) for one in validation} == {
+        ("process", None),
+        ("inline", None),
+        ("process", 2),
+    }
+
+
+def test_the_calibration_finds_the_factor_and_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_total, "FACTOR", 1.0)
+    monkeypatch.setattr(study_total, "WIDTH", 1.0)
+    rng = np.random.default_rng(0)
+    totals = 200.0 * 1.3 * np.exp(rng.normal(0, 0.25, 400))  # the drawn ones have a deviation of 0.1
+    factor, width = calibrate([figures(float(total)) for total in totals])
+    assert (factor, width) == (pytest.approx(1.3, rel=0.05), pytest.approx(2.5, rel=0.1))
+    monkeypatch.setattr(study_total, "FACTOR", factor)
+    monkeypatch.setattr(study_total, "WIDTH", width)
+    found = [figures(float(total)) for total in 200.0 * 1.3 * np.exp(rng.normal(0, 0.25, 400))]
+    bounds = [np.quantile(replay_forecast(one), (0.05, 0.95)) for one in found]
+    inside = [low <= one.total_seconds <= high for one, (low, high) in zip(found, bounds, strict=True)]
+    assert 0.85 <= np.mean(inside) <= 0.95
+
+
+def test_the_lean_of_a_sampler_is_that_which_the_forecast_draws() -> None:
+    sample = np.array([1.0, 2.0, 4.0, 9.0])
+    for lean in (-3.0, 0.0, 2.0):
+        drawn = draw_sums(sample, np.full(20_000, 50), np.full(20_000, lean), np.random.default_rng(0))
+        assert find_lean(sample.tolist(), float(drawn.mean()) / 50) == pytest.approx(lean, abs=0.1)
+
+
+def test_memory_is_judged_by_the_median_and_the_worst_error() -> None:
+    assert len(list_configurations()) == 30
+    one = judge(list_configurations()[0], torch.device("cpu"))
+    assert abs(one.error) < 0.12
+    line, is_met = summarize([one, Judged({}, 100, 120, 0)])
+    assert (is_met, "worst_error=0.2000" in line) == (False, True)

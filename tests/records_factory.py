@@ -1,6 +1,7 @@
 """Small studies with plausible records, for tests of whatever reads or writes them."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,12 @@ def add_seeds(store: Store, of: int, first: int, gaps: Sequence[float] = (0.0, 0
         attempt = store.start_attempt(study, number)
         store.end_attempt(study, number, attempt, "", 1.25)
         store.finish_trial(study, number, ending)
+
+
+def fill_mirror(store: Store, spec: StudySpec) -> None:
+    """Copies the records of ``spec`` to Optuna's tables in the same database."""
+    from sweep.search.mirror.optuna_mirror import Mirror  # imports Optuna, which most tests do without
+
+    with closing(Mirror(store.url, spec)) as mirror:
+        mirror.add(store.trial_records(spec.name))
+        mirror.write_all()

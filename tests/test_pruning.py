@@ -12,7 +12,7 @@ import optuna
 import pytest
 from curve_table import OBJECTIVES, CurveTable, table_spec
 from optuna_storages import open_storage
-from records_factory import make_spec
+from records_factory import fill_mirror, make_spec
 
 from sweep.analysis.statistics.extrapolation import NUM_NEAREST, CurveFamily
 from sweep.config.errors import InputError
@@ -24,7 +24,6 @@ from sweep.records.store.store import Store, open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.pruners.front_pruner import FrontPruner, make_pruner
 from sweep.search.samplers.candidate_points import make_point_key
 
@@ -201,11 +200,11 @@ def run(store: Store, trials: int, pruner: str = "front") -> None:
         store.create_study(spec)
     executor = InlineExecutor("cpu", WorkerProgram("test_pruning:curves", "tuner_runners:describe"))
     plan = RunPlan(key_of=TrialConfig.model_dump_json)
-    with executor, closing(Mirror(store.url, spec)) as mirror:
-        tuner = Tuner(spec, store, executor, mirror, plan)
+    with executor:
+        tuner = Tuner(spec, store, executor, plan)
         for _ in tuner.run():
             pass
-        mirror.catch_up(tuner.records())
+    fill_mirror(store, spec)
 
 
 def test_a_stopped_trial_keeps_its_curve_and_is_pruned_everywhere(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Notes and tags on trials: in the store, in frames, in exports, on the page and in the commands."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -132,33 +131,6 @@ def test_the_commands_write_list_and_remove(tmp_path: Path) -> None:
     assert "  tags: keep, paper\n           note 1: the fan was off\n" in shown.stdout
     wrong = call_sweep("note", "s", "9", "text", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (2, "")
-
-
-def make_old(path: Path) -> None:
-    """Turns a store into one of version 0001, which has neither remarks nor a queue."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in (
-            "DROP TABLE sweep_remarks",
-            "DROP TABLE sweep_queue",
-            "ALTER TABLE sweep_trials DROP COLUMN is_enqueued",
-            "UPDATE sweep_version SET version_num = '0001'",
-        ):
-            connection.execute(statement)
-
-
-def test_a_store_of_before_is_read_and_completed(store: Store, tmp_path: Path) -> None:
-    file = tmp_path / "runs/s/study.sqlite"
-    before = load_frames(file).trials.drop(columns=["tags", "notes"])
-    store.close()
-    make_old(file)
-    frames = load_frames(file)  # which changes nothing
-    assert frames.trials.drop(columns=["tags", "notes"]).equals(before)
-    assert (len(frames.remarks), len(frames.queue)) == (0, 0)
-    assert frames.trials["tags"].tolist() == ["", "", ""]
-    with closing(open_store(file)) as completed:
-        add_tags(completed.database, "s", 1, ["late"])
-        assert texts(completed) == [(1, "tag", "late")]
-        assert completed.load_spec("s") == make_spec()
 
 
 @pytest.mark.postgres

@@ -19,7 +19,6 @@ from sweep.records.store.store import open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.table import make_sampler
 
 SPACE: dict[str, Any] = {
@@ -121,8 +120,8 @@ def test_a_study_through_the_tuner_gives_each_batch_size_its_trials(tmp_path: Pa
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
         store.create_study(spec)
         plan = RunPlan(key_of=lambda config: config.model_dump_json())
-        with executor, closing(Mirror(store.url, spec)) as mirror:
-            for _ in Tuner(spec, store, executor, mirror, plan).run():
+        with executor:
+            for _ in Tuner(spec, store, executor, plan).run():
                 pass
         records = store.trial_records("s")
     assert {len(found) for found in by_batch(records).values()} == {2}

@@ -33,7 +33,6 @@ from sweep.search.forecast.prober import Prober, ProbeSettings
 from sweep.search.forecast.solo_times import SoloTimes
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.samplers.encoding import Encoding
 from sweep.search.samplers.surrogates import Surrogate
 
@@ -226,9 +225,8 @@ def test_the_record_and_the_sampler_get_the_replaced_time(tmp_path: Path) -> Non
     executor = InlineExecutor("cpu", WorkerProgram("test_time_evidence:disturbed", "tuner_runners:describe"))
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
         store.create_study(spec)
-        mirror = Mirror(store.database.url, spec)
-        tuner = Tuner(spec, store, executor, mirror, plan)
-        with executor, closing(mirror):
+        tuner = Tuner(spec, store, executor, plan)
+        with executor:
             list(tuner.run())
         recorded = store.trial_records(spec.name)
     for records in (recorded, tuner.records()):

@@ -23,7 +23,6 @@ from sweep.search.earlier.reuse_index import ReuseIndex
 from sweep.search.loop.events import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock
 from sweep.search.seed_allocation.confirmation import find_front
 
@@ -37,10 +36,9 @@ def run(
 ) -> list[Event]:
     """Runs the study in ``store``; closes it early after so many ended trials."""
     executor = InlineExecutor("cpu", WorkerProgram(f"tuner_runners:{runner}", "tuner_runners:describe"))
-    mirror = Mirror(store.database.url, spec)
     settings = {"key_of": key_of, **plan}
     seen: list[Event] = []
-    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, RunPlan(**settings)).run()) as events:
+    with executor, closing(Tuner(spec, store, executor, RunPlan(**settings)).run()) as events:
         for event in events:
             seen.append(event)
             if stop_after and sum(isinstance(item, TrialEnded) for item in seen) >= stop_after:
@@ -120,9 +118,9 @@ def test_no_seed_is_confirmed_twice_however_many_slots_there_are(tmp_path: Path,
     clock = SimulatedClock()
     executor = ReplayingExecutor(train_by_formula, clock, "test device", slots)
     num_running = 0
-    with closing(make_store(tmp_path / "study.sqlite", spec)) as store, closing(Mirror(store.url, spec)) as mirror:
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         running: set[int] = set()
-        for event in Tuner(spec, store, executor, mirror, RunPlan(key_of=key_of, clock=clock)).run():
+        for event in Tuner(spec, store, executor, RunPlan(key_of=key_of, clock=clock)).run():
             if isinstance(event, TrialStarted) and event.phase == "confirm":
                 running.add(event.number)
                 num_running = max(num_running, len(running))
@@ -158,9 +156,8 @@ def test_a_study_that_is_cut_off_goes_on_as_an_unbroken_one(store: Store, spec: 
 
 def test_what_runs_at_an_interruption_stays_open_and_goes_on(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     executor = InlineExecutor("cpu", WorkerProgram("tuner_runners:endless", "tuner_runners:describe"))
-    mirror = Mirror(store.database.url, spec)
     plan = RunPlan(key_of=key_of)
-    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, plan).run()) as events:
+    with executor, closing(Tuner(spec, store, executor, plan).run()) as events:
         for _ in range(4):
             next(events)
     (record,) = store.trial_records("s")

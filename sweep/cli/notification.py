@@ -19,9 +19,8 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from sweep.cli.output import print_lines
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
-from sweep.records.store.database_errors import StoreError
 
 if TYPE_CHECKING:
     from sweep.search.loop.session import Session

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, Connection
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.records.probe_record import ProbeRecord
+from sweep.records.schema import PROBES
 from sweep.records.store.reading import read_columns
-from sweep.records.store.schema import PROBES
 from sweep.records.store.store import Store, StoreError, open_store
 
 PROBES_FILE = "probes.sqlite"

@@ -24,9 +24,8 @@ from sweep.records.columns import (
 )
 from sweep.records.messages import Evaluation
 from sweep.records.quality_flags import is_time_evidence
-from sweep.records.store.schema import (
+from sweep.records.schema import (
     ABSENT_COLUMNS,
-    ABSENT_TABLES,
     CORRECT_IMAGES,
     ENVIRONMENTS,
     EVALUATIONS,
@@ -74,8 +73,6 @@ class Repeated(Sequence[Any]):
 
 def read_columns(connection: Connection, table: Table, where: ColumnElement[bool] | None = None) -> Columns:
     """The rows of ``table`` in the order of its key, by column, with the driver's types."""
-    if table.name in connection.get_execution_options().get(ABSENT_TABLES, ()):
-        return {column.name: [] for column in table.c}
     absent = connection.get_execution_options().get(ABSENT_COLUMNS, {}).get(table.name, {})
     columns = [column for column in table.c if column.name not in absent]
     equal = _equal_columns(connection, table, columns, where)

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 from sqlalchemy import Connection, func, select
 
 from sweep.config.errors import InputError, shorten_text
-from sweep.records.store.database import Database
-from sweep.records.store.schema import REMARKS, TRIALS
+from sweep.records.database import Database
+from sweep.records.schema import REMARKS, TRIALS
 
 RemarkKind = Literal["note", "tag"]
 REMARK_KINDS: tuple[RemarkKind, ...] = get_args(RemarkKind)

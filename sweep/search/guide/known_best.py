@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from sweep.analysis.answer.recommend import recommend
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.records.frames.frames import load_frames
-from sweep.records.store.database_errors import StoreError
 from sweep.search.earlier.reuse_index import list_study_files
 
 _MOST_STUDIES = 3  # that are read: an answer takes a second or more

@@ -35,7 +35,6 @@ from sweep.search.loop.events import (
 )
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.trial_index import TrialIndex
-from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.pruners.front_pruner import make_pruner
 from sweep.search.seed_allocation.confirmation import list_confirmations
 from sweep.search.seed_allocation.search_end import SearchEnd
@@ -56,8 +55,8 @@ class Tuner:
     """Runs one study over one executor. :meth:`run` yields events and ends when the study is complete, its space is
     exhausted, the deadline has passed or a shutdown was requested."""
 
-    def __init__(self, spec: StudySpec, store: Store, executor: Executor, mirror: Mirror, plan: RunPlan) -> None:
-        self._spec, self._store, self._executor, self._mirror, self._plan = spec, store, executor, mirror, plan
+    def __init__(self, spec: StudySpec, store: Store, executor: Executor, plan: RunPlan) -> None:
+        self._spec, self._store, self._executor, self._plan = spec, store, executor, plan
         recorded = store.trial_records(spec.name)
         crashes = list_repeated_crashes(store, spec.name, recorded)
         self._trials = TrialIndex(recorded, crashes.numbers)
@@ -73,7 +72,6 @@ class Tuner:
         searched = [each for each in recorded if each.phase == "search" and each.outcome is not None]
         self._pruner = make_pruner(spec, store, searched)
         self._sampler = plan.make_sampler(spec, [*plan.prior, *map(self._extrapolate, searched)])
-        mirror.expect(searched)
 
     def records(self) -> list[TrialRecord]:
         return self._trials.records()
@@ -228,7 +226,6 @@ class Tuner:
     # ------------------------------------------------------------------ messages and endings
 
     def _receive_messages(self) -> Iterator[Event]:
-        self._mirror.push_next()  # while the child trains
         messages = self._attempts.receive()
         for number, message in messages:
             if number in self._attempts and isinstance(message, Progress | Evaluation | Ending):
@@ -289,7 +286,6 @@ class Tuner:
         )
         self._trials.put(record)
         if record.phase == "search":
-            self._mirror.expect([record])
             if self._pruner:
                 self._pruner.learn(record)
             self._sampler.learn(self._extrapolate(record))

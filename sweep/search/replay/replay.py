@@ -27,7 +27,6 @@ from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.events import TrialEnded
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study
 from sweep.search.replay.replay_executor import ReplayingExecutor, SimulatedClock, schedule_messages
 from sweep.search.samplers.base import Sampler
@@ -129,9 +128,7 @@ def replay_search(
     )
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(_opened(spec))
-        mirror = Mirror(store.url, spec)
-        mirror.close()  # a replay has no dashboard
-        tuner = Tuner(spec, store, executor, mirror, _plan(table, clock))
+        tuner = Tuner(spec, store, executor, _plan(table, clock))
         for event in stack.enter_context(contextlib.closing(tuner.run())):
             if isinstance(event, TrialEnded):
                 search.add_record(event.record, clock(), table)

@@ -15,9 +15,7 @@ from sweep.executors.monitored import SENSORS, find_sensors
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray.ray_executor import MAX_GPUS, RayExecutor, check_ray
-from sweep.executors.slurm.slurm_cluster import check_cluster
-from sweep.executors.slurm.slurm_executor import SlurmExecutor
-from sweep.executors.slurm.slurm_settings import read_settings
+from sweep.executors.slurm import SlurmExecutor, check_slurm, read_settings
 
 
 @final
@@ -151,9 +149,8 @@ def _make_inline(settings: ExecutorSettings, _log_dir: Path | None, _world_size:
     return InlineExecutor(settings.device)
 
 
-def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, world_size: int, root: Path) -> Executor:
+def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, _world_size: int, root: Path) -> Executor:
     slurm = read_settings(settings.slurm)
-    slurm.nodes_for(world_size, settings.device)
     # a forecast or a probe has no folder of a study; every machine of the cluster must see the root
     folder = log_dir.parent / "slurm" if log_dir else root / f".slurm-{os.getpid()}"
     name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
@@ -161,8 +158,7 @@ def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, world_size: in
 
 
 def _slurm_devices(settings: ExecutorSettings) -> list[str]:
-    slurm = read_settings(settings.slurm)
-    return [f"cuda:{index}" for index in range(slurm.nodes * slurm.gpus_per_node)] or ["cpu"]
+    return [f"cuda:{index}" for index in range(read_settings(settings.slurm).gpus_per_node)] or ["cpu"]
 
 
 def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:
@@ -189,7 +185,7 @@ EXECUTORS: dict[str, Kind] = {
     "slurm": Kind(
         make=_make_slurm,
         devices=_slurm_devices,
-        check=lambda settings: check_cluster(read_settings(settings.slurm)),
+        check=lambda _settings: check_slurm(),
         is_remote=lambda _settings: True,
     ),
 }

@@ -13,7 +13,7 @@ _OWN_REGULARIZATION = frozenset({"grad_clip", "ema_decay", "ema_rule"})
 
 def find_stack_key(task: TrialTask) -> str | None:
     """A text that is equal for trials that can be trained together; None for a trial that can only be trained alone."""
-    if task.memory_limit_bytes is not None or task.placement is not None or explain_alone(task.config):
+    if task.memory_limit_bytes is not None or explain_alone(task.config):
         return None
     content = task.config.apply_rules().model_dump(mode="json", exclude=set(_OWN_SECTIONS))
     shared = {key: value for key, value in content["regularization"].items() if key not in _OWN_REGULARIZATION}

@@ -18,7 +18,7 @@ from sweep.executors import slurm
 from sweep.executors.base import PROGRAM, Executor, ExecutorWrapper, WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.ray_executor import RayExecutor
+from sweep.executors.ray import RayExecutor
 from sweep.executors.slurm import SlurmExecutor, SlurmSettings
 from sweep.records.messages import Ending, Heartbeat, Message, Task, TrialTask
 

@@ -14,7 +14,7 @@ from sweep.executors.inline import InlineExecutor
 from sweep.executors.monitored import SENSORS, find_sensors
 from sweep.executors.openmp import limit_spinning
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.ray_executor import MAX_GPUS, RayExecutor, check_ray
+from sweep.executors.ray import MAX_GPUS, RayExecutor, check_ray
 from sweep.executors.slurm import SlurmExecutor, check_slurm, read_settings
 
 

@@ -16,7 +16,7 @@ from sweep.config.study_file import build_study
 from sweep.executors import slurm
 from sweep.executors.base import Executor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.ray_executor import RayExecutor
+from sweep.executors.ray import RayExecutor
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.records.store.store import StoreError
 from sweep.search.loop import session

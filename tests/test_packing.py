@@ -28,7 +28,7 @@ from sweep.executors.table import ExecutorSettings
 from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Evaluation, Message, Progress, TrialTask
-from sweep.search.loop.device_sharing import check_device_sharing, choose_concurrency, list_shapes, measure_throughput
+from sweep.search.loop.device_sharing import check_device_sharing, list_shapes
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import run_study
 from sweep.training.loop.trial import run_trial
@@ -209,29 +209,6 @@ def test_where_no_probe_tells_there_is_no_figure() -> None:
     lost = replace_by_probed(Ending(outcome="out_of_memory", error="no bytes"), ProbedCost())
     assert isinstance(lost, Ending)
     assert lost.outcome == "out_of_memory"  # nobody has seen it fit
-
-
-@pytest.mark.parametrize(
-    ("rates", "most", "expected"),
-    [
-        ({1: 100.0, 2: 190.0, 4: 300.0, 8: 290.0}, 16, 4),
-        ({1: 100.0, 2: 190.0}, 3, 2),
-        ({1: 100.0}, 1, 1),
-        ({1: 100.0, 2: 101.0}, 16, 1),  # a gain that could be noise
-        ({1: 100.0, 2: 0.0}, 16, 1),  # one of two failed
-    ],
-)
-def test_the_best_number_is_found_by_doubling(rates: dict[int, float], most: int, expected: int) -> None:
-    assert choose_concurrency(rates.__getitem__, most) == expected
-
-
-@TWO_CORES
-def test_copies_of_a_short_trial_are_timed_together(process: ProcessExecutor) -> None:
-    config = build_config({"data.name": "digits", "budget.seconds": 0.5}, "test")
-    task = TrialTask(number=0, config=config, measure_costly=False)
-    assert measure_throughput(process, task, 2, {}) > 0
-    assert process.slots == 2
-    assert measure_throughput(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0
 
 
 def test_each_shape_is_probed_once() -> None:

@@ -10,7 +10,6 @@ import psutil
 import pytest
 from executor_contract import await_childless
 
-from sweep.cli.app import run_app
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import build_config
 from sweep.executors.packed.stack_key import explain_alone, find_stack_key
@@ -20,7 +19,6 @@ from sweep.executors.table import ExecutorSettings
 from sweep.records.attempt_causes import LEFT
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Message, Progress, TrialTask
-from sweep.search.loop.device_sharing import time_copies
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import run_study
 
@@ -132,10 +130,6 @@ def test_preempted_trials_leave_also_those_that_wait(stacks: StackedExecutor) ->
     assert {(ending.outcome, ending.cause) for ending in found.values()} == {("cancelled", LEFT)}
 
 
-def test_copies_of_a_short_trial_are_timed_in_a_stack(stacks: StackedExecutor) -> None:
-    assert time_copies(stacks, make_task(0, budget__epochs=None, budget__seconds=0.3)) > 0.0
-
-
 @pytest.mark.parametrize(
     ("changes", "is_equal"),
     [
@@ -190,19 +184,3 @@ def test_a_stacked_study_states_what_was_shared(tmp_path: Path) -> None:
     assert sum("stacked" in each for each in flags) >= 4  # two of three, and both seeds
     assert trials["train_seconds"].nunique() == 1  # of the probe
     assert trials["test_accuracy"].notna().sum() == 2
-
-
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (["--stack", "0"], "--stack 0: give 1 or more"),
-        (["--stack", "2", "--executor", "inline"], "--stack 2: --executor inline trains one trial on a device"),
-        (["--stack", "2", "--set", "model.name=vit_micro"], "because of model.name = vit_micro"),
-    ],
-)
-def test_the_command_refuses_what_cannot_be_stacked(
-    options: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_app(["run", "quickstart", "--root", str(tmp_path / "runs"), "--device", "cpu", *options]) == 2
-    assert word in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "runs").exists()

@@ -52,7 +52,7 @@ class ExecutorSettings:
     @property
     def is_packed(self) -> bool:
         """Whether trials share a device."""
-        return self.name == "packed" or (self.per_device or 1) > 1 or (self.stack or 1) > 1
+        return (self.per_device or 1) > 1 or (self.stack or 1) > 1
 
 
 @final
@@ -90,13 +90,12 @@ def check_executor(settings: ExecutorSettings) -> None:
         raise InputError(f"--per-device {settings.per_device}: give 1 or more.")
     if settings.stack is not None and settings.stack < 1:
         raise InputError(f"--stack {settings.stack}: give 1 or more.")
-    if settings.is_packed and settings.name not in _CAN_SHARE_DEVICES:
+    if settings.is_packed and settings.name != "process":
         option = (
             f"--per-device {settings.per_device}" if (settings.per_device or 1) > 1 else f"--stack {settings.stack}"
         )
         raise InputError(
-            f"{option}: --executor {settings.name} trains one trial on a device; choose "
-            f"{' or '.join(_CAN_SHARE_DEVICES)}."
+            f"{option}: --executor {settings.name} trains one trial on a device; leave it out, or choose process."
         )
     EXECUTORS[settings.name].check(settings)
     present = EXECUTORS[settings.name].devices(settings)
@@ -174,7 +173,6 @@ def _ray_devices(settings: ExecutorSettings) -> list[str]:
 
 EXECUTORS: dict[str, Kind] = {
     "process": Kind(make=_make_process),
-    "packed": Kind(make=_make_process),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
     "inline": Kind(make=_make_inline),
     "ray": Kind(
         make=_make_ray,
@@ -189,4 +187,3 @@ EXECUTORS: dict[str, Kind] = {
         is_remote=lambda _settings: True,
     ),
 }
-_CAN_SHARE_DEVICES = ("process", "packed")

@@ -10,7 +10,7 @@ from sweep.executors.measurability import check_objectives
 from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
 from sweep.records.data_summary import DataSummary
 from sweep.search.earlier.reuse_index import list_reuse_files
-from sweep.search.loop.device_sharing import check_device_sharing, find_requested_depth, list_shapes
+from sweep.search.loop.device_sharing import check_device_sharing
 from sweep.search.loop.run_options import Options
 from sweep.training.data.data_checks import check_data, check_norm, check_precision
 from sweep.training.data.folders.inspection import OnProgress
@@ -36,7 +36,6 @@ def check_run(
     check_objectives(spec, options.executor)
     if options.executor.is_packed:
         check_device_sharing(spec)
-        find_requested_depth(options.executor, list_shapes(spec))
     return check_inputs(spec, device_type(options.executor), on_progress, may_download=may_download)
 
 

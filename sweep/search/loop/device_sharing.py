@@ -1,4 +1,4 @@
-"""Concurrent trials on one device: how many, and what replaces the measurements that they cannot make.
+"""Concurrent trials on one device: whether they fit, and what replaces the measurements that they cannot make.
 
 Time and memory depend on the shape alone, and accuracy does not depend on them. So every shape of the study is first
 probed alone, and then trials are trained for their accuracy, several at once.
@@ -6,9 +6,7 @@ probed alone, and then trials are trained for their accuracy, several at once.
 
 import itertools
 import logging
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from sweep.config.data_sections import BudgetSection
 from sweep.config.errors import InputError
@@ -16,25 +14,17 @@ from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import Scalar, TrialConfig
-from sweep.executors.base import Executor
 from sweep.executors.packed.packed_executor import PackedExecutor, ProbedCost
-from sweep.executors.packed.stack_key import explain_alone
-from sweep.executors.packed.stacked_executor import StackedExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.table import ExecutorSettings, device_type
+from sweep.executors.table import ExecutorSettings
 from sweep.probing.shape import NO_SHAPE, make_probed_config
-from sweep.records.messages import Ending, TrialTask
 from sweep.search.forecast.forecaster import Forecaster
 from sweep.search.forecast.probe_selection import select_shapes
 
 _MAX_PROBES = 64  # of one study
 _MAX_PER_DEVICE = 16
-_MAX_DEPTH = 8  # of the stacks whose throughput is compared
 _MAX_POINTS = 4096  # of the space, of which the shapes are listed
 _PROBE_SECONDS = 1.0
-_TRIAL_SECONDS = 1.5  # of the short trainings whose throughput is compared
-_LIMIT_SECONDS = 120.0  # of a short training, with its setup
-_MIN_GAIN = 1.05  # in throughput; a smaller one may be noise
 _PROBED = frozenset({"train_seconds", "peak_memory_bytes"})
 
 _log = logging.getLogger(__name__)
@@ -78,7 +68,7 @@ def share_devices(
     settings: ExecutorSettings,
 ) -> None:
     """Probes every shape of ``spec``, then lets ``packed`` train as many trials at once on each device as ``settings``
-    request; where they leave it open, as many as give the highest throughput of short trials.
+    request.
 
     Raises:
         InputError: too many shapes, or too little memory for what is requested.
@@ -87,40 +77,16 @@ def share_devices(
     for config in configs:
         probe = forecaster.prober.find(config) or forecaster.prober.probe(config, _PROBE_SECONDS)
         forecaster.cost_model.add(probe)
-    depth = find_requested_depth(settings, configs)
-    most = _max_per_device(configs, forecaster, depth or 1)
-    if settings.per_device is not None and settings.per_device > most:
+    per_device, depth = settings.per_device or 1, settings.stack or 1
+    largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
+    most = max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(depth * largest)))
+    if per_device > most:
         raise InputError(
-            f"--per-device {settings.per_device}: the largest trial leaves room for {most} at once; lower it, or the "
-            "largest batch.micro of the space."
+            f"--per-device {per_device}: the largest trial leaves room for {most} at once; lower it, or the largest "
+            "batch.micro of the space."
         )
-    process = packed.process
-    environment = environment if _works_in(process, environment) else {}
-    task = TrialTask(number=0, config=_short_config(configs, forecaster), measure_costly=False)
-    best = settings.per_device or choose_concurrency(
-        lambda count: measure_throughput(process, task, count, environment), most
-    )
-    if depth is None and packed.stacks:
-        depth = choose_depth(packed.stacks, process, configs, best, forecaster)
-    packed.pack(best, lambda config: predict_cost(config, forecaster), environment, depth or 1)
-
-
-def find_requested_depth(settings: ExecutorSettings, configs: list[TrialConfig]) -> int | None:
-    """How many trials a process trains together; None: what is measured to be the fastest.
-
-    Raises:
-        InputError: it is requested, and no trial can be trained together with others.
-    """
-    reasons = {explain_alone(config) for config in configs}
-    if "" in reasons:
-        is_open = settings.stack is None and settings.name == "packed" and device_type(settings) == "cpu"
-        return None if is_open else settings.stack or 1
-    if (settings.stack or 1) > 1:
-        raise InputError(
-            f"--stack {settings.stack}: no trial of this study can be trained together with others, because of "
-            f"{'; '.join(sorted(reasons))}; change that, or leave --stack out."
-        )
-    return 1
+    environment = environment if _works_in(packed.process, environment) else {}
+    packed.pack(per_device, lambda config: predict_cost(config, forecaster), environment, depth)
 
 
 def list_shapes(spec: StudySpec) -> list[TrialConfig]:
@@ -162,97 +128,11 @@ def predict_cost(config: TrialConfig, forecaster: Forecaster) -> ProbedCost:
     )
 
 
-def choose_concurrency(images_per_second: Callable[[int], float], most: int) -> int:
-    """The number of concurrent trials, of 1, 2, 4 ... up to ``most``, with the highest throughput: the first after
-    which there is no gain."""
-    best, best_rate, number = 1, images_per_second(1), 2
-    while number <= most and (rate := images_per_second(number)) > _MIN_GAIN * best_rate:
-        best, best_rate, number = number, rate, 2 * number
-    _log.info("%d concurrent trials on each device train %.0f images/s", best, best_rate)
-    return best
-
-
-def measure_throughput(
-    process: ProcessExecutor, task: TrialTask, per_device: int, environment: Mapping[str, str]
-) -> float:
-    """Images per second of as many copies of ``task`` as there are slots, from the first step of all to the last; 0
-    where one of them fails."""
-    process.divide(per_device, environment if per_device > 1 else {})
-    return time_copies(process, task)
-
-
-def time_copies(executor: Executor, task: TrialTask) -> float:
-    """Images per second of as many copies of ``task`` as ``executor`` has slots, all at once; 0 where one fails."""
-    num_copies = executor.slots
-    for copy in range(num_copies):
-        executor.start(replace(task, number=-1 - copy))
-    endings: list[Ending] = []
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while len(endings) < num_copies and time.monotonic() < deadline:
-        endings += [message for _, message in executor.poll(1.0) if isinstance(message, Ending)]
-    for copy in range(num_copies):
-        executor.stop(-1 - copy)
-    return _total_rate(endings) if len(endings) == num_copies else 0.0
-
-
-def _total_rate(endings: list[Ending]) -> float:
-    if any(ending.outcome != "complete" or not ending.training_spans for ending in endings):
-        return 0.0
-    spans = [span for ending in endings for span in ending.training_spans]
-    images = sum(ending.measurements["images_per_second"] * ending.measurements["train_seconds"] for ending in endings)
-    return float(images) / (max(end for _, end in spans) - min(begin for begin, _ in spans))
-
-
-def choose_depth(
-    stacks: StackedExecutor,
-    process: ProcessExecutor,
-    configs: list[TrialConfig],
-    per_device: int,
-    forecaster: Forecaster,
-) -> int:
-    """How many trials each of ``per_device`` processes trains together for the highest throughput of short trials."""
-    stackable = [config for config in configs if not explain_alone(config)]
-    task = TrialTask(number=0, config=_short_config(stackable, forecaster), measure_costly=False)
-
-    def measure(depth: int) -> float:
-        stacks.depth = depth
-        try:
-            return time_copies(stacks, task)
-        finally:
-            stacks.depth = 1
-
-    process.divide(per_device)
-    most = min(_MAX_DEPTH, _max_depth(configs, forecaster, per_device))
-    depth = choose_concurrency(measure, most)
-    _log.info("each process trains up to %d trials together", depth)
-    return depth
-
-
-def _max_depth(configs: list[TrialConfig], forecaster: Forecaster, per_device: int) -> int:
-    depth = 1
-    while _max_per_device(configs, forecaster, 2 * depth) >= per_device and depth < _MAX_DEPTH:
-        depth *= 2
-    return depth
-
-
-def _max_per_device(configs: list[TrialConfig], forecaster: Forecaster, depth: int) -> int:
-    # processes of ``depth`` trials each, of which every one keeps its own images
-    largest = max(_count_reserved_bytes(config, forecaster) for config in configs)
-    return max(1, min(_MAX_PER_DEVICE, forecaster.memory_room.count_processes(depth * largest)))
-
-
 def _count_reserved_bytes(config: TrialConfig, forecaster: Forecaster) -> int:
     # by its probe, what the allocator of a GPU had taken, with the images; on a CPU, what its tensors hold
     probe = forecaster.prober.find(make_probed_config(config))
     reserved = probe.reserved_memory_bytes if probe else None
     return reserved or forecaster.cost_model.predict_peak_memory_bytes(config) or 0
-
-
-def _short_config(configs: list[TrialConfig], forecaster: Forecaster) -> TrialConfig:
-    """The configuration of median training time, with a short budget."""
-    seconds = [(forecaster.cost_model.predict_seconds(config) or 0.0, index) for index, config in enumerate(configs)]
-    config = configs[sorted(seconds)[len(seconds) // 2][1]]
-    return config.model_copy(update={"budget": BudgetSection(seconds=_TRIAL_SECONDS)})
 
 
 def _works_in(process: ProcessExecutor, environment: Mapping[str, str]) -> bool:

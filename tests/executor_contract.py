@@ -14,13 +14,12 @@ import pytest
 from fake_slurm import FakeSlurm
 
 from sweep.config.trial_config import TrialConfig
+from sweep.executors import slurm
 from sweep.executors.base import PROGRAM, Executor, ExecutorWrapper, WorkerProgram
 from sweep.executors.inline import InlineExecutor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.ray_executor import RayExecutor
-from sweep.executors.slurm import jobs
-from sweep.executors.slurm.slurm_executor import SlurmExecutor
-from sweep.executors.slurm.slurm_settings import SlurmSettings
+from sweep.executors.ray import RayExecutor
+from sweep.executors.slurm import SlurmExecutor, SlurmSettings
 from sweep.records.messages import Ending, Heartbeat, Message, Task, TrialTask
 
 TRAINING = ""  # in place of a runner's name: the real thing
@@ -60,7 +59,7 @@ def _slurm() -> Iterator[Make]:
     ):
         for name, value in fake.environment.items():
             patch.setenv(name, value)
-        patch.setattr(jobs, "QUERY_SECONDS", 0.3)
+        patch.setattr(slurm, "QUERY_SECONDS", 0.3)
         settings = SlurmSettings(jobs=1, gpus_per_node=0)
 
         def make(runner: str) -> Executor:

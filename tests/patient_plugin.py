@@ -41,8 +41,7 @@ def _wait() -> None:
             path.rename(beside)
         except FileNotFoundError:  # another trial was faster
             continue
-        name = os.environ.get("FAKE_SLURM_JOB") or os.environ.get("SUBMITIT_LOCAL_JOB_ID", "")
-        beside.with_suffix(".part").write_text(name)
+        beside.with_suffix(".part").write_text(os.environ.get("FAKE_SLURM_JOB", ""))
         beside.with_suffix(".part").rename(path.with_suffix(".job"))
         until = time.monotonic() + _PATIENCE_SECONDS
         while not SUPERVISOR_LINK.is_preempted and time.monotonic() < until:

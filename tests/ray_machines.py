@@ -6,15 +6,11 @@ Prints its address and the processes that stand for the machines, and ends it wi
 import os
 import sys
 
-os.environ |= {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
-
 from ray.cluster_utils import Cluster
 
-from sweep.executors.ray.ray_cluster import close_token
 from sweep.training.subprocesses import die_with_parent
 
 die_with_parent(os.getppid())
-close_token()
 quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": quick})
 machines = [cluster.head_node, cluster.add_node(num_cpus=1)]

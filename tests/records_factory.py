@@ -1,16 +1,17 @@
 """Small studies with plausible records, for tests of whatever reads or writes them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import (Callable, Mapping, Sequence)
+from contextlib import (closing)
+from pathlib import (Path)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_file import (build_study)
+from sweep.config.trial_config import (TrialConfig, flatten_config)
+from sweep.records.messages import (Ending, Evaluation, Outcome)
+from sweep.records.store.store import (Store, open_store)
+from sweep.records.trial_record import (TrialRecord)
+from sweep.search.samplers import (make_sampler)
+from typing import (Any)
 
-from sweep.config.study import StudySpec
-from sweep.config.study_file import build_study
-from sweep.config.trial_config import TrialConfig, flatten_config
-from sweep.records.messages import Ending, Evaluation, Outcome
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.samplers import make_sampler
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 2}
 
@@ -106,3 +107,12 @@ def add_seeds(store: Store, of: int, first: int, gaps: Sequence[float] = (0.0, 0
         attempt = store.start_attempt(study, number)
         store.end_attempt(study, number, attempt, "", 1.25)
         store.finish_trial(study, number, ending)
+
+
+def fill_mirror(store: Store, spec: StudySpec) -> None:
+    """Copies the records of ``spec`` to Optuna's tables in the same database."""
+    from sweep.search.mirror.optuna_mirror import Mirror  # imports Optuna, which most tests do without
+
+    with closing(Mirror(store.url, spec)) as mirror:
+        mirror.add(store.trial_records(spec.name))
+        mirror.write_all()

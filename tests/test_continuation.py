@@ -13,7 +13,6 @@ from sweep.executors.inline import InlineExecutor
 from sweep.records.store.store import Store, open_store
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
 
 
 def study(trials: int = 1) -> StudySpec:
@@ -29,9 +28,8 @@ def train(folder: Path, is_told: bool = False) -> Store:
     if store.load_spec(spec.name) is None:
         store.create_study(spec)
     plan = RunPlan(key_of=TrialConfig.model_dump_json, checkpoint_root=folder / "checkpoints", checkpoint_seconds=0)
-    mirror = Mirror(store.database.url, spec)
-    with InlineExecutor("cpu") as executor, closing(mirror):
-        for event in Tuner(spec, store, executor, mirror, plan).run():
+    with InlineExecutor("cpu") as executor:
+        for event in Tuner(spec, store, executor, plan).run():
             if is_told:
                 print(event, flush=True)
     return store

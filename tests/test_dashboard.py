@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records_factory import add_trials, make_spec, make_store
+from records_factory import add_trials, fill_mirror, make_spec, make_store
 
 from sweep.cli.commands.dashboard import serve_dashboard
 from sweep.config.errors import InputError
 from sweep.records.store.store import Store
-from sweep.search.mirror.optuna_mirror import Mirror
 
 pytest.importorskip("optuna_dashboard", reason="the extra [dashboard] is not installed")
 
@@ -30,18 +29,16 @@ def _free_port() -> int:
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Iterator[tuple[Path, Store, Mirror]]:
+def study(tmp_path: Path) -> Iterator[tuple[Path, Store]]:
     store = make_store(tmp_path / "study.sqlite")
-    mirror = Mirror(store.url, make_spec())
     add_trials(store, ["complete", "out_of_memory", "complete"])
-    mirror.catch_up(store.trial_records("s"))
-    yield tmp_path, store, mirror
-    mirror.close()
+    fill_mirror(store, make_spec())
+    yield tmp_path, store
     store.close()
 
 
 @pytest.fixture
-def server(study: tuple[Path, Store, Mirror]) -> Iterator[tuple[int, int]]:
+def server(study: tuple[Path, Store]) -> Iterator[tuple[int, int]]:
     port = _free_port()
     code = "import sys; from sweep.cli.commands.dashboard import serve_dashboard; "
     code += "sys.exit(serve_dashboard(sys.argv[1], int(sys.argv[2])))"
@@ -75,9 +72,9 @@ def _listening(pid: int) -> list[str]:
 
 
 def test_it_shows_the_trials_while_they_are_written_on_loopback_only(
-    study: tuple[Path, Store, Mirror], server: tuple[int, int]
+    study: tuple[Path, Store], server: tuple[int, int]
 ) -> None:
-    folder, store, mirror = study
+    folder, store = study
     port, pid = server
     (summary,) = _get(port, "/api/studies")["study_summaries"]
     assert summary["study_name"] == "s"
@@ -87,7 +84,7 @@ def test_it_shows_the_trials_while_they_are_written_on_loopback_only(
     assert first[2]["values"] == pytest.approx([0.75, 12.1, 3_000_000_021])
     assert {attribute["key"] for attribute in first[0]["user_attrs"]} >= {"number", "outcome", "seed", "phase"}
     add_trials(store, ["complete", "crashed"], first=3)
-    mirror.catch_up(store.trial_records("s"))
+    fill_mirror(store, make_spec())
     deadline = time.monotonic() + 30
     while len(trials := _get(port, path)["trials"]) < 5 and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -96,7 +93,7 @@ def test_it_shows_the_trials_while_they_are_written_on_loopback_only(
     assert (folder / "study.sqlite").exists()
 
 
-def test_it_cannot_write(study: tuple[Path, Store, Mirror], server: tuple[int, int]) -> None:
+def test_it_cannot_write(study: tuple[Path, Store], server: tuple[int, int]) -> None:
     port, _ = server
     (summary,) = _get(port, "/api/studies")["study_summaries"]
     request = urllib.request.Request(
@@ -113,7 +110,7 @@ def test_it_cannot_write(study: tuple[Path, Store, Mirror], server: tuple[int, i
     assert len(study[1].trial_records("s")) == 3
 
 
-def test_what_cannot_be_served_is_refused(study: tuple[Path, Store, Mirror], tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused(study: tuple[Path, Store], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no study is recorded there"):
         serve_dashboard(tmp_path / "absent")
     make_store(tmp_path / "new" / "study.sqlite").close()

@@ -4,10 +4,12 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from fake_slurm import FakeSlurm
 
 from sweep import load_frames
 
@@ -34,12 +36,15 @@ DIFFERING = ("second", "step_time_error", "watts", "joules", "utilization", "loa
 def records(executor: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The trials and evaluations of the study as it was run in a folder of its own."""
     (folder / "study.toml").write_text(STUDY)
-    (folder / "slurm.toml").write_text('cluster = "local"\njobs = 1\n')
+    (folder / executor).mkdir()
+    (folder / "slurm.toml").write_text("jobs = 1\ngpus_per_node = 0\n")
     words = ["run", "study.toml", "--executor", executor, "--device", "cpu", "--no-reuse", "--root", executor]
     words += ["--slurm", "slurm.toml"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # the same share of the cores whatever the slots
     command = [sys.executable, "-m", "sweep.cli", *words]
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=600)
+    with closing(FakeSlurm(folder / executor)) as cluster:
+        # the same share of the cores whatever the slots
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | cluster.environment
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=600)
     frames = load_frames(folder / executor / "same", evaluations=True)
     trials = frames.trials.set_index("number").sort_index()
     evaluations = frames.evaluations.sort_values(["number", "step"]).reset_index(drop=True)

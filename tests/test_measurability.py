@@ -51,7 +51,7 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch, milliwatts: int | None, millijo
 
 @pytest.mark.parametrize("name", sorted(HARDWARE))
 def test_no_executor_measures_energy_or_power_on_a_cpu(name: str) -> None:
-    for executor in ("process", "packed", "inline", "ray", "slurm"):
+    for executor in ("process", "inline", "ray", "slurm"):
         settings = ExecutorSettings(name=executor, device="cpu", address="head:6379" if executor == "ray" else None)
         assert set(find_unmeasurable(study(name), settings)) == {name}
     with pytest.raises(InputError) as refusal:
@@ -138,7 +138,7 @@ def test_run_and_dry_run_refuse_and_check_advises(
 ) -> None:
     (tmp_path / "warm.toml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
-    for options in ([], ["--dry-run"], ["--executor", "packed", "--per-device", "2"], ["--executor", "inline"]):
+    for options in ([], ["--dry-run"], ["--per-device", "2"], ["--executor", "inline"]):
         assert run_app(["run", "warm.toml", "--device", "cpu", *options]) == 2
         assert "energy_joules cannot be measured by this study on the CPU here" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""The tables come from the migration scripts, and Optuna's version table in the same database is left alone."""
+"""The tables are of one version, are made whole or not at all, and leave Optuna's in the same database alone."""
 
 import signal
 import sqlite3
@@ -8,76 +8,56 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from postgres_server import Server, postgres
-from records_factory import add_trials, make_store
+from records_factory import add_trials, fill_mirror, make_spec, make_store
 from sqlalchemy import inspect
 
 from sweep.config.errors import InputError
-from sweep.records.store import opening
-from sweep.records.store.schema import METADATA, VERSION, VERSIONS
+from sweep.records.schema import METADATA, VERSION, VERSIONS
 from sweep.records.store.store import Store, open_store
 
 __all__ = ["postgres"]
 
 KILLED = """
 import os, signal, sys
-from sweep.records.store import opening
+from sweep.records import database
 from sweep.records.store.store import open_store
-opening._check_columns = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+database._find_absent_columns = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 open_store(sys.argv[1], create=True)
 """
 
 
-def _kill_amid_creation(place: str | Path) -> None:
+def _assert_a_kill_leaves_nothing(place: str | Path) -> None:
+    """Kills the making of the tables before its commit."""
     killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], capture_output=True, timeout=120)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with pytest.raises(InputError, match="no study is recorded there"):
+        open_store(place)
 
 
-def _assert_tables_of_today(store: Store) -> None:
-    with store.database.begin() as connection:
+def _assert_tables(store: Store) -> None:
+    with store.database.transaction() as connection:
         names = {name for name in inspect(connection).get_table_names() if name.startswith("sweep_")}
         assert names == METADATA.tables.keys()
         assert connection.execute(VERSIONS.select()).scalars().all() == [VERSION]
-        ours = {"version_table": VERSIONS.name, "include_name": lambda name, kind, _: kind != "table" or name in names}
-        assert compare_metadata(MigrationContext.configure(connection, opts=ours), METADATA) == []
 
 
-def test_the_last_script_makes_the_version_that_is_required() -> None:
-    scripts = ScriptDirectory(str(Path(opening.__file__).with_name("migrations")))
-    assert scripts.get_current_head() == VERSION
-
-
-def test_a_new_store_has_the_declared_tables(tmp_path: Path) -> None:
-    with closing(make_store(tmp_path / "study.sqlite")) as store:
-        _assert_tables_of_today(store)
-
-
-def test_a_kill_amid_the_creation_leaves_nothing(tmp_path: Path) -> None:
+def test_the_tables_are_made_whole_or_not_at_all_and_stand_beside_optunas(tmp_path: Path) -> None:
     path = tmp_path / "study.sqlite"
-    _kill_amid_creation(path)
-    with pytest.raises(InputError, match="no study is recorded there"):
-        open_store(path)
+    _assert_a_kill_leaves_nothing(path)
     with closing(make_store(path)) as store:
         add_trials(store, ["complete"])
-        _assert_tables_of_today(store)
-
-
-def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "study.sqlite"
-    make_store(path).close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE sweep_version SET version_num = '9999'")
-    with pytest.raises(InputError, match=f"version 9999, this program requires {VERSION}"):
-        open_store(path)
+        fill_mirror(store, make_spec())
+        _assert_tables(store)
+    with closing(open_store(path, create=True)) as store:
+        assert len(store.trial_records("s")) == 1
+        _assert_tables(store)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)  # Optuna's
 
 
 @pytest.mark.postgres
 def test_the_same_on_a_server(postgres: Server) -> None:
-    _kill_amid_creation(postgres.url)
-    with pytest.raises(InputError, match="no study is recorded there"):
-        open_store(postgres.url)
+    _assert_a_kill_leaves_nothing(postgres.url)
     with closing(open_store(postgres.url, create=True)) as store:
-        _assert_tables_of_today(store)
+        _assert_tables(store)

@@ -1,38 +1,37 @@
 """Trials that share a device: the same accuracy, solo probes in the place of their times, and a flag on the record."""
 
 import os
+import pytest
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import (Iterator)
+from dataclasses import (replace)
+from pathlib import (Path)
+from sweep.analysis.comparable import (select_comparable)
+from sweep.analysis.costs import (read_references)
+from sweep.cli.app import (run_app)
+from sweep.config.errors import (InputError)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_file import (build_study)
+from sweep.config.trial_config import (TrialConfig, build_config)
+from sweep.executors.base import (PROGRAM, WorkerProgram)
+from sweep.executors.packed.mps import (share_gpu)
+from sweep.executors.packed.packed_executor import (PackedExecutor)
+from sweep.executors.process.process_executor import (ProcessExecutor)
+from sweep.executors.table import (ExecutorSettings)
+from sweep.records.attempt_causes import (CROWDED, FAULTS_OF_THE_MACHINE)
+from sweep.records.frames.frames import (load_frames)
+from sweep.records.messages import (Ending, Evaluation, Message, Outcome, Progress, TrialTask)
+from sweep.search.loop.device_sharing import (check_device_sharing, list_shapes)
+from sweep.search.loop.run_options import (Options)
+from sweep.search.loop.session import (run_study)
+from sweep.training.loop.trial import (run_trial)
+from types import (SimpleNamespace)
+from typing import (Any)
 
-import pytest
-
-from sweep.analysis.comparable import select_comparable
-from sweep.analysis.costs import read_references
-from sweep.cli.app import run_app
-from sweep.config.errors import InputError
-from sweep.config.study import StudySpec
-from sweep.config.study_file import build_study
-from sweep.config.trial_config import TrialConfig, build_config
-from sweep.executors.base import PROGRAM, WorkerProgram
-from sweep.executors.packed.mps import share_gpu
-from sweep.executors.packed.packed_executor import PackedExecutor
-from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.table import ExecutorSettings
-from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
-from sweep.records.frames.frames import load_frames
-from sweep.records.messages import Ending, Evaluation, Message, Outcome, Progress, TrialTask
-from sweep.search.loop.device_sharing import check_device_sharing, choose_concurrency, list_shapes, measure_throughput
-from sweep.search.loop.run_options import Options
-from sweep.search.loop.session import run_study
-from sweep.training.loop.trial import run_trial
 
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
 BASE: dict[str, Any] = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2}
@@ -168,29 +167,6 @@ def test_a_packed_trial_has_its_own_figures_but_for_what_the_device_read() -> No
     assert (ending.device, ending.bottleneck) == ("GPU alone", "")
     assert ending.quality_flags == ("packed", "drift", "other_process")
     assert said[1][-1].outcome == "out_of_memory"  # type: ignore[union-attr] - nobody has seen it fit
-
-
-@pytest.mark.parametrize(
-    ("rates", "most", "expected"),
-    [
-        ({1: 100.0, 2: 190.0, 4: 300.0, 8: 290.0}, 16, 4),
-        ({1: 100.0, 2: 190.0}, 3, 2),
-        ({1: 100.0}, 1, 1),
-        ({1: 100.0, 2: 101.0}, 16, 1),  # a gain that could be noise
-        ({1: 100.0, 2: 0.0}, 16, 1),  # one of two failed
-    ],
-)
-def test_the_best_number_is_found_by_doubling(rates: dict[int, float], most: int, expected: int) -> None:
-    assert choose_concurrency(rates.__getitem__, most) == expected
-
-
-@TWO_CORES
-def test_copies_of_a_short_trial_are_timed_together(process: ProcessExecutor) -> None:
-    config = build_config({"data.name": "digits", "budget.seconds": 0.5}, "test")
-    task = TrialTask(number=0, config=config, measure_costly=False)
-    assert measure_throughput(process, task, 2, {}) > 0
-    assert process.slots == 2
-    assert measure_throughput(process, replace(task, config=config.model_copy(update={"seed": 2})), 2, {}) == 0.0
 
 
 def test_each_shape_is_probed_once() -> None:

@@ -1,29 +1,28 @@
-"""Store, frames, mirror and lock on a real PostgreSQL server: the same code, the same values."""
+"""Store, frames, mirror and lock on a real PostgreSQL server: the same code, the same values; and how it may end."""
 
 import json
+import optuna
 import os
+import pandas as pd
+import pytest
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, suppress
-from pathlib import Path
+from collections.abc import (Iterator)
+from contextlib import (closing, suppress)
+from pathlib import (Path)
+from postgres_server import (Server, postgres, postgres_server)
+from records_factory import (add_trials, make_config, make_ending, make_spec, make_store)
+from sqlalchemy import (text)
+from sweep.config.errors import (InputError)
+from sweep.records.frames.exchange import (export_frames, import_records)
+from sweep.records.frames.frames import (load_frames)
+from sweep.records.store import (reading)
+from sweep.records.store.database_errors import (StoreError)
+from sweep.records.store.lock import (database_lock)
+from sweep.records.store.store import (Store, open_store)
+from sweep.search.mirror.optuna_mirror import (open_read_only)
 
-import optuna
-import pandas as pd
-import pytest
-from postgres_server import postgres, postgres_server
-from records_factory import add_trials, make_config, make_ending, make_spec, make_store
-from sqlalchemy import text
-
-from sweep.config.errors import InputError
-from sweep.records.frames.exchange import export_frames, import_records
-from sweep.records.frames.frames import load_frames
-from sweep.records.store import reading
-from sweep.records.store.database_errors import StoreError
-from sweep.records.store.lock import database_lock
-from sweep.records.store.store import Store, open_store
-from sweep.search.mirror.optuna_mirror import Mirror, open_read_only
 
 pytestmark = pytest.mark.postgres
 
@@ -34,7 +33,7 @@ __all__ = ["postgres", "postgres_server"]
 def url(postgres_server: str) -> Iterator[str]:
     yield postgres_server
     store = open_store(postgres_server, create=True)
-    with store.database.begin() as connection:
+    with store.database.transaction() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))
     store.close()
@@ -125,30 +124,22 @@ def test_one_holder_per_study_and_free_again(url: str) -> None:
     store.close()
 
 
-def test_the_mirror_stands_in_the_same_database(url: str) -> None:
-    store = open_store(url, create=True)
+def test_a_study_is_kept_by_who_holds_its_connection_and_nothing_is_written_without_it(url: str) -> None:
+    store, other = open_store(url, create=True), open_store(url)
     store.create_study(make_spec())
-    add_trials(store, ["complete", "crashed"])
-    mirror = Mirror(store.url, make_spec())
-    assert mirror.catch_up(store.trial_records("s")) == 2
-    mirror.close()
-    storage = open_read_only(store.url)
-    study = optuna.load_study(study_name="s", storage=storage)
-    assert [trial.user_attrs["outcome"] for trial in study.trials] == ["complete", "crashed"]
-    storage.remove_session()
-    storage.engine.dispose()
-    with store.database.begin() as connection:
-        connection.execute(text("UPDATE version_info SET library_version = '4.9.0'"))
-        connection.execute(text("DELETE FROM trial_values"))
-    mirror = Mirror(store.url, make_spec())
-    assert mirror.catch_up(store.trial_records("s")) == 2
-    mirror.close()
-    storage = open_read_only(store.url)
-    trials = optuna.load_study(study_name="s", storage=storage).trials
-    assert [len(trial.values or ()) for trial in trials] == [3, 0]
-    storage.remove_session()
-    storage.engine.dispose()
+    held = text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    with database_lock(store.database, "s"):
+        add_trials(store, ["complete"])
+        with other.database.transaction() as connection:
+            assert connection.execute(held).scalar()
+        for _ in range(2):  # nor when the server answers again
+            with pytest.raises(StoreError, match=r"recorded is kept\. When it runs again, run the same"):
+                store.add_trial("s", 1, "search", make_config(1), "key1")
+        with database_lock(other.database, "s"):
+            add_trials(other, ["complete"], first=2)
+    assert [record.number for record in store.trial_records("s")] == [0, 2]
     store.close()
+    other.close()
 
 
 def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
@@ -193,6 +184,49 @@ def test_two_studies_run_at_once_into_one_database(url: str, tmp_path: Path) -> 
         assert len(optuna.load_study(study_name=name, storage=storage).trials) == 3
     storage.remove_session()
     storage.engine.dispose()
+
+
+OUTAGE_STUDY = """
+name = "outage"
+trials = 5
+sampler = "random"
+confirm = { seeds = 0 }
+[base]
+data.name = "digits"
+data.subset = 128
+budget.epochs = 1
+[space]
+"optimizer.lr" = { log = [1e-3, 0.1] }
+"""
+
+
+def test_a_run_whose_server_stops_ends_with_the_command_that_resumes_it(postgres: Server, tmp_path: Path) -> None:
+    (tmp_path / "outage.toml").write_text(OUTAGE_STUDY)
+    command = [sys.executable, "-m", "sweep.cli", "run", "outage.toml", "--store", postgres.url, "--executor", "inline"]
+    running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ended: list[int] = []
+    while len(ended) < 2:
+        assert running.poll() is None
+        with suppress(InputError):
+            trials = load_frames(f"{postgres.url}#outage").trials
+            ended = trials[trials["outcome"] == "complete"]["number"].tolist()
+    postgres.stop()
+    try:
+        told, complaints = running.communicate(timeout=120)
+    finally:
+        postgres.start()
+    assert running.returncode == 1
+    (message,) = [line for line in complaints.splitlines() if "does not answer" in line]
+    assert "what was recorded is kept. When it runs again, run `sweep run outage.toml --store" in message
+    assert "canary" not in told + complaints
+    assert "Traceback" not in complaints
+    before = load_frames(f"{postgres.url}#outage").trials.set_index("number")
+    assert set(ended) <= set(before.index[before["outcome"] == "complete"])
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stderr
+    after = load_frames(f"{postgres.url}#outage").trials.set_index("number")
+    assert after["outcome"].tolist() == ["complete"] * 5
+    pd.testing.assert_frame_equal(after.loc[ended], before.loc[ended])
 
 
 TEAM_STUDY = """

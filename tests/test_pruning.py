@@ -1,31 +1,29 @@
 """Stopping trials early: never one of the true front, always with what it has shown, never by a time in doubt."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import optuna
 import pytest
-from curve_table import OBJECTIVES, CurveTable, table_spec
-from optuna_storages import open_storage
-from records_factory import make_spec
+from collections.abc import (Iterator)
+from contextlib import (closing)
+from curve_table import (CurveTable, OBJECTIVES, table_spec)
+from dataclasses import (replace)
+from functools import (cache)
+from optuna_storages import (open_storage)
+from pathlib import (Path)
+from records_factory import (fill_mirror, make_spec)
+from sweep.config.errors import (InputError)
+from sweep.config.trial_config import (TrialConfig, flatten_config)
+from sweep.executors.base import (WorkerProgram)
+from sweep.executors.inline import (InlineExecutor)
+from sweep.records.messages import (Ending, Message, Progress, TrialTask)
+from sweep.records.store.store import (Store, open_store)
+from sweep.records.trial_record import (TrialRecord)
+from sweep.search.loop.run_plan import (RunPlan)
+from sweep.search.loop.tuner import (Tuner)
+from sweep.search.pruner import (CurveFamily, FrontPruner, NUM_NEAREST, make_pruner)
+from sweep.search.sampler import (make_point_key)
+from typing import (Any)
 
-from sweep.config.errors import InputError
-from sweep.config.trial_config import TrialConfig, flatten_config
-from sweep.executors.base import WorkerProgram
-from sweep.executors.inline import InlineExecutor
-from sweep.records.messages import Ending, Message, Progress, TrialTask
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.pruner import NUM_NEAREST, CurveFamily, FrontPruner, make_pruner
-from sweep.search.sampler import make_point_key
 
 SHARES = [0.25, 0.5, 0.75, 1.0]
 
@@ -199,11 +197,11 @@ def run(store: Store, trials: int, pruner: str = "front") -> None:
         store.create_study(spec)
     executor = InlineExecutor("cpu", WorkerProgram("test_pruning:curves", "tuner_runners:describe"))
     plan = RunPlan(key_of=TrialConfig.model_dump_json)
-    with executor, closing(Mirror(store.url, spec)) as mirror:
-        tuner = Tuner(spec, store, executor, mirror, plan)
+    with executor:
+        tuner = Tuner(spec, store, executor, plan)
         for _ in tuner.run():
             pass
-        mirror.catch_up(tuner.records())
+    fill_mirror(store, spec)
 
 
 def test_a_stopped_trial_keeps_its_curve_and_is_pruned_everywhere(tmp_path: Path) -> None:

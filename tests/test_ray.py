@@ -6,11 +6,11 @@ import json
 import logging
 import os
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +18,10 @@ import psutil
 import pytest
 from executor_contract import await_dead, hear_first, hear_out, program, task
 
+from sweep import load_frames
 from sweep.config.errors import InputError
-from sweep.executors.ray.ray_executor import RayExecutor, check_ray
+from sweep.executors import ray
+from sweep.executors.ray import RayExecutor, check_ray
 from sweep.records.messages import Ending, Progress
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
@@ -30,14 +32,14 @@ PROGRAM = program("holders")
 
 
 def test_without_ray_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.ray.ray_executor.find_spec", lambda _name: None)
+    monkeypatch.setattr("sweep.executors.ray.find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"Ray is not installed; pip install 'batch-sweep\[ray\]'"):
         check_ray(None)
 
 
 @needs_ray
 def test_a_ray_with_a_known_hole_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.ray.ray_executor.version", lambda _name: "2.51.1")
+    monkeypatch.setattr("sweep.executors.ray.version", lambda _name: "2.51.1")
     with pytest.raises(InputError, match=r"2\.51\.1 is not safe; pip install 'ray>=2\.52'"):
         check_ray(None)
     assert tuple(int(part) for part in importlib.metadata.version("ray").split(".")[:2]) >= (2, 52)
@@ -61,52 +63,32 @@ def test_supervising_imports_no_ray() -> None:
 # ------------------------------------------------------------------ a cluster of our own
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayExecutor]:
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed")
-    with RayExecutor("cpu", num_cpus=2, program=PROGRAM) as made:
-        assert made.slots == 2
-        yield made
+def descendants(pid: int = os.getpid()) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
 
 
-def descendants(executor: RayExecutor) -> list[psutil.Process]:
-    return psutil.Process(executor.guard_pid).children(recursive=True)
-
-
-def test_nobody_else_gets_into_the_cluster(cluster: RayExecutor) -> None:
-    found = [each for process in descendants(cluster) for each in process.net_connections("inet")]
-    listening = {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
-    assert listening
-    assert listening <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
-    token = Path.home() / ".ray" / "auth_token"
-    assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    (driver,) = psutil.Process(cluster.guard_pid).children()
-    (raylet,) = [process for process in driver.children() if process.name() == "raylet"]
-    assert raylet.environ()["RAY_AUTH_MODE"] == "token"
-    assert all(token.read_text() not in " ".join(process.cmdline()) for process in descendants(cluster))
-
-
-@pytest.mark.parametrize("victim", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
-def test_a_lost_cluster_costs_each_trial_an_attempt_and_is_made_anew(victim: str, cluster: RayExecutor) -> None:
-    before = descendants(cluster)
-    for number in (1, 2):
-        cluster.start(task(number=number))
-        assert isinstance(hear_first(cluster), Progress)
-    (lost,) = [process for process in descendants(cluster) if process.name() == victim]
-    os.kill(lost.pid, signal.SIGKILL)
-    endings: list[tuple[int, object]] = []
-    while len(endings) < 2:
-        endings += cluster.poll(30.0)
-    assert sorted(number for number, _ in endings) == [1, 2]
-    for _, ending in endings:
-        assert isinstance(ending, Ending)
-        assert (ending.outcome, ending.cause) == ("crashed", "cluster_lost")
-    assert cluster.poll(0.0) == []
-    assert not any(process.is_running() for process in before), "they were gone before the endings were told"
-    cluster.start(task(number=1))
-    assert isinstance(hear_first(cluster), Progress)
-    cluster.stop(1)
+@needs_ray
+def test_a_cluster_of_our_own_is_closed_to_others_and_takes_one_attempt_after_the_other() -> None:
+    with RayExecutor("cpu", num_cpus=2, program=PROGRAM) as cluster:
+        assert cluster.slots == 2
+        found = [each for process in descendants() for each in process.net_connections("inet")]
+        listening = {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
+        assert listening
+        assert listening <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+        (raylet,) = [process for process in descendants() if process.name() == "raylet"]
+        assert raylet.environ()["RAY_AUTH_MODE"] == "token"
+        token = raylet.environ()["RAY_AUTH_TOKEN"]
+        assert all(token not in " ".join(process.cmdline()) for process in descendants())
+        assert "RAY_AUTH_TOKEN" not in os.environ
+        last = None
+        for _ in range(4):  # nothing is heard of the one that was stopped
+            cluster.start(task(number=1))
+            told = hear_first(cluster)
+            assert isinstance(told, Progress)
+            assert told.step != last
+            cluster.stop(1)
+            last = told.step
+            await_dead([last])
 
 
 @pytest.fixture
@@ -116,34 +98,104 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-SUPERVISOR = """
+LOST = """
+import os, signal, sys, psutil
 from executor_contract import hear_first, program, task
-from sweep.executors.ray.ray_executor import RayExecutor
+from sweep.executors.ray import ClusterLostError, RayExecutor
+
+with RayExecutor("cpu", num_cpus=1, program=program("holders")) as executor:
+    executor.start(task(number=1))
+    told = hear_first(executor)
+    print(told.step, *(each.pid for each in psutil.Process().children(recursive=True)), flush=True)
+    (victim,) = [each for each in psutil.Process().children() if each.name() == sys.argv[1]]
+    victim.kill()
+    try:
+        while True:
+            executor.poll(60.0)
+    except ClusterLostError as error:
+        print(error, file=sys.stderr)
+        executor.stop(1)
+"""
+
+
+@needs_ray
+@pytest.mark.parametrize("victim", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
+def test_a_lost_cluster_ends_the_run_and_leaves_nothing(victim: str, short_folder: Path) -> None:
+    command = [sys.executable, "-c", LOST, victim]
+    environment = os.environ | {"TMPDIR": str(short_folder)}
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=90, check=True
+    )
+    assert "--executor ray: the Ray cluster was lost" in done.stderr
+    assert "When there is a cluster again, run the same command again." in done.stderr
+    await_dead([int(pid) for pid in done.stdout.splitlines()[0].split()])
+    assert list(short_folder.iterdir()) == [], "the files of the cluster are gone as well"
+
+
+STUDY = """
+trials = 6
+sampler = "random"
+confirm = { seeds = 0 }
+[base]
+data.name = "digits"
+data.subset = 128
+budget.epochs = 20
+[space]
+"optimizer.lr" = { log = [1e-3, 0.1] }
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_study_whose_cluster_was_lost_is_resumed_by_the_command_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(f'name = "lost"\n{STUDY}')
+    command = [sys.executable, "-m", "sweep.cli", "run", "study.toml", "--executor", "ray", "--device", "cpu"]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    ended: list[int] = []
+    while not ended:
+        assert running.poll() is None
+        with suppress(InputError):
+            trials = load_frames(tmp_path / "runs" / "lost").trials
+            ended = trials[trials["outcome"] == "complete"]["number"].tolist()
+    (raylet,) = [each for each in descendants(running.pid) if each.name() == "raylet"]
+    raylet.kill()
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 1, told
+    assert "run `sweep run study.toml --executor ray --device cpu` again" in told
+    assert "Traceback" not in told
+    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=True)
+    trials = load_frames(tmp_path / "runs" / "lost").trials
+    assert trials["outcome"].tolist() == ["complete"] * 6
+
+
+SUPERVISOR = """
+import psutil
+from executor_contract import hear_first, program, task
+from sweep.executors.ray import RayExecutor
 
 executor = RayExecutor("cpu", num_cpus=1, program=program("holders"))
 executor.start(task(number=1))
 told = hear_first(executor)
-print(told.step, executor.guard_pid, flush=True)
+# Ray's agents look in vain for the head of the cluster, for a minute
+others = [each for each in psutil.Process().children(recursive=True) if "Agent" not in "".join(each.cmdline())]
+print(told.step, *(each.pid for each in others), flush=True)
 while True:
     executor.poll(60.0)
 """
 
 
 @needs_ray
-def test_nothing_outlives_the_supervisor(short_folder: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(short_folder)}
+def test_no_process_outlives_the_supervisor() -> None:
     command = [sys.executable, "-c", SUPERVISOR]
     process = subprocess.Popen(
-        command, cwd=Path(__file__).parent, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None
     with process, process.stdout:
-        trial, guard = (int(word) for word in process.stdout.readline().split())
-        pids = [guard, *(each.pid for each in psutil.Process(guard).children(recursive=True))]
+        trial, *pids = (int(word) for word in process.stdout.readline().split())
         assert trial in pids
         process.kill()
     await_dead(pids)
-    assert list(short_folder.iterdir()) == [], "the files of the cluster are gone as well"
 
 
 @needs_ray
@@ -162,7 +214,7 @@ def test_places_of_another_device_class_are_left_out(
 ON_GPUS = """
 import json
 from executor_contract import program, task
-from sweep.executors.ray.ray_executor import RayExecutor
+from sweep.executors.ray import RayExecutor
 from sweep.records.messages import Ending
 
 with RayExecutor("auto", world_size=2, program=program("echo_environment")) as executor:
@@ -178,7 +230,8 @@ print(json.dumps([[ending.device, ending.environment["CUDA_VISIBLE_DEVICES"]] fo
 @needs_ray
 def test_a_trial_of_two_ranks_has_two_gpus_of_its_own() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    environment["PYTHONPATH"] = str(Path(__file__).with_name("fake_gpus"))
+    places = [str(Path(__file__).with_name("fake_gpus")), os.environ.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     done = subprocess.run(
         [sys.executable, "-c", ON_GPUS],
         cwd=Path(__file__).parent,
@@ -203,7 +256,7 @@ def machines(short_folder: Path) -> Iterator[tuple[str, list[int]]]:
     """The address of a cluster of two machines with a place each, that somebody else runs, and their raylets."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
-    environment = os.environ | {"RAY_TMPDIR": str(short_folder)}
+    environment = os.environ | {"RAY_TMPDIR": str(short_folder), **ray._OWN_CLUSTER}
     program = [sys.executable, str(Path(__file__).with_name("ray_machines.py"))]
     with subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -219,10 +272,8 @@ def test_a_lost_machine_of_a_cluster_costs_its_trial_alone(
     machines: tuple[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, raylets = machines
-    refused = pytest.raises(InputError, match="requires RAY_AUTH_MODE=token")
-    with RayExecutor("cpu", address=address, program=PROGRAM) as executor, refused:
-        executor.describe()
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    for name, value in ray._OWN_CLUSTER.items():
+        monkeypatch.setenv(name, value)
     refused = pytest.raises(InputError, match="no machine of the cluster has the 1 GPUs")
     with RayExecutor("cuda", address=address, program=PROGRAM) as executor, refused:
         executor.describe()
@@ -245,13 +296,5 @@ def test_a_lost_machine_of_a_cluster_costs_its_trial_alone(
         executor.stop(other)
         executor.start(task(number=5))
         assert isinstance(hear_first(executor), Progress)
-        (driver,) = psutil.Process(executor.guard_pid).children()
-        driver.kill()
-        (ending,) = hear_out(executor, 5)
-        assert isinstance(ending, Ending)
-        assert (ending.outcome, ending.cause) == ("crashed", "cluster_lost")
-        executor.start(task(number=5))
-        last = hear_first(executor)
-        assert isinstance(last, Progress)
-    await_dead([int(message.epoch) for message in (*told.values(), last)])
+    await_dead([int(message.epoch) for message in told.values()])
     assert psutil.pid_exists(raylets[0]), "a node that was there before still runs"

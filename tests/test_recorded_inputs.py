@@ -151,7 +151,7 @@ def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
             import_records(folder, copy)
         assert copy.study_names() == []
     with closing(open_store(tmp_path / "a" / "study.sqlite")) as store:
-        with store.database.begin() as connection:
+        with store.database.transaction() as connection:
             connection.execute(text("UPDATE sweep_studies SET inputs = :inputs"), {"inputs": DAMAGED[damage]})
         with pytest.raises(InputError, match=r"study\.sqlite.*damaged"):
             store.load_inputs("s")
@@ -162,7 +162,7 @@ def test_damaged_inputs_are_refused(tmp_path: Path, damage: str) -> None:
 @pytest.fixture
 def url(postgres_server: str) -> Iterator[str]:
     yield postgres_server
-    with closing(open_store(postgres_server, create=True)) as store, store.database.begin() as connection:
+    with closing(open_store(postgres_server, create=True)) as store, store.database.transaction() as connection:
         connection.execute(text("DROP SCHEMA public CASCADE"))
         connection.execute(text("CREATE SCHEMA public"))
 

@@ -12,7 +12,7 @@ import optuna
 import pytest
 from cli_calls import call_sweep
 from optuna.trial import TrialState
-from records_factory import make_spec
+from records_factory import fill_mirror, make_spec
 from test_tuner import run
 
 from sweep import load_frames
@@ -23,7 +23,7 @@ from sweep.records.messages import Ending
 from sweep.records.store.store import Store, open_store
 from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import Stopped
-from sweep.search.mirror.optuna_mirror import Mirror, open_read_only
+from sweep.search.mirror.optuna_mirror import open_read_only
 
 PLUGIN = """
 from pathlib import Path
@@ -181,8 +181,7 @@ def test_every_sampler_and_the_mirror_get_on_with_trials_that_are_tried_again(tm
         events = run(store, spec)
         assert not isinstance(events[-1], Stopped)  # all six points of the space were trained
         assert Counter(outcomes(store)) == {"crashed": 2, "complete": 6}
-        with closing(Mirror(store.database.url, spec)) as mirror:
-            mirror.catch_up(store.trial_records("s"))
+        fill_mirror(store, spec)
         storage = open_read_only(store.database.url)
         copy = optuna.load_study(study_name="s", storage=storage)
         states = Counter(trial.state for trial in copy.trials)

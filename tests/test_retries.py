@@ -19,7 +19,6 @@ from sweep.search.loop.circuit_breaker import CircuitBreaker
 from sweep.search.loop.events import AttemptEnded, Event, Stopped
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
 from sweep.training.data.feeders import _receive_batches
 from sweep.training.outcomes import PreemptedError, classify_error, find_cause
 
@@ -41,8 +40,7 @@ def run(store: Store, spec: StudySpec, runner: str, folder: Path, **plan: Any) -
         store.create_study(spec)
     executor = ProcessExecutor(["cpu"], folder / "logs", WorkerProgram(f"tuner_runners:{runner}", modules=()))
     settings = {"key_of": TrialConfig.model_dump_json, "checkpoint_root": folder, **plan}
-    mirror = Mirror(store.database.url, spec)
-    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, RunPlan(**settings)).run()) as events:
+    with executor, closing(Tuner(spec, store, executor, RunPlan(**settings)).run()) as events:
         return list(events)
 
 

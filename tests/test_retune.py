@@ -1,26 +1,24 @@
 """A search of its own for each batch size."""
 
 import math
-from collections import defaultdict
-from contextlib import closing
-from pathlib import Path
-from typing import Any
-
 import pytest
-from records_factory import make_spec, search
+from collections import (defaultdict)
+from contextlib import (closing)
+from pathlib import (Path)
+from records_factory import (make_spec, search)
+from sweep.config.errors import (InputError)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_file import (find_differences)
+from sweep.executors.base import (WorkerProgram)
+from sweep.executors.inline import (InlineExecutor)
+from sweep.records.messages import (Outcome)
+from sweep.records.store.store import (open_store)
+from sweep.records.trial_record import (TrialRecord)
+from sweep.search.loop.run_plan import (RunPlan)
+from sweep.search.loop.tuner import (Tuner)
+from sweep.search.samplers import (make_sampler)
+from typing import (Any)
 
-from sweep.config.errors import InputError
-from sweep.config.study import StudySpec
-from sweep.config.study_file import find_differences
-from sweep.executors.base import WorkerProgram
-from sweep.executors.inline import InlineExecutor
-from sweep.records.messages import Outcome
-from sweep.records.store.store import open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.samplers import make_sampler
 
 SPACE: dict[str, Any] = {
     "batch.micro": {"log2": [4, 6]},
@@ -106,8 +104,8 @@ def test_a_study_through_the_tuner_gives_each_batch_size_its_trials(tmp_path: Pa
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
         store.create_study(spec)
         plan = RunPlan(key_of=lambda config: config.model_dump_json())
-        with executor, closing(Mirror(store.url, spec)) as mirror:
-            for _ in Tuner(spec, store, executor, mirror, plan).run():
+        with executor:
+            for _ in Tuner(spec, store, executor, plan).run():
                 pass
         records = store.trial_records("s")
     assert {len(found) for found in by_batch(records).values()} == {2}

@@ -1,4 +1,4 @@
-"""The Slurm executor on a fake Slurm that really runs its jobs, and on submitit's local executor."""
+"""What is Slurm's alone, on a fake Slurm that really runs its jobs."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,11 @@ from sweep import load_frames
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study
 from sweep.config.trial_config import TrialConfig
+from sweep.executors import devices, slurm
 from sweep.executors.base import PROGRAM, WorkerProgram
-from sweep.executors.slurm import jobs
-from sweep.executors.slurm.job import run_job
-from sweep.executors.slurm.job_files import JOB_REQUESTS, JobRequest, LineReader, locate_messages
-from sweep.executors.slurm.slurm_cluster import make_cluster
-from sweep.executors.slurm.slurm_executor import SlurmExecutor
-from sweep.executors.slurm.slurm_settings import SlurmSettings, read_settings
-from sweep.executors.table import ExecutorSettings, check_executor
+from sweep.executors.slurm import Job, SlurmCluster, SlurmExecutor, SlurmSettings, read_settings
+from sweep.executors.slurm_job import JOB_REQUESTS, MESSAGES_FILE, JobRequest, LineReader, choose_device, run_job
+from sweep.executors.table import ExecutorSettings, check_executor, check_ranks, device_type
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.attempts import Attempt
@@ -42,7 +40,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlu
     made = FakeSlurm(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(jobs, "QUERY_SECONDS", 0.3)
+    monkeypatch.setattr(slurm, "QUERY_SECONDS", 0.3)
     yield made
     made.close()
 
@@ -115,10 +113,6 @@ def ending_of(executor: SlurmExecutor, number: int) -> Ending:
     ending = hear(executor, number, is_ended)[-1]
     assert isinstance(ending, Ending)
     return ending
-
-
-def test_messages_arrive_whole_and_in_order(make: Make) -> None:
-    assert run(make("complete"), task()) == list(executor_runners.complete(task()))
 
 
 # ---------------------------------------------------------------------- how a job may end
@@ -203,7 +197,7 @@ def test_a_trial_that_is_asked_leaves_and_one_that_is_stopped_is_not_heard_again
 def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     folder.mkdir()
-    (folder / "claim-0").touch()
+    (folder / "claim").touch()
     request = JobRequest(
         run="run",
         folder=str(folder),
@@ -211,12 +205,11 @@ def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
         log_dir=None,
         program=PROGRAM,
         stale_seconds=1.0,
-        num_nodes=1,
         num_gpus=0,
         task=None,
     )
     run_job(JOB_REQUESTS.encode(request).decode())
-    assert [path.name for path in folder.iterdir()] == ["claim-0"]
+    assert [path.name for path in folder.iterdir()] == ["claim"]
 
 
 # ---------------------------------------------------------------------- the queue
@@ -239,16 +232,6 @@ def test_waiting_in_the_queue_takes_none_of_a_trials_time(make: Make, cluster: F
     assert attempt.started == 1000.0
 
 
-def test_a_waiting_job_is_cancelled(make: Make, cluster: FakeSlurm) -> None:
-    cluster.hold()
-    executor = make("complete")
-    executor.start(task())
-    assert executor.poll(5.0) == [(12, Heartbeat(is_queued=True))]
-    executor.stop(12)
-    await_cancelled(cluster, 1)
-    assert not list((cluster.folder.parent / "jobs").glob("trial-*"))
-
-
 def test_a_cluster_that_takes_no_jobs_is_asked_again(
     make: Make, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +241,7 @@ def test_a_cluster_that_takes_no_jobs_is_asked_again(
     assert executor.poll(5.0) == [(12, Heartbeat(is_queued=True))]
     cluster.refuse("")
     assert ending_of(executor, 12).outcome == "complete"
-    monkeypatch.setattr(jobs, "_REFUSED_SECONDS", 0.5)
+    monkeypatch.setattr(slurm, "_REFUSED_SECONDS", 0.5)
     cluster.refuse("QOSMaxSubmitJobPerUserLimit")
     executor.start(task())
     ending = ending_of(executor, 12)
@@ -280,16 +263,16 @@ def test_the_machine_is_described_by_a_job(make: Make) -> None:
 
 def test_a_machine_is_read_after_its_job_is_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     executor, looks = make("complete"), []
-    follow = executor._jobs.follow
+    follow = executor._follow
 
-    def follow_to_the_end(followed: Sequence[jobs.Job]) -> list[tuple[jobs.Job, Message]]:
+    def follow_to_the_end(followed: Sequence[Job]) -> list[tuple[Job, Message]]:
         """As when the job ends between a look at its messages and the question for its state."""
         looks.append(list(follow(followed)))
-        path = locate_messages(followed[0].folder)
+        path = followed[0].folder / MESSAGES_FILE
         await_true(lambda: path.exists() and b"jobover" in path.read_bytes())
         return [(followed[0], Ending(outcome="crashed", error="over"))] if len(looks) > 1 else []
 
-    monkeypatch.setattr(executor._jobs, "follow", follow_to_the_end)
+    monkeypatch.setattr(executor, "_follow", follow_to_the_end)
     assert executor.describe()["device"] == "class of cpu"
     assert len(looks) == 1
 
@@ -300,9 +283,9 @@ def test_a_machine_is_read_after_its_job_is_over(make: Make, monkeypatch: pytest
 def test_a_job_whose_supervisor_is_silent_leaves(
     make: Make, cluster: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_STALE_SECONDS", 1.0)
+    monkeypatch.setattr(slurm, "_STALE_SECONDS", 1.0)
     executor = make("leaves")
-    executor._jobs._heartbeat._is_over.set()  # a supervisor that was stopped
+    executor._is_over.set()  # a supervisor that was stopped
     executor.start(task())
     ending = ending_of(executor, 12)
     assert (ending.outcome, ending.cause) == ("cancelled", "left")
@@ -361,8 +344,7 @@ reservation = "night"
 def test_the_settings_become_options_of_sbatch(cluster: FakeSlurm, tmp_path: Path) -> None:
     (tmp_path / "gpu.toml").write_text(SETTINGS)
     settings = read_settings(tmp_path / "gpu.toml")
-    made = make_cluster(tmp_path / "jobs", settings, "sweep-lr")
-    made.submit([json.dumps({"folder": str(tmp_path), "nodes": 0})])
+    SlurmCluster(tmp_path / "jobs", settings, "sweep-lr").submit([json.dumps({"folder": str(tmp_path)})])
     (job,) = cluster.jobs().values()
     asked = {name: value for name, value in job["options"].items() if name not in ("output", "open-mode")}
     assert asked == {
@@ -417,6 +399,20 @@ def test_no_job_knows_the_password_of_the_store(
     assert "SLURM_JOB_ID" not in job["environment"]
     assert not any("canary" in value for value in job["environment"].values())
     assert all(b"canary" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_trial_has_as_many_gpus_of_its_node_as_it_uses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "slurm.toml").write_text("gpus_per_node = 4\n")
+    settings = ExecutorSettings(name="slurm", slurm=tmp_path / "slurm.toml")
+    check_ranks(settings, 4)
+    assert (device_type(settings), device_type(replace(settings, device="cpu"))) == ("cuda", "cpu")
+    with pytest.raises(InputError, match="requires 5 GPUs, and --device auto has 4 here"):
+        check_ranks(settings, 5)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices, "_num_gpus", lambda: 4)
+    assert [choose_device(number) for number in (0, 1, 3)] == ["cpu", "cuda:0", "cuda:0,cuda:1,cuda:2"]
+    with pytest.raises(RuntimeError, match="requested 5 GPUs on a node, and 4 are visible there"):
+        choose_device(5)
 
 
 # ---------------------------------------------------------------------- a study

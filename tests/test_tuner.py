@@ -1,32 +1,29 @@
 """The supervisor's loop over real stores and the inline executor, with trainings that end at once."""
 
-import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-from typing import Any
-
 import pytest
-from records_factory import make_spec, make_store
-from tuner_runners import formula
-
-from benchmarks.replay import ReplayingExecutor, SimulatedClock
-from sweep.config.study import StudySpec
-from sweep.config.study_sections import FEWEST_SEEDS
-from sweep.config.trial_config import TrialConfig
-from sweep.executors.base import WorkerProgram
-from sweep.executors.inline import InlineExecutor
-from sweep.records.frames.frames import load_frames
-from sweep.records.messages import Ending, Message, TrialTask
-from sweep.records.store.store import Store, open_store
-from sweep.records.trial_record import TrialRecord
-from sweep.search.earlier.reuse_index import ReuseIndex
-from sweep.search.loop.events import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.tuner import Tuner
-from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.seeds import find_front
+import time
+from benchmarks.replay import (ReplayingExecutor, SimulatedClock)
+from collections import (Counter)
+from collections.abc import (Iterator)
+from contextlib import (closing)
+from pathlib import (Path)
+from records_factory import (make_spec, make_store)
+from sweep.config.study import (StudySpec)
+from sweep.config.study_sections import (FEWEST_SEEDS)
+from sweep.config.trial_config import (TrialConfig)
+from sweep.executors.base import (WorkerProgram)
+from sweep.executors.inline import (InlineExecutor)
+from sweep.records.frames.frames import (load_frames)
+from sweep.records.messages import (Ending, Message, TrialTask)
+from sweep.records.store.store import (Store, open_store)
+from sweep.records.trial_record import (TrialRecord)
+from sweep.search.earlier.reuse_index import (ReuseIndex)
+from sweep.search.loop.events import (AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted)
+from sweep.search.loop.run_plan import (RunPlan)
+from sweep.search.loop.tuner import (Tuner)
+from sweep.search.seeds import (find_front)
+from tuner_runners import (formula)
+from typing import (Any)
 
 
 def key_of(config: TrialConfig) -> str:
@@ -38,10 +35,9 @@ def run(
 ) -> list[Event]:
     """Runs the study in ``store``; closes it early after so many ended trials."""
     executor = InlineExecutor("cpu", WorkerProgram(f"tuner_runners:{runner}", "tuner_runners:describe"))
-    mirror = Mirror(store.database.url, spec)
     settings = {"key_of": key_of, **plan}
     seen: list[Event] = []
-    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, RunPlan(**settings)).run()) as events:
+    with executor, closing(Tuner(spec, store, executor, RunPlan(**settings)).run()) as events:
         for event in events:
             seen.append(event)
             if stop_after and sum(isinstance(item, TrialEnded) for item in seen) >= stop_after:
@@ -121,9 +117,9 @@ def test_no_seed_is_confirmed_twice_however_many_slots_there_are(tmp_path: Path,
     clock = SimulatedClock()
     executor = ReplayingExecutor(train_by_formula, clock, "test device", slots)
     num_running = 0
-    with closing(make_store(tmp_path / "study.sqlite", spec)) as store, closing(Mirror(store.url, spec)) as mirror:
+    with closing(make_store(tmp_path / "study.sqlite", spec)) as store:
         running: set[int] = set()
-        for event in Tuner(spec, store, executor, mirror, RunPlan(key_of=key_of, clock=clock)).run():
+        for event in Tuner(spec, store, executor, RunPlan(key_of=key_of, clock=clock)).run():
             if isinstance(event, TrialStarted) and event.phase == "confirm":
                 running.add(event.number)
                 num_running = max(num_running, len(running))
@@ -159,9 +155,8 @@ def test_a_study_that_is_cut_off_goes_on_as_an_unbroken_one(store: Store, spec: 
 
 def test_what_runs_at_an_interruption_stays_open_and_goes_on(store: Store, spec: StudySpec, tmp_path: Path) -> None:
     executor = InlineExecutor("cpu", WorkerProgram("tuner_runners:endless", "tuner_runners:describe"))
-    mirror = Mirror(store.database.url, spec)
     plan = RunPlan(key_of=key_of)
-    with executor, closing(mirror), closing(Tuner(spec, store, executor, mirror, plan).run()) as events:
+    with executor, closing(Tuner(spec, store, executor, plan).run()) as events:
         for _ in range(4):
             next(events)
     (record,) = store.trial_records("s")

@@ -18,9 +18,8 @@ import typer
 from typer.core import TyperGroup
 
 from sweep.cli.output import escape_controls
-from sweep.config.errors import InputError, hide_credentials
+from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
 from sweep.records.address import has_password
-from sweep.records.store.database_errors import RUN_AGAIN, StoreError
 from sweep.search.loop.shutdown import REASONS
 
 
@@ -134,7 +133,7 @@ def _run(arguments: list[str] | None) -> int:
         code = app(arguments, standalone_mode=False)
     except InputError as error:
         return _print_error(str(error), 2)
-    except StoreError as error:
+    except StoppedError as error:
         return _print_error(str(error).replace(RUN_AGAIN, f"run `{_repeat_command(arguments)}` again"), 1)
     except SystemExit as ending:  # typer's end on a closed pipe
         if not isinstance(ending.__context__, BrokenPipeError):

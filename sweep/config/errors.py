@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs pydantic
     from pydantic import ValidationError
 
+RUN_AGAIN = "run the same command again"  # the command line, which knows the command, names it in these words' place
 _MAX_COMPLAINTS = 20
 _MOST_LISTED = 24  # known names; more are left to the command that lists them
 _MOST_NEAR = 3
@@ -18,6 +19,15 @@ _MAX_QUOTED = 200  # characters of what was given, in a message that should stay
 
 class InputError(ValueError):
     """The user's input was refused before anything ran; the command line ends with exit code 2."""
+
+
+class StoppedError(RuntimeError):
+    """The work failed for a reason outside of the trials, and a repetition may succeed; the command line ends with exit
+    code 1. :data:`RUN_AGAIN` in the message stands for the command."""
+
+
+class StoreError(StoppedError):
+    """The store refused a read or a write: disk full, locked, unreachable, or a rule of the records broken."""
 
 
 class DeviceFullError(RuntimeError):

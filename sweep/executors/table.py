@@ -1,23 +1,20 @@
 """The executors by name."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import final
-
-from sweep.config.errors import InputError, describe_unknown
-from sweep.config.metrics import Sensor
-from sweep.executors.base import Executor
-from sweep.executors.devices import list_devices, select_gpus
-from sweep.executors.inline import InlineExecutor
-from sweep.executors.monitored import SENSORS, find_sensors
-from sweep.executors.openmp import limit_spinning
-from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.ray_executor import MAX_GPUS, RayExecutor, check_ray
-from sweep.executors.slurm.slurm_cluster import check_cluster
-from sweep.executors.slurm.slurm_executor import SlurmExecutor
-from sweep.executors.slurm.slurm_settings import read_settings
+from collections.abc import (Callable)
+from dataclasses import (dataclass)
+from pathlib import (Path)
+from sweep.config.errors import (InputError, describe_unknown)
+from sweep.config.metrics import (Sensor)
+from sweep.executors.base import (Executor)
+from sweep.executors.devices import (list_devices, select_gpus)
+from sweep.executors.inline import (InlineExecutor)
+from sweep.executors.monitored import (SENSORS, find_sensors)
+from sweep.executors.openmp import (limit_spinning)
+from sweep.executors.process.process_executor import (ProcessExecutor)
+from sweep.executors.ray import (MAX_GPUS, RayExecutor, check_ray)
+from sweep.executors.slurm import (SlurmExecutor, check_slurm, read_settings)
+from typing import (final)
 
 
 @final
@@ -52,7 +49,7 @@ class ExecutorSettings:
     @property
     def is_packed(self) -> bool:
         """Whether trials share a device."""
-        return self.name == "packed" or (self.per_device or 1) > 1
+        return (self.per_device or 1) > 1
 
 
 @final
@@ -88,10 +85,10 @@ def check_executor(settings: ExecutorSettings) -> None:
         raise InputError(f"--executor: {describe_unknown('executor', settings.name, EXECUTORS)}")
     if settings.per_device is not None and settings.per_device < 1:
         raise InputError(f"--per-device {settings.per_device}: give 1 or more.")
-    if settings.is_packed and settings.name not in _CAN_SHARE_DEVICES:
+    if settings.is_packed and settings.name != "process":
         raise InputError(
-            f"--per-device {settings.per_device}: --executor {settings.name} trains one trial on a device; choose "
-            f"{' or '.join(_CAN_SHARE_DEVICES)}."
+            f"--per-device {settings.per_device}: --executor {settings.name} trains one trial on a device; leave it "
+            "out, or choose process."
         )
     EXECUTORS[settings.name].check(settings)
     present = EXECUTORS[settings.name].devices(settings)
@@ -139,9 +136,8 @@ def _make_inline(settings: ExecutorSettings, _log_dir: Path | None, _world_size:
     return InlineExecutor(settings.device)
 
 
-def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, world_size: int, root: Path) -> Executor:
+def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, _world_size: int, root: Path) -> Executor:
     slurm = read_settings(settings.slurm)
-    slurm.nodes_for(world_size, settings.device)
     # a forecast or a probe has no folder of a study; every machine of the cluster must see the root
     folder = log_dir.parent / "slurm" if log_dir else root / f".slurm-{os.getpid()}"
     name = f"sweep-{log_dir.parent.name}" if log_dir else "sweep"
@@ -149,8 +145,7 @@ def _make_slurm(settings: ExecutorSettings, log_dir: Path | None, world_size: in
 
 
 def _slurm_devices(settings: ExecutorSettings) -> list[str]:
-    slurm = read_settings(settings.slurm)
-    return [f"cuda:{index}" for index in range(slurm.nodes * slurm.gpus_per_node)] or ["cpu"]
+    return [f"cuda:{index}" for index in range(read_settings(settings.slurm).gpus_per_node)] or ["cpu"]
 
 
 def _make_ray(settings: ExecutorSettings, log_dir: Path | None, world_size: int, _root: Path) -> Executor:
@@ -166,7 +161,6 @@ def _ray_devices(settings: ExecutorSettings) -> list[str]:
 
 EXECUTORS: dict[str, Kind] = {
     "process": Kind(make=_make_process),
-    "packed": Kind(make=_make_process),  # wrapped, see :mod:`sweep.executors.packed.packed_executor`
     "inline": Kind(make=_make_inline),
     "ray": Kind(
         make=_make_ray,
@@ -177,8 +171,7 @@ EXECUTORS: dict[str, Kind] = {
     "slurm": Kind(
         make=_make_slurm,
         devices=_slurm_devices,
-        check=lambda settings: check_cluster(read_settings(settings.slurm)),
+        check=lambda _settings: check_slurm(),
         is_remote=lambda _settings: True,
     ),
 }
-_CAN_SHARE_DEVICES = ("process", "packed")

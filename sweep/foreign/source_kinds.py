@@ -6,7 +6,7 @@ from sweep.config.errors import InputError
 from sweep.foreign.foreign_table import ForeignTable
 from sweep.records.address import STORE_FILE
 from sweep.records.frames.exchange import is_export
-from sweep.records.store.schema import VERSIONS
+from sweep.records.schema import VERSIONS
 
 _SQLITE = b"SQLite format 3\0"
 _KNOWN = (

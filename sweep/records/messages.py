@@ -39,16 +39,6 @@ class Task:
 
 @final
 @dataclass(frozen=True)
-class NodePlacement:
-    """One of several machines that train a trial together, each with an equal share of the ranks."""
-
-    num_nodes: int
-    node: int  # this one; the first reports for all
-    rendezvous: str  # host:port on the first, where the ranks meet
-
-
-@final
-@dataclass(frozen=True)
 class ExpectedData:
     """The images that were counted before the trial, which must read the same."""
 
@@ -67,16 +57,7 @@ class TrialTask(Task):
     weights_path: str | None = None  # the trained weights are written there (safetensors)
     checkpoint_dir: str | None = None  # checkpoints are written there, and the last one there is resumed from
     checkpoint_seconds: float = 60.0  # between checkpoints, at least; 0: after every timed window
-    placement: NodePlacement | None = None  # None: a single machine
     expected_data: ExpectedData | None = None  # None: not known
-
-    @property
-    def num_nodes(self) -> int:
-        return self.placement.num_nodes if self.placement else 1
-
-    @property
-    def ranks_per_node(self) -> int:
-        return self.config.distributed.world_size // self.num_nodes
 
 
 @final

@@ -13,10 +13,10 @@ from typing import Any
 
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study
+from sweep.executors import slurm
 from sweep.executors.base import Executor
 from sweep.executors.process.process_executor import ProcessExecutor
-from sweep.executors.ray.ray_executor import RayExecutor
-from sweep.executors.slurm import jobs
+from sweep.executors.ray import RayExecutor
 from sweep.executors.table import ExecutorSettings, make_executor
 from sweep.records.store.database_errors import StoreError
 from sweep.search.loop import session
@@ -36,7 +36,7 @@ def _two_slots(settings: ExecutorSettings, log_dir: Path | None, *more: Any) -> 
 def main(about: dict[str, Any]) -> int:
     """The exit code: that of ``sweep run``."""
     session.make_executor = _two_slots
-    jobs.QUERY_SECONDS = 0.5  # processes of this machine may be asked after often
+    slurm.QUERY_SECONDS = 0.5  # processes of this machine may be asked after often
     session.RunPlan = partial(RunPlan, checkpoint_seconds=0.0)  # type: ignore[misc, assignment]
     options = about["options"]
     if plugin := options.get("plugin"):

@@ -1,12 +1,15 @@
-"""Jobs of submitit's local executor that must make room, run out of time, are killed, or lose their supervisor."""
+"""Jobs that must make room, run out of time, are killed, or lose their node or their supervisor."""
 
 import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from fake_slurm import FakeSlurm
 from storm import Storm, storm
 from tally import Tally, rounds
 
@@ -15,20 +18,24 @@ pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 
 _PLUGIN = str(Path(__file__).parents[1] / "patient_plugin.py")
 _SPEC = {"base": {"model.name": "patient", "data.subset": 300, "budget.epochs": 12}}
-# a job is told to leave when it has run for 25 s, and taken away when it has not done so after 30 s more
-_SETTINGS = 'cluster = "local"\njobs = 2\ngpus_per_node = 0\ntime = 55\nnotice = 30\n'
-_KINDS = {"kill": "job_lost", "signal": "left", "timeout": "left", "orphan": "job_lost"}
+# a job is told to leave when it has run for 30 s, and taken away when it has not done so after 30 s more
+_SETTINGS = "jobs = 2\ngpus_per_node = 0\ntime = 60\nnotice = 30\n"
+_KINDS = {"kill": "job_lost", "preempt": "left", "timeout": "left", "node": "node_lost"}
 
 
-def _befall(kind: str, controller: int) -> None:
-    """Does it to the job of submitit's ``controller``, whose only child is the job's process."""
-    (task,) = map(int, Path(f"/proc/{controller}/task/{controller}/children").read_text().split())
-    if kind == "signal":
-        os.kill(task, signal.SIGUSR2)
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FakeSlurm]:
+    with closing(FakeSlurm(tmp_path)) as made:
+        yield made
+
+
+def _befall(kind: str, job_id: str, cluster: FakeSlurm) -> None:
     if kind == "kill":
-        os.kill(task, signal.SIGKILL)
-    if kind == "orphan":  # no record of the job is left, and it still runs
-        os.kill(controller, signal.SIGKILL)
+        os.kill(int((cluster.folder / f"{job_id}.task0").read_text()), signal.SIGKILL)
+    if kind == "preempt":
+        cluster.preempt(job_id)
+    if kind == "node":
+        cluster.lose_node(job_id)
 
 
 def _storm_options(folder: Path) -> dict[str, str]:
@@ -37,7 +44,7 @@ def _storm_options(folder: Path) -> dict[str, str]:
     return {"plugin": _PLUGIN, "executor": "slurm", "slurm": str(folder / "slurm.toml")}
 
 
-def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, tally: Tally) -> None:
+def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, tally: Tally, cluster: FakeSlurm) -> None:
     num_each = rounds(10)
     met: Counter[str] = Counter()
     with storm(tmp_path, trials=3 * num_each, spec=_SPEC, **_storm_options(tmp_path)) as study:
@@ -45,39 +52,41 @@ def test_a_job_that_must_go_costs_its_attempt_alone(tmp_path: Path, tally: Tally
         for index in range(num_each):
             for place, kind in enumerate(_KINDS):
                 (patience / f"{index:02d}-{place}-{kind}.wait").touch()
-        supervisor = study.start(PATIENT=str(patience))
+        supervisor = study.start(PATIENT=str(patience), **cluster.environment)
         while supervisor.poll() is None:
             for path in patience.glob("*.job"):
                 kind = path.stem.rpartition("-")[2]
-                _befall(kind, int(path.read_text()))
+                _befall(kind, path.read_text(), cluster)
                 met[kind] += 1
                 path.unlink()
             time.sleep(0.05)
         study.finish(supervisor)
         study.account(tally)
-    tally.count("jobs told to leave, timed out, killed or orphaned", met.total())
+    tally.count("jobs told to leave, timed out, killed or without their node", met.total())
     assert met == Counter(dict.fromkeys(_KINDS, num_each))
     told = Counter(cause for causes in study.ledger.causes().values() for cause in causes if cause)
-    assert told["job_lost"] == met["kill"] + met["orphan"]
-    assert (
-        told["left"] >= met["signal"] + met["timeout"]
-    )  # one whose time is over before it has met anything leaves too
-    assert set(told) == {"left", "job_lost"}
+    assert (told["job_lost"], told["node_lost"]) == (met["kill"], met["node"])
+    # one whose time is over before it has met anything leaves too
+    assert told["left"] >= met["preempt"] + met["timeout"]
+    assert set(told) == {"left", "job_lost", "node_lost"}
     assert set(study.ledger.outcomes().values()) == {"complete"}
 
 
 @pytest.mark.parametrize("index", range(rounds(10)))
-def test_no_job_outlives_the_next_start_of_its_study(index: int, tmp_path: Path, tally: Tally) -> None:
+def test_no_job_outlives_the_next_start_of_its_study(
+    index: int, tmp_path: Path, tally: Tally, cluster: FakeSlurm
+) -> None:
     del index
+    environment = {"PATIENT": str(tmp_path / "patience"), **cluster.environment}
     with storm(tmp_path, trials=2, spec=_SPEC, **_storm_options(tmp_path)) as study:
         (tmp_path / "patience" / "0-nothing.wait").touch()
-        supervisor = study.start(PATIENT=str(tmp_path / "patience"))
+        supervisor = study.start(**environment)
         (left,) = _await_waiting(study, tmp_path / "patience")
         supervisor.kill()
         supervisor.wait()
-        assert _runs(left)
-        study.finish(study.start(PATIENT=str(tmp_path / "patience")))
-        assert not _runs(left)
+        assert left in cluster.ids("RUNNING")
+        study.finish(study.start(**environment))
+        assert left not in cluster.ids("RUNNING")
         study.account(tally)
     tally.count("supervisors of jobs killed")
     told = Counter(cause for causes in study.ledger.causes().values() for cause in causes if cause)
@@ -86,16 +95,9 @@ def test_no_job_outlives_the_next_start_of_its_study(index: int, tmp_path: Path,
     assert set(study.ledger.outcomes().values()) == {"complete"}
 
 
-def _await_waiting(study: Storm, patience: Path) -> list[int]:
+def _await_waiting(study: Storm, patience: Path) -> list[str]:
     deadline = time.monotonic() + 120
     while not (found := list(patience.glob("*.job"))):
         assert time.monotonic() < deadline, study.errors[-4000:]
         time.sleep(0.05)
-    return [int(path.read_text()) for path in found]
-
-
-def _runs(controller: int) -> bool:
-    try:
-        return b"submitit" in Path(f"/proc/{controller}/cmdline").read_bytes()
-    except OSError:
-        return False
+    return [path.read_text() for path in found]

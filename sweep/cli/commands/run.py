@@ -21,7 +21,7 @@ def run(
     store: Annotated[
         str | None, typer.Option(envvar=STORE_VARIABLE, help="Database URL of the records; default: an SQLite file.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="Where trials run: process, packed, inline, ray or slurm.")] = "process",
+    executor: Annotated[str, typer.Option(help="Where trials run: process, inline, ray or slurm.")] = "process",
     slurm: SlurmFile = None,
     address: RayAddress = None,
     per_device: Annotated[

@@ -16,8 +16,7 @@ from sweep.records.columns import (
     Kind,
 )
 from sweep.records.probe_record import PROBE_KINDS
-from sweep.records.store.reading import Repeated
-from sweep.records.store.schema import (
+from sweep.records.schema import (
     ATTEMPTS,
     CORRECT_IMAGES,
     ENVIRONMENTS,
@@ -27,6 +26,7 @@ from sweep.records.store.schema import (
     STUDIES,
     TRIALS,
 )
+from sweep.records.store.reading import Repeated
 
 
 @dataclass(frozen=True)

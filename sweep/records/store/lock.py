@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -10,15 +11,20 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, text
 
 from sweep.config.errors import InputError
-from sweep.records.store.database import Database
-from sweep.records.store.database_errors import OUTAGE_SECONDS, StoreError, describe_failure
-from sweep.records.store.supervision import Supervision
+from sweep.records.database import Database
 
 LOCK_FILE = "study.lock"
 _IDENTITY_SECONDS = 2.0
+_TRY_LOCK = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
+# names are those of :func:`sweep.records.database.server_arguments`; others' start may be hidden from this user
+_HOLDER = text(
+    "SELECT application_name, backend_start FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND granted"
+    " AND (classid::bigint << 32) | objid::bigint = hashtextextended(:key, 0)"
+)
 
 
 @contextmanager
@@ -84,25 +90,28 @@ def _read_holder(descriptor: int) -> tuple[str, bool]:
 
 
 @contextmanager
-def database_lock(database: Database, study: str, limit_seconds: float = OUTAGE_SECONDS) -> Iterator[None]:
+def database_lock(database: Database, study: str) -> Iterator[None]:
     """Holds ``study`` on a PostgreSQL server for this process; nothing to do on SQLite, where :func:`study_lock` guards
-    the file. Inside the block reads and writes are retried for ``limit_seconds`` when the server does not answer.
+    the file. The server frees it when this process ends, or when it loses the connection.
 
     Raises:
-        InputError: another process holds it; the message says which, where and since when.
+        InputError: another process holds it; the message says which and since when.
         StoreError: the server cannot be reached.
     """
+
+    def try_lock(connection: Connection) -> None:
+        key = {"key": f"batch-sweep/{study}"}
+        if not connection.execute(_TRY_LOCK, key).scalar():
+            name, since = connection.execute(_HOLDER, key).first() or ("a process that has just ended", None)
+            if match := re.match(r"batch-sweep (\d+)@(\S+) ", name):
+                name = f"process {match[1]} on {match[2]}"
+            when = f" since {since.astimezone(UTC).isoformat(timespec='seconds')}" if since else ""
+            raise InputError(
+                f"{database.where}: the study {study!r} is running already: {name}{when}; wait for it or end it."
+            )
+
     if database.engine.dialect.name != "postgresql":
         yield
         return
-    supervision = Supervision(database.engine, database.where, study, limit_seconds)
-    try:
-        supervision.acquire()
-    except SQLAlchemyError as error:
-        raise StoreError(describe_failure(error, database.where)) from error
-    before, database.supervision = database.supervision, supervision
-    try:
+    with database.hold(try_lock):
         yield
-    finally:
-        database.supervision = before
-        supervision.release()

@@ -13,16 +13,15 @@ from typing import Any, final
 
 from sqlalchemy import Connection, Select, Table, func, select, update
 
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.records.columns import CONFIG_COLUMNS, METRIC_KINDS
 from sweep.records.content_key import environment_digest
+from sweep.records.database import Database, open_database
 from sweep.records.messages import Ending, Evaluation, Phase
-from sweep.records.store.database import Database, open_database
-from sweep.records.store.database_errors import StoreError
+from sweep.records.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.store.reading import evaluations_of, find_reusable, spec_from_json, trial_records
-from sweep.records.store.schema import ATTEMPTS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, STUDIES, TRIALS
 from sweep.records.study_inputs import StudyInputs
 from sweep.records.trial_record import ReusableTrial, TrialRecord
 
@@ -44,9 +43,7 @@ def open_store(target: str | Path, *, create: bool = False, read_only: bool = Fa
 class Store:
     """Studies with their trials, attempts, evaluations and environments. Get one from :func:`open_store`.
 
-    Every method raises :class:`StoreError` when the database fails or a rule of the records would be broken. Under
-    :func:`sweep.records.store.lock.database_lock` it is retried when a server does not answer; a write whose commit is
-    in doubt is looked up and never repeated.
+    Every method raises :class:`StoreError` when the database fails or a rule of the records would be broken.
     """
 
     def __init__(self, database: Database) -> None:
@@ -89,7 +86,7 @@ class Store:
         change = update(STUDIES).where(STUDIES.c.study == study).values(inputs=inputs.to_json())
         self._change_one(change, f"there is no study {study!r}")
 
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(self) -> AbstractContextManager[object]:
         """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""
         return self.database.transaction()
 

@@ -11,13 +11,12 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from sweep.config.errors import InputError, describe_unknown
+from sweep.config.errors import InputError, StoreError, describe_unknown
 from sweep.config.space import describe_outside
 from sweep.config.study import StudySpec
 from sweep.config.trial_config import TrialConfig, config_keys, flatten_config
-from sweep.records.store.database import Database
-from sweep.records.store.database_errors import StoreError
-from sweep.records.store.schema import QUEUE, TRIALS
+from sweep.records.database import Database
+from sweep.records.schema import QUEUE, TRIALS
 from sweep.records.store.store import Store
 from sweep.records.trial_record import TrialRecord
 

@@ -23,7 +23,7 @@ from sweep.records.frames.exchange import is_export
 from sweep.records.frames.frame_files import cells_of
 from sweep.records.frames.frames import load_frames, records_of_frame
 from sweep.records.messages import OUTCOMES
-from sweep.records.store.schema import VERSIONS
+from sweep.records.schema import VERSIONS
 from sweep.search.earlier.earlier_results import EarlierResult, select_fitting
 from sweep.search.earlier.optuna_storage import read_storage
 from sweep.search.earlier.reuse_index import list_study_files

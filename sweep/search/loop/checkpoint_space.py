@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
-from sweep.config.errors import InputError
+from sweep.config.errors import RUN_AGAIN, InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.records.disk_space import describe_shortage, estimate_record_bytes, measure_free_bytes
 from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.database_errors import RUN_AGAIN, StoreError
 from sweep.search.forecast.prober import Prober
 
 _NUM_CHECKPOINTS = 3  # of a trial: the last two are kept while a third is written

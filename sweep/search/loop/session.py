@@ -31,7 +31,7 @@ from sweep.search.loop.checkpoint_space import DiskSpace, estimate_checkpoint_by
 from sweep.search.loop.checks import check_run
 from sweep.search.loop.circuit_breaker import RepeatedCrashes, list_repeated_crashes
 from sweep.search.loop.device_sharing import share_devices
-from sweep.search.loop.events import Event, TrialEnded
+from sweep.search.loop.events import Event, TrialEnded, TrialReused
 from sweep.search.loop.own_records import open_for_preview, open_for_writing, study_file
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan
@@ -165,14 +165,19 @@ class Session:
         plan = self._plan_run(shutdown or Shutdown())
         with contextlib.ExitStack() as stack:
             mirror = stack.enter_context(contextlib.closing(Mirror(self.store.database.url, self.spec)))
-            tuner = Tuner(self.spec, self.store, self.executor, mirror, plan)
+            tuner = Tuner(self.spec, self.store, self.executor, plan)
+            mirror.add(tuner.records())  # a killed run may have left some out
             disk_space = self._disk_space(len(tuner.records()) - len(self.repeated_crashes.numbers))
             disk_space.check_before()
             for event in stack.enter_context(contextlib.closing(tuner.run())):
                 yield event
                 if isinstance(event, TrialEnded):
                     disk_space.check_between()
-            mirror.catch_up(tuner.records())
+                if isinstance(event, TrialEnded | TrialReused):
+                    mirror.add([event.record])
+                else:  # the children train
+                    mirror.write_next()
+            mirror.write_all()
             self.forecaster.save_probes(self.store)
 
     def _plan_run(self, shutdown: Shutdown) -> RunPlan:

@@ -5,41 +5,30 @@ command resumes where the records end.
 """
 
 import shutil
-from collections.abc import Generator, Iterator
-from typing import Any, NamedTuple, final
+from collections.abc import (Generator, Iterator)
+from sweep.config.metrics import (SHARPNESS)
+from sweep.config.space import (count_grid_points, draw_point)
+from sweep.config.study import (StudySpec)
+from sweep.config.trial_config import (TrialConfig)
+from sweep.executors.base import (Executor)
+from sweep.probing.shape import (digest_trial_shape)
+from sweep.records.frames.frames import (read_frames)
+from sweep.records.messages import (Ending, Evaluation, Phase, Progress)
+from sweep.records.probe_record import (ProbeRecord)
+from sweep.records.store.store import (Store)
+from sweep.records.store.trial_queue import (EnqueuedPoint, list_waiting, take_point)
+from sweep.records.trial_record import (ReusableTrial, TrialRecord)
+from sweep.search.forecast.memory_gate import (Refusal)
+from sweep.search.forecast.record_times import (estimate_record_times, is_disturbed)
+from sweep.search.loop.attempts import (Attempt, Attempts)
+from sweep.search.loop.circuit_breaker import (CircuitBreaker, list_repeated_crashes)
+from sweep.search.loop.events import (AttemptEnded, Event, Stopped, Stopping, TrialAdvanced, TrialEnded, TrialReused, TrialStarted, Waiting)
+from sweep.search.loop.run_plan import (RunPlan)
+from sweep.search.loop.trial_index import (TrialIndex)
+from sweep.search.pruner import (make_pruner)
+from sweep.search.seeds import (SearchEnd, list_confirmations)
+from typing import (Any, NamedTuple, final)
 
-from sweep.config.metrics import SHARPNESS
-from sweep.config.space import count_grid_points, draw_point
-from sweep.config.study import StudySpec
-from sweep.config.trial_config import TrialConfig
-from sweep.executors.base import Executor
-from sweep.probing.shape import digest_trial_shape
-from sweep.records.frames.frames import read_frames
-from sweep.records.messages import Ending, Evaluation, Phase, Progress
-from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.store import Store
-from sweep.records.store.trial_queue import EnqueuedPoint, list_waiting, take_point
-from sweep.records.trial_record import ReusableTrial, TrialRecord
-from sweep.search.forecast.memory_gate import Refusal
-from sweep.search.forecast.record_times import estimate_record_times, is_disturbed
-from sweep.search.loop.attempts import Attempt, Attempts
-from sweep.search.loop.circuit_breaker import CircuitBreaker, list_repeated_crashes
-from sweep.search.loop.events import (
-    AttemptEnded,
-    Event,
-    Stopped,
-    Stopping,
-    TrialAdvanced,
-    TrialEnded,
-    TrialReused,
-    TrialStarted,
-    Waiting,
-)
-from sweep.search.loop.run_plan import RunPlan
-from sweep.search.loop.trial_index import TrialIndex
-from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.pruner import make_pruner
-from sweep.search.seeds import SearchEnd, list_confirmations
 
 _MOST_COMPARED = 1000  # the latest trials, by which the time of a disturbed one is estimated
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet
@@ -58,8 +47,8 @@ class Tuner:
     """Runs one study over one executor. :meth:`run` yields events and ends when the study is complete, its space is
     exhausted, the deadline has passed or a shutdown was requested."""
 
-    def __init__(self, spec: StudySpec, store: Store, executor: Executor, mirror: Mirror, plan: RunPlan) -> None:
-        self._spec, self._store, self._executor, self._mirror, self._plan = spec, store, executor, mirror, plan
+    def __init__(self, spec: StudySpec, store: Store, executor: Executor, plan: RunPlan) -> None:
+        self._spec, self._store, self._executor, self._plan = spec, store, executor, plan
         recorded = store.trial_records(spec.name)
         crashes = list_repeated_crashes(store, spec.name, recorded)
         self._trials = TrialIndex(recorded, crashes.numbers)
@@ -76,7 +65,6 @@ class Tuner:
         timed = estimate_record_times([*plan.prior, *searched], spec, self._list_probes())
         self._pruner = make_pruner(spec, store, timed[len(plan.prior) :])
         self._sampler = plan.make_sampler(spec, list(map(self._extrapolate, timed)))
-        mirror.expect(searched)
 
     def records(self) -> list[TrialRecord]:
         return self._trials.records()
@@ -235,7 +223,6 @@ class Tuner:
     # ------------------------------------------------------------------ messages and endings
 
     def _receive_messages(self) -> Iterator[Event]:
-        self._mirror.push_next()  # while the child trains
         messages = self._attempts.receive()
         for number, message in messages:
             if number in self._attempts and isinstance(message, Progress | Evaluation | Ending):
@@ -290,7 +277,6 @@ class Tuner:
         record = self._trials[number].with_ending(ending)
         self._trials.put(record)
         if record.phase == "search":
-            self._mirror.expect([record])
             timed = self._estimate_time(record) if is_disturbed(record) else record
             if self._pruner:
                 self._pruner.learn(timed)

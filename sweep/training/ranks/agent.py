@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sweep.config.errors import InputError
 from sweep.records.messages import Ending, Heartbeat, Message, TrialTask, encode_message
@@ -25,7 +25,6 @@ from sweep.training.supervisor_link import SUPERVISOR_LINK
 
 PREEMPT = b"preempt"  # sent to the first rank, which shares the socket with the others and alone reads from it
 _POLL_SECONDS = 0.05  # how soon the agent notices that a rank died
-_RENDEZVOUS_SECONDS = 900  # for the last machine to arrive
 _COLLECTIVE_SECONDS = 1800.0  # longer than one rank may prepare data while the others wait
 
 
@@ -68,9 +67,7 @@ def run_agent(text: str, fd: int, parent_pid: int) -> NoReturn:
 
 
 def _launch_ranks(task: TrialTask, fd: int) -> None:
-    placement = task.placement
-    if placement is None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the machine's own name may not be resolvable
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the machine's own name may not be resolvable
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counts GPUs without initializing CUDA before the fork
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -78,16 +75,14 @@ def _launch_ranks(task: TrialTask, fd: int) -> None:
 
     import_module("sweep.training.loop.trial")  # once, before the ranks are forked
     _silence_launcher()
-    rendezvous: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
-    if placement is not None:  # c10d numbers machines by their names, and the first rank must be on the first
-        configs = {"rank": placement.node, "timeout": _RENDEZVOUS_SECONDS}
-        rendezvous = {"rdzv_backend": "static", "rdzv_endpoint": placement.rendezvous, "rdzv_configs": configs}
     config = LaunchConfig(
-        min_nodes=task.num_nodes,
-        max_nodes=task.num_nodes,
-        nproc_per_node=task.ranks_per_node,
-        run_id=placement.rendezvous if placement else str(os.getpid()),
-        **rendezvous,
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=task.config.distributed.world_size,
+        run_id=str(os.getpid()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
         max_restarts=0,
         monitor_interval=_POLL_SECONDS,
         start_method="fork",
@@ -141,15 +136,16 @@ def _train(task: TrialTask, fd: int, rank: int) -> Ending:
     from sweep.training.loop.trial import run_trial
     from sweep.training.world import World
 
-    task = replace(task, threads=max(1, (task.threads or torch.get_num_threads()) // task.ranks_per_node))
+    world_size = task.config.distributed.world_size
+    task = replace(task, threads=max(1, (task.threads or torch.get_num_threads()) // world_size))
     is_on_gpu = task.device != "cpu" and torch.cuda.is_available()
     if is_on_gpu:
-        task = replace(task, device=_choose_gpu(task.device, rank % task.ranks_per_node, task.ranks_per_node))
+        task = replace(task, device=_choose_gpu(task.device, rank, world_size))
         reach_gpu(torch.device(task.device))
     backend = "cpu:gloo,cuda:nccl" if is_on_gpu else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=_COLLECTIVE_SECONDS))
     ending = Ending(outcome="crashed", error="no ending")
-    for message in run_trial(task, World(rank, task.config.distributed.world_size)):
+    for message in run_trial(task, World(rank, world_size)):
         if isinstance(message, Ending):
             ending = message
         # if all are preempted, the first reports it, when it has written the checkpoint

@@ -30,10 +30,9 @@ _EXIT_SECONDS = 30.0  # from the first rank's ending to the end of all
 @final
 @dataclass(kw_only=True)
 class _Reports:
-    """What the ranks of this machine and their agent have reported so far."""
+    """What the ranks and their agent have reported so far."""
 
     num_ranks: int
-    node: int = 0
     endings: dict[int, Ending] = field(default_factory=dict)  # by rank, in the order of their arrival
     death: RankDied | None = None
     deadline: float = float("inf")  # on the monotonic clock
@@ -73,9 +72,6 @@ class _Reports:
         if failures:
             rank, ending = failures[0]
             return replace(ending, error=f"rank {rank}: {ending.error}") if rank else ending
-        # on other machines than the first, ranks that have finished report nothing
-        if self.node:
-            return Ending(outcome="complete")
         return Ending(outcome="crashed", error="the ranks ended without a result")
 
 
@@ -88,10 +84,9 @@ def launch_trial(task: TrialTask) -> Iterator[Message]:
 def run_ranks(task: TrialTask) -> Iterator[Message]:
     """Trains ``task`` on its ``distributed.world_size`` ranks: the messages of the first of them, and one ending.
 
-    Closing the iterator ends every rank. If there are several machines, each runs its own ranks in this way: those
-    without the first rank yield only an ending, which is not the trial's if it is ``complete``.
+    Closing the iterator ends every rank.
     """
-    reports = _Reports(num_ranks=task.ranks_per_node, node=task.placement.node if task.placement else 0)
+    reports = _Reports(num_ranks=task.config.distributed.world_size)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:

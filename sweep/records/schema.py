@@ -1,30 +1,17 @@
 """The tables of a study's records. Optuna's mirror is in the same database, so every name here has a prefix.
 
-A new table gets a new number in ``sweep_version`` and a script in ``migrations``. New keys and metrics need neither:
-see ``LATER_COLUMNS``.
+A new table gets a new number in ``sweep_version``, and stores of other numbers are refused. New keys and metrics need
+none: see ``LATER_COLUMNS``.
 """
 
-from typing import Any
+from sqlalchemy import (BigInteger, Boolean, Column, DateTime, Double, ForeignKeyConstraint, Index, MetaData, String, Table, Text)
+from sweep.config.trial_config import (Scalar, default_settings)
+from sweep.records.columns import (CONFIG_COLUMNS, EVALUATION_KINDS, Kind, METRIC_KINDS)
+from sweep.records.probe_record import (PROBE_KINDS)
+from typing import (Any)
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    DateTime,
-    Double,
-    ForeignKeyConstraint,
-    Index,
-    MetaData,
-    String,
-    Table,
-    Text,
-)
 
-from sweep.config.trial_config import Scalar, default_settings
-from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, Kind
-from sweep.records.probe_record import PROBE_KINDS
-
-VERSION = "0002"
+VERSION = "0001"
 METADATA = MetaData()
 
 _TYPES: dict[Kind, Any] = {
@@ -131,16 +118,6 @@ ENVIRONMENTS = Table(
     Column("environment", Text, nullable=False),  # JSON
     ForeignKeyConstraint(["study"], ["sweep_studies.study"]),
 )
-SUPERVISORS = Table(  # of studies on a server; a file's has its lock beside it
-    "sweep_supervisors",
-    METADATA,
-    _key("study", "text"),
-    Column("session", Text, nullable=False),
-    Column("num_writes", BigInteger, nullable=False),
-    Column("pid", BigInteger, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("since", _TYPES["time"], nullable=False),
-)
 QUEUE = Table(
     "sweep_queue",
     METADATA,
@@ -162,7 +139,5 @@ LATER_COLUMNS: dict[str, dict[str, Scalar]] = {
     },
     PROBES.name: {**dict.fromkeys(PROBE_KINDS), "shape_digest": ""},
 }
-# Execution options of engines that only read: by table what of ``LATER_COLUMNS`` it lacks; tables that are not there.
-ABSENT_COLUMNS, ABSENT_TABLES = "absent_columns", "absent_tables"
-LATER_TABLES = (QUEUE,)  # that a store of version 0001 lacks; to a reader it is empty
+ABSENT_COLUMNS = "absent_columns"  # execution option of engines that only read: what of these a store lacks
 VERSIONS = Table("sweep_version", METADATA, Column("version_num", String(32), primary_key=True))

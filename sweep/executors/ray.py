@@ -1,0 +1,564 @@
+"""Trains on a Ray cluster: each of its devices has an actor, which runs the trials as children of its own.
+
+Only the supervisor decides and records: Ray restarts and retries nothing, and transports tasks and messages as JSON. A
+trial is a child process as it is without Ray, because a new Ray worker for each trial would take a second or more. When
+the cluster is lost the run ends, and the study is resumed on another one.
+"""
+
+import logging
+import os
+import re
+import secrets
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import psutil
+
+from sweep.config.errors import RUN_AGAIN, InputError, StoppedError, hide_credentials
+from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
+from sweep.executors.devices import list_devices, make_pinned_environment, select_gpus
+from sweep.executors.monitored import MonitoredExecutor, make_source
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.measurement.monitor import Monitor
+from sweep.records.attempt_causes import ACTOR_LOST, NODE_LOST
+from sweep.records.messages import (
+    Ending,
+    Heartbeat,
+    Progress,
+    Task,
+    TrialTask,
+    decode_message,
+    encode_message,
+    encode_task,
+)
+from sweep.records.source_digest import digest_code
+from sweep.training.plugins import receive_task
+
+MAX_GPUS = 64  # of one machine
+_READY_SECONDS = 600.0  # to the first actor that can train; machines may import torch from a cold network disk
+_SETTLE_SECONDS = 20.0  # from the first actor that is ready to the choice of a device class
+_FILL_SECONDS = 5.0  # between two looks for nodes that have come or gone
+_WAIT_SECONDS = 0.5  # for answers, between two looks whether the cluster is there
+_CALL_SECONDS = 60.0  # an actor needs most of that to end what ignores SIGTERM
+_POLL_SECONDS = 0.5  # how long an actor waits for messages, and for other calls
+_LINGER_SECONDS = 0.25  # collects messages, so that a thousand actors do not send every step of each
+_ADDRESS = re.compile(r"auto|(ray://)?[\w.-]+:\d+")
+_MIN_VERSION = (2, 52)  # before, a web page could run code on a cluster (CVE-2025-62593)
+_STORE_BYTES = 80 << 20  # the minimum of Ray; messages are small
+_MAX_FOLDER_CHARACTERS = 40  # the name of a socket has 107 bytes at most, of which Ray requires more than half
+_OWN_CLUSTER = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # without it Ray replaces 127.0.0.1 by the machine's address, which is open to others
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # nobody else gets in; Ray reads a token once, and would otherwise keep one in a file that others can read
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+}
+# Ray would end this process after a minute without the cluster's head, before it could say so
+_JOINED_CLUSTER = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
+_VITAL = ("raylet", "gcs_server")  # processes of Ray without which a cluster is lost
+_NO_CLUSTER = (
+    "--executor ray: --address {}: {}\nThis machine must be part of the cluster; a cluster with a token also requires "
+    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH here."
+)
+_log = logging.getLogger(__name__)
+
+
+class ClusterLostError(StoppedError):
+    """The cluster was lost, with all attempts that ran on it."""
+
+
+def check_ray(address: str | None) -> None:
+    """Raises ``InputError`` if Ray is missing or too old, or ``address`` is malformed."""
+    if find_spec("ray") is None:
+        raise InputError("--executor ray: Ray is not installed; pip install 'batch-sweep[ray]'.")
+    if tuple(int(part) for part in version("ray").split(".")[:2]) < _MIN_VERSION:
+        raise InputError(f"--executor ray: Ray {version('ray')} is not safe; pip install 'ray>=2.52'.")
+    if address is not None and not _ADDRESS.fullmatch(address):
+        raise InputError(
+            f"--address {hide_credentials(address)}: give host:port, ray://host:port or auto; put a token into the "
+            "file that RAY_AUTH_TOKEN_PATH names."
+        )
+
+
+# ---------------------------------------------------------------------- the supervisor's side
+
+
+class _Node(NamedTuple):
+    """A machine of the cluster. A slot is a device, or as many of them as a trial requires."""
+
+    key: str
+    num_slots: int
+    num_cpus: int
+
+
+@final
+@dataclass(eq=False, kw_only=True)
+class _Slot:
+    """An actor, and the attempt that it runs."""
+
+    node: _Node
+    actor: Any
+    machine: dict[str, Any] = field(default_factory=dict)  # empty until it has described itself
+    attempt: "_Attempt | None" = None
+
+
+@final
+@dataclass(eq=False)
+class _Attempt:
+    number: int  # of the trial
+    task: str  # encoded
+    slot: _Slot | None = None  # None while it waits for one
+
+
+@final
+class RayExecutor(PollingExecutor[_Attempt]):
+    """One trial at a time on each slot of the cluster at ``address``: ``world_size`` GPUs of one machine, or one CPU
+    core if it has no GPU or ``device`` is ``cpu``. Without an address a cluster of this machine's ``device`` (as
+    ``--device`` names it) and ``num_cpus`` cores is started, on loopback, and ended with this object.
+
+    All slots are of one device class, the most frequent one; others are excluded with a warning. Files have the same
+    names on every machine: a trial resumes from its checkpoint on another one only if they share them.
+
+    Raises:
+        InputError: there is no cluster, or no trial can run on it.
+        ClusterLostError: by any method but :meth:`stop` and :meth:`close`.
+    """
+
+    def __init__(
+        self,
+        device: str = "auto",
+        log_dir: Path | None = None,
+        world_size: int = 1,
+        address: str | None = None,
+        num_cpus: int | None = None,
+        program: WorkerProgram = PROGRAM,
+    ) -> None:
+        super().__init__()
+        self._folder = None if address else _make_cluster_folder()
+        self._lost = ""
+        try:
+            if self._folder:
+                gpus = select_gpus(device, world_size, list_devices())
+                _start_cluster(self._folder, num_cpus or len(os.sched_getaffinity(0)), gpus)
+                uses_gpus = bool(gpus)
+            else:
+                _join_cluster(str(address))
+                uses_gpus = bool(_list_nodes(1)) if device == "auto" else device != "cpu"
+        except BaseException:
+            self.close()
+            raise
+        self._world_size = world_size if uses_gpus else 0
+        self._settings = ActorSettings(
+            program=program,
+            log_dir=str(log_dir.absolute()) if log_dir else None,
+            folder=str(Path.cwd()),
+            path=tuple(str(Path(entry).absolute()) for entry in sys.path),
+            world_size=self._world_size,
+        )
+        self._vital = _watch_vital(is_own=address is None)
+        self._slots: list[_Slot] = []
+        self._device_class: str | None = None
+        self._num_excluded: Counter[str] = Counter()  # slots, by node
+        self._code = compute_code_version()
+        self._fill_at, self._settle_at = 0.0, float("inf")
+        self._pending: dict[Any, tuple[_Slot, _Attempt | None]] = {}  # by Ray's reference to an answer; None: describe
+
+    @property
+    def slots(self) -> int:
+        return len(self._await_usable())
+
+    def describe(self) -> dict[str, Any]:
+        return self._await_usable()[0].machine
+
+    def start(self, task: Task) -> None:
+        self._check_start(task.number)
+        self._running[task.number] = _Attempt(task.number, encode_task(_with_absolute_paths(task)).decode())
+        self._start_waiting()
+
+    def preempt(self, number: int) -> None:
+        if (attempt := self._running.get(number)) and attempt.slot:
+            attempt.slot.actor.preempt.remote(number)
+
+    def stop(self, number: int) -> None:
+        attempt = self._running.pop(number, None)
+        if attempt and attempt.slot and not self._lost:
+            attempt.slot.attempt = None
+            self._call(attempt.slot, attempt.slot.actor.stop.remote(number))
+        self._drop_messages(number)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        import ray
+
+        self._is_closed = True
+        self._running.clear()
+        self._messages.clear()
+        with suppress(Exception):
+            ray.shutdown()  # with the actors
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _collect(self, timeout_seconds: float) -> None:
+        if self._is_closed:
+            return
+        self._check_cluster()
+        if time.monotonic() >= self._fill_at:
+            self._fill_at = time.monotonic() + _FILL_SECONDS
+            self._add_actors()
+            waiting = [number for number, attempt in self._running.items() if attempt.slot is None]
+            self._messages += [(number, Heartbeat(is_queued=True)) for number in waiting]
+        for slot, attempt, answer in self._take_answers(min(timeout_seconds, _WAIT_SECONDS)):
+            if slot not in self._slots:
+                continue
+            if isinstance(answer, Exception):
+                self._lose(slot, answer)
+            elif attempt is None:
+                self._accept(slot, answer)
+            elif slot.attempt is attempt:  # else it was stopped meanwhile
+                self._receive(slot, attempt, answer)
+        self._settle()
+        self._start_waiting()
+
+    def _take_answers(self, timeout_seconds: float) -> list[tuple[_Slot, _Attempt | None, Any]]:
+        """The slots that have answered, waiting for the first at most this long, with what for and the answer."""
+        import ray
+
+        answers: list[tuple[_Slot, _Attempt | None, Any]] = []
+        if not self._pending:
+            time.sleep(timeout_seconds)
+            return answers
+        if not ray.wait(list(self._pending), timeout=timeout_seconds)[0]:
+            return answers
+        for reference in ray.wait(list(self._pending), num_returns=len(self._pending), timeout=0)[0]:
+            try:
+                answer = ray.get(reference)
+            except Exception as error:
+                answer = error
+            answers.append((*self._pending.pop(reference), answer))
+        return answers
+
+    def _receive(self, slot: _Slot, attempt: _Attempt, texts: list[str]) -> None:
+        messages = [decode_message(text.encode()) for text in texts]
+        self._messages += [(attempt.number, message) for message in messages]
+        if messages and isinstance(messages[-1], Ending):
+            slot.attempt = None
+            del self._running[attempt.number]
+        else:
+            self._pending[slot.actor.poll.remote()] = slot, attempt
+
+    def _await_usable(self) -> list[_Slot]:
+        deadline = time.monotonic() + _READY_SECONDS
+        while not (usable := self._list_usable()):
+            if time.monotonic() > deadline:
+                raise RuntimeError("no actor of the Ray cluster is ready")
+            self._collect(_WAIT_SECONDS)
+        return usable
+
+    def _list_usable(self) -> list[_Slot]:
+        """The slots for trials, of one device class; empty until that is chosen."""
+        return [slot for slot in self._slots if slot.machine and slot.machine["device"] == self._device_class]
+
+    def _start_waiting(self) -> None:
+        """Starts the attempts for which there are free slots."""
+        free = [slot for slot in self._list_usable() if slot.attempt is None]
+        waiting = [attempt for attempt in self._running.values() if attempt.slot is None]
+        for slot, attempt in zip(free, waiting, strict=False):
+            slot.attempt, attempt.slot = attempt, slot
+            if self._call(slot, slot.actor.start.remote(attempt.task)):
+                self._pending[slot.actor.poll.remote()] = slot, attempt
+
+    def _call(self, slot: _Slot, reference: Any) -> bool:
+        """Whether the actor has carried out a call; the attempt of one that has not is lost."""
+        import ray
+
+        try:
+            ray.get(reference, timeout=_CALL_SECONDS)
+        except Exception as error:
+            self._lose(slot, error)
+            return False
+        return True
+
+    def _check_cluster(self) -> None:
+        if not self._lost and self._vital.poll(0):
+            self._lost = "the Ray cluster was lost: a process of Ray on this machine has ended"
+        if self._lost:
+            raise ClusterLostError(
+                f"--executor ray: {self._lost}; what was recorded is kept. When there is a cluster again, {RUN_AGAIN}."
+            )
+
+    # ------------------------------------------------------------------ actors
+
+    def _add_actors(self) -> None:
+        """Starts an actor on every slot without one."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = _list_nodes(self._world_size)
+        if not nodes and not self._device_class:
+            raise InputError(
+                f"--executor ray: no machine of the cluster has the {self._world_size} GPUs of a trial (0: a CPU "
+                "core); see `ray status`, lower distributed.world_size, or give --device cpu."
+            )
+        taken = Counter(slot.node.key for slot in self._slots)
+        make: Any = ray.remote
+        for node in nodes:
+            actor_class = make(
+                num_gpus=self._world_size,
+                num_cpus=0 if self._world_size else 1,
+                max_restarts=0,  # the study decides what is retried
+                max_task_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.key, soft=False),
+            )(TrialActor)
+            # a slot's share of the cores; None for a single slot: torch itself distinguishes hyperthreads
+            threads = max(1, node.num_cpus // node.num_slots) if node.num_slots > 1 else None
+            for _ in range(node.num_slots - taken[node.key] - self._num_excluded[node.key]):
+                slot = _Slot(node=node, actor=actor_class.remote(self._settings, threads))
+                self._slots.append(slot)
+                self._pending[slot.actor.describe.remote()] = slot, None
+
+    def _accept(self, slot: _Slot, described: dict[str, Any]) -> None:
+        if described["code"] != self._code:
+            self._remove(slot)
+            self._exclude(slot.node, f"its version of this program is {described['code']} and not {self._code}")
+            return
+        slot.machine = described["machine"]
+        self._settle_at = min(self._settle_at, time.monotonic() + _SETTLE_SECONDS)
+
+    def _settle(self) -> None:
+        """Chooses one device class, the most frequent one: times on different ones cannot be compared."""
+        ready = [slot for slot in self._slots if slot.machine]
+        if ready and self._device_class is None:
+            if len(ready) < len(self._slots) and time.monotonic() < self._settle_at:
+                return
+            self._device_class = Counter(str(slot.machine["device"]) for slot in ready).most_common(1)[0][0]
+        for slot in ready:
+            if slot.machine["device"] != self._device_class:
+                self._remove(slot)
+                self._exclude(slot.node, f"{slot.machine['device']}, and the study is on {self._device_class}")
+
+    def _lose(self, slot: _Slot, error: Exception) -> None:
+        """An actor does not answer any more; its attempt, if it had one, has ended with it."""
+        from ray.exceptions import RayTaskError
+
+        self._remove(slot)
+        self._fill_at = 0.0
+        text = _shorten_error(error)
+        if not slot.machine:
+            self._exclude(slot.node, f"no actor starts there: {text}")
+        if slot.attempt:
+            is_there = slot.node.key in {node.key for node in _list_nodes(self._world_size)}
+            # of an error of the call itself the actor lives, and could not carry it out
+            cause = "" if isinstance(error, RayTaskError) else ACTOR_LOST if is_there else NODE_LOST
+            self._messages.append((slot.attempt.number, Ending(outcome="crashed", error=text, cause=cause)))
+            del self._running[slot.attempt.number]
+
+    def _exclude(self, node: _Node, reason: str) -> None:
+        """Uses one slot less of a machine, whose actor was removed."""
+        if not self._slots and not self._device_class:
+            raise InputError(f"--executor ray: no trial can run on the cluster: {reason}")
+        if not self._num_excluded[node.key]:
+            _log.warning("machine %s of the cluster is not fully used: %s", node.key[:8], reason)
+        self._num_excluded[node.key] += 1
+
+    def _remove(self, slot: _Slot) -> None:
+        import ray
+
+        self._slots.remove(slot)
+        ray.kill(slot.actor)
+
+
+def _with_absolute_paths(task: Task) -> Task:
+    def absolute(path: str | None) -> str | None:
+        return None if path is None else str(Path(path).absolute())
+
+    task = replace(task, plugin=absolute(task.plugin))
+    if not isinstance(task, TrialTask):
+        return task
+    return replace(task, checkpoint_dir=absolute(task.checkpoint_dir), weights_path=absolute(task.weights_path))
+
+
+def _shorten_error(error: Exception) -> str:
+    """The last lines of one of Ray's errors, without its markers."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^~")]
+    return "\n".join(lines[-8:])[:2000]
+
+
+# ---------------------------------------------------------------------- the cluster
+
+
+def _start_cluster(folder: Path, num_cpus: int, gpus: list[str]) -> None:
+    """Starts a cluster on loopback, closed to other users, with its files in ``folder``; it dies with this process."""
+    try:
+        with _prepared_process(_OWN_CLUSTER | make_pinned_environment(",".join(gpus))):
+            import ray
+
+            ray.init(
+                num_cpus=num_cpus,
+                num_gpus=len(gpus),
+                include_dashboard=False,
+                object_store_memory=_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=str(folder),
+                _system_config={"memory_monitor_refresh_ms": 0},  # it would kill processes before the kernel has to
+            )
+    except Exception as error:
+        raise InputError(f"--executor ray: no cluster could be started: {_shorten_error(error)}") from None
+
+
+def _join_cluster(address: str) -> None:
+    """Connects to the cluster at ``address``, with the token that Ray finds."""
+    try:
+        with _prepared_process(_JOINED_CLUSTER):
+            import ray
+
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:
+        raise InputError(_NO_CLUSTER.format(address, _shorten_error(error))) from None
+
+
+@contextmanager
+def _prepared_process(variables: Mapping[str, str]) -> Iterator[None]:
+    """The variables while Ray starts, and afterwards this process's own environment, handler and hook."""
+    environment, hook, handler = dict(os.environ), sys.excepthook, signal.getsignal(signal.SIGTERM)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.excepthook = hook
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _make_cluster_folder() -> Path:
+    """A new folder for the files of a cluster, closed to other users."""
+    usual = tempfile.gettempdir()
+    is_short = len(usual) + len("/sweep-ray-12345678") <= _MAX_FOLDER_CHARACTERS
+    return Path(tempfile.mkdtemp(prefix="sweep-ray-", dir=usual if is_short else "/tmp"))  # nosec B108 # a new folder
+
+
+def _list_nodes(world_size: int) -> list[_Node]:
+    """The nodes that are up and have a slot: ``world_size`` GPUs each, or one CPU core if it is 0."""
+    import ray
+
+    nodes = []
+    described: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    for node in described:
+        resources: dict[str, Any] = node["Resources"] if node["Alive"] else {}
+        num_cpus, num_gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+        num_slots = num_gpus // world_size if world_size else num_cpus
+        if num_slots:
+            nodes.append(_Node(node["NodeID"], num_slots, num_cpus))
+    return nodes
+
+
+def _watch_vital(*, is_own: bool) -> "select.poll":
+    """Becomes ready at the end of one of Ray's processes on this machine: of the own cluster the children of this
+    process, else the raylet that it is connected to. Ray itself notices that after 15 s to a minute."""
+    import ray
+
+    watch = select.poll()
+    node = f"--node_id={ray.get_runtime_context().get_node_id()}"
+    for process in psutil.Process().children() if is_own else psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if process.name() in _VITAL and (is_own or node in process.cmdline()):
+                watch.register(os.pidfd_open(process.pid), select.POLLIN)
+    return watch
+
+
+# ---------------------------------------------------------------------- the actors' side
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorSettings:
+    """What every actor of a study requires. Files are named as the supervisor names them."""
+
+    program: WorkerProgram
+    log_dir: str | None
+    folder: str  # of the supervisor, where relative paths begin
+    path: tuple[str, ...]  # of the supervisor's modules
+    world_size: int  # GPUs of a trial; 0 on a CPU
+
+
+@final
+class TrialActor:
+    """The actor on one slot for the time of a study: a process executor with its own forkserver. ``threads`` is its
+    share of the machine's cores, None all of them. Ray calls its methods one after the other, in one thread."""
+
+    def __init__(self, settings: ActorSettings, threads: int | None) -> None:
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to one
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = str(threads)
+        sys.path += [entry for entry in settings.path if entry not in sys.path]
+        with suppress(OSError):
+            os.chdir(settings.folder)
+        threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
+        log_dir = Path(settings.log_dir) if settings.log_dir else None
+        try:
+            if log_dir is not None:
+                log_dir.mkdir(parents=True, exist_ok=True)
+        except OSError:  # this machine does not share the supervisor's files
+            log_dir = None
+        device = ",".join(list_devices()[: settings.world_size]) or "cpu"  # Ray hides all other GPUs from a process
+        self._executor = MonitoredExecutor(
+            ProcessExecutor([device], log_dir, settings.program), Monitor(make_source), {}
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """``machine`` as :meth:`Executor.describe`, ``code`` as :func:`compute_code_version`."""
+        return {"machine": self._executor.describe(), "code": compute_code_version()}
+
+    def start(self, text: str) -> None:
+        """Begins an attempt at the encoded task ``text``."""
+        self._executor.start(receive_task(text.encode()))
+
+    def preempt(self, number: int) -> None:
+        """As :meth:`Executor.preempt`."""
+        self._executor.preempt(number)
+
+    def stop(self, number: int) -> None:
+        """As :meth:`Executor.stop`."""
+        self._executor.stop(number)
+
+    def poll(self) -> list[str]:
+        """Encoded messages; waits a while for the first, and shortly for more if they only tell of progress."""
+        messages = [message for _, message in self._executor.poll(_POLL_SECONDS)]
+        if messages and all(isinstance(message, Progress | Heartbeat) for message in messages):
+            time.sleep(_LINGER_SECONDS)
+            messages += [message for _, message in self._executor.poll(0.0)]
+        # spans are of this machine's clock
+        return [
+            encode_message(replace(message, training_spans=()) if isinstance(message, Ending) else message).decode()
+            for message in messages
+        ]
+
+
+def _exit_with(raylet_pid: int) -> None:
+    """Ends this process with Ray's on this machine; Ray itself misses that if init is not process 1."""
+    gone = select.poll()
+    gone.register(os.pidfd_open(raylet_pid), select.POLLIN)
+    gone.poll()
+    os._exit(1)
+
+
+def compute_code_version() -> str:
+    """A digest of the code that a trial's results depend on; must be the same on all machines."""
+    return digest_code()[:12]

@@ -1,0 +1,480 @@
+"""Trains each trial in a job of a Slurm cluster; the supervisor, on a login node, remains the only one that records.
+
+submitit submits the jobs. A request is passed to the job as JSON, and the messages of the trial return through a file
+that both see; see :mod:`sweep.executors.slurm_job`. A job that Slurm preempts leaves with a checkpoint, and the study
+submits its trial again, as it does with one whose job was lost.
+"""
+
+import getpass
+import math
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field, ValidationError, field_validator
+
+from sweep.config.durations import Seconds
+from sweep.config.errors import InputError, explain_refusal
+from sweep.config.fields import Section
+from sweep.config.study_file import read_toml
+from sweep.executors import slurm_job
+from sweep.executors.base import PROGRAM, PollingExecutor, WorkerProgram
+from sweep.records.address import STORE_VARIABLE
+from sweep.records.attempt_causes import JOB_LOST, NODE_LOST
+from sweep.records.messages import Ending, Heartbeat, Message, Task, TrialTask, encode_task
+
+QUERY_SECONDS = 10.0  # between two queries of Slurm for the states of the jobs
+_STALE_SECONDS = 120.0  # without a heartbeat of its supervisor a job leaves
+_HEARTBEAT_SECONDS = 10.0
+_STOP_SECONDS = 15.0  # for canceled jobs to end
+_REFUSED_SECONDS = 600.0  # how long a cluster that accepts no jobs is tried again
+_COMMAND_SECONDS = 60.0
+_TAIL_BYTES = 4000
+_ID_FILE = "id"  # in the folder of a job
+# The states of jobs as Slurm names them.
+_QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
+_RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
+_NODE_FAULTS = {"NODE_FAIL", "BOOT_FAIL"}
+_GONE = "gone"  # unknown to Slurm, or no longer known
+_SECRETS = (STORE_VARIABLE, "PGPASSWORD")  # sbatch passes the environment to a job, and Slurm keeps it in a file
+Line = Annotated[str, Field(pattern=r"^[^\n\r]+$", max_length=1000)]
+# Set by the executor itself; all other options of sbatch may be given under [sbatch].
+_OWN = {"array", "job-name", "signal", "requeue", "no-requeue", "nodes", "ntasks", "ntasks-per-node"}
+_OWN |= {"output", "error", "open-mode"}
+
+
+@final
+class SlurmSettings(Section):
+    """The sbatch settings of each trial: a TOML file apart from the studies, which do not depend on a cluster. One job
+    runs one attempt at one trial, on one node. Sizes are as ``sbatch`` takes them."""
+
+    jobs: Annotated[int, Field(ge=1, le=10_000)] = Field(4, description="in the queue or running at once")
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    constraint: Line | None = None
+    time: Seconds = Field(3600.0, description="of one job; a longer trial is resumed in the next")
+    notice: Seconds = Field(120.0, description="before the end of that time, to write a checkpoint")
+    gpus_per_node: Annotated[int, Field(ge=0, le=64)] = 1
+    cpus_per_task: Annotated[int, Field(ge=1, le=4096)] | None = Field(None, description="cores of a node")
+    mem: Line | None = None
+    setup: Annotated[tuple[Line, ...], Field(strict=False)] = Field((), description="shell lines before the trial")
+    sbatch: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Line | int | Literal[True]] = Field(
+        default_factory=dict, description="further options of sbatch, by their long names"
+    )
+
+    @field_validator("sbatch")
+    @classmethod
+    def _not_our_own(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(_OWN & options.keys()):
+            raise ValueError(f"{taken[0]} is set by the executor itself; leave it out")
+        return options
+
+    def parameters(self, job_name: str) -> dict[str, Any]:
+        """As submitit's executor for Slurm takes them."""
+        known = {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint", "mem")}
+        # srun does not inherit this option of sbatch
+        cpus = [f"--cpus-per-task={self.cpus_per_task}"] if self.cpus_per_task else []
+        return {name: value for name, value in known.items() if value is not None} | {
+            "job_name": job_name,
+            "time": math.ceil(self.time / 60),
+            "signal_delay_s": math.ceil(self.notice),
+            "nodes": 1,
+            "ntasks_per_node": 1,
+            "gpus_per_node": self.gpus_per_node or None,
+            "cpus_per_task": self.cpus_per_task,
+            "setup": list(self.setup),
+            "array_parallelism": self.jobs,
+            "srun_args": [*cpus, "--kill-on-bad-exit=1"],
+            "stderr_to_stdout": True,
+            "wckey": None,
+            # the study retries lost attempts; without this option Slurm would too
+            "additional_parameters": {"no-requeue": True, **self.sbatch},
+        }
+
+
+def read_settings(path: Path | None) -> SlurmSettings:
+    """The settings in the TOML file ``path``; the defaults without one.
+
+    Raises:
+        InputError: naming the file, the key, the value, the rule and the remedy.
+    """
+    if path is None:
+        return SlurmSettings()
+    table = read_toml(path)
+    try:
+        settings = SlurmSettings.model_validate(table)
+    except ValidationError as error:
+        raise InputError(explain_refusal(error, str(path), SlurmSettings.model_fields)) from None
+    if settings.notice >= settings.time:
+        raise InputError(
+            f"{path}: notice = {settings.notice:g} s: it must be less than time = {settings.time:g} s; lower it."
+        )
+    return settings
+
+
+def check_slurm() -> None:
+    """Raises ``InputError`` if submitit is not installed or this machine cannot submit jobs."""
+    try:
+        import submitit  # noqa: F401
+    except ImportError:
+        raise InputError("--executor slurm: submitit is missing; pip install 'batch-sweep[slurm]'.") from None
+    missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
+    if missing:
+        raise InputError(f"--executor slurm: {missing[0]} is not on the PATH; run it on a login node of the cluster.")
+
+
+# ---------------------------------------------------------------------- the cluster
+
+
+class SubmitError(RuntimeError):
+    """The cluster accepted no job; the message is that of the cluster."""
+
+
+@final
+class SlurmCluster:
+    """Submits by submitit; queries and cancels by ``squeue``, ``sacct`` and ``scancel``.
+
+    Every machine of the cluster sees ``folder`` under the same name.
+    """
+
+    def __init__(self, folder: Path, settings: SlurmSettings, job_name: str) -> None:
+        from submitit import SlurmExecutor as Submitter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self._job_name = folder, job_name
+        self._submitter = Submitter(folder)
+        self._submitter.update_parameters(**settings.parameters(job_name))
+
+    def submit(self, texts: Sequence[str]) -> list[str]:
+        """The ids of new jobs, one for each request, which are one array.
+
+        Raises:
+            SubmitError: none was accepted.
+        """
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        try:
+            with _without_secrets(), redirect_stderr(StringIO()):  # the error contains the output of sbatch too
+                return [job.job_id for job in self._submitter.map_array(slurm_job.run_job, texts)]
+        except (FailedJobError, FailedSubmissionError, OSError) as error:
+            raise SubmitError(str(error).strip()) from None
+
+    def query_states(self, ids: Sequence[str]) -> dict[str, str] | None:
+        """The states as Slurm names them, or ``gone``, by id; None if the cluster does not answer."""
+        if not ids:
+            return {}
+        queue = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T"]
+        states = _read_table([*queue, f"--user={getpass.getuser()}", f"--name={self._job_name}"])
+        if states is None:
+            return None
+        if unknown := [job_id for job_id in ids if job_id not in states]:  # ended some minutes ago
+            history = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State"]
+            states |= _read_table([*history, f"--jobs={','.join(unknown)}"]) or {}
+        return {job_id: states.get(job_id, _GONE) for job_id in ids}
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """Ends jobs that wait or run; those that have ended are ignored."""
+        if ids:
+            _read_table(["scancel", *ids])
+
+    def read_log(self, job_id: str) -> str:
+        """The end of a job's own output, without that of its trial."""
+        pieces = []
+        for path in sorted(self.folder.glob(f"{job_id}_*_log.*")):
+            with suppress(OSError):
+                pieces.append(path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace"))
+        return "\n".join(pieces).strip()
+
+    def remove_files(self, job_id: str) -> None:
+        """Removes the files that submitit has written for a job."""
+        script = self.folder / f"{job_id.partition('_')[0]}_submission.sh"
+        links = [path for path in self.folder.glob(".submission_file_*.sh") if path.resolve() == script.resolve()]
+        for path in (*links, script, *self.folder.glob(f"{job_id}_*")):
+            with suppress(OSError):
+                path.unlink()
+
+
+@contextmanager
+def _without_secrets() -> Iterator[None]:
+    kept = {name: os.environ.pop(name) for name in _SECRETS if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+def _read_table(command: list[str]) -> dict[str, str] | None:
+    """States by job from lines of ``id|state``; None if the command failed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    rows = (line.partition("|") for line in done.stdout.splitlines() if "|" in line)
+    return {job_id.strip(): state.split()[0] for job_id, _, state in rows if state.strip()}
+
+
+# ---------------------------------------------------------------------- jobs
+
+
+@final
+@dataclass(eq=False, kw_only=True)
+class Job:
+    """One attempt at a trial. ``id`` is empty until it is submitted."""
+
+    folder: Path
+    request: str = ""
+    id: str = ""
+    has_begun: bool = False
+    is_over: bool = False  # according to the job itself; Slurm may notice later
+    machine: dict[str, Any] | None = None
+    is_doubted: bool = False  # Slurm reports that it is over, and its ending has not been read
+
+    def __post_init__(self) -> None:
+        self._reader = slurm_job.LineReader(self.folder / slurm_job.MESSAGES_FILE)
+
+    def read_messages(self) -> list[Message]:
+        """The messages of the trial since the last call, to its ending at most."""
+        messages: list[Message] = []
+        for data in self._reader.read_lines():
+            try:
+                line = slurm_job.JOB_LINES.decode(data)
+            except ValueError as error:
+                line = Ending(outcome="crashed", error=f"the trial sent {data[:200]!r}: {error}")
+            if isinstance(line, slurm_job.JobBegan):
+                self.has_begun = True
+                messages.append(Heartbeat(is_queued=True))
+            elif isinstance(line, slurm_job.JobOver):
+                self.is_over = True
+            elif isinstance(line, slurm_job.MachineDescribed):
+                self.machine = line.machine
+            else:
+                messages.append(line)
+                if isinstance(line, Ending):
+                    break
+        return messages
+
+    def write_order(self, order: slurm_job.Order) -> None:
+        """Orders the job to leave or to stop; has no effect if it is gone."""
+        if self.folder.is_dir():
+            slurm_job.replace_text(self.folder / slurm_job.ORDER_FILE, order)
+
+
+@final
+class SlurmExecutor(PollingExecutor[Job]):
+    """Up to ``settings.jobs`` trials at once, in the queue or running; those that start together are one array.
+
+    Every machine of the cluster must see ``folder`` under the same name, and also the checkpoints and data of the
+    tasks; ``name`` is that of the jobs in the queue. ``device`` is ``auto`` or ``cuda`` (what the settings request), or
+    ``cpu``. Without ``log_dir`` the folder is removed at the end. Making it ends the jobs that earlier runs of the
+    study have left.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        settings: SlurmSettings,
+        device: str = "auto",
+        log_dir: Path | None = None,
+        program: WorkerProgram = PROGRAM,
+    ) -> None:
+        super().__init__()
+        self._settings, self._program = settings, program
+        self._gpus = 0 if device == "cpu" else settings.gpus_per_node
+        self._folder, self._log_dir = folder.absolute(), log_dir.absolute() if log_dir else None
+        self._cluster = SlurmCluster(self._folder, settings, name)
+        self._run = uuid.uuid4().hex
+        self._ended: list[Job] = []  # no longer followed, and they may still run
+        self._refused_since = self._submit_at = self._query_at = 0.0
+        # from now on jobs of other runs end themselves
+        slurm_job.replace_text(self._folder / slurm_job.SUPERVISOR_FILE, f"{self._run} 0")
+        self._is_over = threading.Event()
+        self._heartbeat = threading.Thread(target=self._beat, name="supervisor heartbeat", daemon=True)
+        self._heartbeat.start()
+        left = [path.parent for path in self._folder.glob(f"*/{_ID_FILE}")]
+        self._end([Job(folder=each, id=slurm_job.read_text(each / _ID_FILE)) for each in left])
+        for each in self._folder.glob("*/"):  # a job whose id was never written finds nothing to do
+            shutil.rmtree(each, ignore_errors=True)
+
+    @property
+    def slots(self) -> int:
+        return self._settings.jobs
+
+    def describe(self) -> dict[str, Any]:
+        job = self._make_job("describe", 1)
+        try:
+            self._submit([job])
+            while job.machine is None:
+                time.sleep(slurm_job.READ_SECONDS)
+                messages = job.read_messages()
+                if job.machine is None:  # a job that has sent it may be over
+                    messages += [message for _, message in self._follow([job])]
+                if ending := next((message for message in messages if isinstance(message, Ending)), None):
+                    raise RuntimeError(f"the machine could not be described: {ending.error}")
+        except SubmitError as error:
+            raise InputError(f"--executor slurm: no job was accepted: {error}; change the file of --slurm.") from None
+        finally:
+            if job.machine is None:
+                self._end([job])
+            else:
+                self._dismiss(job)  # it ends by itself
+        return job.machine
+
+    def start(self, task: Task) -> None:
+        self._check_start(task.number)
+        world_size = task.config.distributed.world_size if isinstance(task, TrialTask) else 1
+        name = f"{task.kind}-{abs(task.number):05d}"
+        self._running[task.number] = self._make_job(name, world_size, encode_task(task).decode())
+
+    def preempt(self, number: int) -> None:
+        if number in self._running:
+            self._running[number].write_order("leave")
+
+    def stop(self, number: int) -> None:
+        if number in self._running:
+            self._end([self._running.pop(number)])
+        self._drop_messages(number)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        running, self._running, self._messages = list(self._running.values()), {}, []
+        try:
+            self._end(running)
+        finally:
+            self._await_ended(None)
+            self._is_over.set()
+            self._heartbeat.join()
+            self._show_life("over 0")  # jobs that still run end themselves
+            if self._log_dir is None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _beat(self) -> None:
+        """Shows the jobs that this run lives, as long as this process does."""
+        count = 0
+        while not self._is_over.wait(_HEARTBEAT_SECONDS):
+            count += 1
+            self._show_life(f"{self._run} {count}")
+
+    def _show_life(self, text: str) -> None:
+        # a failed write is repeated with the next count; the file of another run that has taken over is left alone
+        path = self._folder / slurm_job.SUPERVISOR_FILE
+        with suppress(OSError):
+            if slurm_job.read_text(path).startswith(self._run):
+                slurm_job.replace_text(path, text)
+
+    def _collect(self, timeout_seconds: float) -> None:
+        time.sleep(min(timeout_seconds, slurm_job.READ_SECONDS))
+        for number, job in list(self._running.items()):
+            for message in job.read_messages():
+                self._append(number, message)
+        numbers = {id(job): number for number, job in self._running.items()}
+        for job, message in list(self._follow(list(self._running.values()))):
+            self._append(numbers[id(job)], message)
+
+    def _append(self, number: int, message: Message) -> None:
+        self._messages.append((number, message))
+        if isinstance(message, Ending):
+            self._dismiss(self._running.pop(number))
+
+    def _make_job(self, name: str, world_size: int, task: str | None = None) -> Job:
+        """A job that is not submitted yet, for an encoded ``task``, or to describe the machine."""
+        folder = self._folder / f"{name}-{uuid.uuid4().hex[:8]}"
+        folder.mkdir()
+        request = slurm_job.JobRequest(
+            run=self._run,
+            folder=str(folder),
+            path=tuple(str(Path(entry).absolute()) for entry in sys.path),
+            log_dir=str(self._log_dir) if self._log_dir else None,
+            program=self._program,
+            stale_seconds=_STALE_SECONDS,
+            num_gpus=min(self._gpus, world_size),
+            task=task,
+        )
+        return Job(folder=folder, request=slurm_job.JOB_REQUESTS.encode(request).decode())
+
+    def _submit(self, jobs: Sequence[Job]) -> None:
+        for job, job_id in zip(jobs, self._cluster.submit([job.request for job in jobs]), strict=True):
+            job.id = job_id
+            slurm_job.replace_text(job.folder / _ID_FILE, job_id)
+
+    def _follow(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Message]]:
+        """Submits what is not submitted yet; messages for jobs that send none themselves: they wait, or are lost."""
+        now = time.monotonic()
+        if now >= self._submit_at and (waiting := [job for job in jobs if not job.id]):
+            try:
+                self._submit(waiting)
+                self._refused_since = 0.0
+            except SubmitError as error:
+                self._refused_since = self._refused_since or now
+                self._submit_at = now + QUERY_SECONDS
+                if now - self._refused_since > _REFUSED_SECONDS:
+                    text = f"the cluster accepted no job: {error}"
+                    yield from ((job, Ending(outcome="crashed", error=text, cause=JOB_LOST)) for job in waiting)
+        if now < self._query_at:
+            return
+        self._query_at = now + QUERY_SECONDS
+        states = self._cluster.query_states([job.id for job in jobs if job.id])
+        for job in jobs:
+            if message := self._judge(job, None if states is None or not job.id else states[job.id]):
+                yield job, message
+        self._remove_ended()
+
+    def _judge(self, job: Job, state: str | None) -> Message | None:
+        if state is None or state in _QUEUED:
+            return None if job.has_begun else Heartbeat(is_queued=True)
+        if state in _RUNNING:
+            job.is_doubted = False
+            return None
+        if not job.is_doubted:  # its last lines may not be visible yet
+            job.is_doubted = True
+            return None
+        error = f"job {job.id} ended as {state} without a result\n{self._cluster.read_log(job.id)}".strip()
+        return Ending(outcome="crashed", error=error, cause=NODE_LOST if state in _NODE_FAULTS else JOB_LOST)
+
+    def _dismiss(self, job: Job) -> None:
+        """Its ending was read; it will be over soon."""
+        job.write_order("stop")
+        self._ended.append(job)
+
+    def _end(self, jobs: Sequence[Job]) -> None:
+        """Ends jobs now, and waits a while until they have ended."""
+        for job in jobs:
+            self._dismiss(job)
+        self._cluster.cancel([job.id for job in jobs if job.id])
+        self._await_ended(jobs)
+
+    def _await_ended(self, jobs: Sequence[Job] | None) -> None:
+        """Waits until ``jobs`` have reported that they are over, or until Slurm has for all (None)."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while True:
+            self._remove_ended()
+            for job in jobs or ():
+                job.read_messages()
+            left = self._ended if jobs is None else [job for job in jobs if job in self._ended and not job.is_over]
+            if not left or time.monotonic() >= deadline:
+                return
+            time.sleep(slurm_job.READ_SECONDS)
+
+    def _remove_ended(self) -> None:
+        """Removes the folders of jobs that are over according to Slurm."""
+        states = self._cluster.query_states([job.id for job in self._ended if job.id]) or {}
+        for job in list(self._ended):
+            if job.id and states.get(job.id, "RUNNING") in _RUNNING | _QUEUED:
+                continue
+            self._ended.remove(job)
+            shutil.rmtree(job.folder, ignore_errors=True)
+            if job.id:
+                self._cluster.remove_files(job.id)

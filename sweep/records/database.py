@@ -1,0 +1,374 @@
+"""An open database of records: an SQLite file by path, or any SQLAlchemy URL (SQLite, PostgreSQL)."""
+
+import os
+import socket
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar, final
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.exc import (
+    DatabaseError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.schema import CreateColumn
+
+from sweep.config.errors import RUN_AGAIN, InputError, StoreError, hide_credentials
+from sweep.config.trial_config import Scalar
+from sweep.records.address import parse_url, store_path
+from sweep.records.disk_space import describe_shortage
+from sweep.records.schema import ABSENT_COLUMNS, LATER_COLUMNS, METADATA, VERSION, VERSIONS
+
+T = TypeVar("T")
+_BUSY_SECONDS = 60.0
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_TABLES_LOCK = 7_234_012  # PostgreSQL advisory lock while tables are made or changed
+# A server that vanishes without closing its connections is detected after about a minute instead of hours.
+_TIME_LIMITS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,  # milliseconds
+}
+
+
+@final
+@dataclass(kw_only=True)
+class Database:
+    """An open database of records. ``where`` names it without its password.
+
+    Errors of the database are raised as :class:`StoreError`.
+    """
+
+    engine: Engine
+    url: str = field(repr=False)  # with its password, never to be printed
+    where: str
+    file: Path | None = None  # of SQLite
+    _holder: Connection | None = field(default=None, repr=False)  # holds the lock of a study, and makes its writes
+    _open: Connection | None = field(default=None, repr=False)  # amid a transaction
+    _lost: str = field(default="", repr=False)  # why the holder's connection, and with it the lock, is gone
+
+    def write(self, action: Callable[[Connection], T]) -> T:
+        """The result of ``action``, whose changes are then on the disk; inside :meth:`transaction` with all others."""
+        with self.transaction() as connection:
+            return action(connection)
+
+    def read(self, action: Callable[[Connection], T]) -> T:
+        """The result of ``action``, from one consistent snapshot."""
+        with self._translated():
+            if self._open is not None:
+                return action(self._open)
+            with self.engine.begin() as connection:
+                return action(connection)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a write would be part of a transaction that is not yet committed."""
+        return self._open is not None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction for all writes inside: at its end all of them are on the disk, after an error none."""
+        if self._open is not None:
+            yield self._open
+            return
+        with self._translated(), self._begin() as connection:
+            self._open = connection
+            try:
+                yield connection
+            finally:
+                self._open = None
+
+    @contextmanager
+    def hold(self, try_lock: Callable[[Connection], None]) -> Iterator[None]:
+        """Takes a lock by ``try_lock`` on a connection that makes all writes inside the block. When it is lost the lock
+        is lost too: nothing is written any more."""
+        with self._translated():
+            connection = self.engine.connect()
+            try:
+                with connection.begin():
+                    try_lock(connection)
+                self._holder = connection
+                yield
+            finally:
+                self._holder = None
+                connection.invalidate()  # in the pool it would keep the lock
+                connection.close()
+
+    @contextmanager
+    def _begin(self) -> Iterator[Connection]:
+        if self._lost:
+            raise StoreError(self._lost)
+        if self._holder is None:
+            with self.engine.begin() as connection:
+                yield connection
+            return
+        try:
+            with self._holder.begin():
+                yield self._holder
+        except SQLAlchemyError as error:
+            if self._holder.invalidated:
+                self._lost = self._describe(error)
+            raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OverflowError) as error:
+            raise StoreError(self._lost or self._describe(error)) from error
+
+    def _describe(self, error: Exception) -> str:
+        return _describe_failure(error, self.where, self.file)
+
+
+def open_database(target: str | Path, *, create: bool = False, read_only: bool = False) -> Database:
+    """Opens, or with ``create`` makes, the tables of records at ``target``.
+
+    Raises:
+        InputError: nothing there, not ours, torn, written by another version, or not reachable.
+    """
+    path = store_path(target)
+    if path is None:
+        url = parse_url(str(target))
+        where, engine = hide_credentials(str(target)), server_engine(url, read_only)
+    else:
+        url, where = URL.create("sqlite", database=str(path.resolve())), str(path)
+        _check_file(path, create)
+        engine = _sqlite_engine(path, read_only)
+    try:
+        _prepare_tables(engine, where, create=create, read_only=read_only)
+    except SQLAlchemyError as error:
+        engine.dispose()
+        raise InputError(_explain_refusal(error, where, path)) from None
+    except BaseException:
+        engine.dispose()
+        raise
+    return Database(engine=engine, url=url.render_as_string(hide_password=False), where=where, file=path)
+
+
+# ---------------------------------------------------------------------- connections
+
+
+def sqlite_creator(
+    path: Path, read_only: bool = False, isolation_level: Literal["DEFERRED"] | None = None
+) -> Callable[[], sqlite3.Connection]:
+    """A function that connects to the file with a write-ahead log and full synchronization.
+
+    ``isolation_level`` is the driver's: None leaves it to the caller to begin transactions.
+    """
+    uri = f"file:{quote(str(path.resolve()))}?mode={_mode(path, read_only)}"
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=isolation_level, check_same_thread=False
+        )
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        return connection
+
+    return connect
+
+
+def _mode(path: Path, read_only: bool) -> str:
+    if not read_only:
+        return "rwc"
+    # Reading with a write-ahead log requires its index file; where none can be created nobody writes either.
+    writable = os.access(path.parent, os.W_OK) or path.with_name(path.name + "-wal").exists()
+    return "ro" if writable else "ro&immutable=1"
+
+
+def _sqlite_engine(path: Path, read_only: bool) -> Engine:
+    engine = create_engine("sqlite://", creator=sqlite_creator(path, read_only), hide_parameters=True)
+
+    # The driver would begin a transaction only at the first change, and never for a change of the tables; a writer
+    # that begins as a reader can fail immediately instead of waiting for the lock.
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def server_engine(url: URL, read_only: bool) -> Engine:
+    """An engine on a server; its connections carry a name of their own.
+
+    Raises:
+        InputError: an unknown kind of database, or its driver is not installed.
+    """
+    options: dict[str, Any] = {"connect_args": server_arguments(url)}
+    if read_only:  # one consistent picture over several tables
+        options |= {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": True}}
+    try:
+        return create_engine(url, pool_pre_ping=True, hide_parameters=True, **options)
+    except NoSuchModuleError:
+        raise InputError(f"{url.drivername}: unknown kind of database; use sqlite or postgresql+psycopg.") from None
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{url.drivername}: the driver {error.name!r} is not installed; pip install 'batch-sweep[postgres]'."
+        ) from None
+
+
+def server_arguments(url: URL) -> dict[str, Any]:
+    """The arguments of a connection to PostgreSQL, except those in the URL."""
+    if url.get_backend_name() != "postgresql" or not url.drivername.endswith(("psycopg", "psycopg2", "postgresql")):
+        return {}
+    # who holds a study is told by this name; PostgreSQL keeps 63 bytes of it
+    name = f"batch-sweep {os.getpid()}@{socket.gethostname()[:24]} {uuid.uuid4().hex[:8]}"
+    return {key: value for key, value in ({"application_name": name} | _TIME_LIMITS).items() if key not in url.query}
+
+
+# ---------------------------------------------------------------------- checks before a database is used
+
+
+def _check_file(path: Path, create: bool) -> None:
+    """Refuses a file that cannot be a whole SQLite database; with ``create`` there need not be one."""
+    if not path.exists():
+        if not create:
+            raise InputError(f"{path}: no study is recorded there; give the folder of a study that has run.")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{path.parent}: the folder cannot be made: {error.strerror}.") from None
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER_BYTES)
+        num_bytes = path.stat().st_size
+        log = path.with_name(path.name + "-wal")
+        has_log = log.exists() and log.stat().st_size > 0
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    if head and head[: len(_SQLITE_MAGIC)] != _SQLITE_MAGIC:
+        raise InputError(f"{path}: it is no store of this program (not an SQLite file); give the folder of a study.")
+    if not has_log and num_bytes < (whole := _whole_bytes(head)):  # with a log its pages may be there
+        raise InputError(f"{path}: the file is torn: {num_bytes} of {whole} bytes are there; restore it from a copy.")
+
+
+def _whole_bytes(head: bytes) -> int:
+    # https://www.sqlite.org/fileformat.html, 1.3: page size at 16, pages at 28
+    if 0 < len(head) < _HEADER_BYTES:
+        return _HEADER_BYTES
+    page_bytes = int.from_bytes(head[16:18], "big")
+    return (65_536 if page_bytes == 1 else page_bytes) * int.from_bytes(head[28:32], "big")
+
+
+def _prepare_tables(engine: Engine, where: str, *, create: bool, read_only: bool) -> None:
+    """Creates the tables (with ``create``) or adds the columns that they lack, in one transaction. Where they are only
+    read, those columns are named in the execution options of ``engine``.
+
+    Raises:
+        InputError: there is no study, or another version wrote it.
+    """
+    with engine.begin() as connection:
+        if not read_only and connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _TABLES_LOCK})
+        tables = inspect(connection).get_table_names()
+        if VERSIONS.name not in tables:
+            if tables and connection.dialect.name == "sqlite":
+                raise InputError(f"{where}: it holds other tables, but no study; give another file or a new name.")
+            if read_only or not create:
+                raise InputError(f"{where}: no study is recorded there; run one first.")
+            METADATA.create_all(connection)
+            connection.execute(VERSIONS.insert(), {"version_num": VERSION})
+        found = connection.execute(VERSIONS.select()).scalars().all()
+        if found != [VERSION]:
+            raise InputError(
+                f"{where}: its schema is version {', '.join(map(str, found))[:100] or 'unknown'}, this program "
+                f"requires {VERSION}; use the version of batch-sweep that wrote it."
+            )
+        absent = _find_absent_columns(connection, where)
+        if not read_only:
+            _add_columns(connection, absent)
+    engine.update_execution_options(**{ABSENT_COLUMNS: absent if read_only else {}})
+
+
+def _find_absent_columns(connection: Connection, where: str) -> dict[str, dict[str, Scalar]]:
+    """By table the columns that it lacks because it is older than a key or a measurement, each with its cell."""
+    inspector = inspect(connection)
+    tables = inspector.get_table_names()
+    absent: dict[str, dict[str, Scalar]] = {}
+    for table in METADATA.sorted_tables:
+        found = {column["name"] for column in inspector.get_columns(table.name)} if table.name in tables else set()
+        if found:
+            later = LATER_COLUMNS.get(table.name, {})
+            absent[table.name] = {name: cell for name, cell in later.items() if name not in found}
+            found |= absent[table.name].keys()
+        if different := ", ".join(sorted(found ^ set(table.c.keys()))):
+            raise InputError(
+                f"{where}: {table.name} differs from this version's in {different[:200]}; "
+                "use the version of batch-sweep that wrote it, or move the file away."
+            )
+    return absent
+
+
+def _add_columns(connection: Connection, absent: dict[str, dict[str, Scalar]]) -> None:
+    for table in METADATA.sorted_tables:
+        if not (cells := absent.get(table.name)):
+            continue
+        for name in cells:
+            column = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column}")
+        connection.execute(table.update().values({table.c[name]: cell for name, cell in cells.items()}))
+
+
+# ---------------------------------------------------------------------- errors
+
+
+def _explain_refusal(error: SQLAlchemyError, where: str, path: Path | None) -> str:
+    cause = _read_cause(error).rstrip(".")
+    if path is None:
+        return f"{where}: the database cannot be opened: {cause}. Check that the server runs and the URL is right."
+    if _is_full(cause):
+        return _describe_failure(error, where, path)
+    if isinstance(error, DatabaseError) and not isinstance(error, OperationalError):
+        return f"{where}: it is no store of this program ({cause}); give the folder or study.sqlite of a study."
+    return f"{where}: the store cannot be opened: {cause}."
+
+
+def _describe_failure(error: Exception, where: str, file: Path | None) -> str:
+    """The failure of a database, which is in ``file`` unless it is on a server, with its remedy."""
+    cause = _read_cause(error).rstrip(".")
+    remedy = ""
+    if file is None and _is_outage(error):
+        remedy = f" The database does not answer; what was recorded is kept. When it runs again, {RUN_AGAIN}."
+    elif _is_full(cause):
+        shortage = describe_shortage(file.parent) if file else ""
+        remedy = f" {shortage}Free some space and {RUN_AGAIN}; what was recorded is kept."
+    elif "locked" in cause:
+        remedy = f" Another program has held the store for {_BUSY_SECONDS:.0f} s; end it and {RUN_AGAIN}."
+    elif "malformed" in cause or "not a database" in cause:
+        remedy = " The file is torn; restore it from a copy."
+    return f"{where}: {cause}.{remedy}"
+
+
+def _read_cause(error: BaseException) -> str:
+    """The driver's message on one line."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())
+
+
+def _is_full(cause: str) -> bool:
+    return "is full" in cause or "disk I/O" in cause or "No space left" in cause
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether a server is unreachable, shut down or starting."""
+    if not isinstance(error, DBAPIError):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:  # nothing came from the server
+        return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+    return str(state).startswith(("08", "57P"))  # connection exceptions; it is stopped, starting or recovering

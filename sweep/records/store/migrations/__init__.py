@@ -1,1 +1,0 @@
-"""Changes of the records' tables, one script a version. A script is never changed once its version was released."""

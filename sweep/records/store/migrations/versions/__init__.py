@@ -1,1 +1,0 @@
-"""The scripts; each names the one before it."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from reports.batch_texts import CURVE_HEADS, describe_batch_answer
+from reports.texts import CURVE_HEADS, describe_batch_answer
 from sweep.analysis.answer.answer import BatchAnswer
 from sweep.config.units import format_count
 

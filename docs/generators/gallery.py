@@ -10,7 +10,7 @@ from typing import Any
 
 from generators.markdown import table
 
-from reports.batch_texts import CURVE_HEADS, describe_batch_answer
+from reports.texts import CURVE_HEADS, describe_batch_answer
 from sweep.analysis.answer.recommend import recommend
 from sweep.config.units import format_count
 from sweep.records.frames.frames import load_frames

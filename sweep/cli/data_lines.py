@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from reports import data_texts
+from reports import labels as data_texts
 from sweep.config.errors import show_name
 from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
@@ -21,7 +21,7 @@ def format_data(data: DataSummary) -> list[str]:
     if data.held_out:
         lines.append(f"  {show_name(data.held_out, shorten=False)}")
     if data.sizes:
-        lines.append(f"  sizes: {data_texts.describe_sizes(data)}; modes: {data_texts.describe_modes(data)}")
+        lines.append(f"  sizes: {data_texts.describe_kinds(data.sizes, "sizes")}; modes: {data_texts.describe_kinds(data.modes, "modes")}")
     lines += [f"  not used: {line}" for line in data_texts.list_unused(data)]
     lines += [f"  note: {note}" for note in data_texts.list_notes(data)]
     return [*lines, f"  digest {data.digest[:12]}"] if data.digest else lines

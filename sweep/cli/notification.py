@@ -151,7 +151,7 @@ def gather_records(session: "Session") -> dict[str, Any]:
     """The records' part of the message: how many trials ended how, and the answer as one sentence. Empty, with a line
     on standard error, where the records cannot be read: no message fails a run."""
     from reports.evidence import gather_evidence
-    from reports.first.first_texts import describe_first
+    from reports.texts import describe_first
     from sweep.records.frames.frames import load_frames
 
     try:

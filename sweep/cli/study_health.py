@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import data_texts
+from reports import labels as data_texts
 from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
 from sweep.cli.health import Check
 from sweep.config.units import format_count

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from reports.describe import read_settings
+from reports.evidence import read_settings
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting
 from sweep.analysis.comparable_trials import USUAL_OBJECTIVES
 from sweep.analysis.statistics.column_reading import plain_value, read_text

@@ -230,7 +230,7 @@ class StudySpec(Section):
                 raise error from None
 
     def _repr_html_(self) -> str:
-        return str(resolve("reports.notebook.html_views:render_study")(self))  # a notebook shows it
+        return str(resolve("reports.notebook:render_study")(self))  # a notebook shows it
 
     def corners(self, *sections: str) -> Iterator[dict[str, Any]]:
         """Combinations of the parameters' extremes, because some rules hold between two keys; with ``sections``, of

@@ -228,4 +228,4 @@ class Answer:
         return f"Answer(study={self.study!r}, {found!r})"
 
     def _repr_html_(self) -> str:
-        return str(resolve("reports.notebook.html_views:render_answer")(self))  # a notebook shows it
+        return str(resolve("reports.notebook:render_answer")(self))  # a notebook shows it

@@ -117,7 +117,7 @@ def _latex_lines(answer: "Answer", study: str) -> Iterator[str]:
 
 def describe_batch_sizes(found: "BatchAnswer") -> Iterator[str]:
     """The statements about the batch size, and the tuned batch sizes."""
-    from reports.batch_texts import CURVE_HEADS, describe_batch_answer
+    from reports.texts import CURVE_HEADS, describe_batch_answer
 
     texts = describe_batch_answer(found)
     yield "Batch size"
@@ -140,7 +140,7 @@ def _name_cell(head: str, value: str, note: str) -> str:
 
 def describe_use(item: "Recommendation") -> Iterator[str]:
     """The recommendation for one use."""
-    from reports.describe import describe_use_setting
+    from reports.texts import describe_use_setting
     from reports.labels import (
         describe_price,
         format_difference,

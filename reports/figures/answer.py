@@ -1,0 +1,338 @@
+"""The picture of the answer: accuracy against training time, and both over the effective batch size.
+
+Accuracies lie on an error scale, the logarithm of 1 - accuracy with the least error at the top: 99 % is half of the
+errors of 98 %."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from reports.evidence import Evidence, read_interval
+from reports.figure import Absent, Axis, Figure, Floats, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figures import marks
+from reports.labels import format_estimate, format_value, metric_label
+from reports.layout import log_ticks
+from reports.texts import describe_first, format_points
+from sweep.analysis.answer.answer import TunedBatch, TunedModel
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics.pareto import non_dominated
+from sweep.config.units import format_count
+
+NAME = "answer"
+TITLE = "Picture of the answer"
+_LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
+_FRONT_NAME = "Pareto front of accuracy and time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One configuration with its estimates; ``num_seeds`` are fresh ones, ``is_tuned`` that it stands for its batch."""
+
+    number: int
+    model: str
+    batch: int
+    num_seeds: int
+    accuracy: Interval
+    seconds: Interval
+    is_front: bool
+    is_tuned: bool
+    is_named: bool
+
+    @property
+    def text(self) -> str:
+        """What it stands for, as a hover text."""
+        pairs = [format_estimate("val_accuracy", *self.accuracy), format_estimate("train_seconds", *self.seconds)]
+        values = ", ".join(f"{value} ({interval})" if interval else value for value, interval in pairs)
+        seeds = format_count(self.num_seeds, "fresh seed") if self.num_seeds else "one seed of the search"
+        return f"Effective batch size {self.batch}, {self.model}, trial {self.number}: {values}, {seeds}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerMarks:
+    """``marks`` in the order of their numbers; ``curve`` of the tuned batches; ``models`` in the order of the curve;
+    ``floor`` is the least useful accuracy; ``tolerance`` of accuracy; ``num_hidden`` configurations that could not win
+    and have no estimate."""
+
+    marks: tuple[Mark, ...]
+    curve: tuple[TunedBatch, ...]
+    models: tuple[str, ...]
+    floor: float
+    tolerance: float
+    num_hidden: int
+
+    @property
+    def accuracies(self) -> list[Interval]:
+        """Every accuracy that there is to draw."""
+        return [*(mark.accuracy for mark in self.marks), *(point.accuracy for point in self.curve)]
+
+    @property
+    def cut(self) -> float:
+        """The least accuracy to draw in its place: the lowest bound of what is useful."""
+        return min((_bounds(value)[0] for value in self.accuracies if value.median >= self.floor), default=self.floor)
+
+    def shade(self, batch: float) -> float:
+        """The place of an effective batch size on the color scale, even over its logarithm."""
+        sizes = [math.log2(item.batch) for item in (*self.marks, *self.curve)]
+        low, high = min(sizes), max(sizes)
+        return (math.log2(batch) - low) / (high - low) if high > low else 0.5
+
+
+def make_answer(evidence: Evidence) -> Figure | Absent:
+    """The picture of the first screen, and to share; what to record where there is no estimate to draw."""
+    found, answer, first = collect_marks(evidence), evidence.answer.batch_size, describe_first(evidence)
+    if found is None or answer is None:
+        remedy = f"; run {first.command}." if first.command else "."
+        return Absent(TITLE, f"requires an estimate of accuracy and time{remedy}")
+    finding = " ".join(filter(None, (first.comparison, first.certainty)))
+    hidden = f" {format_count(found.num_hidden, 'configuration')} without an estimate not shown."
+    return Figure(
+        name=NAME,
+        title=first.headline,
+        caption="Number and color: effective batch size. Values are the estimates behind the recommendation."
+        f"{hidden if found.num_hidden else ''}\n{' · '.join(first.provenance)}.",
+        panels=(_draw_tradeoff(found, finding), _draw_accuracies(found), _draw_times(found, answer.models)),
+        is_led=True,
+    )
+
+
+def collect_marks(evidence: Evidence) -> AnswerMarks | None:
+    """What there is to draw; None without an estimate of accuracy and time."""
+    answer, frame = evidence.answer.batch_size, evidence.configurations
+    if answer is None or "val_accuracy_n" not in frame.columns or "train_seconds_n" not in frame.columns:
+        return None
+    usable = np.isfinite(read_numbers(frame, "val_accuracy_n")) & (read_numbers(frame, "train_seconds") > 0)
+    chosen = frame[usable].sort_values("number", kind="stable")
+    curve = tuple(point for point in answer.curve if point.seconds.median > 0)
+    if not len(chosen) or not curve:
+        return None
+    families = dict(zip(evidence.trials["number"].tolist(), evidence.trials["family"].tolist(), strict=True))
+    tuned = {families[point.number] for point in curve}
+    named = None if answer.named.number is None else families[answer.named.number]
+    items = [
+        Mark(
+            number=int(row["number"]),
+            model=str(row["config.model.name"]),
+            batch=int(row["global_batch_size"]),
+            num_seeds=int(row["num_seeds"]) if row["confirmed"] else 0,
+            accuracy=read_interval(row, "val_accuracy"),
+            seconds=read_interval(row, "train_seconds"),
+            is_front=is_front,
+            is_tuned=families[row["number"]] in tuned,
+            is_named=families[row["number"]] == named,
+        )
+        for (_, row), is_front in zip(chosen.iterrows(), _find_front(chosen), strict=True)
+    ]
+    least = evidence.answer.limits.min_accuracy
+    return AnswerMarks(
+        marks=tuple(items),
+        curve=curve,
+        models=tuple(dict.fromkeys([*(point.model for point in curve), *(mark.model for mark in items)])),
+        floor=least if least is not None else max(mark.accuracy.median for mark in items) - ACCURACY_MARGIN,
+        tolerance=evidence.answer.tolerance.accuracy,
+        num_hidden=int((~usable).sum()),
+    )
+
+
+def _find_front(frame: pd.DataFrame) -> list[bool]:
+    # among those with fresh seeds, where there are any: the best of many single trials is biased upward
+    confirmed = frame["confirmed"].to_numpy(dtype=bool)
+    table = np.stack([-read_numbers(frame, "val_accuracy"), read_numbers(frame, "train_seconds")], axis=1)
+    among = confirmed if confirmed.any() else np.ones(len(frame), dtype=np.bool_)
+    return [bool(each) for each in non_dominated(np.where(among[:, None], table, np.nan))]
+
+
+def _draw_tradeoff(found: AnswerMarks, finding: str) -> Panel:
+    shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
+    below = [mark for mark in found.marks if mark.accuracy.median < found.cut]
+    reach = max(bound for mark in shown for bound in _bounds(mark.seconds))
+    # those that are far slower too lie at the right edge, so that they do not press the others together
+    lowest, rules = found.cut, [_make_floor(found)]
+    axis, edge = _make_error_axis(found, "Validation accuracy (%)", has_edge=bool(below))
+    if below:
+        ends = [format_value("fraction", pick(mark.accuracy.median for mark in below)) for pick in (min, max)]
+        text = f"{format_count(len(below), 'configuration')} below: {' to '.join(dict.fromkeys(ends))}"
+        rules.append(Rule(axis="y", value=_error(lowest) * (edge / _error(lowest)) ** 0.5, text=text))
+    order = sorted(shown, key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front, mark.number))
+    front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
+    layers: list[Layer] = [*rules]
+    if len(front) > 1:
+        path = marks.make_steps(
+            np.array([mark.seconds.median for mark in front]),
+            np.array([_error(mark.accuracy.median) for mark in front]),
+        )
+        layers.append(Lines(name=_FRONT_NAME, role="best", segments=(path,)))
+    layers += [
+        Points(
+            name="", role="beyond", x=(min(mark.seconds.median, reach),), y=(edge,), texts=(mark.text,),
+            trials=(mark.number,), shade=found.shade(mark.batch),
+        )
+        for mark in below
+    ]  # fmt: skip
+    for mark in order:
+        is_labeled = mark.is_named or mark.is_tuned or mark.is_front
+        label = f"batch {mark.batch}" if mark.is_named else str(mark.batch) if is_labeled else ""
+        seconds, accuracy = (
+            value if mark.num_seeds else Interval(value.median, math.nan, math.nan, value.n)
+            for value in (mark.seconds, mark.accuracy)
+        )
+        layers.append(_make_mark(found, mark, (mark.seconds.median, seconds), accuracy, mark.text, label, mark.number))
+        if mark.is_named:
+            at, up = (mark.seconds.median,), (_error(mark.accuracy.median),)
+            layers.append(Points(name="recommended", role="ring", x=at, y=up))
+    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
+    return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale", finding=finding)
+
+
+def _draw_accuracies(found: AnswerMarks) -> Panel:
+    best = max(point.accuracy.median for point in found.curve)
+    has_edge = any(point.accuracy.median < found.cut for point in found.curve)
+    axis, edge = _make_error_axis(found, "Tuned accuracy (%)", has_edge=has_edge)
+    layers: list[Layer] = [Rule(axis="y", value=_error(best), end=_error(best - found.tolerance), role="band")]
+    for _, points in _by_model(found.curve):
+        kept = [point for point in points if point.accuracy.median >= found.cut]
+        if kept:
+            path = _sizes(kept), tuple(_error(point.accuracy.median) for point in kept)
+            layers.append(Lines(name="", role="tuned", segments=(path,)))
+        for point in points:
+            text = _describe_point(point, "val_accuracy", point.accuracy)
+            if point.accuracy.median >= found.cut:
+                layers.append(
+                    _make_mark(found, point, (float(point.batch), None), point.accuracy, text, "", point.number)
+                )
+                continue
+            label, shade = f"{100 * point.accuracy.median:.0f} %", found.shade(point.batch)
+            layers.append(
+                Points(
+                    name="", role="beyond", x=(float(point.batch),), y=(edge,), texts=(text,), trials=(point.number,),
+                    labels=(label,), shade=shade,
+                )
+            )  # fmt: skip
+    title = f"Band: within {format_points(found.tolerance)} of the best"
+    return Panel(x=_make_batch_axis(found), y=axis, layers=tuple(layers), title=title)
+
+
+def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
+    layers: list[Layer] = []
+    first = next(points for _, points in _by_model(found.curve))
+    sizes = {point.batch for point in found.curve}
+    if len(sizes) > 1:  # from the smallest batch of the first model, within what is drawn
+        drawn = [second for point in found.curve for second in (point.seconds.low, point.seconds_to_target.median)]
+        least = min((second for second in drawn if second > 0), default=first[0].seconds.median)
+        start, seconds = float(first[0].batch), first[0].seconds.median
+        end = min(float(max(sizes)), start * seconds / least)
+        path = (start, end), (seconds, seconds * start / end)
+        layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(path,), dashed=True))
+    targets = {model.model: format_value("fraction", model.target_accuracy) for model in models}
+    for model, points in _by_model(found.curve):
+        layers.append(
+            Lines(name="", role="tuned", segments=((_sizes(points), tuple(point.seconds.median for point in points)),))
+        )
+        reached = [point for point in points if math.isfinite(point.seconds_to_target.median)]
+        if reached:
+            path = _sizes(reached), tuple(point.seconds_to_target.median for point in reached)
+            name = f"time to {targets[model]}" + (f", {model}" if len(targets) > 1 else "")
+            texts = tuple(_describe_point(point, "seconds_to_target", point.seconds_to_target) for point in reached)
+            layers.append(Lines(name=name, role="tuned", segments=(path,), dashed=True))
+            layers.append(Points(name="", role="tuned", x=path[0], y=path[1], texts=texts))
+        for point in points:
+            text = _describe_point(point, "train_seconds", point.seconds)
+            layers.append(
+                _make_mark(
+                    found, point, (float(point.batch), None), point.seconds, text, "", point.number, is_error=False
+                )
+            )
+    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
+    return Panel(x=_make_batch_axis(found), y=time, layers=tuple(layers))
+
+
+def _make_mark(
+    found: AnswerMarks,
+    item: Mark | TunedBatch,
+    across: tuple[float, Interval | None],
+    up: Interval,
+    text: str,
+    label: str,
+    number: int,
+    is_error: bool = True,
+) -> Intervals:
+    x, x_interval = across
+    x_low, x_high = _bounds(x_interval) if x_interval else (x, x)
+    low, high = _bounds(up)
+    y, y_low, y_high = (_error(up.median), _error(high), _error(low)) if is_error else (up.median, low, high)
+    kind = "fresh seeds, 95 % intervals" if item.num_seeds else "one seed of the search"
+    return Intervals(
+        name=f"{item.model}: {kind}",
+        role=f"series-{found.models.index(item.model)}{'' if item.num_seeds else '-open'}",
+        x=(x,),
+        x_low=(x_low,),
+        x_high=(x_high,),
+        y=(y,),
+        y_low=(y_low,),
+        y_high=(y_high,),
+        texts=(text,),
+        trials=(number,),
+        labels=(label,) if label else (),
+        shade=found.shade(item.batch),
+    )
+
+
+def _make_error_axis(found: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
+    """The axis of accuracies, and the place at its lower end for those below the cut."""
+    least = _error(max(_bounds(value)[1] for value in found.accuracies))
+    most = max(_error(found.cut), 1.3 * least)
+    room = (most / least) ** 0.1
+    edge = most * room if has_edge else most
+    ticks = tuple((tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(least, most))
+    bounds = (max(edge * room**0.6, 1.12 * edge), 0.9 * least)
+    return Axis(label=label, scale="log", ticks=ticks, bounds=bounds), edge
+
+
+def _make_floor(found: AnswerMarks) -> Rule:
+    text = f"useful accuracy: {format_value('fraction', found.floor)} or more"
+    return Rule(axis="y", value=_error(found.floor), text=text)
+
+
+def _make_batch_axis(found: AnswerMarks) -> Axis:
+    sizes = sorted({float(point.batch) for point in found.curve})
+    ticks = [sizes[0]]
+    for size in sizes:
+        if size >= 1.6 * ticks[-1]:
+            ticks.append(size)
+    return Axis(
+        label="Effective batch size",
+        scale="log",
+        ticks=tuple((tick, f"{tick:g}") for tick in ticks),
+        bounds=(sizes[0] / 1.25, sizes[-1] * 1.25),
+    )
+
+
+def _by_model(curve: Iterable[TunedBatch]) -> list[tuple[str, list[TunedBatch]]]:
+    models = list(dict.fromkeys(point.model for point in curve))
+    return [
+        (model, sorted((point for point in curve if point.model == model), key=lambda point: point.batch))
+        for model in models
+    ]
+
+
+def _sizes(points: Sequence[TunedBatch]) -> Floats:
+    return tuple(float(point.batch) for point in points)
+
+
+def _describe_point(point: TunedBatch, name: str, value: Interval) -> str:
+    shown, interval = format_estimate(name, *value)
+    text = f"{metric_label(name).lower()} {shown}{f' ({interval})' if interval else ''}"
+    return f"Effective batch size {point.batch}, {point.model}: {text}"
+
+
+def _bounds(value: Interval) -> tuple[float, float]:
+    """The bounds of an interval; the value itself where there are none."""
+    return value[1:3] if math.isfinite(value.low + value.high) else (value.median, value.median)
+
+
+def _error(accuracy: float) -> float:
+    return max(1.0 - accuracy, _LEAST_ERROR)

@@ -203,7 +203,9 @@ def _row_height(figure: Figure) -> float:
 
 
 def _wrap_caption(figure: Figure, width: float) -> list[str]:
-    return textwrap.wrap(make_printable(f"{figure.finding} {figure.caption}".strip()), int(width * 16.5))
+    return textwrap.wrap(
+        make_printable(f"{figure.finding} {figure.caption}".strip()), int(width * (14 if width < _NARROW else 16.5))
+    )
 
 
 def _add_legend(canvas: Canvas, figure: Figure, width: float, caption: Sequence[str]) -> None:
@@ -225,7 +227,7 @@ def _make_key(layer: Layer) -> Line2D:
     return Line2D(
         [], [], color=color, label=make_printable(textwrap.shorten(layer.name, 130)), markersize=6,
         linestyle=(":" if isinstance(layer, Lines) and layer.dashed else "-") if is_line else "",
-        marker="" if is_line else "s" if isinstance(layer, Bars) else style.matplotlib,
+        marker="" if is_line else "s" if isinstance(layer, Bars) else style.matplotlib, alpha=style.opacity,
         markerfacecolor="none" if "open" in style.plotly else color,
     )  # fmt: skip
 

@@ -147,7 +147,7 @@ def log_ticks(low: float, high: float) -> list[float]:
         ticks = [tick for tick in every if low / 1.05 <= tick <= high * 1.05]
         if len(ticks) >= 3:
             return ticks
-    base = 10.0 ** math.floor(math.log10(high - low)) if high > 1.05 * low else 0.0
+    base = 10.0 ** math.floor(math.log10(high - low)) if high > 1.0001 * low else 0.0
     for step in (base, base / 2, base / 5, base / 10) if base else ():
         even = [round(number * step, 12) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
         if len(even) >= 3:

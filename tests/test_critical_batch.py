@@ -17,7 +17,7 @@ from benchmarks import quadratic_theory as theory
 from benchmarks import reference_points
 from reports.evidence import gather_evidence
 from reports.figure import Absent, Figure, Intervals, Lines, Points, Rule
-from reports.figures.batch_regimes import make_batch_regimes
+from reports.figures.batch import make_batch_regimes
 from sweep.analysis.comparable_trials import select_comparable
 from sweep.analysis.critical_batch import CriticalBatch, StepsEstimate, estimate_critical_batches
 from sweep.analysis.steps_to_target import fit_regimes, refit_steps

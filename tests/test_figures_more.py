@@ -15,17 +15,20 @@ import reports.figures
 from reports.evidence import gather_evidence
 from reports.figure import Absent, Axis, Bars, Figure, Heat, Lines, Panel, Points, Rule
 from reports.figures.all_figures import GROUPS, make_figures
-from reports.figures.by_micro import fit_line, make_device, make_memory, make_throughput
-from reports.figures.curves import make_curves, make_noise
-from reports.figures.fronts import make_fronts
-from reports.figures.heat import make_heat_map
-from reports.figures.hypervolume import make_hypervolume
-from reports.figures.importance import explained_variance, make_importance
-from reports.figures.ledger import make_outcome_map
-from reports.figures.slices import make_slices
+from reports.figures.batch import fit_line, make_device, make_heat_map, make_memory, make_throughput
+from reports.figures.costs import make_outcome_map
+from reports.figures.trials import (
+    explained_variance,
+    make_curves,
+    make_fronts,
+    make_hypervolume,
+    make_importance,
+    make_noise,
+    make_slices,
+)
 from reports.labels import metric_label
-from reports.page.traces import figures_json
-from reports.plot_layout import category_range, make_layout
+from reports.layout import category_range, make_layout
+from reports.page.data import figures_json
 from sweep.analysis.answer.recommend import recommend
 from sweep.analysis.statistics.throughput import group_medians
 

@@ -16,9 +16,9 @@ from records_factory import make_spec as records_spec
 from reports.evidence import Evidence, gather_evidence
 from reports.figure import Absent, Bars, Points, Rule
 from reports.figures.all_figures import make_figures
-from reports.figures.fronts import make_fronts
-from reports.figures.memory_parts import make_memory_breakdown
-from reports.page.html import render_page
+from reports.figures.costs import make_memory_breakdown
+from reports.figures.trials import make_fronts
+from reports.page.page import render_page
 from sweep.analysis.trial_shapes import match_probes
 from sweep.config.trial_config import TrialConfig, build_config, flatten_config
 from sweep.executors.inline import InlineExecutor

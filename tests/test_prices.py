@@ -8,9 +8,8 @@ import pytest
 from records_factory import add_seeds, add_trials, make_spec, make_store
 
 from reports import write_report
-from reports.batch_texts import describe_batch_answer
 from reports.evidence import gather_evidence
-from reports.first.first_texts import describe_first
+from reports.texts import describe_batch_answer, describe_first
 from sweep.analysis.answer.recommend import as_document, recommend
 from sweep.cli.commands.recommend import describe_use
 from sweep.cli.study_run import _price_forecast, format_forecast

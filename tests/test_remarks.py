@@ -12,7 +12,7 @@ from postgres_server import Server, postgres
 from records_factory import add_trials, make_spec, make_store
 
 from reports.evidence import gather_evidence
-from reports.page.trial_details import describe_details
+from reports.page.data import describe_details
 from sweep.config.errors import InputError
 from sweep.records.frames.exchange import export_frames, import_records
 from sweep.records.frames.frames import load_frames

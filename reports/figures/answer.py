@@ -192,7 +192,10 @@ def _draw_accuracies(found: AnswerMarks) -> Panel:
     best = max(point.accuracy.median for point in found.curve)
     has_edge = any(point.accuracy.median < found.cut for point in found.curve)
     axis, edge = _make_error_axis(found, "Tuned accuracy (%)", has_edge=has_edge)
-    layers: list[Layer] = [Rule(axis="y", value=_error(best), end=_error(best - found.tolerance), role="band")]
+    name = f"within {format_points(found.tolerance)} of the best"
+    layers: list[Layer] = [
+        Rule(axis="y", value=_error(best), end=_error(best - found.tolerance), name=name, role="band")
+    ]
     for _, points in _by_model(found.curve):
         kept = [point for point in points if point.accuracy.median >= found.cut]
         if kept:
@@ -212,8 +215,7 @@ def _draw_accuracies(found: AnswerMarks) -> Panel:
                     labels=(label,), shade=shade,
                 )
             )  # fmt: skip
-    title = f"Band: within {format_points(found.tolerance)} of the best"
-    return Panel(x=_make_batch_axis(found), y=axis, layers=tuple(layers), title=title)
+    return Panel(x=_make_batch_axis(found), y=axis, layers=tuple(layers))
 
 
 def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:

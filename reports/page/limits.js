@@ -14,7 +14,7 @@ const limitRow = (title, place) => {
     make("td", {}, sure), make("td", { class: "settings" }, settings),
   );
 };
-const applyLimits = () => {
+const showLimits = () => {
   const positions = limitInputs.map((input) => Number(input.value));
   limitInputs.forEach((input, index) => { input.nextElementSibling.textContent = limits.limits[index].texts[positions[index]]; });
   const row = positions.reduce((sum, position, index) => sum * limits.limits[index].texts.length + position, 0);
@@ -30,11 +30,10 @@ const applyLimits = () => {
   for (const mark of document.querySelectorAll("#first [data-configuration]")) {
     mark.classList.toggle("within-limits", isLimited && Boolean(first) && Number(mark.dataset.configuration) === first.number);
   }
-  writeAddress();
 };
 const startLimits = () => {
   if (!limits) return;
   byId("limits").hidden = false; // without a script it would do nothing
-  applyLimits();
-  for (const input of limitInputs) input.addEventListener("input", applyLimits);
+  showLimits();
+  for (const input of limitInputs) input.addEventListener("input", () => { showLimits(); writeAddress(); });
 };

@@ -51,7 +51,7 @@ const applyAddress = () => {
     const given = parts.get(`limit-${input.dataset.limit}`) ?? "";
     input.value = /^\d+$/.test(given) && Number(given) <= Number(input.max) ? given : input.defaultValue;
   }
-  if (limitInputs.some((input) => input.value !== input.defaultValue)) applyLimits();
+  if (limitInputs.some((input) => input.value !== input.defaultValue)) showLimits();
   choose(parts.has("trial") ? Number(parts.get("trial")) : null);
 };
 

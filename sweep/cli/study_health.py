@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import labels as data_texts
+from reports import labels
 from sweep.analysis.bottleneck_remedies import BOTTLENECK_MEANINGS, suggest_remedy
 from sweep.cli.health import Check
 from sweep.config.units import format_count
@@ -88,6 +88,6 @@ def _check_warning(flag: str, affected: list[list[str]], num_trials: int) -> Che
 def _check_data(frames: Frames) -> list[Check]:
     data = frames.data
     if data is None:
-        return [Check(name="data", ok=False, found=data_texts.NOT_COUNTED)]
-    notes = [Check(name="data", ok=False, found=note) for note in data_texts.list_notes(data)]
-    return [Check(name="data", ok=True, found=data_texts.describe_set(data)), *notes]
+        return [Check(name="data", ok=False, found=labels.NOT_COUNTED)]
+    notes = [Check(name="data", ok=False, found=note) for note in labels.list_notes(data)]
+    return [Check(name="data", ok=True, found=labels.describe_set(data)), *notes]

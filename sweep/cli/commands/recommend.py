@@ -140,7 +140,6 @@ def _name_cell(head: str, value: str, note: str) -> str:
 
 def describe_use(item: "Recommendation") -> Iterator[str]:
     """The recommendation for one use."""
-    from reports.texts import describe_use_setting
     from reports.labels import (
         describe_price,
         format_difference,
@@ -148,6 +147,7 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
         format_probability,
         metric_label,
     )
+    from reports.texts import describe_use_setting
     from sweep.analysis.answer.answer import USE_MEANINGS
 
     yield f"{item.use}: {USE_MEANINGS[item.use]}"

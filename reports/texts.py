@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from reports.evidence import Evidence, keep_finite
 from reports.labels import (
     OUTCOME_NAMES,
     describe_price,
@@ -23,6 +23,21 @@ from reports.labels import (
     list_notes,
     metric_label,
 )
+from sweep.analysis.answer.answer import (
+    USE_MEANINGS,
+    Answer,
+    BatchAnswer,
+    NextBest,
+    Recommendation,
+    Statement,
+    TunedBatch,
+    TunedModel,
+)
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.answer.choice_texts import describe_learning_rate, describe_use
+from sweep.analysis.shortfalls import explain_confirmation
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.intervals import Interval
 from sweep.config.metrics import METRICS
 from sweep.config.study import FEWEST_SEEDS
 from sweep.config.units import find_unit, format_count, format_share
@@ -36,21 +51,6 @@ from sweep.records.quality_flags import (
     UNCERTAIN_TIME,
     is_time_evidence,
 )
-
-if TYPE_CHECKING:  # slow to import, and the command line prints labels and data without them
-    import pandas as pd
-
-    from reports.evidence import Evidence
-    from sweep.analysis.answer.answer import (
-        Answer,
-        BatchAnswer,
-        NextBest,
-        Recommendation,
-        Statement,
-        TunedBatch,
-        TunedModel,
-    )
-    from sweep.analysis.statistics.intervals import Interval
 
 Cell = tuple[str, str]  # a value, and a note that is set smaller
 
@@ -90,24 +90,7 @@ METHOD: tuple[tuple[str, str], ...] = (
 # a recommended configuration
 
 
-def describe_use(named: "Recommendation") -> str:
-    """The effective batch size to use with its micro batch, learning rate and model, as the begin of a sentence."""
-    # records of another program may lack each of the settings
-    micro, model = (named.config.get(key) for key in ("batch.micro", "model.name"))
-    settings = ("" if micro is None else f"micro batch {micro}", describe_learning_rate(named), str(model or ""))
-    return f"Use an effective batch size of {named.global_batch_size} ({', '.join(filter(None, settings))})"
-
-
-def describe_learning_rate(named: "Recommendation") -> str:
-    """The learning rate of the training, and what a scaling rule made it from; "" where it is not on record."""
-    given, used = named.config.get("optimizer.lr"), named.learning_rate
-    if given is None or used is None:
-        return "" if given is None else f"learning rate {given:.3g}"
-    source = "" if f"{used:.3g}" == f"{given:.3g}" else f" scaled from {given:.3g}"
-    return f"learning rate {used:.3g}{source}"
-
-
-def describe_use_setting(item: "Recommendation", key: str) -> str:
+def describe_use_setting(item: Recommendation, key: str) -> str:
     """A setting of a recommended configuration; the learning rate is the one of the training."""
     rate = describe_learning_rate(item) if key == "optimizer.lr" else ""
     return rate or f"{key_label(key)} {format_setting(item.config.get(key))}"
@@ -142,10 +125,8 @@ class Card:
     missing: str
 
 
-def describe_uses(answer: "Answer") -> list[Card]:
+def describe_uses(answer: Answer) -> list[Card]:
     """The recommendation for each use as texts."""
-    from sweep.analysis.answer.answer import USE_MEANINGS
-
     return [
         Card(
             title=USE_TITLES[item.use],
@@ -162,12 +143,12 @@ def describe_uses(answer: "Answer") -> list[Card]:
     ]
 
 
-def _describe_measured(name: str, value: "Interval") -> tuple[str, str, str]:
+def _describe_measured(name: str, value: Interval) -> tuple[str, str, str]:
     shown, interval = format_estimate(name, *value)
     return metric_label(name), shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
 
 
-def _describe_confidence(item: "Recommendation") -> str:
+def _describe_confidence(item: Recommendation) -> str:
     state = "settled" if item.is_settled else "not settled"
     sure = (
         f"The probability that nothing tried is better by more than the tolerance is "
@@ -182,7 +163,7 @@ def _describe_confidence(item: "Recommendation") -> str:
     return f"{sure}. {_REGRET}: {format_value('fraction difference' if unit == 'fraction' else unit, item.regret)}."
 
 
-def _compare_next(following: "NextBest") -> str:
+def _compare_next(following: NextBest) -> str:
     changes = [f"{key_label(key)} {format_setting(value)}" for key, value in following.changes.items()]
     parts = [
         f"{metric_label(name).lower()} {format_difference(following.units[name], *value)}"
@@ -192,15 +173,13 @@ def _compare_next(following: "NextBest") -> str:
     return f"Compared with the next best, trial {following.number}{others}: {'; '.join(parts)}."
 
 
-def describe_use_price(item: "Recommendation") -> str:
+def describe_use_price(item: Recommendation) -> str:
     """The price of a training as the end of a list; "" without one."""
     return f"; price of a training {describe_price(**vars(item.price))}" if item.price else ""
 
 
-def define_terms(answer: "Answer") -> str:
+def define_terms(answer: Answer) -> str:
     """What tolerance, "settled" and a useful accuracy are."""
-    from sweep.analysis.answer.candidates import ACCURACY_MARGIN
-
     tolerance = answer.tolerance
     parts = [f"accuracy {format_points(tolerance.accuracy)}"]
     parts += [f"{name} {format_share(getattr(tolerance, name))}" for name in ("time", "memory")]
@@ -248,7 +227,7 @@ class BatchTexts:
     remarks: tuple[str, ...]
 
 
-def describe_batch_answer(found: "BatchAnswer") -> BatchTexts:
+def describe_batch_answer(found: BatchAnswer) -> BatchTexts:
     """``found`` as texts."""
     commands = [*dict.fromkeys(each.missing for each in found.statements if each.missing), "", ""]
     num_batches = Counter(point.model for point in found.curve)
@@ -267,7 +246,7 @@ def describe_batch_answer(found: "BatchAnswer") -> BatchTexts:
     )
 
 
-def describe_certainty(statement: "Statement") -> str:
+def describe_certainty(statement: Statement) -> str:
     """How sure a statement is and what would settle it, as a clause; "" for an estimate."""
     if statement.is_estimate:
         return ""
@@ -280,7 +259,7 @@ def describe_certainty(statement: "Statement") -> str:
     return f"{sure}, {'settled' if statement.is_settled else 'not settled'}{needed}"
 
 
-def _describe_point(point: "TunedBatch", *, is_alone: bool) -> tuple[Cell, ...]:
+def _describe_point(point: TunedBatch, *, is_alone: bool) -> tuple[Cell, ...]:
     seconds, interval = format_estimate("train_seconds", *point.seconds)
     price = f"price {format_price(point.price.median, point.price.currency)}" if point.price else ""
     return (
@@ -295,7 +274,7 @@ def _describe_point(point: "TunedBatch", *, is_alone: bool) -> tuple[Cell, ...]:
     )
 
 
-def _describe_costs(point: "TunedBatch") -> tuple[Cell, ...]:
+def _describe_costs(point: TunedBatch) -> tuple[Cell, ...]:
     cells = (
         ("num_steps", point.num_steps),
         ("num_samples", point.num_samples),
@@ -307,7 +286,7 @@ def _describe_costs(point: "TunedBatch") -> tuple[Cell, ...]:
     return ((point.model, ""), (str(point.batch), f"trial {point.number}"), *(_describe_cost(*cell) for cell in cells))
 
 
-def _describe_cost(name: str, value: "Interval") -> Cell:
+def _describe_cost(name: str, value: Interval) -> Cell:
     unit = "count" if name == "num_samples" else METRICS[name].unit
     numbers = value if find_unit(unit).measures else [round(part) if math.isfinite(part) else part for part in value]
     shown = format_value(unit, numbers[0])
@@ -317,7 +296,7 @@ def _describe_cost(name: str, value: "Interval") -> Cell:
     return shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
 
 
-def _describe_model(found: "TunedModel") -> str:
+def _describe_model(found: TunedModel) -> str:
     if found.rate_lack:
         rate = f"how the best learning rate changes with the batch size is not known ({found.rate_lack})"
     else:
@@ -364,7 +343,7 @@ class FirstTexts:
     chips: tuple[Chip, ...]
 
 
-def describe_first(evidence: "Evidence") -> FirstTexts:
+def describe_first(evidence: Evidence) -> FirstTexts:
     """The texts of the first screen; numbers are those of ``evidence.answer``, printed as everywhere else."""
     answer, found = evidence.answer, evidence.answer.batch_size
     if found is None or found.named.number is None:
@@ -395,7 +374,7 @@ def describe_first(evidence: "Evidence") -> FirstTexts:
     )
 
 
-def _make_chips(evidence: "Evidence", found: "BatchAnswer") -> Iterator[Chip]:
+def _make_chips(evidence: Evidence, found: BatchAnswer) -> Iterator[Chip]:
     answer, named = evidence.answer, found.named
     num_seeds = named.values["val_accuracy"].n
     for name in (name for name in _LEADING if name in named.values):
@@ -418,7 +397,7 @@ def _make_chips(evidence: "Evidence", found: "BatchAnswer") -> Iterator[Chip]:
         )
 
 
-def _list_grounds(answer: "Answer", found: "BatchAnswer") -> Iterator[str]:
+def _list_grounds(answer: Answer, found: BatchAnswer) -> Iterator[str]:
     for point in found.curve:
         if (point.model, point.batch) == (found.model, found.named.global_batch_size):
             yield (
@@ -429,12 +408,12 @@ def _list_grounds(answer: "Answer", found: "BatchAnswer") -> Iterator[str]:
         yield f"one validation image is {format_points(answer.validation.accuracy_per_image)}"
 
 
-def _describe_doubt(evidence: "Evidence", named: "Recommendation") -> str:
+def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
     """Why the times of the recommended configuration's trials are doubtful; "" where none is."""
     trials = evidence.trials
     family = trials.loc[trials["number"] == named.number, "family"].to_numpy()[0]
     own = trials[(trials["family"] == family) & (trials["outcome"] == "complete")]
-    flags = [set(text.split(",")) - {""} for text in _read_texts(own, "quality_flags")]
+    flags = [set(str(text).split(",")) - {""} for text in read_text(own, "quality_flags")]
     doubtful = [each for each in flags if not is_time_evidence(each)]
     if not doubtful:
         return ""
@@ -452,7 +431,7 @@ _MUCH = 0.3  # of the trials
 _COMMAND = re.compile(r"(?<=\s)sweep (?:run|doctor) \S.*\Z")
 
 
-def list_reservations(evidence: "Evidence") -> list[Cell]:
+def list_reservations(evidence: Evidence) -> list[Cell]:
     """Reservations about the records, the most serious first, and the notes of the answer: each a sentence and the
     command at its end, "" without one."""
     data = evidence.frames.data
@@ -462,9 +441,7 @@ def list_reservations(evidence: "Evidence") -> list[Cell]:
     return [(text[: found.start()].rstrip(), found[0]) if found else (text, "") for text, found in commands]
 
 
-def _list_serious(evidence: "Evidence") -> Iterator[str]:
-    from sweep.analysis.shortfalls import explain_confirmation
-
+def _list_serious(evidence: Evidence) -> Iterator[str]:
     counts, frame = evidence.count_outcomes(), evidence.configurations
     if len(frame) and not evidence.num_confirmed:
         text = "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased upward."
@@ -472,7 +449,7 @@ def _list_serious(evidence: "Evidence") -> Iterator[str]:
         if evidence.frames.source is not None:
             remedy = "No configuration has runs with several seeds that can be told apart."
         yield text if explain_confirmation(evidence.frames) else f"{text} {remedy}"
-    devices = sorted(set(_read_texts(evidence.trials, "device")) - {""})
+    devices = sorted(set(read_text(evidence.trials, "device")) - {""})
     if len(devices) > 1:
         yield (
             f"Trials ran on different devices ({'; '.join(devices[:5])}): their times and memory are not comparable, "
@@ -480,7 +457,7 @@ def _list_serious(evidence: "Evidence") -> Iterator[str]:
         )
     crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
     if len(crashed):
-        errors = [line for line in _read_texts(crashed, "error") if line]
+        errors = [str(line) for line in read_text(crashed, "error") if line]
         last = f" The last error: {errors[-1].strip().splitlines()[-1][:300]}" if errors else ""
         yield (
             f"{format_count(len(crashed), 'trial')} crashed, which says nothing about the configuration: repair the "
@@ -502,7 +479,7 @@ def _list_serious(evidence: "Evidence") -> Iterator[str]:
         )
 
 
-def _list_others(evidence: "Evidence") -> Iterator[str]:
+def _list_others(evidence: Evidence) -> Iterator[str]:
     frame, num_open = evidence.configurations, evidence.count_outcomes().get("", 0)
     alone = int((frame["on_search_front"].to_numpy(dtype=bool) & ~frame["confirmed"].to_numpy(dtype=bool)).sum())
     if evidence.num_confirmed and alone:
@@ -517,20 +494,14 @@ def _list_others(evidence: "Evidence") -> Iterator[str]:
     if done < _FEW_TRIALS and not evidence.answer.no_complete_trial:
         completed = format_count(done, "search trial" if len(evidence.search) else "configuration")
         yield f"Only {completed} completed, so the front may still change considerably: run more trials."
-    environments = set(_read_texts(evidence.trials, "environment_digest")) - {""}
+    environments = set(read_text(evidence.trials, "environment_digest")) - {""}
     if len(environments) > 1:
         yield (
             f"Trials ran in {len(environments)} environments (versions or settings differ), which can change times and "
             "accuracies: compare them in the table at the end."
         )
-    if len(frame) and ("test_accuracy" not in frame.columns or not frame["test_accuracy"].notna().any()):
+    if len(frame) and not len(keep_finite(read_numbers(frame, "test_accuracy"))):
         yield (
             "The test split was not used: accuracies are those of the validation split, by which the front was "
             "selected. Confirming trials measure the test accuracy."
         )
-
-
-def _read_texts(frame: "pd.DataFrame", column: str) -> list[str]:
-    from sweep.analysis.statistics.column_reading import read_text
-
-    return [str(text) for text in read_text(frame, column)] if column in frame.columns else []

@@ -21,7 +21,6 @@ from sweep.analysis.answer.candidates import Candidates, select_candidates
 from sweep.analysis.answer.choice import choose_configuration
 from sweep.analysis.answer.estimated_values import list_estimates
 from sweep.analysis.answer.facts import measure_facts, unknown_facts
-from sweep.analysis.answer.method import METHOD
 from sweep.analysis.answer.statements import answer_batch_size
 from sweep.analysis.comparable_trials import ACCURACY, ComparableTrials, select_comparable
 from sweep.analysis.documents import to_document
@@ -119,7 +118,6 @@ def make_answer(
         notes=(*describe_missing_objectives(loaded), *notes, *filter(None, shortfalls)),
         missing_objectives=count_missing_objectives(loaded),
         no_complete_trial=diagnosis or None,
-        method=" ".join(text for _, text in METHOD),
         price_per_hour=price.per_hour if price else None,
         currency=price.currency if price else "",
     )

@@ -39,6 +39,7 @@ def recommend(
 ) -> int:
     """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
     probability that each statement is right."""
+    from reports.texts import METHOD
     from sweep.analysis.answer.answer import USES
     from sweep.analysis.answer.recommend import as_document
     from sweep.analysis.answer.recommend import recommend as answer_for
@@ -62,7 +63,8 @@ def recommend(
         print_lines(frames.source.describe() if frames.source else [], err=True)
         return 0
     claims = evaluate_claims(frames)
-    document = as_document(answer) | {"findings": findings_document(claims)}
+    method = " ".join(text for _, text in METHOD)
+    document = as_document(answer) | {"findings": findings_document(claims), "method": method}
     document["source"] = frames.source.to_document() if frames.source else None
     origin = [*frames.source.describe(), ""] if frames.source else []
     print_answer(document, chain(origin, describe_recommendations(answer, claims)), as_json=as_json)

@@ -192,7 +192,7 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
         canvas.draw_without_rendering()  # by which every panel has its place
         canvas.set_layout_engine("none")
         for area, panel in zip(areas, figure.panels, strict=True):
-            _place_labels(area, panel)
+            _place_labels(area, panel, dpi / 72)
     return canvas
 
 
@@ -250,13 +250,13 @@ def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
         area.set_xlim(*ends)
     if any(isinstance(layer, Heat) for layer in panel.layers):
         area.grid(visible=False)
-    for line, axis, unit, values, limit in zip(
-        (area.xaxis, area.yaxis), (panel.x, panel.y), (x_shown, y_shown), panel.extents, (area.set_xlim, area.set_ylim),
-        strict=True,
-    ):  # fmt: skip
-        if axis.bounds:
-            limit(*(bound * unit.factor for bound in axis.bounds))
-        _draw_axis(line, axis, unit, values)
+    if panel.x.bounds:
+        area.set_xlim(*_scaled(panel.x.bounds, x_shown))
+    if panel.y.bounds:
+        area.set_ylim(*_scaled(panel.y.bounds, y_shown))
+    x, y = panel.extents
+    _draw_axis(area.xaxis, panel.x, x_shown, x)
+    _draw_axis(area.yaxis, panel.y, y_shown, y)
 
 
 def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float]) -> None:
@@ -380,14 +380,14 @@ def _draw_rule(area: Axes, layer: Rule, shown: DisplayUnit) -> None:
         area.text(0.99, at, make_printable(layer.text), va="bottom", transform=area.get_yaxis_transform(), **text)
 
 
-def _place_labels(area: Axes, panel: Panel) -> None:
+def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
     """Writes the labels of marks: each takes the place with the least overlap with earlier labels, then with marks,
-    intervals and texts; one without any room is left out."""
+    intervals and texts; one without any room is left out. ``pixels`` are those of a point."""
     x_shown, y_shown = choose_units(panel)
     marked = [layer for layer in panel.layers if isinstance(layer, Points | Intervals)]
     obstacles: list[Bbox] = [text.get_window_extent() for text in area.texts]
     for layer in panel.layers:
-        obstacles += _list_boxes(area, layer, x_shown, y_shown)
+        obstacles += _list_boxes(area, layer, (x_shown, y_shown), pixels)
     inside, written = area.get_window_extent(), list[Bbox]()
     for layer in marked:
         for x, y, label in zip(layer.x, layer.y, layer.labels, strict=False):
@@ -397,16 +397,17 @@ def _place_labels(area: Axes, panel: Panel) -> None:
                 bbox={"facecolor": _GROUND, "alpha": 0.7, "linewidth": 0, "pad": 0.5},
                 arrowprops={"arrowstyle": "-", "color": _MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4},
             )  # fmt: skip
-            best = _choose_place(text, inside, written, obstacles)
+            best = _choose_place(text, pixels, inside, written, obstacles)
             if best is None:
                 text.remove()
             else:
                 written.append(best)
 
 
-def _choose_place(text: Annotation, inside: Bbox, written: list[Bbox], obstacles: list[Bbox]) -> Bbox | None:
+def _choose_place(
+    text: Annotation, pixels: float, inside: Bbox, written: list[Bbox], obstacles: list[Bbox]
+) -> Bbox | None:
     box = text.get_window_extent()
-    pixels = text.get_figure(root=True).dpi / 72
     choices = []
     for rank, (across, up) in enumerate(_PLACES):
         # the offset is of the label's middle: half of its size more in its direction
@@ -430,11 +431,11 @@ def _choose_place(text: Annotation, inside: Bbox, written: list[Bbox], obstacles
     return moved
 
 
-def _list_boxes(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> list[Bbox]:
+def _list_boxes(area: Axes, layer: Layer, units: tuple[DisplayUnit, DisplayUnit], pixels: float) -> list[Bbox]:
     """What marks with their intervals and lines cover, in pixels."""
 
     def to_pixels(x: tuple[float, ...], y: tuple[float, ...]) -> _Values:
-        return np.asarray(area.transData.transform(np.stack([_scaled(x, x_shown), _scaled(y, y_shown)], axis=1)))
+        return np.asarray(area.transData.transform(np.stack([_scaled(x, units[0]), _scaled(y, units[1])], axis=1)))
 
     def cover(one: _Values, other: _Values, reach: float) -> Bbox:
         return Bbox([np.minimum(one, other) - reach, np.maximum(one, other) + reach])
@@ -444,7 +445,7 @@ def _list_boxes(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: Display
         return [cover(*ends, 2.0) for path in paths for ends in pairwise(path)]
     if not isinstance(layer, Points | Intervals):
         return []
-    middle, reach = to_pixels(layer.x, layer.y), 0.6 * look_of(layer.role).size * area.get_figure(root=True).dpi / 72
+    middle, reach = to_pixels(layer.x, layer.y), 0.6 * look_of(layer.role).size * pixels
     boxes = [cover(at, at, reach) for at in middle]
     if isinstance(layer, Intervals):
         for ends in ((layer.x_low, layer.y), (layer.x_high, layer.y), (layer.x, layer.y_low), (layer.x, layer.y_high)):
@@ -455,4 +456,4 @@ def _list_boxes(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: Display
 def _overlap(one: Bbox, other: Bbox) -> float:
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
-    return max(width, 0.0) * max(height, 0.0)
+    return float(max(width, 0.0) * max(height, 0.0))

@@ -15,6 +15,7 @@ from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables.entries import resolve
 
 Floats = tuple[float, ...]
+Scale = Literal["linear", "log"]
 Format = Literal["png", "svg", "pdf"]  # of a picture
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Width = Literal["screen", "column", "page"]
@@ -31,7 +32,7 @@ class Axis:
 
     label: str
     unit: str = ""
-    scale: Literal["linear", "log"] = "linear"
+    scale: Scale = "linear"
     ticks: tuple[tuple[float, str], ...] = ()
     bounds: Floats = ()
 

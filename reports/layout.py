@@ -3,10 +3,11 @@
 import html
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from reports.figure import Axis, Bars, Heat, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figure import Axis, Bars, Heat, Intervals, Layer, Lines, Panel, Points, Rule, Scale
 from reports.labels import choose_unit
 from sweep.config.units import DisplayUnit
 
@@ -173,8 +174,13 @@ def make_layout(panel: Panel) -> Json:
     """Plotly's layout of ``panel``; colors are set by the page."""
     x_shown, y_shown = choose_units(panel)
     x, y = panel.extents
+    across = _axis(panel.x, panel.x.scale, x_shown, x)
+    if any(isinstance(layer, Bars) for layer in panel.layers):
+        across["rangemode"] = "tozero"  # bars are lengths, which only an axis from zero shows truly
+    if ends := category_range(panel):
+        across["range"] = list(ends)
     return {
-        "xaxis": _axis(panel.x, panel.x.scale, x_shown, x) | _from_zero(panel) | _whole_range(panel),
+        "xaxis": across,
         "yaxis": _axis(panel.y, panel.y.scale, y_shown, y),
         "margin": {"l": 64, "r": 12, "t": 8, "b": 48},
         "showlegend": False,
@@ -194,19 +200,16 @@ def make_scales(panel: Panel) -> Json:
         if is_category or any(isinstance(layer, Bars | Heat) for layer in panel.layers) or not values:
             continue
         if min(values) > 0:
-            both = {scale: _axis(axis, scale, shown, values) for scale in ("linear", "log")}
+            both = {"linear": _axis(axis, "linear", shown, values), "log": _axis(axis, "log", shown, values)}
             chosen[which] = both | {"first": axis.scale}
     return chosen
 
 
-def _axis(axis: Axis, scale: str, shown: DisplayUnit, values: Iterable[float]) -> Json:
+def _axis(axis: Axis, scale: Scale, shown: DisplayUnit, values: Iterable[float]) -> Json:
     # with a standoff the title keeps off the ticks' texts, however long they are
     title = {"text": escape_text(axis_title(axis, shown)), "standoff": 8}
     made: Json = {"title": title, "type": scale, "automargin": True}
-    as_drawn = Axis(
-        label=axis.label, unit=axis.unit, scale=_scale(scale), ticks=axis.ticks if scale == axis.scale else ()
-    )
-    ticks = axis_ticks(as_drawn, shown, values)
+    ticks = axis_ticks(axis if scale == axis.scale else replace(axis, scale=scale, ticks=()), shown, values)
     if ticks:
         positions, texts = [position for position, _ in ticks], [escape_text(text) for _, text in ticks]
         made |= {"tickmode": "array", "tickvals": positions, "ticktext": texts}
@@ -214,20 +217,6 @@ def _axis(axis: Axis, scale: str, shown: DisplayUnit, values: Iterable[float]) -
         ends = [bound * shown.factor for bound in axis.bounds]
         made["range"] = [math.log10(end) for end in ends] if scale == "log" else ends
     return made | {"zeroline": False, "exponentformat": "e"}
-
-
-def _scale(name: str) -> Literal["linear", "log"]:
-    return "log" if name == "log" else "linear"
-
-
-def _from_zero(panel: Panel) -> Json:
-    # bars are lengths, which only an axis from zero shows truly
-    return {"rangemode": "tozero"} if any(isinstance(layer, Bars) for layer in panel.layers) else {}
-
-
-def _whole_range(panel: Panel) -> Json:
-    ends = category_range(panel)
-    return {"range": list(ends)} if ends else {}
 
 
 def _draw_rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import multiprocessing
 import re
 import shlex
 import subprocess
@@ -434,3 +435,16 @@ def test_a_report_of_nothing_is_refused(tmp_path):
 def test_the_template_ships_with_the_package():
     folder = Path(sys.modules["reports"].__file__).parent / "page"
     assert {path.name for path in folder.iterdir()} >= {"page.html.jinja", "answer.html.jinja", "page.css", "page.js"}
+
+
+def test_other_processes_draw_the_same_pictures_and_end(tmp_path, monkeypatch):
+    frames = make_frames(3, objectives=["val_accuracy"], space={"batch.micro": {"log2": [4, 6]}})
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    begun = set(multiprocessing.active_children())
+    beside = write_frames_report(frames, tmp_path / "beside" / "report.html")
+    assert set(multiprocessing.active_children()) <= begun
+    monkeypatch.setattr("threading.active_count", lambda: 2)  # with which a fork is not safe
+    alone = write_frames_report(frames, tmp_path / "alone" / "report.html")
+    names = {path.name for path in beside.parent.iterdir()}
+    assert {"report.html", "memory.png"} <= names == {path.name for path in alone.parent.iterdir()}
+    assert all((beside.parent / name).read_bytes() == (alone.parent / name).read_bytes() for name in names)

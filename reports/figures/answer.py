@@ -26,7 +26,6 @@ from sweep.config.units import format_count
 NAME = "answer"
 TITLE = "Picture of the answer"
 _LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
-_FRONT_NAME = "Pareto front of accuracy and time"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,40 +149,30 @@ def _draw_tradeoff(found: AnswerMarks, finding: str) -> Panel:
     shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
     below = [mark for mark in found.marks if mark.accuracy.median < found.cut]
     reach = max(bound for mark in shown for bound in _bounds(mark.seconds))
-    # those that are far slower too lie at the right edge, so that they do not press the others together
-    lowest, rules = found.cut, [_make_floor(found)]
     axis, edge = _make_error_axis(found, "Validation accuracy (%)", has_edge=bool(below))
+    floor = f"useful accuracy: {format_value('fraction', found.floor)} or more"
+    layers: list[Layer] = [Rule(axis="y", value=_error(found.floor), text=floor)]
     if below:
         ends = [format_value("fraction", pick(mark.accuracy.median for mark in below)) for pick in (min, max)]
         text = f"{format_count(len(below), 'configuration')} below: {' to '.join(dict.fromkeys(ends))}"
-        rules.append(Rule(axis="y", value=_error(lowest) * (edge / _error(lowest)) ** 0.5, text=text))
-    order = sorted(shown, key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front, mark.number))
+        layers.append(Rule(axis="y", value=math.sqrt(_error(found.cut) * edge), text=text))
+    # one that is far slower too lies at the right edge, so that it does not press the others together
+    layers += [_make_beyond(found, mark, (min(mark.seconds.median, reach), edge), mark.text) for mark in below]
     front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
-    layers: list[Layer] = [*rules]
     if len(front) > 1:
         path = marks.make_steps(
             np.array([mark.seconds.median for mark in front]),
             np.array([_error(mark.accuracy.median) for mark in front]),
         )
-        layers.append(Lines(name=_FRONT_NAME, role="best", segments=(path,)))
-    layers += [
-        Points(
-            name="", role="beyond", x=(min(mark.seconds.median, reach),), y=(edge,), texts=(mark.text,),
-            trials=(mark.number,), shade=found.shade(mark.batch),
-        )
-        for mark in below
-    ]  # fmt: skip
-    for mark in order:
-        is_labeled = mark.is_named or mark.is_tuned or mark.is_front
-        label = f"batch {mark.batch}" if mark.is_named else str(mark.batch) if is_labeled else ""
-        seconds, accuracy = (
-            value if mark.num_seeds else Interval(value.median, math.nan, math.nan, value.n)
-            for value in (mark.seconds, mark.accuracy)
-        )
-        layers.append(_make_mark(found, mark, (mark.seconds.median, seconds), accuracy, mark.text, label, mark.number))
+        layers.append(Lines(name="Pareto front of accuracy and time", role="best", segments=(path,)))
+    for mark in sorted(shown, key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front, mark.number)):
+        label = f"batch {mark.batch}" if mark.is_named else str(mark.batch) if mark.is_tuned or mark.is_front else ""
+        seconds, errors = mark.seconds, _to_errors(mark.accuracy)
+        if not mark.num_seeds:  # one seed has an estimate, but no interval of its own
+            seconds, errors = _fix(seconds.median), _fix(errors.median)
+        layers.append(_make_mark(found, mark, seconds, errors, mark.text, label))
         if mark.is_named:
-            at, up = (mark.seconds.median,), (_error(mark.accuracy.median),)
-            layers.append(Points(name="recommended", role="ring", x=at, y=up))
+            layers.append(Points(name="recommended", role="ring", x=(seconds.median,), y=(errors.median,)))
     time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
     return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale", finding=finding)
 
@@ -203,18 +192,11 @@ def _draw_accuracies(found: AnswerMarks) -> Panel:
             layers.append(Lines(name="", role="tuned", segments=(path,)))
         for point in points:
             text = _describe_point(point, "val_accuracy", point.accuracy)
-            if point.accuracy.median >= found.cut:
-                layers.append(
-                    _make_mark(found, point, (float(point.batch), None), point.accuracy, text, "", point.number)
-                )
-                continue
-            label, shade = f"{100 * point.accuracy.median:.0f} %", found.shade(point.batch)
-            layers.append(
-                Points(
-                    name="", role="beyond", x=(float(point.batch),), y=(edge,), texts=(text,), trials=(point.number,),
-                    labels=(label,), shade=shade,
-                )
-            )  # fmt: skip
+            if point in kept:
+                layers.append(_make_mark(found, point, _fix(point.batch), _to_errors(point.accuracy), text))
+            else:
+                label = f"{100 * point.accuracy.median:.0f} %"
+                layers.append(_make_beyond(found, point, (float(point.batch), edge), text, label))
     return Panel(x=_make_batch_axis(found), y=axis, layers=tuple(layers))
 
 
@@ -243,44 +225,40 @@ def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
             layers.append(Points(name="", role="tuned", x=path[0], y=path[1], texts=texts))
         for point in points:
             text = _describe_point(point, "train_seconds", point.seconds)
-            layers.append(
-                _make_mark(
-                    found, point, (float(point.batch), None), point.seconds, text, "", point.number, is_error=False
-                )
-            )
+            layers.append(_make_mark(found, point, _fix(point.batch), point.seconds, text))
     time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
     return Panel(x=_make_batch_axis(found), y=time, layers=tuple(layers))
 
 
 def _make_mark(
-    found: AnswerMarks,
-    item: Mark | TunedBatch,
-    across: tuple[float, Interval | None],
-    up: Interval,
-    text: str,
-    label: str,
-    number: int,
-    is_error: bool = True,
+    found: AnswerMarks, item: Mark | TunedBatch, x: Interval, y: Interval, text: str, label: str = ""
 ) -> Intervals:
-    x, x_interval = across
-    x_low, x_high = _bounds(x_interval) if x_interval else (x, x)
-    low, high = _bounds(up)
-    y, y_low, y_high = (_error(up.median), _error(high), _error(low)) if is_error else (up.median, low, high)
+    (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
     kind = "fresh seeds, 95 % intervals" if item.num_seeds else "one seed of the search"
     return Intervals(
         name=f"{item.model}: {kind}",
         role=f"series-{found.models.index(item.model)}{'' if item.num_seeds else '-open'}",
-        x=(x,),
+        x=(x.median,),
         x_low=(x_low,),
         x_high=(x_high,),
-        y=(y,),
+        y=(y.median,),
         y_low=(y_low,),
         y_high=(y_high,),
         texts=(text,),
-        trials=(number,),
+        trials=(item.number,),
         labels=(label,) if label else (),
         shade=found.shade(item.batch),
     )
+
+
+def _make_beyond(
+    found: AnswerMarks, item: Mark | TunedBatch, place: tuple[float, float], text: str, label: str = ""
+) -> Points:
+    """The mark of an accuracy below the cut, at the edge."""
+    return Points(
+        name="", role="beyond", x=place[:1], y=place[1:], texts=(text,), trials=(item.number,),
+        labels=(label,) if label else (), shade=found.shade(item.batch),
+    )  # fmt: skip
 
 
 def _make_error_axis(found: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
@@ -292,11 +270,6 @@ def _make_error_axis(found: AnswerMarks, label: str, *, has_edge: bool) -> tuple
     ticks = tuple((tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(least, most))
     bounds = (max(edge * room**0.6, 1.12 * edge), 0.9 * least)
     return Axis(label=label, scale="log", ticks=ticks, bounds=bounds), edge
-
-
-def _make_floor(found: AnswerMarks) -> Rule:
-    text = f"useful accuracy: {format_value('fraction', found.floor)} or more"
-    return Rule(axis="y", value=_error(found.floor), text=text)
 
 
 def _make_batch_axis(found: AnswerMarks) -> Axis:
@@ -336,5 +309,13 @@ def _bounds(value: Interval) -> tuple[float, float]:
     return value[1:3] if math.isfinite(value.low + value.high) else (value.median, value.median)
 
 
+def _fix(value: float) -> Interval:
+    return Interval(float(value), math.nan, math.nan, 0)
+
+
+def _to_errors(accuracy: Interval) -> Interval:
+    return Interval(_error(accuracy.median), _error(accuracy.high), _error(accuracy.low), accuracy.n)
+
+
 def _error(accuracy: float) -> float:
-    return max(1.0 - accuracy, _LEAST_ERROR)
+    return max(1.0 - accuracy, _LEAST_ERROR)  # NaN stays

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.evidence import Evidence, keep_finite
-from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule
+from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule, Scale
 from reports.labels import OUTCOME_NAMES, format_setting, format_value, key_label, metric_label
 from sweep.analysis.statistics.column_reading import plain_value, read_numbers
 from sweep.analysis.statistics.pareto import Mask, non_dominated
@@ -19,7 +19,6 @@ from sweep.config.units import format_count
 
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
-Scale = Literal["linear", "log"]
 NUM_CELLS = 60
 SEARCH_NAMES = ("search trial (one seed)", "on the search front (one seed)")
 CONFIRMED_NAME = "confirmed: estimate and 95 % interval"

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.evidence import Evidence, describe_settings, keep_finite
-from reports.figure import Absent, Axis, Bars, Figure, Floats, Intervals, Layer, Lines, Panel, Rule
+from reports.figure import Absent, Axis, Bars, Figure, Floats, Intervals, Layer, Lines, Panel, Rule, Scale
 from reports.figures import marks
 from reports.figures.marks import GLOBAL_BATCH, AxisPosition, parameter_axis, swept_parameters
 from reports.labels import key_label, metric_label
@@ -63,7 +63,7 @@ def _front_unfinished(
     x_name: str,
     y_name: str,
     values: tuple[marks.Values, marks.Values],
-    scales: tuple[marks.Scale, marks.Scale],
+    scales: tuple[Scale, Scale],
 ) -> list[Layer]:
     frame = evidence.unfinished
     if not len(frame):
@@ -303,7 +303,7 @@ def _slice_unfinished(
     place: AxisPosition,
     objective: str,
     all_y: marks.Values,
-    scale: marks.Scale,
+    scale: Scale,
 ) -> list[Layer]:
     x, used = place(ended), marks.read_used(ended, objective)
     outcomes = ended["outcome"].unique().tolist()

@@ -169,7 +169,7 @@ def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> 
     canvas = Canvas(figsize=(width, height), dpi=dpi, layout="constrained")
     if has_title:
         size = 9 if is_narrow else 13
-        title = "\n".join(textwrap.wrap(make_printable(figure.title), int(width * 80 / size)))
+        title = "\n".join(textwrap.wrap(_make_printable(figure.title), int(width * 80 / size)))
         canvas.suptitle(title, x=0.01, ha="left", fontsize=size, fontweight="bold")
     grid = canvas.add_gridspec(rows, columns, **ratios)
     if figure.is_led and columns == 2:
@@ -204,7 +204,7 @@ def _row_height(figure: Figure) -> float:
 
 def _wrap_caption(figure: Figure, width: float) -> list[str]:
     return textwrap.wrap(
-        make_printable(f"{figure.finding} {figure.caption}".strip()), int(width * (14 if width < _NARROW else 16.5))
+        _make_printable(f"{figure.finding} {figure.caption}".strip()), int(width * (14 if width < _NARROW else 16.5))
     )
 
 
@@ -225,20 +225,20 @@ def _make_key(layer: Layer) -> Line2D:
     style, is_line = look_of(layer.role), isinstance(layer, Lines)
     color = _MUTED if getattr(layer, "shade", None) is not None else style.color
     return Line2D(
-        [], [], color=color, label=make_printable(textwrap.shorten(layer.name, 130)), markersize=6,
+        [], [], color=color, label=_make_printable(textwrap.shorten(layer.name, 130)), markersize=6,
         linestyle=(":" if isinstance(layer, Lines) and layer.dashed else "-") if is_line else "",
         marker="" if is_line else "s" if isinstance(layer, Bars) else style.matplotlib, alpha=style.opacity,
         markerfacecolor="none" if "open" in style.plotly else color,
     )  # fmt: skip
 
 
-def make_printable(text: str) -> str:
+def _make_printable(text: str) -> str:
     """``text`` in one line, with a mark in place of what cannot be drawn."""
     return "".join(each if each.isprintable() else "\ufffd" for each in text.replace("\n", " "))
 
 
 def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
-    area.set_title(make_printable(panel.title))
+    area.set_title(_make_printable(panel.title))
     # bars begin at the axis; a shade has a margin like the marks upon it
     area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
     x_shown, y_shown = choose_units(panel)
@@ -260,10 +260,10 @@ def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
 
 
 def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float]) -> None:
-    line.set_label_text(make_printable(axis_title(axis, unit)))
+    line.set_label_text(_make_printable(axis_title(axis, unit)))
     low, high = sorted(line.get_view_interval())
     ticks = [
-        (at, make_printable(textwrap.shorten(text, MAX_TICK)))
+        (at, _make_printable(textwrap.shorten(text, MAX_TICK)))
         for at, text in axis_ticks(axis, unit, values)
         if low <= at <= high
     ]
@@ -373,11 +373,11 @@ def _draw_rule(area: Axes, layer: Rule, shown: DisplayUnit) -> None:
     if layer.axis == "x":
         area.axvline(at, **style)
         area.text(
-            at, 0.99, make_printable(layer.text), rotation=90, va="top", transform=area.get_xaxis_transform(), **text
+            at, 0.99, _make_printable(layer.text), rotation=90, va="top", transform=area.get_xaxis_transform(), **text
         )
     else:
         area.axhline(at, **style)
-        area.text(0.99, at, make_printable(layer.text), va="bottom", transform=area.get_yaxis_transform(), **text)
+        area.text(0.99, at, _make_printable(layer.text), va="bottom", transform=area.get_yaxis_transform(), **text)
 
 
 def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
@@ -392,7 +392,7 @@ def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
     for layer in marked:
         for x, y, label in zip(layer.x, layer.y, layer.labels, strict=False):
             text = area.annotate(
-                make_printable(label), (x * x_shown.factor, y * y_shown.factor), xytext=(0, 0), fontweight="bold",
+                _make_printable(label), (x * x_shown.factor, y * y_shown.factor), xytext=(0, 0), fontweight="bold",
                 textcoords="offset points", ha="center", va="center", zorder=5, annotation_clip=False,
                 bbox={"facecolor": _GROUND, "alpha": 0.7, "linewidth": 0, "pad": 0.5},
                 arrowprops={"arrowstyle": "-", "color": _MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4},

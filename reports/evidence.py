@@ -53,7 +53,7 @@ class Evidence:
     """``frames`` prepared for the figures: ``trials`` has "" as the outcome of a trial that runs, and two columns
     more: ``family``, the number of the first trial of its configuration, and ``detailed``, true for those that the
     report shows one by one. ``search`` are the complete search trials with ``on_search_front`` and ``rank``;
-    ``configurations`` as :func:`add_estimates` makes them: with the estimates of
+    ``configurations`` as :func:`_add_estimates` makes them: with the estimates of
     ``answer``, so that all figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the
     answer rests on, None without a complete trial.
     """
@@ -93,7 +93,7 @@ class Evidence:
     @cached_property
     def texts(self) -> dict[int, str]:
         """The hover text of each detailed trial, by its number; the same in every figure."""
-        return describe_trials(self.detailed, self.swept, self.objectives, self.frames.probes)
+        return _describe_trials(self.detailed, self.swept, self.objectives, self.frames.probes)
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:
@@ -104,7 +104,7 @@ class Evidence:
     def confirmed_texts(self) -> dict[int, str]:
         """The hover text of each confirmed configuration, by its number."""
         return {
-            int(row["number"]): describe_configuration(row, self.swept, self.objectives)
+            int(row["number"]): _describe_configuration(row, self.swept, self.objectives)
             for _, row in self.confirmed.iterrows()
         }
 
@@ -150,7 +150,7 @@ def gather_evidence(frames: Frames) -> Evidence:
         swept=tuple(key for key in spec.space if key != "seed") if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
-        configurations=add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),
+        configurations=_add_estimates(summarize_configurations(trials, objectives), trials, answer, objectives),
         evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
         candidates=candidates,
         answer=answer,
@@ -193,7 +193,7 @@ def _detailed(trials: pd.DataFrame, search: pd.DataFrame) -> npt.NDArray[np.bool
     return chosen
 
 
-def add_estimates(
+def _add_estimates(
     frame: pd.DataFrame, trials: pd.DataFrame, answer: Answer, objectives: tuple[str, ...]
 ) -> pd.DataFrame:
     """The configurations ``frame`` of :func:`sweep.analysis.summary.summarize_configurations` with the estimates of
@@ -253,7 +253,7 @@ def read_cells(frame: pd.DataFrame, name: str) -> list[object]:
     return frame[name].tolist() if name in frame.columns else [None] * len(frame)
 
 
-def describe_trials(
+def _describe_trials(
     frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str], probes: pd.DataFrame
 ) -> dict[int, str]:
     """The hover text of each trial, by its number; column by column, because rows of a frame are slow."""
@@ -308,7 +308,7 @@ def _ending(outcome: str, error: object) -> str:
     return "\n".join([OUTCOME_NAMES.get(outcome, outcome), *([str(error)[:MAX_ERROR]] if error else [])])
 
 
-def describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str]) -> str:
+def _describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str]) -> str:
     """The hover text of a confirmed configuration."""
     values = [
         f"{metric_label(name)}: {value}{f' ({note})' if note else ''}"

@@ -41,7 +41,7 @@ _NOT_LOADED = "not loaded; load_frames(..., {field}=True)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewPart:
+class _ViewPart:
     """A table with its ``heads``, or a list of ``items``, each a text with what is set behind it; ``command`` is to be
     copied, ``command_for`` what it does. Empty parts are left out."""
 
@@ -54,15 +54,15 @@ class ViewPart:
 
 
 @dataclass(frozen=True)
-class View:
+class _View:
     """What a cell of a notebook shows."""
 
     title: str
     subtitle: str
-    parts: tuple[ViewPart, ...]
+    parts: tuple[_ViewPart, ...]
 
 
-def write_html(view: View) -> str:
+def _write_html(view: _View) -> str:
     """``view`` as HTML, every text escaped. It has no color and no style sheet, so that it is readable in a light and
     in a dark theme."""
     template = (resources.files("reports") / "page" / "views.html.jinja").read_text(encoding="utf-8")
@@ -75,10 +75,10 @@ def render_study(spec: StudySpec) -> str:
     keys = tuple(((key, ""), (value, "")) for key, value in format_keys(spec))
     advice = tuple((f"{each.key}: {each.statement}", each.remedy) for each in find_pitfalls(spec))
     parts = (
-        ViewPart(heads=("Key", "Value"), rows=keys),
-        ViewPart(head="Advice", items=advice) if advice else ViewPart(),
+        _ViewPart(heads=("Key", "Value"), rows=keys),
+        _ViewPart(head="Advice", items=advice) if advice else _ViewPart(),
     )
-    return write_html(View(f"Study {spec.name}: {describe_cost(spec)}", spec.question, parts))
+    return _write_html(_View(f"Study {spec.name}: {describe_cost(spec)}", spec.question, parts))
 
 
 def render_frames(frames: Frames) -> str:
@@ -89,10 +89,10 @@ def render_frames(frames: Frames) -> str:
     shown = frames.trials.tail(MAX_TRIALS)
     latest = f"the latest {len(shown)} of " if len(shown) < len(frames.trials) else ""
     parts = (
-        ViewPart(heads=("Frame", "Rows", "Columns"), rows=tuple(_list_frames(frames))),
+        _ViewPart(heads=("Frame", "Rows", "Columns"), rows=tuple(_list_frames(frames))),
         _tabulate_trials(frames, len(shown), f"trials: {latest}{format_count(len(frames.trials), 'row')}"),
     )
-    return write_html(View(f"Records of {names}", f"Trials: {outcomes or 'none'}", parts))
+    return _write_html(_View(f"Records of {names}", f"Trials: {outcomes or 'none'}", parts))
 
 
 def _list_frames(frames: Frames) -> Iterator[tuple[Cell, ...]]:
@@ -104,7 +104,7 @@ def _list_frames(frames: Frames) -> Iterator[tuple[Cell, ...]]:
             yield (part.field, ""), (f"{len(frame):,}", ""), (f"{frame.shape[1]:,}", "")
 
 
-def _tabulate_trials(frames: Frames, num_rows: int, head: str) -> ViewPart:
+def _tabulate_trials(frames: Frames, num_rows: int, head: str) -> _ViewPart:
     trials, spec = frames.trials.tail(num_rows), frames.spec
     swept = tuple(spec.space) if spec else varying_keys(frames.trials)
     objectives = spec.objectives if spec else USUAL_OBJECTIVES
@@ -118,34 +118,36 @@ def _tabulate_trials(frames: Frames, num_rows: int, head: str) -> ViewPart:
     ]
     heads = ("Trial", "Phase", "Outcome", *map(key_label, swept), *map(metric_label, objectives), "Quality flags")
     rows = tuple(tuple((text, "") for text in row) for row in zip(*columns, strict=True))
-    return ViewPart(head=head, heads=heads, rows=rows)
+    return _ViewPart(head=head, heads=heads, rows=rows)
 
 
 def render_answer(answer: Answer) -> str:
     """The answer as ``sweep recommend`` prints it: statements, tuned batch sizes, uses, other facts and notes."""
     parts = [] if answer.batch_size is None else list(_show_batch_sizes(answer.batch_size))
     if answer.no_complete_trial:
-        parts.append(ViewPart(items=((answer.no_complete_trial, ""),)))
+        parts.append(_ViewPart(items=((answer.no_complete_trial, ""),)))
     parts += [_show_uses(answer), _show_facts(answer)]
     parts.append(
-        ViewPart(head="Notes", items=tuple((note, "") for note in answer.notes)) if answer.notes else ViewPart()
+        _ViewPart(head="Notes", items=tuple((note, "") for note in answer.notes)) if answer.notes else _ViewPart()
     )
-    return write_html(View(f"Answer of study {answer.study}", answer.validation.statement, tuple(parts)))
+    return _write_html(_View(f"Answer of study {answer.study}", answer.validation.statement, tuple(parts)))
 
 
-def _show_batch_sizes(found: BatchAnswer) -> Iterator[ViewPart]:
+def _show_batch_sizes(found: BatchAnswer) -> Iterator[_ViewPart]:
     texts = describe_batch_answer(found)
-    yield ViewPart(head="Batch size", items=texts.statements, command=texts.command, command_for="To settle more, run:")
-    yield ViewPart(head="The best at each batch size", heads=CURVE_HEADS, rows=texts.rows)
-    yield ViewPart(items=tuple((line, "") for line in (*texts.models, *texts.remarks)))
+    yield _ViewPart(
+        head="Batch size", items=texts.statements, command=texts.command, command_for="To settle more, run:"
+    )
+    yield _ViewPart(head="The best at each batch size", heads=CURVE_HEADS, rows=texts.rows)
+    yield _ViewPart(items=tuple((line, "") for line in (*texts.models, *texts.remarks)))
 
 
-def _show_uses(answer: Answer) -> ViewPart:
+def _show_uses(answer: Answer) -> _ViewPart:
     named = [item for item in answer.uses.values() if item.number is not None]
     metrics = list(dict.fromkeys(name for item in named for name in item.values))
     heads = ("Use", "Configuration", *map(metric_label, metrics), "Probability")
     rows = [_use_row(item, metrics) for item in answer.uses.values()]
-    return ViewPart(head="Uses", heads=heads, rows=tuple(rows))
+    return _ViewPart(head="Uses", heads=heads, rows=tuple(rows))
 
 
 def _use_row(item: Recommendation, metrics: list[str]) -> tuple[Cell, ...]:
@@ -162,7 +164,7 @@ def _use_row(item: Recommendation, metrics: list[str]) -> tuple[Cell, ...]:
     return title, (settings, where), *values, sure
 
 
-def _show_facts(answer: Answer) -> ViewPart:
+def _show_facts(answer: Answer) -> _ViewPart:
     rows = tuple(
         (
             (fact.statement, f"{fact.detail}; n = {fact.n}" if fact.detail else ""),
@@ -173,7 +175,7 @@ def _show_facts(answer: Answer) -> ViewPart:
         )
         for fact in answer.facts.values()
     )
-    return ViewPart(head="Other facts", heads=("Fact", "Value"), rows=rows)
+    return _ViewPart(head="Other facts", heads=("Fact", "Value"), rows=rows)
 
 
 @final
@@ -210,10 +212,10 @@ class FigureSet(Mapping[str, Figure]):
         rows = tuple(((name, ""), (figure.title, figure.finding)) for name, figure in self.figures.items())
         absent = tuple((f"{each.title}: {each.remedy}", "") for each in self.absent)
         parts = (
-            ViewPart(heads=("Name", "Figure"), rows=rows),
-            ViewPart(head="Not in these records", items=absent) if absent else ViewPart(),
+            _ViewPart(heads=("Name", "Figure"), rows=rows),
+            _ViewPart(head="Not in these records", items=absent) if absent else _ViewPart(),
         )
-        return write_html(View(format_count(len(rows), "figure"), "", parts))
+        return _write_html(_View(format_count(len(rows), "figure"), "", parts))
 
 
 def collect_figures(records: Frames | str | Path) -> FigureSet:

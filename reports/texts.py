@@ -232,7 +232,7 @@ def describe_batch_answer(found: BatchAnswer) -> BatchTexts:
     commands = [*dict.fromkeys(each.missing for each in found.statements if each.missing), "", ""]
     num_batches = Counter(point.model for point in found.curve)
     return BatchTexts(
-        statements=tuple((each.text, describe_certainty(each)) for each in found.statements),
+        statements=tuple((each.text, _describe_certainty(each)) for each in found.statements),
         command=commands[0],
         other_command=commands[1],
         rows=tuple(_describe_point(point, is_alone=num_batches[point.model] == 1) for point in found.curve),
@@ -246,7 +246,7 @@ def describe_batch_answer(found: BatchAnswer) -> BatchTexts:
     )
 
 
-def describe_certainty(statement: Statement) -> str:
+def _describe_certainty(statement: Statement) -> str:
     """How sure a statement is and what would settle it, as a clause; "" for an estimate."""
     if statement.is_estimate:
         return ""
@@ -368,7 +368,7 @@ def describe_first(evidence: Evidence) -> FirstTexts:
         comparison=texts.get("next_smaller") or texts.get("next_larger") or "No other batch size was tried.",
         certainty=f"{found.named.global_batch_size} is the fastest, to within {format_share(tolerance.time)}, of the "
         f"configurations within {format_points(tolerance.accuracy)} of the best accuracy: "
-        f"{describe_certainty(found.statements[0])}.",
+        f"{_describe_certainty(found.statements[0])}.",
         command=found.statements[0].missing or "",
         chips=tuple(_make_chips(evidence, found)),
     )

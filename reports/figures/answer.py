@@ -76,7 +76,7 @@ class AnswerMarks:
 
     def shade(self, batch: float) -> float:
         """The place of an effective batch size on the color scale, even over its logarithm."""
-        sizes = [math.log2(item.batch) for item in (*self.marks, *self.curve)]
+        sizes = [*(math.log2(mark.batch) for mark in self.marks), *(math.log2(point.batch) for point in self.curve)]
         low, high = min(sizes), max(sizes)
         return (math.log2(batch) - low) / (high - low) if high > low else 0.5
 
@@ -209,8 +209,8 @@ def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
         least = min((second for second in drawn if second > 0), default=first[0].seconds.median)
         start, seconds = float(first[0].batch), first[0].seconds.median
         end = min(float(max(sizes)), start * seconds / least)
-        path = (start, end), (seconds, seconds * start / end)
-        layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(path,), dashed=True))
+        ideal = (start, end), (seconds, seconds * start / end)
+        layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(ideal,), dashed=True))
     targets = {model.model: format_value("fraction", model.target_accuracy) for model in models}
     for model, points in _by_model(found.curve):
         layers.append(

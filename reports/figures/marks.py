@@ -70,11 +70,6 @@ def make_steps(x: Values, y: Values) -> tuple[Floats, Floats]:
     return to_floats(np.repeat(x, 2)[1:]), to_floats(np.repeat(y, 2)[:-1])
 
 
-def mark_texts(frame: pd.DataFrame, evidence: Evidence) -> tuple[str, ...]:
-    """The hover text of each row of ``frame``; "" for a trial that is not shown individually."""
-    return tuple(evidence.texts.get(number, "") for number in trial_numbers(frame))
-
-
 def trial_numbers(frame: pd.DataFrame) -> tuple[int, ...]:
     """The number of each trial of ``frame``."""
     return tuple(frame["number"].to_numpy(dtype=np.int64).tolist())
@@ -261,7 +256,7 @@ class AxisPosition:
         if self.positions is None:
             return read_numbers(frame, self.column_name)
         rows = np.arange(len(frame)) if chosen is None else np.flatnonzero(chosen)
-        at = [self.positions.get(category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
+        at = [self.positions.get(_category_key(value), math.nan) for value in frame[self.column_name].iloc[rows]]
         # a fixed spread by trial number, so that equal settings do not hide each other
         spread = (read_numbers(frame, "number")[rows] * 0.618034 % 1.0 - 0.5) * 2 * JITTER
         positions = np.full(len(frame), np.nan)
@@ -269,7 +264,7 @@ class AxisPosition:
         return positions
 
 
-def category_key(value: object) -> object:
+def _category_key(value: object) -> object:
     """A cell as a key of a dictionary: None where it is missing; 1 and True are two categories."""
     value = plain_value(value)
     return (type(value).__name__, value) if isinstance(value, bool) else value
@@ -283,7 +278,7 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
     form = parameter.form if parameter else "log2" if key == GLOBAL_BATCH else _guess_form(evidence.trials, name)
     if form == "choice":
         values = list(parameter.choice or ()) if parameter else _list_values(evidence.trials, name)
-        positions = {category_key(value): index for index, value in enumerate(values)}
+        positions = {_category_key(value): index for index, value in enumerate(values)}
         ticks = tuple((float(index), format_setting(value)) for index, value in enumerate(values))
         return Axis(label=label, ticks=ticks), AxisPosition(name, positions)
     if form == "log2":
@@ -293,7 +288,7 @@ def parameter_axis(evidence: Evidence, key: str) -> tuple[Axis, AxisPosition]:
 
 
 def _list_values(trials: pd.DataFrame, name: str) -> list[object]:
-    found = {category_key(value): plain_value(value) for value in trials[name]}
+    found = {_category_key(value): plain_value(value) for value in trials[name]}
     return sorted(found.values(), key=lambda value: (str(type(value)), value if _is_number(value) else str(value)))
 
 

@@ -351,7 +351,7 @@ def make_curves(evidence: Evidence) -> list[Figure] | Absent:
     panels = []
     for name in _CURVES:
         for x_name, view, axis in _VIEWS:
-            lines = make_chosen_lines(evidence, frame, x_name, name)
+            lines = _make_chosen_lines(evidence, frame, x_name, name)
             if lines:
                 y_axis = Axis(label=metric_label(name), unit=METRICS[name].unit)
                 panels.append(
@@ -376,7 +376,7 @@ def make_noise(evidence: Evidence) -> list[Figure] | Absent:
     if not len(rows):
         return Absent(NOISE_TITLE, "requires the noise scale: set diagnostics.noise_scale = true and run the study.")
     measured = frame.iloc[rows]
-    layers: list[Layer] = list(make_chosen_lines(evidence, measured, "epoch", "noise_scale"))
+    layers: list[Layer] = list(_make_chosen_lines(evidence, measured, "epoch", "noise_scale"))
     averages = read_numbers(evidence.detailed, "noise_scale_run")
     averages = averages[averages > 0]
     num_trials = len(np.unique(read_numbers(measured, "number")))
@@ -396,7 +396,7 @@ def make_noise(evidence: Evidence) -> list[Figure] | Absent:
     return [Figure(name="noise_scale", title=NOISE_TITLE, caption=caption, panels=(panel,))]
 
 
-def make_chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: str) -> list[Lines]:
+def _make_chosen_lines(evidence: Evidence, frame: pd.DataFrame, x_name: str, y_name: str) -> list[Lines]:
     """The front's configurations in color and the latest other trials faint; ``frame`` is in the order of steps."""
     drawn = [("other trials", "faint", _faint(evidence, frame))]
     drawn += [(text, f"series-{index}", numbers) for index, (numbers, text) in enumerate(_colored(evidence))]

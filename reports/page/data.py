@@ -429,9 +429,9 @@ def describe_limits(candidates: Candidates | None) -> Json | None:
         limited = replace(candidates, limits=Limits(given.get(MEMORY), given.get(SECONDS), given.get(ACCURACY)))
         is_possible = bool(limited.within_limits().any())
         for _, use in uses.values():
-            right = find_right(limited, use, limited.draws).mean(axis=0) if is_possible else None
-            pick = None if right is None else pick_surest(limited, use, right, limited.nameable)
-            if pick is None or right is None:
+            right = find_right(limited, use, limited.draws).mean(axis=0)
+            pick = pick_surest(limited, use, right, limited.nameable)
+            if pick is None:
                 answers.append(-1 if is_possible else -2)
                 continue
             state = "settled" if right[pick] >= candidates.rules.confidence else "not settled"

@@ -305,7 +305,7 @@ def list_claims(claims: Sequence[Finding]) -> list[ClaimRow]:
             rows.append(ClaimRow(finding=item, effect="", interval="", picture=None))
             continue
         effect, interval = TOO_UNCERTAIN, ""
-        if is_effect_stated(item):
+        if _is_effect_stated(item):
             effect = format_value(item.unit, item.effect)
             interval = format_interval(item.unit, item.low, item.high, item.effect)
         text = f"{effect} ({interval})" if interval else effect
@@ -313,13 +313,13 @@ def list_claims(claims: Sequence[Finding]) -> list[ClaimRow]:
     return rows
 
 
-def is_effect_stated(found: Finding) -> bool:
+def _is_effect_stated(found: Finding) -> bool:
     """Whether the effect of a tested claim is known well enough to print it."""
     return math.isfinite(found.effect) and not is_too_uncertain(found.unit, found.low, found.high)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimAxis:
+class _ClaimAxis:
     """Values from ``low`` to ``high`` of an effect; for ratios and numbers of samples their logarithms."""
 
     low: float
@@ -337,21 +337,21 @@ class ClaimAxis:
         return not self.low - room <= _transform(value, is_log=self.is_log) <= self.high + room
 
 
-def make_claim_axis(found: Finding) -> ClaimAxis:
+def make_claim_axis(found: Finding) -> _ClaimAxis:
     """The axis holds the claimed range, the neutral value and the effect, and of the interval what is not too wide for
     the distance between the ends of the range and the neutral value."""
     is_log = find_unit(found.unit).scale == "log"
     own = [_transform(value, is_log=is_log) for value in (*found.claimed, *_list_neutral(found.unit))]
     own = [at for at in own if math.isfinite(at)]
     span = max(own, default=0.0) - min(own, default=0.0)
-    if not is_effect_stated(found):
+    if not _is_effect_stated(found):
         room = _ROOM_UNCERTAIN * (span or 1.0)
-        return ClaimAxis(low=min(own, default=0.0) - room, high=max(own, default=0.0) + room, is_log=is_log)
+        return _ClaimAxis(low=min(own, default=0.0) - room, high=max(own, default=0.0) + room, is_log=is_log)
     effect, low, high = (_transform(value, is_log=is_log) for value in (found.effect, found.low, found.high))
     first, last = min(*own, effect), max(*own, effect)
     room = _ROOM * span or math.inf
     start, end = min(first, max(low, first - room)), max(last, min(high, last + room))
-    return ClaimAxis(low=start, high=end, is_log=is_log) if end > start else ClaimAxis(
+    return _ClaimAxis(low=start, high=end, is_log=is_log) if end > start else _ClaimAxis(
         low=start - 1.0, high=start + 1.0, is_log=is_log
     )  # fmt: skip
 
@@ -383,7 +383,7 @@ def draw_claim(found: Finding, text: str) -> ClaimPicture:
             WIDTH - 2.0 if is_cut[1] else axis.place(found.high),
         ),
         is_cut=(is_cut[0], is_cut[1]),
-        effect=axis.place(found.effect) if is_effect_stated(found) else None,
+        effect=axis.place(found.effect) if _is_effect_stated(found) else None,
         is_open=found.verdict in UNSETTLED,
         lines=tuple(lines),
         numbers=tuple(numbers),

@@ -53,7 +53,7 @@ _FIRST = ("number", "global_batch_size", "config.batch.global", *LEADING)  # col
 _CLOCKS = {"algoperf": "AlgoPerf", "airbench": "airbench", "ffcv": "ffcv"}
 _CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
 _TABLES = ("base", "space")  # of a study file
-_STEPS = ((60, 6), (150, 4), (1_000, 3))  # up to how many candidates how many positions a slider has: a second at most
+_STEPS = ((60, 5), (150, 4), (1_000, 3))  # up to how many candidates how many positions a slider has: a second at most
 
 
 def figures_json(figures: Iterable[Figure]) -> Json:

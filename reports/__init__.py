@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reports.figure import Paper
-    from reports.notebook.figure_set import FigureSet, collect_figures
+    from reports.notebook import FigureSet, collect_figures
     from reports.writing import write_report
 
 __all__ = ["FigureSet", "Paper", "collect_figures", "write_report"]
 
 # Loaded at first use: pandas and scipy are slow to import, and most commands do not need them.
 _HOMES = {
-    "FigureSet": "reports.notebook.figure_set",
+    "FigureSet": "reports.notebook",
     "Paper": "reports.figure",
-    "collect_figures": "reports.notebook.figure_set",
+    "collect_figures": "reports.notebook",
     "write_report": "reports.writing",
 }
 

@@ -1,36 +1,50 @@
-"""What all figures and texts of one report rest on, computed once from the frames."""
+"""What all figures and texts of one report rest on, computed once from the frames: the answer, its trials and
+configurations with their hover texts and commands, and where they are from."""
 
-from dataclasses import dataclass
-from functools import cached_property
-
+import math
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from collections.abc import (Iterable, Sequence)
+from dataclasses import (dataclass)
+from functools import (cached_property)
+from reports.labels import (OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label)
+from sweep.analysis.answer import (Answer, Limits)
+from sweep.analysis.candidates import (Candidates, select_candidates)
+from sweep.analysis.comparable import (USUAL_OBJECTIVES, find_common_data, find_study_name, objective_signs, objective_table, select_comparable, summarize_configurations)
+from sweep.analysis.costs import (apply_times)
+from sweep.analysis.findings import (Finding, evaluate_claims)
+from sweep.analysis.recommendation import (make_answer)
+from sweep.analysis.statistics import (configuration_groups, front_rank, read_numbers, read_text, varying_keys)
+from sweep.analysis.statistics.column_reading import (plain_value)
+from sweep.analysis.statistics.intervals import (Interval)
+from sweep.analysis.statistics.pareto import (Values, non_dominated)
+from sweep.analysis.costs import MEASURED, SOURCE_NAMES, apply_times
+from sweep.config.command_lines import (train_command)
+from sweep.config.errors import (show_name)
+from sweep.config.study import (FEWEST_SEEDS)
+from sweep.config.trial_config import (default_settings)
+from sweep.config.units import (format_count)
+from sweep.records.columns import (CONFIG_COLUMNS)
+from sweep.records.frames.study_frames import (Frames)
+from sweep.records.quality_flags import (name_flags)
 
-from reports.describe import describe_configuration, describe_trials
-from reports.estimated_configurations import add_estimates
-from sweep.analysis.answer import Answer, Limits
-from sweep.analysis.candidates import Candidates, select_candidates
-from sweep.analysis.comparable import (
-    USUAL_OBJECTIVES,
-    find_common_data,
-    find_study_name,
-    objective_signs,
-    objective_table,
-    select_comparable,
-    summarize_configurations,
-)
-from sweep.analysis.costs import apply_times
-from sweep.analysis.findings import Finding, evaluate_claims
-from sweep.analysis.recommendation import make_answer
-from sweep.analysis.statistics import configuration_groups, front_rank, read_numbers, read_text, varying_keys
-from sweep.records.frames.study_frames import Frames
 
+_MAX_NAMED = 4
+_FRESH = "(seeds that the search did not use)"
+# key of a budget, and how it reads after its value
+_BUDGETS = {
+    "epochs": "epochs", "steps": "steps", "samples": "samples", "seconds": "seconds",
+    "target_accuracy": "as the target accuracy",
+}  # fmt: skip
 # More than this many trials make a page slow; the others are drawn as a density and counted.
 MAX_DETAILED = 2_000
 # Of these at most so many that did not complete, and so many confirming ones.
 MAX_UNFINISHED = 400
 MAX_CONFIRMING = 400
+MAX_ERROR = 200
+# The word beside a number ("auto"), which a frame holds as a missing cell.
+_WORDS = {column.path: column.null_value for column in CONFIG_COLUMNS if isinstance(column.null_value, str)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +53,7 @@ class Evidence:
     (:func:`sweep.analysis.costs.apply_times`), and two columns more: ``family``, the number of the first trial of its
     configuration, and ``detailed``, true for those that the report shows one by one. ``search`` are the complete search
     trials with ``on_search_front`` and ``rank``; ``configurations`` as
-    :func:`reports.estimated_configurations.add_estimates` makes them: with the estimates of ``answer``, so that all
+    :func:`_add_estimates` makes them: with the estimates of ``answer``, so that all
     figures and tables show the same; ``swept`` the keys that vary; ``candidates`` what the answer rests on, None
     without a complete trial.
     """
@@ -79,7 +93,7 @@ class Evidence:
     @cached_property
     def texts(self) -> dict[int, str]:
         """The hover text of each detailed trial, by its number; the same in every figure."""
-        return describe_trials(self.detailed, self.swept, self.objectives)
+        return _describe_trials(self.detailed, self.swept, self.objectives)
 
     @cached_property
     def confirmed(self) -> pd.DataFrame:
@@ -90,9 +104,15 @@ class Evidence:
     def confirmed_texts(self) -> dict[int, str]:
         """The hover text of each confirmed configuration, by its number."""
         return {
-            int(row["number"]): describe_configuration(row, self.swept, self.objectives)
+            int(row["number"]): _describe_configuration(row, self.swept, self.objectives)
             for _, row in self.confirmed.iterrows()
         }
+
+    @cached_property
+    def provenance(self) -> tuple[str, ...]:
+        """What was run: data, models, budget, trials, device, date and commit. What is not on record is named, or left
+        out where there is no trial to have it."""
+        return _describe_provenance(self)
 
     @property
     def num_confirmed(self) -> int:
@@ -130,7 +150,7 @@ def gather_evidence(frames: Frames) -> Evidence:
         swept=tuple(key for key in spec.space if key != "seed") if spec else varying_keys(trials),
         trials=trials,
         search=search.assign(detailed=trials["detailed"].to_numpy(dtype=bool)[search["row"]]).drop(columns="row"),
-        configurations=add_estimates(
+        configurations=_add_estimates(
             summarize_configurations(frames.trials, objectives, frames.probes), trials, answer, objectives
         ),
         evaluations=frames.evaluations if frames.evaluations is not None else pd.DataFrame(columns=["number"]),
@@ -173,3 +193,246 @@ def _detailed(trials: pd.DataFrame, search: pd.DataFrame) -> npt.NDArray[np.bool
     chosen[rows[near]] = True
     chosen[rows[rest[len(rest) - min(len(rest), room - len(near)) :]]] = True
     return chosen
+
+
+def _add_estimates(
+    frame: pd.DataFrame, trials: pd.DataFrame, answer: Answer, objectives: tuple[str, ...]
+) -> pd.DataFrame:
+    """The configurations ``frame`` of :func:`sweep.analysis.summary.summarize_configurations` with the estimates of
+    ``answer`` in ``<metric>``, ``<metric>_low`` and ``<metric>_high`` wherever there is one, and columns more:
+    ``<metric>_n``, the number of trials behind it (NaN for a value as it was measured), and ``p_front``, the
+    probability of being on the Pareto front. ``on_front``, among confirmed configurations, is by the estimates.
+
+    ``trials`` are those of the evidence, with the column ``family``.
+    """
+    families = dict(zip(trials["number"].tolist(), trials["family"].tolist(), strict=True))
+    rows = {families[number]: row for row, number in enumerate(frame["number"].tolist())}
+    columns: dict[str, Values] = {"p_front": np.full(len(frame), np.nan)}
+    for item in answer.configurations:
+        row = rows.get(families[item.number])
+        if row is None:
+            continue
+        if len(answer.configurations) > 1:  # one alone has no rival
+            columns["p_front"][row] = item.front_probability
+        for name, value in item.values.items():
+            for column, number in zip((name, f"{name}_low", f"{name}_high", f"{name}_n"), value, strict=True):
+                if column not in columns:
+                    columns[column] = read_numbers(frame, column).copy()
+                columns[column][row] = number
+    estimated = frame.assign(**columns)
+    confirmed = estimated["confirmed"].to_numpy(dtype=bool)
+    if not confirmed.any():
+        return estimated
+    table = np.where(confirmed[:, None], objective_table(estimated, objectives), np.nan)
+    return estimated.assign(on_front=non_dominated(table, objective_signs(objectives)))
+
+
+def read_measurement(row: pd.Series, name: str) -> float:
+    """A metric of one row, NaN where it is missing."""
+    value = plain_value(row.get(name))
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def read_interval(row: pd.Series, name: str) -> Interval:
+    """The estimate of a metric of a configuration; ``n`` is 0 where there is none."""
+    value, low, high, n = (read_measurement(row, f"{name}{end}") for end in ("", "_low", "_high", "_n"))
+    return Interval(value, low, high, int(n) if math.isfinite(n) else 0)
+
+
+def describe_settings(row: pd.Series, swept: Sequence[str]) -> str:
+    """The swept settings of a trial or configuration in one line."""
+    parts = [f"{key_label(key)} {format_setting(plain_value(row.get(f'config.{key}')))}" for key in swept]
+    return ", ".join(parts) or f"trial {int(row['number'])}"
+
+
+def format_column(frame: pd.DataFrame, key: str) -> list[str]:
+    """A key's value of every row as a reader sees it."""
+    return [format_setting(plain_value(value)) for value in read_cells(frame, f"config.{key}")]
+
+
+def read_cells(frame: pd.DataFrame, name: str) -> list[object]:
+    """A column as plain Python values; None where there is no such column."""
+    return frame[name].tolist() if name in frame.columns else [None] * len(frame)
+
+
+def _describe_trials(frame: pd.DataFrame, swept: Sequence[str], objectives: Sequence[str]) -> dict[int, str]:
+    """The hover text of each trial, by its number; column by column, because rows of a frame are slow."""
+    lines = [
+        [
+            f"C{family:.0f}, trial {number:.0f}, seed {seed:.0f}"
+            for family, number, seed in zip(frame["family"], frame["number"], frame["seed"], strict=True)
+        ]
+    ]
+    named = [[f"{key_label(key)} {value}" for value in format_column(frame, key)] for key in swept]
+    if named:
+        lines.append([", ".join(parts) for parts in zip(*named, strict=True)])
+    for name in objectives:
+        lines.append([f"{metric_label(name)}: {format_metric(name, value)}" for value in read_numbers(frame, name)])
+    lines.append([f"Bottleneck: {cause}" if cause else "" for cause in read_text(frame, "bottleneck")])
+    times = (read_text(frame, "quality_flags"), read_text(frame, "time_source"), read_numbers(frame, "clock_seconds"))
+    lines.append([_quality_warning(*row) for row in zip(*times, strict=True)])
+    endings = [_ending(*pair) for pair in zip(frame["outcome"], read_text(frame, "error"), strict=True)]
+    whole = zip(*lines, endings, strict=True)
+    return {
+        int(number): "\n".join(part for part in parts if part)
+        for number, parts in zip(frame["number"], whole, strict=True)
+    }
+
+
+def _quality_warning(flags: str, source: str, clock_seconds: float) -> str:
+    if not flags:
+        return ""
+    warning = f"Quality warnings: {name_flags(flags)}"
+    if source in ("", MEASURED):
+        return warning
+    measured = format_metric("train_seconds", clock_seconds)
+    return f"{warning}\nThe time shown is by {SOURCE_NAMES[source]}; the measured one was {measured}"
+
+
+def _ending(outcome: str, error: object) -> str:
+    if outcome == "complete":
+        return ""
+    return "\n".join([OUTCOME_NAMES.get(outcome, outcome), *([str(error)[:MAX_ERROR]] if error else [])])
+
+
+def _describe_configuration(row: pd.Series, swept: Sequence[str], objectives: Sequence[str]) -> str:
+    """The hover text of a confirmed configuration."""
+    values = [
+        f"{metric_label(name)}: {value}{f' ({note})' if note else ''}"
+        for name in objectives
+        for value, note in [describe_value(row, name)]
+    ]
+    head = f"C{row['number']}, {format_count(row['num_seeds'], 'fresh seed')}"
+    return "\n".join([head, describe_settings(row, swept), *values])
+
+
+def describe_value(row: pd.Series, name: str) -> tuple[str, str]:
+    """A metric of a configuration, and its interval or that it is no estimate; ("–", "") where it is missing."""
+    value = read_interval(row, name)
+    if not math.isfinite(value.median):
+        return format_metric(name, value.median), ""
+    if value.n:
+        return format_estimate(name, *value)
+    num_seeds = int(row["num_seeds"])
+    shown, interval = format_estimate(name, *value[:3], num_seeds if row["confirmed"] else 0)
+    median = "median of " if num_seeds > 1 else ""
+    seeds = f"{median}{format_count(num_seeds, 'fresh seed')}" if row["confirmed"] else "one seed"
+    return shown, ", ".join(filter(None, (interval, f"{seeds}, as measured")))
+
+
+def train_commands(frame: pd.DataFrame, frames: Frames) -> list[str]:
+    """:func:`train_command` for every row of a frame of trials or configurations; of these with their first seed. Of
+    records of another program the run that the row is of, because no command repeats it."""
+    if frames.source is not None:
+        file, word = frames.source.file, "run" if frames.source.map_file else "trial"
+        numbers = [first for first, *_ in frame["numbers"]] if "numbers" in frame.columns else frame["number"].tolist()
+        return [f"# {word} {int(number)} of {file}" for number in numbers]
+    seeds = frame["seed"] if "seed" in frame.columns else [numbers[0] for numbers in frame["seeds"]]
+    # what is the default in every row is named in none
+    varied = {key: read_settings(frame, key) for key in default_settings() if _is_named(frame, key)}
+    rows = zip(*varied.values(), strict=True) if varied else [()] * len(frame)
+    return [
+        train_command(dict(zip(varied, row, strict=True)), int(seed), frames.plugin)
+        for row, seed in zip(rows, seeds, strict=True)
+    ]
+
+
+def read_settings(frame: pd.DataFrame, key: str) -> list[object]:
+    """A key's value in every row, with the word that stands for a missing cell."""
+    return _worded(key, read_cells(frame, f"config.{key}"))
+
+
+def _worded(key: str, values: Iterable[object]) -> list[object]:
+    word = _WORDS.get(key)
+    return [word if value is None else value for value in map(plain_value, values)]
+
+
+def _is_named(frame: pd.DataFrame, key: str) -> bool:
+    default = default_settings()[key]
+    return any(
+        value is not None and value != default for value in _worded(key, set(read_cells(frame, f"config.{key}")))
+    )
+
+
+def _describe_provenance(evidence: Evidence) -> tuple[str, ...]:
+    trials, source = evidence.trials, evidence.frames.source
+    devices = _join([show_name(text) for text in sorted(set(read_text(trials, "device")) - {""})])
+    parts = [
+        f"records from elsewhere ({source.program}, SHA-256 {source.digest[:12]}...)" if source else "",
+        _describe_images(evidence),
+        _list_values(trials, "model.name"),
+        _describe_budget(trials),
+        _list_values(trials, "optimizer.name"),
+        describe_basis(evidence),
+        devices or ("device not on record" if len(trials) else ""),
+        _describe_dates(evidence),
+        _describe_commits(evidence),
+    ]
+    return tuple(part for part in parts if part)
+
+
+def describe_basis(evidence: Evidence) -> str:
+    """What the answer rests on, in one clause."""
+    done, frame = len(evidence.search), evidence.configurations
+    if not len(frame):
+        return "no trial has completed"
+    begin = f"{format_count(done, 'search trial')} completed with one seed{'' if done == 1 else ' each'}"
+    if not evidence.num_confirmed:
+        return f"{begin}; none trained again with fresh seeds {_FRESH}; a recommendation requires {FEWEST_SEEDS}"
+    counts = sorted(set(evidence.confirmed["num_seeds"].tolist()))
+    how_many = format_count(evidence.num_confirmed, "configuration")
+    if not done:  # records of another program may have no run that others were chosen by
+        return f"{how_many} trained with {format_count(int(counts[-1]), 'seed')} each, none chosen by its result"
+    seeds = format_count(counts[0], "fresh seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} fresh seeds"
+    return f"{begin}; {how_many} trained again with {seeds} {_FRESH}"
+
+
+def _describe_images(evidence: Evidence) -> str:
+    data = evidence.frames.data
+    name = show_name(data.name) if data else _list_values(evidence.trials, "data.name") or "data set not on record"
+    if data is None or data.num_train is None or data.num_val is None:
+        num_images = evidence.answer.validation.num_images
+        return f"{name}: {num_images:,} validation images" if num_images else f"{name} (images not on record)"
+    return f"{name}: {data.num_train:,} training and {data.num_val:,} validation images"
+
+
+def _describe_budget(trials: pd.DataFrame) -> str:
+    given = {name: _list_distinct(trials, f"config.budget.{name}") for name in _BUDGETS}
+    parts = [f"{_join(values)} {_BUDGETS[name]}" for name, values in given.items() if values]
+    if {*_list_distinct(trials, "config.rules.epochs")} - {"none"}:
+        parts = [f"{part} at the reference batch, by rule at others" for part in parts]
+    return " or ".join("1 epoch" if part == "1 epochs" else part for part in parts)
+
+
+def _describe_dates(evidence: Evidence) -> str:
+    started = pd.to_datetime(evidence.frames.attempts["started_at"], utc=True).dropna()
+    if not len(started):
+        return "date not on record" if len(evidence.trials) else ""
+    first, last = (f"{moment:%Y-%m-%d}" for moment in (started.min(), started.max()))
+    return first if first == last else f"{first} to {last}"
+
+
+def _describe_commits(evidence: Evidence) -> str:
+    known = set(read_text(evidence.frames.environments, "project_commit").tolist()) - {""}
+    if not known:
+        return "commit not on record" if len(evidence.trials) else ""
+    return f"commit {_join(sorted(show_name(commit[:7]) for commit in known))}"
+
+
+def _list_values(trials: pd.DataFrame, key: str) -> str:
+    values = _list_distinct(trials, f"config.{key}")
+    if values or not len(trials):
+        return _join([show_name(value) for value in values])
+    return f"{key_label(key)} not on record"
+
+
+def _list_distinct(trials: pd.DataFrame, column: str) -> list[str]:
+    if column not in trials.columns:
+        return []
+    values = (plain_value(value) for value in trials[column].dropna().unique().tolist())
+    return sorted(format_setting(value) for value in values if value not in (None, ""))
+
+
+def _join(values: list[str]) -> str:
+    more = len(values) - _MAX_NAMED
+    return ", ".join(values[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -15,23 +15,26 @@ from sweep.config.errors import InputError, describe_unknown
 from sweep.config.tables.entries import resolve
 
 Floats = tuple[float, ...]
+Scale = Literal["linear", "log"]
 Format = Literal["png", "svg", "pdf"]  # of a picture
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Width = Literal["screen", "column", "page"]
 INCHES: dict[Width, float] = {"column": 3.25, "page": 6.75}  # of a journal with two columns
 
 
-DRAW = "reports.print.pictures:draw_picture"  # by name, because matplotlib is slow to import
+DRAW = "reports.draw:draw_picture"  # by name, because matplotlib is slow to import
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """``unit`` is one of the metric table or "". ``ticks`` replaces the renderer's own: positions and their texts."""
+    """``unit`` is one of the metric table or "". ``ticks`` replaces the renderer's own: positions and their texts.
+    ``bounds`` are its ends where marks alone do not decide them; the first one is larger on an axis that falls."""
 
     label: str
     unit: str = ""
-    scale: Literal["linear", "log"] = "linear"
+    scale: Scale = "linear"
     ticks: tuple[tuple[float, str], ...] = ()
+    bounds: Floats = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +58,18 @@ class _Named:
 
 @dataclass(frozen=True, kw_only=True)
 class _Marks(_Named):
-    """Marks at heights ``y``; ``texts`` are the hover texts."""
+    """Marks at heights ``y``; ``texts`` are the hover texts, ``labels`` stand beside the marks, the most important
+    ones of a panel first. ``shade`` is the place of their color on the color scale, from 0 to 1, in place of the
+    role's own color."""
 
     y: Floats
     texts: tuple[str, ...] = ()
     trials: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    shade: float | None = None
 
     def __post_init__(self) -> None:
-        others = ("name", "role", "texts", "trials")
+        others = ("name", "role", "texts", "trials", "labels", "shade")
         self._check(len(self.y), *(column for field, column in vars(self).items() if field not in others))
         self._check_trials(len(self.y), self.trials)
 
@@ -152,11 +159,12 @@ class Heat(_Named):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A thin line across the panel at ``value`` of one axis; ``text`` is its label."""
+    """A thin line across the panel at ``value`` of one axis, or a band from there to ``end``; ``text`` is its label."""
 
     axis: Literal["x", "y"]
     value: float
-    text: str
+    text: str = ""
+    end: float | None = None
     name: str = ""
     role: str = "rule"
 
@@ -205,27 +213,26 @@ def _read_extent(layer: Layer) -> tuple[Iterable[float], Iterable[float]]:
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure of the report: ``name`` is its file name and anchor, ``caption`` explains it and gives n; ``group``
-    is the part of the page that holds it."""
+    is the part of the page that holds it. A figure that ``is_led`` has a large first panel."""
 
     name: str
     title: str
     caption: str
     panels: tuple[Panel, ...]
     group: str = ""
+    is_led: bool = False
 
     @property
     def finding(self) -> str:
-        """That of the first panel that has one."""
+        """The finding of the first panel that has one."""
         return next((panel.finding for panel in self.panels if panel.finding), "")
 
     def legend_layers(self) -> tuple[Layer, ...]:
         """A layer of every name, in the order of drawing."""
-        found: dict[str, Layer] = {}
-        for panel in self.panels:
-            for layer in panel.layers:
-                if layer.name:
-                    found.setdefault(layer.name, layer)
-        return tuple(found.values())
+        layers: dict[str, Layer] = {}
+        for layer in (layer for panel in self.panels for layer in panel.layers if layer.name):
+            layers.setdefault(layer.name, layer)
+        return tuple(layers.values())
 
     def __repr__(self) -> str:
         return f"Figure({self.name!r}, {self.title!r})"

@@ -1,21 +1,28 @@
 """Writes the report of a study: the page and a picture of each figure."""
 
+import ctypes
 import gc
+import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reports.figure import FORMATS, Absent, Figure, Format, Paper
-from reports.first.answer_figure import ANSWER_NAME, AnswerFigure
-from reports.print.painter import Painter, Task
 from sweep.config.errors import InputError, describe_unknown, hide_credentials
 
 if TYPE_CHECKING:
     from sweep.records.frames.study_frames import Frames
 
+_T = TypeVar("_T")
 _SCREEN = Paper()
+_MAX_PROCESSES = 4
+_INLINE_INCHES = (11.0, 4.2)  # of the answer's picture on the page, which shows the one that fits
+_DIES_WITH_PARENT = 1  # of prctl
 
 
 def write_report(
@@ -37,17 +44,17 @@ def write_report(
     Raises:
         InputError: there are no records, there is no such format, or the folder cannot be written.
     """
-    from sweep.records.frames.frames import load_frames
-
     forms = _check(formats)
-    with _painter(forms) as painter, _without_collector():  # it starts while the records are read
+    with _start_drawing() as pool, _without_collector():  # it starts while the records are read
+        from sweep.records.frames.frames import load_frames
+
         frames = load_frames(path, study=study, evaluations=True)
         names = frames.studies["study"].tolist()
         if len(names) > 1:
             raise InputError(
                 f"{hide_credentials(path)}: a report is about one study; name one of {', '.join(sorted(names))}."
             )
-        return _write_all(frames, _page_path(path, out), forms, painter, paper, refresh_seconds)
+        return _write_all(frames, _page_path(path, out), forms, pool, paper, refresh_seconds)
 
 
 def write_frames_report(
@@ -55,8 +62,8 @@ def write_frames_report(
 ) -> Path:
     """:func:`write_report` for frames that are loaded already."""
     forms = _check(formats)
-    with _painter(forms) as painter, _without_collector():
-        return _write_all(frames, page_path, forms, painter, paper)
+    with _start_drawing() as pool, _without_collector():
+        return _write_all(frames, page_path, forms, pool, paper)
 
 
 @contextmanager
@@ -71,68 +78,76 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _painter(forms: Sequence[str]) -> AbstractContextManager[Painter | None]:
-    if not forms:
-        return nullcontext()
-    try:
-        return Painter()
-    except OSError:  # no further process can be started: this one draws
-        return nullcontext()
+@contextmanager
+def _start_drawing() -> Iterator[ProcessPoolExecutor | None]:
+    """Processes that draw beside this one, because matplotlib takes longer than all the rest. None where this process
+    has threads, with which a fork is not safe, or has no second processor: it draws by itself."""
+    count = min(_MAX_PROCESSES, len(os.sched_getaffinity(0)))
+    if threading.active_count() > 1 or count < 2:
+        yield None
+        return
+    with ProcessPoolExecutor(count, multiprocessing.get_context("fork"), initializer=_import_drawing) as pool:
+        pool.submit(int)  # begins all processes, before pandas and scipy are here
+        yield pool
+
+
+def _import_drawing() -> None:
+    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    from reports import draw  # noqa: F401
 
 
 def _write_all(
     frames: "Frames",
     page_path: Path,
     forms: Sequence[Format],
-    painter: Painter | None,
+    pool: ProcessPoolExecutor | None,
     paper: Paper,
     refresh_seconds: int = 0,
 ) -> Path:
-    # imported late, so that the other process starts before pandas and scipy are here
+    # imported late, so that the other processes begin before pandas and scipy are here
     from reports.evidence import gather_evidence
     from reports.figures.all_figures import make_figures
-    from reports.first.answer_panels import make_answer_figure
-    from reports.first.first_texts import describe_first
-    from reports.page.html import render_page
+    from reports.page.page import render_page
 
-    tasks: list[Task] = []
+    submit = pool.submit if pool else _call_at_once
+    pictures: dict[str, Future[bytes]] = {}
 
-    def ready(figure: Figure | AnswerFigure) -> None:
+    def draw(figure: Figure) -> None:
         for form in forms:
-            tasks.append((figure, form, paper))
-            if painter is not None:
-                painter.send_task(tasks[-1])
+            pictures[f"{figure.name}.{form}"] = submit(_draw_picture, figure, form, paper)
 
     evidence = gather_evidence(frames)
-    answer = make_answer_figure(evidence, describe_first(evidence))
-    if isinstance(answer, AnswerFigure):
-        ready(answer)
-    made = make_figures(evidence, ready)
-    if isinstance(answer, Absent):
-        made.absent.append(answer)
+    made = make_figures(evidence, draw)
+    inline = [submit(_draw_inline, made.answer, inches) for inches in _INLINE_INCHES if isinstance(made.answer, Figure)]
+    page = render_page(evidence, made, [each.result() for each in inline], refresh_seconds)
     try:
         page_path.parent.mkdir(parents=True, exist_ok=True)
-        _write(page_path, render_page(evidence, made, refresh_seconds).encode())
-        pictures = painter.collect_pictures() if painter is not None else []
-        for (figure, form, _), picture in zip(tasks, pictures or map(_drawn_here, tasks), strict=True):
-            _write(page_path.with_name(f"{figure.name}.{form}"), picture)
-        if isinstance(answer, Absent):
-            _remove_answers(page_path)
+        _write(page_path, page.encode())
+        for name, picture in pictures.items():
+            _write(page_path.with_name(name), picture.result())
+        for form in FORMATS if isinstance(made.answer, Absent) else ():  # of an earlier report, which does not hold
+            page_path.with_name(f"answer.{form}").unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{page_path}: cannot be written: {error.strerror}. Choose another folder by --out.") from None
     return page_path
 
 
-def _remove_answers(page_path: Path) -> None:
-    # what an earlier report recommended does not hold any longer
-    for form in FORMATS:
-        page_path.with_name(f"{ANSWER_NAME}.{form}").unlink(missing_ok=True)
+def _call_at_once(function: Callable[..., _T], *arguments: Any) -> "Future[_T]":
+    done: Future[_T] = Future()
+    done.set_result(function(*arguments))
+    return done
 
 
-def _drawn_here(task: Task) -> bytes:
-    from reports.print.pictures import draw_picture
+def _draw_picture(figure: Figure, form: Format, paper: Paper) -> bytes:
+    from reports.draw import draw_picture
 
-    return draw_picture(*task)
+    return draw_picture(figure, form, paper)
+
+
+def _draw_inline(figure: Figure, inches: float) -> str:
+    from reports.draw import draw_inline
+
+    return draw_inline(figure, inches)
 
 
 def _check(formats: Sequence[str]) -> list[Format]:

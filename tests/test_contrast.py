@@ -5,15 +5,19 @@ from importlib import resources
 
 import pytest
 
-from reports import palette
+from reports import layout
 from reports.figure import Axis, Figure, Panel, Points, Rule
-from reports.page.traces import figures_json
-from reports.palette import NUM_SERIES, look_of
+from reports.layout import NUM_SERIES, look_of, shade_colors
+from reports.page.data import figures_json
 
 LEAST = 3.0  # success criterion 1.4.11, of graphical objects and of parts of the user interface
 TEXT = 4.5  # 1.4.3
 CSS = (resources.files("reports") / "page" / "page.css").read_text(encoding="utf-8")
-ROLES = (*palette._LOOKS, *(f"series-{index}" for index in range(NUM_SERIES)))
+# those of the answer's picture are drawn in the colors of the theme, a band behind marks is no mark
+ROLES = (
+    *sorted(set(layout._LOOKS) - {"ring", "best", "tuned", "beyond", "band"}),
+    *(f"series-{n}" for n in range(NUM_SERIES)),
+)
 
 
 def read_theme(name):
@@ -63,6 +67,12 @@ def test_both_themes_are_read():
 def test_a_mark_stands_out_from_the_ground(theme, role):
     look = look_of(role)
     assert contrast(look.color, THEMES[theme]["page"], look.opacity) >= LEAST
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_every_shade_of_a_mark_stands_out(place):
+    ground = THEMES[list(THEMES)[place]]["page"]
+    assert min(contrast(shade_colors(step / 20)[place], ground) for step in range(21)) >= LEAST
 
 
 @pytest.mark.parametrize("theme", THEMES)

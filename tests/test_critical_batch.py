@@ -7,7 +7,7 @@ import torch
 from collections.abc import (Iterator)
 from reports.evidence import (gather_evidence)
 from reports.figure import (Absent, Figure, Intervals, Lines, Points, Rule)
-from reports.figures.batch_regimes import (make_batch_regimes)
+from reports.figures.batch import (make_batch_regimes)
 from sweep.analysis.comparable import (select_comparable)
 from sweep.analysis.critical_batch import (CriticalBatch, StepsEstimate, estimate_critical_batches, fit_regimes, refit_steps)
 from test_regimes import (BATCHES, frames, ideal_steps, study)

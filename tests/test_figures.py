@@ -9,14 +9,11 @@ from frames_factory import frames_of, make_frames, make_spec
 from reports.evidence import MAX_DETAILED, gather_evidence
 from reports.figure import Axis, Bars, Density, Intervals, Lines, Panel, Points, Rule
 from reports.figures.all_figures import make_figures
-from reports.figures.curves import make_curves
-from reports.figures.fronts import make_fronts
-from reports.figures.ledger import make_outcomes, make_time_ledger
-from reports.figures.marks import make_staircase, metric_axis, place_edge
-from reports.figures.positions import swept_parameters
-from reports.figures.slices import make_slices
+from reports.figures.costs import make_outcomes, make_time_ledger
+from reports.figures.marks import make_staircase, metric_axis, place_edge, swept_parameters
+from reports.figures.trials import make_curves, make_fronts, make_slices
 from reports.labels import OUTCOME_NAMES
-from reports.palette import look_of
+from reports.layout import look_of
 from sweep.records.messages import OUTCOMES
 
 TWO = ["val_accuracy", "train_seconds"]

@@ -10,7 +10,7 @@ from hostile import HOSTILE
 from records_factory import add_seeds, add_trials, make_spec, make_store
 
 from reports import collect_figures
-from reports.batch_texts import describe_batch_answer
+from reports.texts import describe_batch_answer
 from sweep import load_frames, load_study, recommend
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study

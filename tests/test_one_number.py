@@ -10,9 +10,9 @@ from frames_factory import frames_of, make_frames, make_spec
 
 from reports.evidence import gather_evidence
 from reports.figure import Intervals
-from reports.figures.fronts import make_fronts
+from reports.figures.trials import make_fronts
 from reports.labels import format_estimate, format_probability, format_value, metric_label
-from reports.page.front_table import make_front_table
+from reports.page.tables import make_front_table
 from reports.writing import write_frames_report
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer

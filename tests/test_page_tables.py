@@ -7,11 +7,10 @@ from frames_factory import frames_of, make_frames, make_spec
 
 from reports.evidence import Evidence, gather_evidence
 from reports.figure import Absent
-from reports.figures.ledger import make_outcomes
+from reports.figures.costs import make_outcomes
 from reports.labels import format_difference, format_interval
-from reports.page.constant_columns import split_columns
-from reports.page.front_table import make_front_table
-from reports.page.trial_details import describe_details
+from reports.page.data import describe_details
+from reports.page.tables import make_front_table, split_columns
 
 FIRST = ["Effective batch size", "Validation accuracy", "Training time", "Peak memory"]
 

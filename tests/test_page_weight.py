@@ -12,8 +12,8 @@ from frames_factory import estimates_of, make_frames
 
 from reports.evidence import gather_evidence
 from reports.figures.all_figures import make_figures
-from reports.page.html import render_page
-from reports.page.traces import figures_json
+from reports.page.data import figures_json
+from reports.page.page import render_page
 
 VENDOR = Path(__file__).resolve().parent.parent / "reports/page/vendor"
 PACKED = VENDOR / "plotly-cartesian.min.js.gz"

@@ -2,16 +2,14 @@
 
 import dataclasses
 import math
-
 import pytest
-from frames_factory import estimates_of, make_frames
+from frames_factory import (estimates_of, make_frames)
+from reports.evidence import (gather_evidence)
+from reports.figures.all_figures import (_state, make_figures)
+from reports.labels import (format_effect, format_estimate, format_value)
+from reports.page.page import (describe_panel, render_page)
+from sweep.analysis.statistics import (Interval)
 
-from reports.evidence import gather_evidence
-from reports.figures.all_figures import make_figures
-from reports.figures.panel_findings import add_findings
-from reports.labels import format_effect, format_estimate, format_value
-from reports.page.html import describe_panel, render_page
-from sweep.analysis.statistics import Interval
 
 GLOBAL = "effective batch size"
 
@@ -32,6 +30,11 @@ def settle(evidence, is_settled):
     statements = tuple(dataclasses.replace(each, is_settled=is_settled) for each in found.statements)
     found = dataclasses.replace(found, statements=statements)
     return dataclasses.replace(evidence, answer=dataclasses.replace(evidence.answer, batch_size=found))
+
+
+def add_findings(figure, evidence):
+    panels = tuple(dataclasses.replace(panel, finding=_state(figure.name, panel, evidence)) for panel in figure.panels)
+    return dataclasses.replace(figure, panels=panels)
 
 
 def text_of(evidence, name):

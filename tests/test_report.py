@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import math
+import multiprocessing
 import re
 import shlex
 import subprocess
@@ -21,10 +22,10 @@ from markupsafe import escape
 from matplotlib.image import imread
 from records_factory import add_trials, make_store
 
-from reports.evidence import MAX_DETAILED, gather_evidence
+from reports.draw import draw_picture
+from reports.evidence import MAX_DETAILED, describe_basis, gather_evidence
 from reports.figures.all_figures import GROUPS, make_figures
-from reports.figures.fronts import make_fronts
-from reports.first.provenance import describe_basis
+from reports.figures.trials import make_fronts
 from reports.labels import (
     explain_no_interval,
     format_difference,
@@ -35,14 +36,10 @@ from reports.labels import (
     format_setting,
     format_value,
 )
-from reports.page.answer_texts import describe_answers
-from reports.page.front_table import make_front_table
-from reports.page.html import render_page
-from reports.page.reading_checks import find_reservations
-from reports.page.report_texts import describe_reuse
-from reports.page.run_texts import describe_run
-from reports.page.uses_table import make_uses_table
-from reports.print.pictures import draw_picture
+from reports.page.data import write_study
+from reports.page.page import _describe_reuse, _list_settings, render_page
+from reports.page.tables import make_front_table, make_uses_table
+from reports.texts import describe_batch_answer, describe_uses, list_reservations
 from reports.writing import write_frames_report
 from sweep.analysis.findings import evaluate_claims
 from sweep.analysis.recommendation import recommend
@@ -103,76 +100,72 @@ def test_page_says_what_it_rests_on(num_search):
 
 def test_a_card_for_each_use_that_the_records_answer():
     evidence = gather_evidence(make_frames(40, confirm=3))
-    answer, shown = recommend(evidence.frames), describe_answers(evidence)
-    assert [card.title for card in shown.cards] == [
-        "Best accuracy",
-        "Fastest",
-        "Lowest memory",
-        "Balanced",
-    ]
-    assert [card.title for card in shown.open] == ["Fine-tuning", "On several devices"]
-    assert all(card.missing.startswith("sweep ") for card in shown.open)
-    chosen, card = answer.uses["speed"], shown.cards[1]
+    answer, cards = recommend(evidence.frames), describe_uses(evidence.answer)
+    assert [card.title for card in cards if card.trial is not None] == [
+        "Best accuracy", "Fastest", "Lowest memory", "Balanced",
+    ]  # fmt: skip
+    assert [card.title for card in cards if card.trial is None] == ["Fine-tuning", "On several devices"]
+    assert all(card.missing.startswith("sweep ") for card in cards if card.trial is None)
+    chosen, card = answer.uses["speed"], cards[1]
     seconds = chosen.values["train_seconds"]
     assert card.trial == chosen.number
-    table = make_uses_table(answer, shown.cards)
+    table = make_uses_table(evidence, cards)
     assert table.heads[:3] == ("Validation accuracy", "Training time", "Peak memory")
     (row,) = [row for row in table.rows if row.trial == chosen.number]
     assert row.cells[1].text == format_value("seconds", seconds.median)
     assert row.batch == str(chosen.global_batch_size)
     assert f"better by more than the tolerance is {format_probability(chosen.probability)} (" in card.confidence
     assert ("(settled)" in card.confidence) == chosen.is_settled
-    config = flatten_config(build_config(parse_sets(shlex.split(card.command)[3::2]), "test"))
+    config = flatten_config(build_config(parse_sets(shlex.split(row.command)[3::2]), "test"))
     assert {key: config[key] for key in chosen.settings} == {key: chosen.config[key] for key in chosen.settings}
     assert "3 configurations trained again with 3 fresh seeds" in describe_basis(evidence)
 
 
 def test_uses_that_name_the_same_configuration_are_one_row_and_bars_share_a_scale():
     evidence = gather_evidence(make_frames(60, confirm=4))
-    answer, shown = evidence.answer, describe_answers(evidence)
-    table = make_uses_table(answer, shown.cards)
+    answer, cards = evidence.answer, describe_uses(evidence.answer)
+    table = make_uses_table(evidence, cards)
     numbers = [item.number for item in answer.uses.values() if item.number is not None]
     assert [row.trial for row in table.rows] == list(dict.fromkeys(numbers))
-    assert sorted(card.title for row in table.rows for card in row.cards) == sorted(card.title for card in shown.cards)
+    assert {card.title for row in table.rows for card in row.cards} == {
+        card.title for card in cards if card.trial is not None
+    }
     for column in range(2):  # memory has no interval here
         bars = [row.cells[column].bar for row in table.rows if row.cells[column].bar]
-        assert min(bar.left for bar in bars) == 0.0
-        assert max(bar.left + bar.width for bar in bars) == pytest.approx(100.0, abs=0.02)
-        assert all(bar.left <= bar.middle <= bar.left + bar.width + 0.02 for bar in bars)
+        assert min(left for left, *_ in bars) == 0.0
+        assert max(left + width for left, width, _ in bars) == pytest.approx(100.0, abs=0.02)
+        assert all(left <= middle <= left + width + 0.02 for left, width, middle in bars)
     named = {item.number: item.values["train_seconds"].median for item in answer.uses.values() if item.number}
-    times = [(named[row.trial], row.cells[1].bar.middle) for row in table.rows]
+    times = [(named[row.trial], row.cells[1].bar[2]) for row in table.rows]
     assert len(times) > 1
     assert sorted(times) == sorted(times, key=lambda pair: pair[1])
 
 
 def test_what_was_run_is_shown_with_its_defaults(tmp_path):
     evidence = gather_evidence(make_frames(12))
-    found = describe_run(evidence)
-    settings = {key: (value, source) for _, key, value, source in found.settings}
-    assert {key: label for label, key, *_ in found.settings}["optimizer.weight_decay"] == "weight decay"
+    listed = list(_list_settings(evidence))
+    settings = {key: (value, source) for _, key, value, source in listed}
+    assert {key: label for label, key, *_ in listed}["optimizer.weight_decay"] == "weight decay"
     assert settings["schedule.name"] == ("cosine", "default")
     assert all(settings[key] == ("searched", "the search space") for key in evidence.swept)
     given = [key for key, (_, source) in settings.items() if source == ""]
     assert {key for key in evidence.frames.spec.base if key in settings} <= {*given, *evidence.swept}
-    (tmp_path / "made.toml").write_text(found.study)
+    (tmp_path / "made.toml").write_text(write_study(evidence.frames.spec))
     assert load_study(tmp_path / "made.toml") == evidence.frames.spec
-    assert found.command.startswith("sweep run made.toml")
-    assert found.lacks == ()
-    unknown = describe_run(dataclasses.replace(evidence, frames=dataclasses.replace(evidence.frames, spec=None)))
-    assert (unknown.study, unknown.command, len(unknown.lacks)) == ("", "", 1)
+    page = render_page(evidence, make_figures(evidence))
+    assert "<code>sweep run made.toml" in page.partition('id="run"')[2]
+    unknown = dataclasses.replace(evidence, frames=dataclasses.replace(evidence.frames, spec=None))
+    assert "specification is not on record" in render_page(unknown, make_figures(unknown))
 
 
 def test_findings_are_told_with_verdict_and_n():
     evidence = gather_evidence(make_frames(60, confirm=3))
-    shown = describe_answers(evidence)
-    by_statement = {item.statement: item for item in evaluate_claims(evidence.frames)}
-    assert {line.statement for line in (*shown.tested, *shown.untested)} == set(by_statement)
-    assert shown.tested
     html = page_of(make_frames(60, confirm=3))
-    for line in shown.tested:
-        assert by_statement[line.statement].verdict == line.verdict
-        assert f'<span class="verdict {line.verdict}">' in html
-    assert all(line.effect == "–" for line in shown.untested)
+    tested = [item for item in evaluate_claims(evidence.frames) if not item.reason]
+    assert tested
+    for item in tested:
+        assert f'<span class="verdict {item.verdict}">' in html
+    assert html.count('class="claim-picture') == len(tested)
 
 
 def test_effects_in_words():
@@ -211,15 +204,15 @@ def test_page_and_terminal_name_nothing_with_fewer_than_three_seeds(num_seeds):
     frames = make_frames(12, confirm=1)
     trials = frames.trials.drop(index=frames.trials.index[frames.trials["phase"] == "confirm"][num_seeds:])
     frames = dataclasses.replace(frames, trials=trials)
-    answer, shown = recommend(frames), describe_answers(gather_evidence(frames))
+    answer = recommend(frames)
+    cards, batch = describe_uses(answer), describe_batch_answer(answer.batch_size)
     assert answer.uses["accuracy"].number is None
     command = answer.uses["accuracy"].missing
     assert "--set confirm.share=1.0" in command
-    assert shown.cards == ()
-    assert {card.missing for card in shown.open if card.title in ("Best accuracy", "Fastest")} == {command}
+    assert all(card.trial is None for card in cards)
+    assert {card.missing for card in cards if card.title in ("Best accuracy", "Fastest")} == {command}
     assert f"not enough data; run: {command}" in "\n".join(describe_recommendations(answer, []))
-    assert shown.batch.statements[0][1] == "not settled"
-    assert shown.batch.command == command
+    assert (batch.statements[0][1], batch.command) == ("not settled", command)
     html = page_of(frames)
     assert 'class="wide uses"' not in html
     assert command in html
@@ -285,7 +278,7 @@ def test_hostile_texts_never_reach_the_page_raw():
         "<extra",
     ):
         assert raw not in head
-    assert html.count("</script>") == 4
+    assert html.count("</script>") == 3
     assert "NaN" not in json.dumps(data_of(html))
     assert rest
 
@@ -293,7 +286,7 @@ def test_hostile_texts_never_reach_the_page_raw():
 def test_hostile_study_names_do_nothing():
     for text in (HOSTILE[0], HOSTILE[6], HOSTILE[8]):
         html = page_of(hostile_frames((text, "other")))
-        assert html.count("</script>") == 4
+        assert html.count("</script>") == 3
 
 
 def test_pictures_survive_hostile_texts():
@@ -350,7 +343,7 @@ def test_warnings_are_said_when_due():
         {"number": 5, "outcome": None},
         *({"number": n, "outcome": "out_of_memory"} for n in (6, 7, 8, 9)),
     ]
-    said = " ".join(find_reservations(gather_evidence(frames_of(make_spec(), rows))))
+    said = " ".join(text for text, _ in list_reservations(gather_evidence(frames_of(make_spec(), rows))))
     for part in (
         "1 trial had no result", "Only 4 search trials completed", "Nothing is confirmed", "different devices",
         "2 environments", "1 trial crashed", "RuntimeError: last line", "44 % of the trials gave no result",
@@ -362,13 +355,12 @@ def test_warnings_are_said_when_due():
 def test_a_sound_study_is_not_doubted_for_nothing():
     frames = make_frames(40, confirm=40)
     kept = frames.trials[frames.trials["outcome"] == "complete"]
-    said = find_reservations(gather_evidence(frames.__class__(**{**vars(frames), "trials": kept})))
-    assert said == []
+    assert list_reservations(gather_evidence(dataclasses.replace(frames, trials=kept))) == []
 
 
 def test_reuse_is_told_with_the_time_it_saved():
     rows = [{"number": n, "reused_from": f"older/{n}", "total_seconds": 90.0} for n in range(2)]
-    said = describe_reuse(gather_evidence(frames_of(make_spec(), rows)))
+    said = _describe_reuse(gather_evidence(frames_of(make_spec(), rows)))
     assert said == "2 trials reused from earlier records (older), which saved 3 min 00 s."
 
 
@@ -442,4 +434,17 @@ def test_a_report_of_nothing_is_refused(tmp_path):
 
 def test_the_template_ships_with_the_package():
     folder = Path(sys.modules["reports"].__file__).parent / "page"
-    assert {path.name for path in folder.iterdir()} >= {"page.html.jinja", "answer.html.jinja", "page.css", "start.js"}
+    assert {path.name for path in folder.iterdir()} >= {"page.html.jinja", "answer.html.jinja", "page.css", "page.js"}
+
+
+def test_other_processes_draw_the_same_pictures_and_end(tmp_path, monkeypatch):
+    frames = make_frames(3, objectives=["val_accuracy"], space={"batch.micro": {"log2": [4, 6]}})
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    begun = set(multiprocessing.active_children())
+    beside = write_frames_report(frames, tmp_path / "beside" / "report.html")
+    assert set(multiprocessing.active_children()) <= begun
+    monkeypatch.setattr("threading.active_count", lambda: 2)  # with which a fork is not safe
+    alone = write_frames_report(frames, tmp_path / "alone" / "report.html")
+    names = {path.name for path in beside.parent.iterdir()}
+    assert {"report.html", "memory.png"} <= names == {path.name for path in alone.parent.iterdir()}
+    assert all((beside.parent / name).read_bytes() == (alone.parent / name).read_bytes() for name in names)

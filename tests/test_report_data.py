@@ -12,19 +12,19 @@ from frames_factory import make_frames
 from hostile import HOSTILE
 from image_folder_factory import list_images, make_image, write_files
 
-from reports.data_texts import NOT_COUNTED, list_classes
 from reports.evidence import gather_evidence
+from reports.figure import Absent
 from reports.figures.all_figures import ReportFigures
-from reports.labels import environment_label
-from reports.page.html import render_page
-from reports.page.reading_checks import find_reservations, split_command
+from reports.labels import NOT_COUNTED, environment_label, list_classes
+from reports.page.page import render_page
+from reports.texts import list_reservations
 from sweep.cli.data_lines import format_data
 from sweep.config.errors import show_name
 from sweep.config.trial_config import build_config
 from sweep.records.data_summary import DataSummary, Ignored
 from sweep.training.data.data_checks import check_data
 
-NO_FIGURES = ReportFigures(figures=[], absent=[])
+NO_FIGURES = ReportFigures(answer=Absent("", ""), figures=[], absent=[])
 
 
 def section_of(data: DataSummary | None) -> str:
@@ -97,10 +97,10 @@ def test_of_many_classes_the_smallest_and_the_largest_are_listed(num_classes: in
 def test_notes_are_among_the_reservations_that_open_the_page() -> None:
     frames = make_frames(40, confirm=40)
     with_notes, without = (
-        find_reservations(gather_evidence(dataclasses.replace(frames, data=data)))
+        list_reservations(gather_evidence(dataclasses.replace(frames, data=data)))
         for data in (summary(), dataclasses.replace(summary(), notes=()))
     )
-    assert [line for line in with_notes if line not in without] == ["Data: val/ shares 3 images with train/."]
+    assert [line for line in with_notes if line not in without] == [("Data: val/ shares 3 images with train/.", "")]
 
 
 def test_records_without_a_look_say_so() -> None:
@@ -146,7 +146,7 @@ def test_hostile_names_never_reach_the_page_or_the_terminal_raw() -> None:
         "<meta http-equiv=refresh",
     ):
         assert raw not in head
-    assert page.count("</script>") == 4
+    assert page.count("</script>") == 3
     lines = format_data(data)
     assert all("\n" not in line and line.encode() for line in lines)
     assert not any("\x1b" in line or "\u202e" in line for line in lines)
@@ -185,10 +185,6 @@ def test_of_very_many_sizes_the_most_frequent_are_on_record(tmp_path: Path, monk
 
 
 def test_a_reservation_ends_with_a_command_that_can_be_copied() -> None:
-    sentence = "For the trials and what to do, run sweep doctor 'a b' --root x"
-    assert split_command(sentence) == ("For the trials and what to do, run", "sweep doctor 'a b' --root x")
-    for plain in ("write it again by sweep report when the study has ended.", "not made by sweep run.", ""):
-        assert split_command(plain) == (plain, "")
     flagged = make_frames(20)
     flagged.trials["quality_flags"] = "few_steps"
     page = render_page(gather_evidence(flagged), NO_FIGURES)

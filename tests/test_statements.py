@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from frames_factory import MadeFrames, frames_of, make_spec
 
-from reports.batch_texts import describe_batch_answer
-from reports.describe import describe_use_setting
+from reports.texts import describe_batch_answer, describe_use_setting
 from sweep.analysis import recommend
 from sweep.analysis.answer import Answer, BatchAnswer, Statement
 from sweep.analysis.recommendation import as_document

@@ -112,7 +112,7 @@ def test_without_degrees_the_density_is_the_normal_one() -> None:
 
 
 def test_a_report_waits_for_no_statistics_package() -> None:
-    code = "import sys, reports.page.html, reports.figures.all_figures; "
+    code = "import sys, reports.page.page, reports.figures.all_figures; "
     code += "print([m for m in ('scipy.stats', 'scipy.optimize', 'torch')"
     code += " if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

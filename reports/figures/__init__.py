@@ -1,3 +1,3 @@
-"""Figures: one function each, from frames to a frozen `Figure`.
+"""Figures: functions from frames to a frozen `Figure`.
 
-Here belongs what is drawn; how it is drawn belongs to `reports.page` and `reports.print`."""
+Here belongs what is drawn; how it is drawn belongs to `reports.page` and `reports.draw`."""

@@ -1,3 +1,3 @@
-"""The HTML page: texts, tables, Plotly traces, template, style and script.
+"""The HTML page: its data for Plotly, tables, template, style and script.
 
-Here belongs one rendering of figures; the other is `reports.print`."""
+Here belongs one rendering of figures; the other is `reports.draw`."""

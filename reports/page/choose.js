@@ -16,9 +16,8 @@ const choose = (number, button = null) => {
   showTrials();
   showFrontRows();
   for (const mark of document.querySelectorAll("#first [data-configuration]")) {
-    mark.classList.toggle("chosen", number !== null && Number(mark.dataset.configuration) === familyOf(number));
+    mark.classList.toggle("chosen", number !== null && familyOf(Number(mark.dataset.configuration)) === familyOf(number));
   }
-  drawParallel();
   ringAll();
   writeAddress();
   if (button) byId("chosen-title").focus();

@@ -34,7 +34,7 @@ const test = (set) => {
 };
 
 const applyFilters = () => {
-  const tests = [...[...document.querySelectorAll("[data-filter]")].map(test).filter(Boolean), ...brushTests()];
+  const tests = [...document.querySelectorAll("[data-filter]")].map(test).filter(Boolean);
   state.shown = tests.length
     ? new Set(details.number.filter((_, row) => tests.every((passes) => passes(row))))
     : null;
@@ -49,7 +49,6 @@ const applyFilters = () => {
 };
 const clearFilters = () => {
   byId("filter-form").reset();
-  state.brushes = {};
   applyFilters();
 };
 const startFilters = () => {

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from reports import data_texts
+from reports import labels
 from sweep.config.errors import show_name
 from sweep.config.units import format_count
 from sweep.records.data_summary import DataSummary
@@ -17,13 +17,14 @@ _MOST_NAMED = 10  # classes in one warning
 def format_data(data: DataSummary) -> list[str]:
     """The images by split and class, where they come from, and what is not used and why."""
     lines = list(_warn_of_few_images(data))
-    lines += [f"data: {data_texts.describe_set(data)}", *(f"  {line}" for line in _format_classes(data))]
+    lines += [f"data: {labels.describe_set(data)}", *(f"  {line}" for line in _format_classes(data))]
     if data.held_out:
         lines.append(f"  {show_name(data.held_out, shorten=False)}")
     if data.sizes:
-        lines.append(f"  sizes: {data_texts.describe_sizes(data)}; modes: {data_texts.describe_modes(data)}")
-    lines += [f"  not used: {line}" for line in data_texts.list_unused(data)]
-    lines += [f"  note: {note}" for note in data_texts.list_notes(data)]
+        sizes, modes = labels.describe_kinds(data.sizes, "sizes"), labels.describe_kinds(data.modes, "modes")
+        lines.append(f"  sizes: {sizes}; modes: {modes}")
+    lines += [f"  not used: {line}" for line in labels.list_unused(data)]
+    lines += [f"  note: {note}" for note in labels.list_notes(data)]
     return [*lines, f"  digest {data.digest[:12]}"] if data.digest else lines
 
 
@@ -45,12 +46,12 @@ def _warn_of_few_images(data: DataSummary) -> Iterator[str]:
 
 
 def _format_classes(data: DataSummary) -> list[str]:
-    table = data_texts.list_classes(data)
+    table = labels.list_classes(data)
     if table is None:
         return []
     width = max(len(name) for name in ("class", *(name for name, _ in table.rows)))
     rows = [f"{name:{width}}" + "".join(f"{count:>12,}" for count in counts) for name, counts in table.rows]
-    return [table.caption, f"{'class':{width}}" + "".join(f"{word:>12}" for word in data_texts.SPLIT_WORDS), *rows]
+    return [table.caption, f"{'class':{width}}" + "".join(f"{word:>12}" for word in labels.SPLIT_WORDS), *rows]
 
 
 @contextmanager

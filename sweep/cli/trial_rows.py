@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from reports.describe import read_settings
+from reports.evidence import read_settings
 from reports.labels import OUTCOME_NAMES, format_metric, format_setting
 from sweep.analysis.comparable import USUAL_OBJECTIVES
 from sweep.analysis.statistics import plain_value, read_text, varying_keys

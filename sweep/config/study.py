@@ -232,7 +232,7 @@ class StudySpec(Section):
                 raise error from None
 
     def _repr_html_(self) -> str:
-        return str(resolve("reports.notebook.html_views:render_study")(self))  # a notebook shows it
+        return str(resolve("reports.notebook:render_study")(self))  # a notebook shows it
 
     @cached_property
     def corners(self) -> SpaceCorners:

@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("table", ["#front-table", "#trials", "#curve"])
+@pytest.mark.parametrize("table", ["#front-table", "#trials", "#costs"])
 def test_the_first_column_stays_in_view(visit, table):
     visit.page.set_viewport_size({"width": 500, "height": 900})
     box = visit.page.locator(f"{table} .wide").first

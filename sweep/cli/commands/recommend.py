@@ -1,19 +1,17 @@
 """``sweep recommend``: which configuration to take for which use, and how sure that is."""
 
-from collections.abc import Iterator
-from itertools import chain
-from typing import TYPE_CHECKING, Annotated
-
 import typer
-
-from sweep.cli.arguments import load_records, parse_bytes, parse_duration
-from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, Root
-from sweep.cli.output import print_answer, print_lines
-from sweep.config.errors import InputError
+from collections.abc import (Iterator)
+from itertools import (chain)
+from sweep.cli.arguments import (load_records, parse_bytes, parse_duration)
+from sweep.cli.options import (AnyRecords, AsJson, Columns, RUNS, Root)
+from sweep.cli.output import (print_answer, print_lines)
+from sweep.config.errors import (InputError)
+from typing import (Annotated, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
-    from sweep.analysis.findings import Finding
+    from sweep.analysis.answer import (Answer, BatchAnswer, Recommendation)
+    from sweep.analysis.findings import (Finding)
 
 
 def recommend(
@@ -39,6 +37,7 @@ def recommend(
 ) -> int:
     """Recommend a batch size and a configuration for each use. Shows what they cost, the alternatives, and the
     probability that each statement is right."""
+    from reports.texts import METHOD
     from sweep.analysis.answer import USES
     from sweep.analysis.findings import evaluate_claims, findings_document
     from sweep.analysis.recommendation import as_document
@@ -62,7 +61,8 @@ def recommend(
         print_lines(frames.source.describe() if frames.source else [], err=True)
         return 0
     claims = evaluate_claims(frames)
-    document = as_document(answer) | {"findings": findings_document(claims)}
+    method = " ".join(text for _, text in METHOD)
+    document = as_document(answer) | {"findings": findings_document(claims), "method": method}
     document["source"] = frames.source.to_document() if frames.source else None
     origin = [*frames.source.describe(), ""] if frames.source else []
     print_answer(document, chain(origin, describe_recommendations(answer, claims)), as_json=as_json)
@@ -117,7 +117,7 @@ def _latex_lines(answer: "Answer", study: str) -> Iterator[str]:
 
 def describe_batch_sizes(found: "BatchAnswer") -> Iterator[str]:
     """The statements about the batch size, and the tuned batch sizes."""
-    from reports.batch_texts import CURVE_HEADS, describe_batch_answer
+    from reports.texts import CURVE_HEADS, describe_batch_answer
 
     texts = describe_batch_answer(found)
     yield "Batch size"
@@ -140,7 +140,6 @@ def _name_cell(head: str, value: str, note: str) -> str:
 
 def describe_use(item: "Recommendation") -> Iterator[str]:
     """The recommendation for one use."""
-    from reports.describe import describe_use_setting
     from reports.labels import (
         describe_price,
         format_difference,
@@ -148,6 +147,7 @@ def describe_use(item: "Recommendation") -> Iterator[str]:
         format_probability,
         metric_label,
     )
+    from reports.texts import describe_use_setting
     from sweep.analysis.answer import USE_MEANINGS
 
     yield f"{item.use}: {USE_MEANINGS[item.use]}"

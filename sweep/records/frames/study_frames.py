@@ -93,4 +93,4 @@ class Frames:
         return f"Frames({', '.join(self.studies['study'])}: {format_count(len(self.trials), 'trial')})"
 
     def _repr_html_(self) -> str:
-        return str(resolve("reports.notebook.html_views:render_frames")(self))  # a notebook shows it
+        return str(resolve("reports.notebook:render_frames")(self))  # a notebook shows it

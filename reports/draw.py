@@ -1,0 +1,459 @@
+"""Figures as pictures, by matplotlib without a display: files for a paper or a slide, and SVG within the page."""
+
+import html
+import io
+import math
+import re
+import textwrap
+import warnings
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis as Line
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
+from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox
+
+from reports.figure import (
+    INCHES,
+    Axis,
+    Bars,
+    Density,
+    Figure,
+    Format,
+    Heat,
+    Intervals,
+    Layer,
+    Lines,
+    Panel,
+    Paper,
+    Points,
+    Rule,
+)
+from reports.labels import choose_unit
+from reports.layout import HEAT_COLORS, axis_ticks, axis_title, category_range, choose_units, look_of, shade_colors
+from sweep.config.units import DisplayUnit
+
+MAX_COLUMNS = 3
+MAX_TICK = 32  # characters of a tick's text
+SCREEN_DPI = 130
+SHARED_PIXELS = (1200, 630)  # what sites that show a linked image ask for
+_NARROW = 8.0  # inches, less than any picture for the screen
+_LEAST_PANEL = 3.2  # inches
+_BESIDE = 6.0  # inches from which on small panels lie beside the large one
+_SCREEN = Paper()
+# No time and no version, so that equal figures give equal bytes.
+_METADATA: dict[Format, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+_INK, _MUTED, _GRID, _EDGE, _GROUND = "#1c2430", "#5b6675", "#e3e7ec", "#9aa4ae", "#ffffff"
+_VARIABLES = {_INK: "--ink", _MUTED: "--quiet", _GRID: "--line", _EDGE: "--edge", _GROUND: "--page"}  # of the page
+_STYLE: Any = {
+    "text.parse_math": False,  # a name with a dollar sign is a name
+    "font.size": 9, "axes.titlesize": 9, "axes.titlelocation": "left", "axes.titlecolor": _MUTED, "text.color": _INK,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": _EDGE, "axes.labelcolor": _INK,
+    "axes.axisbelow": True, "axes.titley": 1.0, "axes.grid": True, "grid.color": _GRID, "grid.linewidth": 0.7,
+    "xtick.color": _MUTED, "ytick.color": _MUTED, "axes.formatter.useoffset": False, "axes.formatter.limits": (-5, 7),
+    "legend.frameon": False, "legend.fontsize": 8, "legend.title_fontsize": 8,
+    "svg.hashsalt": "batch-sweep", "svg.fonttype": "none", "pdf.fonttype": 42,
+    "text.hinting": "none",  # hinting takes a tenth of the time
+}  # fmt: skip
+# Where a label may lie, in points from its mark: right and left, above and below, then farther away.
+_PLACES = tuple(
+    (across * far, up * far)
+    for far in (6.0, 11.0, 20.0, 32.0)
+    for across, up in ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+)
+_NUM_DIRECTIONS = 8
+_Values = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def draw_picture(figure: Figure, form: Format = "png", paper: Paper = _SCREEN, dpi: int = 0) -> bytes:
+    """The bytes of a picture on white ground; the same figure gives the same bytes. ``dpi`` counts for a PNG; 0 is what
+    the width of ``paper`` requires."""
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # of a name; a box is drawn in its place
+        canvas = make_canvas(figure, paper, dpi or (SCREEN_DPI if paper.width == "screen" else 300))
+        buffer = io.BytesIO()
+        if form == "png":  # canvas.savefig draws everything twice for the layout
+            agg: Any = FigureCanvasAgg(canvas)
+            agg.print_png(buffer, metadata=_METADATA[form], pil_kwargs={"compress_level": 1})
+        else:
+            canvas.savefig(buffer, format=form, metadata=_METADATA[form])
+    return buffer.getvalue()
+
+
+def draw_inline(figure: Figure, inches: float) -> str:
+    """The figure as an SVG element within the page, without its title and caption: in the colors of the page's theme, a
+    mark with its hover text as ``title`` and the number of its trial as ``data-configuration``."""
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": f"{inches:g} inches"}):
+        canvas = _make_canvas(figure, inches, SCREEN_DPI, has_title=False)
+        buffer = io.StringIO()
+        canvas.savefig(buffer, format="svg", metadata=_METADATA["svg"], transparent=True)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"font-family: [^;\"]*;? ?|font: (?=\d)", lambda match: "font-size: " if "font:" in match[0] else "", text
+    )
+    text = re.sub(
+        r'(<g id="p(\d+)l(\d+)">)(.*?</g>\s*</g>)', lambda match: _name_marks(match, figure), text, flags=re.DOTALL
+    )
+    used = set(re.findall(r"#([\w-]+)", text))
+    text = re.sub(r' id="([\w.-]+)"', lambda match: match[0] if match[1] in used else "", text)
+    for color, name in _VARIABLES.items():
+        text = text.replace(color, f"var({name})")
+    shades = {
+        layer.shade
+        for panel in figure.panels
+        for layer in panel.layers
+        if isinstance(layer, Points | Intervals) and layer.shade is not None
+    }
+    for light, dark in map(shade_colors, sorted(shades)):
+        # one of the two variables is empty, and of the other one nothing but the default is there
+        text = text.replace(light, f"var(--if-light, {light}) var(--if-dark, {dark})")
+    name = html.escape(" ".join(filter(None, (figure.title, figure.finding))))
+    return re.sub(
+        r"<svg[^>]*?(viewBox=\"[^\"]*\")[^>]*>",
+        rf'<svg \1 class="picture" role="img" aria-label="{name}">',
+        text,
+        count=1,
+    )
+
+
+def _name_marks(match: re.Match[str], figure: Figure) -> str:
+    layer = figure.panels[int(match[2])].layers[int(match[3])]
+    assert isinstance(layer, Points | Intervals)
+    texts, trials = iter(layer.texts), iter(layer.trials)
+
+    def name(mark: re.Match[str]) -> str:
+        number = next(trials, None)
+        owner = "" if number is None else f' data-configuration="{number}"'
+        return f"<g{owner}><title>{html.escape(next(texts, ''))}</title>{mark[0]}</g>"
+
+    return match[1] + re.sub(r"<use [^>]*/>", name, match[4])
+
+
+def make_canvas(figure: Figure, paper: Paper = _SCREEN, dpi: int = SCREEN_DPI) -> Canvas:
+    """The drawn figure in matplotlib, as wide as ``paper`` in inches."""
+    wide = SHARED_PIXELS[0] / SCREEN_DPI if figure.is_led else max(8.0, 4.1 * min(MAX_COLUMNS, len(figure.panels)))
+    return _make_canvas(figure, INCHES.get(paper.width, wide), dpi, has_title=paper.has_title)
+
+
+def _make_canvas(figure: Figure, width: float, dpi: int, *, has_title: bool) -> Canvas:
+    is_narrow = width < _NARROW
+    caption = _wrap_caption(figure, width) if has_title else []
+    room = 0.14 * (len(caption) + len(figure.legend_layers())) if is_narrow else 0.0  # they take more lines there
+    if figure.is_led:
+        is_beside = width >= _BESIDE
+        height = 0.42 * width if is_beside else 2.0 * len(figure.panels) + 1.2
+        height += 0.0 if not has_title else room if is_narrow else SHARED_PIXELS[1] / SCREEN_DPI - height
+        rows, columns = (len(figure.panels) - 1, 2) if is_beside else (len(figure.panels), 1)
+        ratios = {"width_ratios": (1.9, 1)} if is_beside else {"height_ratios": (1.6, *((1,) * (rows - 1)))}
+    else:
+        columns = max(1, min(MAX_COLUMNS, int(width / _LEAST_PANEL), len(figure.panels)))
+        rows, ratios = math.ceil(len(figure.panels) / columns), {}
+        height = rows * _row_height(figure) * (0.75 if is_narrow else 1.0) + (0.2 if is_narrow else 0.9) + room
+    canvas = Canvas(figsize=(width, height), dpi=dpi, layout="constrained")
+    if has_title:
+        size = 9 if is_narrow else 13
+        title = "\n".join(textwrap.wrap(_make_printable(figure.title), int(width * 80 / size)))
+        canvas.suptitle(title, x=0.01, ha="left", fontsize=size, fontweight="bold")
+    grid = canvas.add_gridspec(rows, columns, **ratios)
+    if figure.is_led and columns == 2:
+        cells = [grid[:, 0], *(grid[row, 1] for row in range(rows))]
+    else:
+        cells = [grid[divmod(index, columns)] for index in range(len(figure.panels))]
+    areas: list[Axes] = []
+    for index, (panel, cell) in enumerate(zip(figure.panels, cells, strict=True)):
+        first = index - index % columns
+        is_shared = not figure.is_led and index > first and panel.y == figure.panels[first].y
+        areas.append(canvas.add_subplot(cell, sharey=areas[first] if is_shared else None))
+        _draw_panel(areas[-1], panel, index)
+        for spine in areas[-1].spines.values():
+            spine.set_in_layout(False)  # inside the box of the ticks and texts, and slow to measure
+        if is_shared:
+            areas[-1].tick_params(axis="y", labelleft=False)
+            areas[-1].set_ylabel("")
+    _add_legend(canvas, figure, width, caption)
+    if any(getattr(layer, "labels", ()) for panel in figure.panels for layer in panel.layers):
+        canvas.draw_without_rendering()  # by which every panel has its place
+        canvas.set_layout_engine("none")
+        for area, panel in zip(areas, figure.panels, strict=True):
+            _place_labels(area, panel, dpi / 72)
+    return canvas
+
+
+def _row_height(figure: Figure) -> float:
+    """Inches of a row of panels."""
+    bars = [len(layer.y) for panel in figure.panels for layer in panel.layers if isinstance(layer, Bars)]
+    return 1.0 + 0.32 * max(bars) if bars else 3.1
+
+
+def _wrap_caption(figure: Figure, width: float) -> list[str]:
+    return textwrap.wrap(
+        _make_printable(f"{figure.finding} {figure.caption}".strip()), int(width * (14 if width < _NARROW else 16.5))
+    )
+
+
+def _add_legend(canvas: Canvas, figure: Figure, width: float, caption: Sequence[str]) -> None:
+    """The caption, and below it the keys of the layers in as many columns as their names leave room for."""
+    handles = [_make_key(layer) for layer in figure.legend_layers()]
+    for handle in handles:
+        handle.set_label("\n".join(textwrap.wrap(str(handle.get_label()), int(width * 13))))
+    longest = max((len(str(handle.get_label())) for handle in handles), default=1)
+    legend = canvas.legend(
+        handles=handles if len(handles) > 1 else [], loc="outside lower left", alignment="left",
+        ncols=max(1, min(5, int(width * 15 / (longest + 5)))), title="\n".join(caption) or None,
+    )  # fmt: skip
+    legend.get_title().set_color(_MUTED)
+
+
+def _make_key(layer: Layer) -> Line2D:
+    style, is_line = look_of(layer.role), isinstance(layer, Lines)
+    color = _MUTED if getattr(layer, "shade", None) is not None else style.color
+    return Line2D(
+        [], [], color=color, label=_make_printable(textwrap.shorten(layer.name, 130)), markersize=6,
+        linestyle=(":" if isinstance(layer, Lines) and layer.dashed else "-") if is_line else "",
+        marker="" if is_line else "s" if isinstance(layer, Bars) else style.matplotlib, alpha=style.opacity,
+        markerfacecolor="none" if "open" in style.plotly else color,
+    )  # fmt: skip
+
+
+def _make_printable(text: str) -> str:
+    """``text`` in one line, with a mark in place of what cannot be drawn."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text.replace("\n", " "))
+
+
+def _draw_panel(area: Axes, panel: Panel, index: int) -> None:
+    area.set_title(_make_printable(panel.title))
+    # bars begin at the axis; a shade has a margin like the marks upon it
+    area.use_sticky_edges = not any(isinstance(layer, Density) for layer in panel.layers)
+    x_shown, y_shown = choose_units(panel)
+    for place, layer in enumerate(panel.layers):
+        _draw_layer(area, layer, x_shown, y_shown, f"p{index}l{place}")
+    area.set(xscale=panel.x.scale, yscale=panel.y.scale)
+    area.autoscale_view()
+    if ends := category_range(panel):
+        area.set_xlim(*ends)
+    if any(isinstance(layer, Heat) for layer in panel.layers):
+        area.grid(visible=False)
+    if panel.x.bounds:
+        area.set_xlim(*_scaled(panel.x.bounds, x_shown))
+    if panel.y.bounds:
+        area.set_ylim(*_scaled(panel.y.bounds, y_shown))
+    x, y = panel.extents
+    _draw_axis(area.xaxis, panel.x, x_shown, x)
+    _draw_axis(area.yaxis, panel.y, y_shown, y)
+
+
+def _draw_axis(line: Line, axis: Axis, unit: DisplayUnit, values: Sequence[float]) -> None:
+    line.set_label_text(_make_printable(axis_title(axis, unit)))
+    low, high = sorted(line.get_view_interval())
+    ticks = [
+        (at, _make_printable(textwrap.shorten(text, MAX_TICK)))
+        for at, text in axis_ticks(axis, unit, values)
+        if low <= at <= high
+    ]
+    if ticks:
+        line.set_ticks([at for at, _ in ticks], [text for _, text in ticks])
+        line.set_minor_locator(NullLocator())
+    elif axis.scale == "linear":
+        is_whole = not axis.unit and all(float(value).is_integer() for value in values)
+        line.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=is_whole))
+
+
+def _draw_layer(area: Axes, layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit, name: str) -> None:
+    if isinstance(layer, Points | Intervals):
+        _draw_marks(area, layer, x_shown, y_shown, name)
+    elif isinstance(layer, Lines):
+        _draw_lines(area, layer, x_shown, y_shown)
+    elif isinstance(layer, Bars):
+        starts = _scaled(layer.starts, x_shown)
+        bars = area.barh(
+            layer.y, _scaled(layer.lengths, x_shown), left=starts, height=0.6, color=look_of(layer.role).color
+        )
+        for bar in bars:
+            bar.sticky_edges.x[:] = [0.0]  # the axis, not the end of another bar: marks there require a margin
+    elif isinstance(layer, Density):
+        _draw_density(area, layer, x_shown, y_shown)
+    elif isinstance(layer, Heat):
+        _draw_heat(area, layer)
+    else:
+        _draw_rule(area, layer, x_shown if layer.axis == "x" else y_shown)
+
+
+def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> _Values:
+    return np.array(values, dtype=np.float64) * shown.factor
+
+
+def _draw_marks(area: Axes, layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit, name: str) -> None:
+    look = look_of(layer.role)
+    color = look.color if layer.shade is None else shade_colors(layer.shade)[0]
+    is_open = "open" in look.plotly
+    fill = "none" if layer.shade is None else _GROUND  # a mark of the answer hides the lines below it
+    style: dict[str, Any] = {
+        "marker": look.matplotlib, "markersize": 0.84 * look.size if layer.shade is None else 5.5, "color": color,
+        "markerfacecolor": fill if is_open else color,
+        "markeredgewidth": 1.2 if is_open or look.matplotlib in "x+" else 0.0,
+        "alpha": look.opacity, "linestyle": "", "zorder": 3,
+    }  # fmt: skip
+    x, y = _scaled(layer.x, x_shown), _scaled(layer.y, y_shown)
+    if isinstance(layer, Intervals):
+        x_error = np.abs(np.stack([x - _scaled(layer.x_low, x_shown), _scaled(layer.x_high, x_shown) - x]))
+        y_error = np.abs(np.stack([y - _scaled(layer.y_low, y_shown), _scaled(layer.y_high, y_shown) - y]))
+        drawn = area.errorbar(
+            x, y, xerr=x_error if x_error.any() else None, yerr=y_error if y_error.any() else None,
+            elinewidth=1.1, capsize=2 if layer.shade is None else 0, **(style | {"zorder": 4}),
+        )[0]  # fmt: skip
+    else:
+        (drawn,) = area.plot(x, y, **style)
+    if layer.texts and layer.shade is not None:
+        drawn.set_gid(name)
+
+
+def _draw_lines(area: Axes, layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
+    style, is_faint = look_of(layer.role), layer.role == "faint"
+    paths = [np.stack([_scaled(x, x_shown), _scaled(y, y_shown)], axis=1) for x, y in layer.segments]
+    area.add_collection(
+        LineCollection(
+            paths, colors=style.color, alpha=style.opacity, linestyles=":" if layer.dashed else "-",
+            linewidths=0.8 if is_faint else 1.5, zorder=1.5 if is_faint else 2,
+        )
+    )  # fmt: skip
+    single = np.array([path[0] for path in paths if len(path) == 1]).reshape(-1, 2)
+    if len(single):
+        area.scatter(single[:, 0], single[:, 1], s=12, color=style.color, alpha=style.opacity, linewidths=0)
+
+
+def _draw_density(area: Axes, layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> None:
+    color = look_of(layer.role).color
+    shade = LinearSegmentedColormap.from_list("count", [to_rgba(color, 0.15), to_rgba(color, 0.9)])
+    counts = np.ma.masked_equal(np.array(layer.counts, dtype=np.float64), 0.0)
+    area.pcolormesh(
+        _scaled(layer.x_edges, x_shown), _scaled(layer.y_edges, y_shown), counts, cmap=shade, rasterized=True
+    )
+
+
+def _draw_heat(area: Axes, layer: Heat) -> None:
+    shown = choose_unit(layer.unit, layer.span)
+    cells = np.array([[np.nan if value is None else value for value in row] for row in layer.values]) * shown.factor
+    colors = LinearSegmentedColormap.from_list("heat", HEAT_COLORS)
+    low, high = (bound * shown.factor for bound in layer.span)
+    scale = Normalize(low, high if high > low else low + 1.0)
+    edges = [np.arange(size + 1) - 0.5 for size in (cells.shape[1], cells.shape[0])]
+    area.pcolormesh(*edges, np.ma.masked_invalid(cells), cmap=colors, norm=scale, edgecolors="white", linewidth=0.8)
+    figure = area.get_figure()
+    assert figure is not None
+    bar = figure.colorbar(ScalarMappable(scale, colors), ax=area, fraction=0.05, pad=0.02, label=shown.suffix)
+    bar.outline.set_visible(False)
+
+
+def _draw_rule(area: Axes, layer: Rule, shown: DisplayUnit) -> None:
+    at = layer.value * shown.factor
+    if layer.end is not None:
+        look = look_of("band")
+        span = area.axvspan if layer.axis == "x" else area.axhspan
+        span(at, layer.end * shown.factor, color=look.color, alpha=look.opacity, linewidth=0)
+        return
+    style: dict[str, Any] = {"color": look_of("rule").color, "linewidth": 0.8, "linestyle": ":"}
+    text: dict[str, Any] = {"fontsize": 7, "color": _MUTED, "ha": "right"}
+    if layer.axis == "x":
+        area.axvline(at, **style)
+        area.text(
+            at, 0.99, _make_printable(layer.text), rotation=90, va="top", transform=area.get_xaxis_transform(), **text
+        )
+    else:
+        area.axhline(at, **style)
+        area.text(0.99, at, _make_printable(layer.text), va="bottom", transform=area.get_yaxis_transform(), **text)
+
+
+def _place_labels(area: Axes, panel: Panel, pixels: float) -> None:
+    """Writes the labels of marks: each takes the place with the least overlap with earlier labels, then with marks,
+    intervals and texts; one without any room is left out. ``pixels`` are those of a point."""
+    x_shown, y_shown = choose_units(panel)
+    marked = [layer for layer in panel.layers if isinstance(layer, Points | Intervals)]
+    obstacles: list[Bbox] = [text.get_window_extent() for text in area.texts]
+    for layer in panel.layers:
+        obstacles += _list_boxes(area, layer, (x_shown, y_shown), pixels)
+    inside, written = area.get_window_extent(), list[Bbox]()
+    for layer in marked:
+        for x, y, label in zip(layer.x, layer.y, layer.labels, strict=False):
+            text = area.annotate(
+                _make_printable(label), (x * x_shown.factor, y * y_shown.factor), xytext=(0, 0), fontweight="bold",
+                textcoords="offset points", ha="center", va="center", zorder=5, annotation_clip=False,
+                bbox={"facecolor": _GROUND, "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+                arrowprops={"arrowstyle": "-", "color": _MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4},
+            )  # fmt: skip
+            best = _choose_place(text, pixels, inside, written, obstacles)
+            if best is None:
+                text.remove()
+            else:
+                written.append(best)
+
+
+def _choose_place(
+    text: Annotation, pixels: float, inside: Bbox, written: list[Bbox], obstacles: list[Bbox]
+) -> Bbox | None:
+    box = text.get_window_extent()
+    choices = []
+    for rank, (across, up) in enumerate(_PLACES):
+        # the offset is of the label's middle: half of its size more in its direction
+        offset = (
+            across + np.sign(across) * box.width / 2 / pixels,
+            up + np.sign(up) * (0.0 if across else box.height / 2 / pixels),
+        )
+        moved = box.translated(offset[0] * pixels, offset[1] * pixels)
+        if moved.x0 < inside.x0 or moved.x1 > inside.x1 or moved.y0 < inside.y0 or moved.y1 > inside.y1:
+            continue
+        if any(_overlap(moved, other) for other in written):
+            continue
+        covered = sum(_overlap(moved, other) for other in obstacles) / (box.width * box.height)
+        choices.append((covered + 0.3 * (rank // _NUM_DIRECTIONS) + 0.01 * rank, rank, offset, moved))
+    if not choices:
+        return None
+    _, rank, offset, moved = min(choices, key=lambda choice: choice[:2])
+    text.set_position(offset)
+    if text.arrow_patch is not None and rank < 2 * _NUM_DIRECTIONS:
+        text.arrow_patch.set_visible(False)  # beside its mark a label requires no line to it
+    return moved
+
+
+def _list_boxes(area: Axes, layer: Layer, units: tuple[DisplayUnit, DisplayUnit], pixels: float) -> list[Bbox]:
+    """What marks with their intervals and lines cover, in pixels."""
+
+    def to_pixels(x: tuple[float, ...], y: tuple[float, ...]) -> _Values:
+        return np.asarray(area.transData.transform(np.stack([_scaled(x, units[0]), _scaled(y, units[1])], axis=1)))
+
+    def cover(one: _Values, other: _Values, reach: float) -> Bbox:
+        return Bbox([np.minimum(one, other) - reach, np.maximum(one, other) + reach])
+
+    if isinstance(layer, Lines):
+        paths = [to_pixels(x, y) for x, y in layer.segments]
+        return [cover(*ends, 2.0) for path in paths for ends in pairwise(path)]
+    if not isinstance(layer, Points | Intervals):
+        return []
+    middle, reach = to_pixels(layer.x, layer.y), 0.6 * look_of(layer.role).size * pixels
+    boxes = [cover(at, at, reach) for at in middle]
+    if isinstance(layer, Intervals):
+        for ends in ((layer.x_low, layer.y), (layer.x_high, layer.y), (layer.x, layer.y_low), (layer.x, layer.y_high)):
+            boxes += [cover(at, end, 2.0) for at, end in zip(middle, to_pixels(*ends), strict=True)]
+    return boxes
+
+
+def _overlap(one: Bbox, other: Bbox) -> float:
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return float(max(width, 0.0) * max(height, 0.0))

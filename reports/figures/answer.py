@@ -1,0 +1,321 @@
+"""The picture of the answer: accuracy against training time, and both over the effective batch size.
+
+Accuracies lie on an error scale, the logarithm of 1 - accuracy with the least error at the top: 99 % is half of the
+errors of 98 %."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from reports.evidence import Evidence, read_interval
+from reports.figure import Absent, Axis, Figure, Floats, Intervals, Layer, Lines, Panel, Points, Rule
+from reports.figures import marks
+from reports.labels import format_estimate, format_value, metric_label
+from reports.layout import log_ticks
+from reports.texts import describe_first, format_points
+from sweep.analysis.answer.answer import TunedBatch, TunedModel
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.statistics.column_reading import read_numbers
+from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics.pareto import non_dominated
+from sweep.config.units import format_count
+
+NAME = "answer"
+TITLE = "Picture of the answer"
+_LEAST_ERROR = 1e-5  # an accuracy of 100 % has no place on an error scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One configuration with its estimates; ``num_seeds`` are fresh ones, ``is_tuned`` that it stands for its batch."""
+
+    number: int
+    model: str
+    batch: int
+    num_seeds: int
+    accuracy: Interval
+    seconds: Interval
+    is_front: bool
+    is_tuned: bool
+    is_named: bool
+
+    @property
+    def text(self) -> str:
+        """What it stands for, as a hover text."""
+        pairs = [format_estimate("val_accuracy", *self.accuracy), format_estimate("train_seconds", *self.seconds)]
+        values = ", ".join(f"{value} ({interval})" if interval else value for value, interval in pairs)
+        seeds = format_count(self.num_seeds, "fresh seed") if self.num_seeds else "one seed of the search"
+        return f"Effective batch size {self.batch}, {self.model}, trial {self.number}: {values}, {seeds}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerMarks:
+    """``marks`` in the order of their numbers; ``curve`` of the tuned batches; ``models`` in the order of the curve;
+    ``floor`` is the least useful accuracy; ``tolerance`` of accuracy; ``num_hidden`` configurations that could not win
+    and have no estimate."""
+
+    marks: tuple[Mark, ...]
+    curve: tuple[TunedBatch, ...]
+    models: tuple[str, ...]
+    floor: float
+    tolerance: float
+    num_hidden: int
+
+    @property
+    def accuracies(self) -> list[Interval]:
+        """Every accuracy that there is to draw."""
+        return [*(mark.accuracy for mark in self.marks), *(point.accuracy for point in self.curve)]
+
+    @property
+    def cut(self) -> float:
+        """The least accuracy to draw in its place: the lowest bound of what is useful."""
+        return min((_bounds(value)[0] for value in self.accuracies if value.median >= self.floor), default=self.floor)
+
+    def shade(self, batch: float) -> float:
+        """The place of an effective batch size on the color scale, even over its logarithm."""
+        sizes = [*(math.log2(mark.batch) for mark in self.marks), *(math.log2(point.batch) for point in self.curve)]
+        low, high = min(sizes), max(sizes)
+        return (math.log2(batch) - low) / (high - low) if high > low else 0.5
+
+
+def make_answer(evidence: Evidence) -> Figure | Absent:
+    """The picture of the first screen, and to share; what to record where there is no estimate to draw."""
+    found, answer, first = collect_marks(evidence), evidence.answer.batch_size, describe_first(evidence)
+    if found is None or answer is None:
+        remedy = f"; run {first.command}." if first.command else "."
+        return Absent(TITLE, f"requires an estimate of accuracy and time{remedy}")
+    finding = " ".join(filter(None, (first.comparison, first.certainty)))
+    hidden = f" {format_count(found.num_hidden, 'configuration')} without an estimate not shown."
+    return Figure(
+        name=NAME,
+        title=first.headline,
+        caption="Number and color: effective batch size. Values are the estimates behind the recommendation."
+        f"{hidden if found.num_hidden else ''}\n{' · '.join(first.provenance)}.",
+        panels=(_draw_tradeoff(found, finding), _draw_accuracies(found), _draw_times(found, answer.models)),
+        is_led=True,
+    )
+
+
+def collect_marks(evidence: Evidence) -> AnswerMarks | None:
+    """What there is to draw; None without an estimate of accuracy and time."""
+    answer, frame = evidence.answer.batch_size, evidence.configurations
+    if answer is None or "val_accuracy_n" not in frame.columns or "train_seconds_n" not in frame.columns:
+        return None
+    usable = np.isfinite(read_numbers(frame, "val_accuracy_n")) & (read_numbers(frame, "train_seconds") > 0)
+    chosen = frame[usable].sort_values("number", kind="stable")
+    curve = tuple(point for point in answer.curve if point.seconds.median > 0)
+    if not len(chosen) or not curve:
+        return None
+    families = dict(zip(evidence.trials["number"].tolist(), evidence.trials["family"].tolist(), strict=True))
+    tuned = {families[point.number] for point in curve}
+    named = None if answer.named.number is None else families[answer.named.number]
+    items = [
+        Mark(
+            number=int(row["number"]),
+            model=str(row["config.model.name"]),
+            batch=int(row["global_batch_size"]),
+            num_seeds=int(row["num_seeds"]) if row["confirmed"] else 0,
+            accuracy=read_interval(row, "val_accuracy"),
+            seconds=read_interval(row, "train_seconds"),
+            is_front=is_front,
+            is_tuned=families[row["number"]] in tuned,
+            is_named=families[row["number"]] == named,
+        )
+        for (_, row), is_front in zip(chosen.iterrows(), _find_front(chosen), strict=True)
+    ]
+    least = evidence.answer.limits.min_accuracy
+    return AnswerMarks(
+        marks=tuple(items),
+        curve=curve,
+        models=tuple(dict.fromkeys([*(point.model for point in curve), *(mark.model for mark in items)])),
+        floor=least if least is not None else max(mark.accuracy.median for mark in items) - ACCURACY_MARGIN,
+        tolerance=evidence.answer.tolerance.accuracy,
+        num_hidden=int((~usable).sum()),
+    )
+
+
+def _find_front(frame: pd.DataFrame) -> list[bool]:
+    # among those with fresh seeds, where there are any: the best of many single trials is biased upward
+    confirmed = frame["confirmed"].to_numpy(dtype=bool)
+    table = np.stack([-read_numbers(frame, "val_accuracy"), read_numbers(frame, "train_seconds")], axis=1)
+    among = confirmed if confirmed.any() else np.ones(len(frame), dtype=np.bool_)
+    return [bool(each) for each in non_dominated(np.where(among[:, None], table, np.nan))]
+
+
+def _draw_tradeoff(found: AnswerMarks, finding: str) -> Panel:
+    shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
+    below = [mark for mark in found.marks if mark.accuracy.median < found.cut]
+    reach = max(bound for mark in shown for bound in _bounds(mark.seconds))
+    axis, edge = _make_error_axis(found, "Validation accuracy (%)", has_edge=bool(below))
+    floor = f"useful accuracy: {format_value('fraction', found.floor)} or more"
+    layers: list[Layer] = [Rule(axis="y", value=_error(found.floor), text=floor)]
+    if below:
+        ends = [format_value("fraction", pick(mark.accuracy.median for mark in below)) for pick in (min, max)]
+        text = f"{format_count(len(below), 'configuration')} below: {' to '.join(dict.fromkeys(ends))}"
+        layers.append(Rule(axis="y", value=math.sqrt(_error(found.cut) * edge), text=text))
+    # one that is far slower too lies at the right edge, so that it does not press the others together
+    layers += [_make_beyond(found, mark, (min(mark.seconds.median, reach), edge), mark.text) for mark in below]
+    front = sorted((mark for mark in shown if mark.is_front), key=lambda mark: mark.seconds.median)
+    if len(front) > 1:
+        path = marks.make_steps(
+            np.array([mark.seconds.median for mark in front]),
+            np.array([_error(mark.accuracy.median) for mark in front]),
+        )
+        layers.append(Lines(name="Pareto front of accuracy and time", role="best", segments=(path,)))
+    for mark in sorted(shown, key=lambda mark: (not mark.is_named, not mark.is_tuned, not mark.is_front, mark.number)):
+        label = f"batch {mark.batch}" if mark.is_named else str(mark.batch) if mark.is_tuned or mark.is_front else ""
+        seconds, errors = mark.seconds, _to_errors(mark.accuracy)
+        if not mark.num_seeds:  # one seed has an estimate, but no interval of its own
+            seconds, errors = _fix(seconds.median), _fix(errors.median)
+        layers.append(_make_mark(found, mark, seconds, errors, mark.text, label))
+        if mark.is_named:
+            layers.append(Points(name="recommended", role="ring", x=(seconds.median,), y=(errors.median,)))
+    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
+    return Panel(x=time, y=axis, layers=tuple(layers), title="Accuracy on an error scale", finding=finding)
+
+
+def _draw_accuracies(found: AnswerMarks) -> Panel:
+    best = max(point.accuracy.median for point in found.curve)
+    has_edge = any(point.accuracy.median < found.cut for point in found.curve)
+    axis, edge = _make_error_axis(found, "Tuned accuracy (%)", has_edge=has_edge)
+    name = f"within {format_points(found.tolerance)} of the best"
+    layers: list[Layer] = [
+        Rule(axis="y", value=_error(best), end=_error(best - found.tolerance), name=name, role="band")
+    ]
+    for _, points in _by_model(found.curve):
+        kept = [point for point in points if point.accuracy.median >= found.cut]
+        if kept:
+            path = _sizes(kept), tuple(_error(point.accuracy.median) for point in kept)
+            layers.append(Lines(name="", role="tuned", segments=(path,)))
+        for point in points:
+            text = _describe_point(point, "val_accuracy", point.accuracy)
+            if point in kept:
+                layers.append(_make_mark(found, point, _fix(point.batch), _to_errors(point.accuracy), text))
+            else:
+                label = f"{100 * point.accuracy.median:.0f} %"
+                layers.append(_make_beyond(found, point, (float(point.batch), edge), text, label))
+    return Panel(x=_make_batch_axis(found), y=axis, layers=tuple(layers))
+
+
+def _draw_times(found: AnswerMarks, models: Sequence[TunedModel]) -> Panel:
+    layers: list[Layer] = []
+    first = next(points for _, points in _by_model(found.curve))
+    sizes = {point.batch for point in found.curve}
+    if len(sizes) > 1:  # from the smallest batch of the first model, within what is drawn
+        drawn = [second for point in found.curve for second in (point.seconds.low, point.seconds_to_target.median)]
+        least = min((second for second in drawn if second > 0), default=first[0].seconds.median)
+        start, seconds = float(first[0].batch), first[0].seconds.median
+        end = min(float(max(sizes)), start * seconds / least)
+        ideal = (start, end), (seconds, seconds * start / end)
+        layers.append(Lines(name="ideal: time falls as 1 / batch", role="faint", segments=(ideal,), dashed=True))
+    targets = {model.model: format_value("fraction", model.target_accuracy) for model in models}
+    for model, points in _by_model(found.curve):
+        layers.append(
+            Lines(name="", role="tuned", segments=((_sizes(points), tuple(point.seconds.median for point in points)),))
+        )
+        reached = [point for point in points if math.isfinite(point.seconds_to_target.median)]
+        if reached:
+            path = _sizes(reached), tuple(point.seconds_to_target.median for point in reached)
+            name = f"time to {targets[model]}" + (f", {model}" if len(targets) > 1 else "")
+            texts = tuple(_describe_point(point, "seconds_to_target", point.seconds_to_target) for point in reached)
+            layers.append(Lines(name=name, role="tuned", segments=(path,), dashed=True))
+            layers.append(Points(name="", role="tuned", x=path[0], y=path[1], texts=texts))
+        for point in points:
+            text = _describe_point(point, "train_seconds", point.seconds)
+            layers.append(_make_mark(found, point, _fix(point.batch), point.seconds, text))
+    time = Axis(label=metric_label("train_seconds"), unit="seconds", scale="log")
+    return Panel(x=_make_batch_axis(found), y=time, layers=tuple(layers))
+
+
+def _make_mark(
+    found: AnswerMarks, item: Mark | TunedBatch, x: Interval, y: Interval, text: str, label: str = ""
+) -> Intervals:
+    (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
+    kind = "fresh seeds, 95 % intervals" if item.num_seeds else "one seed of the search"
+    return Intervals(
+        name=f"{item.model}: {kind}",
+        role=f"series-{found.models.index(item.model)}{'' if item.num_seeds else '-open'}",
+        x=(x.median,),
+        x_low=(x_low,),
+        x_high=(x_high,),
+        y=(y.median,),
+        y_low=(y_low,),
+        y_high=(y_high,),
+        texts=(text,),
+        trials=(item.number,),
+        labels=(label,) if label else (),
+        shade=found.shade(item.batch),
+    )
+
+
+def _make_beyond(
+    found: AnswerMarks, item: Mark | TunedBatch, place: tuple[float, float], text: str, label: str = ""
+) -> Points:
+    """The mark of an accuracy below the cut, at the edge."""
+    return Points(
+        name="", role="beyond", x=place[:1], y=place[1:], texts=(text,), trials=(item.number,),
+        labels=(label,) if label else (), shade=found.shade(item.batch),
+    )  # fmt: skip
+
+
+def _make_error_axis(found: AnswerMarks, label: str, *, has_edge: bool) -> tuple[Axis, float]:
+    """The axis of accuracies, and the place at its lower end for those below the cut."""
+    least = _error(max(_bounds(value)[1] for value in found.accuracies))
+    most = max(_error(found.cut), 1.3 * least)
+    room = (most / least) ** 0.1
+    edge = most * room if has_edge else most
+    ticks = tuple((tick, f"{round(100 * (1 - tick), 6):g}") for tick in log_ticks(least, most))
+    bounds = (max(edge * room**0.6, 1.12 * edge), 0.9 * least)
+    return Axis(label=label, scale="log", ticks=ticks, bounds=bounds), edge
+
+
+def _make_batch_axis(found: AnswerMarks) -> Axis:
+    sizes = sorted({float(point.batch) for point in found.curve})
+    ticks = [sizes[0]]
+    for size in sizes:
+        if size >= 1.6 * ticks[-1]:
+            ticks.append(size)
+    return Axis(
+        label="Effective batch size",
+        scale="log",
+        ticks=tuple((tick, f"{tick:g}") for tick in ticks),
+        bounds=(sizes[0] / 1.25, sizes[-1] * 1.25),
+    )
+
+
+def _by_model(curve: Iterable[TunedBatch]) -> list[tuple[str, list[TunedBatch]]]:
+    models = list(dict.fromkeys(point.model for point in curve))
+    return [
+        (model, sorted((point for point in curve if point.model == model), key=lambda point: point.batch))
+        for model in models
+    ]
+
+
+def _sizes(points: Sequence[TunedBatch]) -> Floats:
+    return tuple(float(point.batch) for point in points)
+
+
+def _describe_point(point: TunedBatch, name: str, value: Interval) -> str:
+    shown, interval = format_estimate(name, *value)
+    text = f"{metric_label(name).lower()} {shown}{f' ({interval})' if interval else ''}"
+    return f"Effective batch size {point.batch}, {point.model}: {text}"
+
+
+def _bounds(value: Interval) -> tuple[float, float]:
+    """The bounds of an interval; the value itself where there are none."""
+    return value[1:3] if math.isfinite(value.low + value.high) else (value.median, value.median)
+
+
+def _fix(value: float) -> Interval:
+    return Interval(float(value), math.nan, math.nan, 0)
+
+
+def _to_errors(accuracy: Interval) -> Interval:
+    return Interval(_error(accuracy.median), _error(accuracy.high), _error(accuracy.low), accuracy.n)
+
+
+def _error(accuracy: float) -> float:
+    return max(1.0 - accuracy, _LEAST_ERROR)  # NaN stays

@@ -1,0 +1,234 @@
+"""How figures look in both renderers: colors and symbols of roles, units, ticks and titles of axes, Plotly's layout."""
+
+import html
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from reports.figure import Axis, Bars, Heat, Intervals, Layer, Lines, Panel, Points, Rule, Scale
+from reports.labels import choose_unit
+from sweep.config.units import DisplayUnit
+
+
+class Look(NamedTuple):
+    """A color, the symbol's name in Plotly and in matplotlib, its glyph in a legend, size in points, opacity."""
+
+    color: str
+    plotly: str
+    matplotlib: str
+    glyph: str
+    size: float = 6.0
+    opacity: float = 1.0
+
+
+_LOOKS = {
+    "search": Look("#707a86", "circle", "o", "●", 6.0, 0.85),
+    "faint": Look("#868f99", "circle", "o", "━"),
+    "search_front": Look("#4a97d0", "circle-open", "o", "○", 8.0),
+    "confirmed": Look("#d55e00", "diamond", "D", "◆", 9.0),
+    "complete": Look("#0072b2", "circle", "o", "■"),
+    "out_of_memory": Look("#cc3d3d", "x", "x", "✖", 8.0),
+    "not_fitting": Look("#c48600", "square-open", "s", "□", 8.0),
+    "diverged": Look("#cc79a7", "triangle-up", "^", "▲", 8.0),
+    "timed_out": Look("#009e73", "cross", "P", "✚", 8.0),
+    "target_missed": Look("#9c4f96", "triangle-left", "<", "◀", 8.0),
+    "crashed": Look("#8c5a2b", "star", "*", "★", 9.0),
+    "cancelled": Look("#8f8f8f", "cross-thin-open", "+", "+", 8.0),
+    "pruned": Look("#7d6bb5", "triangle-down", "v", "▼", 7.0),
+    "confirm_phase": Look("#d55e00", "circle", "o", "■"),
+    "search_phase": Look("#4a97d0", "circle", "o", "■"),
+    "setup": Look("#8f8f8f", "circle", "o", "■"),
+    "warmup": Look("#c48600", "circle", "o", "■"),
+    "data_wait": Look("#cc79a7", "circle", "o", "■"),
+    "step": Look("#0072b2", "circle", "o", "■"),
+    "compile": Look("#cc3d3d", "circle", "o", "■"),
+    "diagnostics": Look("#2f93cc", "circle", "o", "■"),
+    "memory": Look("#7d6bb5", "circle", "o", "■"),
+    "eval": Look("#009e73", "circle", "o", "■"),
+    "checkpoint": Look("#8c5a2b", "circle", "o", "■"),
+    "other": Look("#8c9431", "circle", "o", "■"),
+    "probe": Look("#7d6bb5", "hexagon-open", "h", "⬡", 9.0),
+    "parameter": Look("#0072b2", "circle", "o", "■"),
+    "gradient": Look("#2f93cc", "circle", "o", "■"),
+    "optimizer": Look("#009e73", "circle", "o", "■"),
+    "activation": Look("#c48600", "circle", "o", "■"),
+    "temporary": Look("#cc79a7", "circle", "o", "■"),
+    "scratch": Look("#8f8f8f", "circle", "o", "■"),
+    "measured": Look("#d55e00", "diamond", "D", "◆", 9.0),
+    "knee": Look("#cc3d3d", "star-diamond-open", "*", "✧", 15.0),
+    "heat": Look("#3a78a3", "square", "s", "▦"),
+    "density": Look("#0072b2", "square", "s", "▦"),
+    "rule": Look("#8f8f8f", "circle", "o", ""),
+    "ring": Look("#1c2430", "circle-open", "o", "○", 15.0),
+    "best": Look("#1c2430", "circle", "o", "━"),
+    "tuned": Look("#5b6675", "circle", "o", "●", 3.0),
+    "band": Look("#1b7a43", "square", "s", "■", 6.0, 0.14),
+    "beyond": Look("#5b6675", "triangle-down", "v", "▾", 6.0),
+}
+_SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#c48600", "#2f93cc", "#8c5a2b", "#7d6bb5")
+# Plotly's, matplotlib's and the legend's symbol of each series
+_SYMBOLS = (
+    ("circle", "o", "●"), ("square", "s", "■"), ("diamond", "D", "◆"), ("triangle-up", "^", "▲"),
+    ("cross", "P", "✚"), ("triangle-down", "v", "▼"), ("star", "*", "★"), ("x", "X", "✖"),
+)  # fmt: skip
+NUM_SERIES = len(_SERIES)
+# viridis: even steps of lightness, distinguishable without color
+HEAT_COLORS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725")
+# The parts of the color scale that stand out from a light and from a dark ground, with a contrast of at least 3 to 1.
+_LIGHT_SHARES, _DARK_SHARES = (0.0, 0.56), (0.42, 0.95)
+
+
+def key_glyph(layer: Layer) -> str:
+    """The symbol of a layer in a legend of text."""
+    if isinstance(layer, Lines):
+        return "┅" if layer.dashed else "━"
+    return look_of(layer.role).glyph
+
+
+def look_of(role: str) -> Look:
+    """The look of ``role``; ``series-0`` ... are as many as a figure needs, ``series-0-open`` have open marks."""
+    if role.startswith("series-"):
+        index = int(role.split("-")[1]) % NUM_SERIES
+        plotly, matplotlib, glyph = _SYMBOLS[index]
+        return Look(_SERIES[index], plotly + ("-open" if role.endswith("-open") else ""), matplotlib, glyph)
+    return _LOOKS[role]
+
+
+def shade_colors(shade: float) -> tuple[str, str]:
+    """The color at ``shade`` of the color scale, from 0 to 1, on a light and on a dark ground."""
+    light, dark = (_blend(first + shade * (last - first)) for first, last in (_LIGHT_SHARES, _DARK_SHARES))
+    return light, dark
+
+
+def _blend(share: float) -> str:
+    position = share * (len(HEAT_COLORS) - 1)
+    index = min(int(position), len(HEAT_COLORS) - 2)
+    first, last = (
+        [int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in HEAT_COLORS[index : index + 2]
+    )
+    parts = (round(a + (position - index) * (b - a)) for a, b in zip(first, last, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+Json = dict[str, Any]
+
+
+@lru_cache(maxsize=4096)  # a trial has the same text in every panel
+def escape_text(text: str) -> str:
+    """``text`` without anything that Plotly reads as markup; line ends become ``<br>``."""
+    # a pair of dollar signs would be taken for a formula
+    return html.escape(text, quote=False).replace("$", "&#36;").replace("\n", "<br>")
+
+
+def choose_units(panel: Panel) -> tuple[DisplayUnit, DisplayUnit]:
+    """The units in which the two axes of ``panel`` are readable."""
+    x, y = panel.extents
+    return choose_unit(panel.x.unit, x), choose_unit(panel.y.unit, y)
+
+
+def axis_ticks(axis: Axis, shown: DisplayUnit, values: Iterable[float]) -> list[tuple[float, str]]:
+    """Ticks in shown units with their texts; none where the renderer's own are good enough."""
+    if axis.ticks:
+        return [(position * shown.factor, text) for position, text in axis.ticks]
+    positive = [value * shown.factor for value in values if value > 0]
+    if axis.scale == "linear" or not positive:
+        return []
+    return [(tick, f"{tick:.6g}") for tick in log_ticks(min(positive), max(positive))]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round values from ``low`` to ``high``, three or more where there are so many, by powers of ten or even steps."""
+    # both renderers' own labels of a logarithmic axis are hard to read: bare digits, SI prefixes, powers as markup
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for digits in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 4, 5, 6, 8)):
+        every = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        ticks = [tick for tick in every if low / 1.05 <= tick <= high * 1.05]
+        if len(ticks) >= 3:
+            return ticks
+    base = 10.0 ** math.floor(math.log10(high - low)) if high > 1.0001 * low else 0.0
+    for step in (base, base / 2, base / 5, base / 10) if base else ():
+        even = [round(number * step, 12) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        if len(even) >= 3:
+            return even
+    return ticks
+
+
+def category_range(panel: Panel) -> tuple[float, float] | None:
+    """The ends of the x axis where choices lie side by side, so that those without a mark have their place too."""
+    is_marked = all(isinstance(layer, Points | Intervals | Rule) for layer in panel.layers)
+    if panel.x.scale != "linear" or not panel.x.ticks or not is_marked:
+        return None
+    places = [position for position, _ in panel.x.ticks]
+    return min(places) - 0.5, max(places) + 0.5
+
+
+def axis_title(axis: Axis, shown: DisplayUnit) -> str:
+    """The label with its unit."""
+    return f"{axis.label} ({shown.suffix})" if shown.suffix else axis.label
+
+
+def make_layout(panel: Panel) -> Json:
+    """Plotly's layout of ``panel``; colors are set by the page."""
+    x_shown, y_shown = choose_units(panel)
+    x, y = panel.extents
+    across = _axis(panel.x, panel.x.scale, x_shown, x)
+    if any(isinstance(layer, Bars) for layer in panel.layers):
+        across["rangemode"] = "tozero"  # bars are lengths, which only an axis from zero shows truly
+    if ends := category_range(panel):
+        across["range"] = list(ends)
+    return {
+        "xaxis": across,
+        "yaxis": _axis(panel.y, panel.y.scale, y_shown, y),
+        "margin": {"l": 64, "r": 12, "t": 8, "b": 48},
+        "showlegend": False,
+        "hovermode": "closest",
+        "barmode": "overlay",
+        "shapes": [_draw_rule(layer, x_shown, y_shown) for layer in panel.layers if isinstance(layer, Rule)],
+    }
+
+
+def make_scales(panel: Panel) -> Json:
+    """For each axis whose scale a reader may choose: the axis in either scale and which is shown first."""
+    chosen: Json = {}
+    for which, axis, shown, values in zip(
+        ("x", "y"), (panel.x, panel.y), choose_units(panel), panel.extents, strict=True
+    ):
+        is_category = bool(axis.ticks) and axis.scale == "linear"
+        if is_category or any(isinstance(layer, Bars | Heat) for layer in panel.layers) or not values:
+            continue
+        if min(values) > 0:
+            both = {"linear": _axis(axis, "linear", shown, values), "log": _axis(axis, "log", shown, values)}
+            chosen[which] = both | {"first": axis.scale}
+    return chosen
+
+
+def _axis(axis: Axis, scale: Scale, shown: DisplayUnit, values: Iterable[float]) -> Json:
+    # with a standoff the title keeps off the ticks' texts, however long they are
+    title = {"text": escape_text(axis_title(axis, shown)), "standoff": 8}
+    made: Json = {"title": title, "type": scale, "automargin": True}
+    ticks = axis_ticks(axis if scale == axis.scale else replace(axis, scale=scale, ticks=()), shown, values)
+    if ticks:
+        positions, texts = [position for position, _ in ticks], [escape_text(text) for _, text in ticks]
+        made |= {"tickmode": "array", "tickvals": positions, "ticktext": texts}
+    if axis.bounds and scale == axis.scale:
+        ends = [bound * shown.factor for bound in axis.bounds]
+        made["range"] = [math.log10(end) for end in ends] if scale == "log" else ends
+    return made | {"zeroline": False, "exponentformat": "e"}
+
+
+def _draw_rule(layer: Rule, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
+    other = "y" if layer.axis == "x" else "x"
+    value = layer.value * (x_shown if layer.axis == "x" else y_shown).factor
+    place = {f"{layer.axis}0": value, f"{layer.axis}1": value, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
+    if layer.end is not None:
+        end = layer.end * (x_shown if layer.axis == "x" else y_shown).factor
+        look = look_of("band")
+        fill = {"type": "rect", "fillcolor": look.color, "opacity": look.opacity, "line": {"width": 0}}
+        return place | fill | {f"{layer.axis}1": end}
+    text = escape_text(layer.text) if layer.axis == "y" else ""  # beside an upright line there is no room
+    label = {"text": text, "textposition": "start", "font": {"size": 10}}
+    line = {"color": look_of("rule").color, "width": 1, "dash": "dot"}
+    return place | {"type": "line", "line": line, "label": label}

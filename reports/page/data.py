@@ -1,0 +1,477 @@
+"""The data of the page: figures for Plotly, details of each trial, answers within limits, the study as TOML. Column by
+column, because that is smaller and faster than row by row."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from reports.evidence import Evidence, format_column, keep_finite, read_cells, train_commands
+from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
+from reports.figures.costs import PARTS, parts_of
+from reports.figures.trials import select_evenly
+from reports.labels import (
+    OUTCOME_NAMES,
+    choose_unit,
+    format_estimate,
+    format_metric,
+    format_probability,
+    format_setting,
+    key_label,
+    metric_label,
+)
+from reports.layout import HEAT_COLORS, Json, choose_units, escape_text, look_of, make_layout, make_scales
+from reports.page.tables import LEADING, list_common_settings, split_columns
+from reports.texts import USE_TITLES
+from sweep.analysis.answer.answer import Limits
+from sweep.analysis.answer.candidates import Candidates
+from sweep.analysis.answer.choice import config_of, pick_surest, select_shown
+from sweep.analysis.answer.estimated_values import estimate_value
+from sweep.analysis.answer.use_cases import BATCH_SIZE, USE_TABLE, find_right
+from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.pareto import Values
+from sweep.analysis.summary import USUAL_METRICS
+from sweep.config.study import StudySpec
+from sweep.config.units import DisplayUnit
+from sweep.records.quality_flags import name_flags
+
+MAX_CHOICES = 12
+MAX_MOMENTS = 32  # of one curve
+MAX_NOTE = 600
+_MORE_METRICS = (
+    "images_per_second", "total_seconds", "num_steps", "seconds_to_target", "noise_scale", "sharpness_eigenvalue",
+    "gpu_utilization", "energy_joules",
+)  # fmt: skip
+_FIRST = ("number", "global_batch_size", "config.batch.global", *LEADING)  # columns of the table
+_CURVES = ("train_seconds", "step", "epoch", "val_accuracy", "val_loss")
+_TABLES = ("base", "space")  # of a study file
+_STEPS = ((60, 5), (150, 4), (1_000, 3))  # up to how many candidates how many positions a slider has: a second at most
+
+
+def figures_json(figures: Iterable[Figure]) -> Json:
+    """``{"figures": [{"name", "panels": [{"traces", "layout", "scales", "members"}]}], "texts"}``.
+
+    Every text is escaped, because Plotly reads markup in texts. A trace's ``hovertext`` holds positions in ``texts``: a
+    trial has the same text in every panel. Its ``customdata`` holds the numbers of the trials that its marks stand for.
+    """
+    made: list[Json] = [
+        {"name": figure.name, "panels": [_trace_panel(panel) for panel in figure.panels]} for figure in figures
+    ]
+    pool: dict[str, int] = {}
+    for figure in made:
+        for panel in figure["panels"]:
+            for trace in panel["traces"]:
+                trace |= {"hovertext": _pooled(trace.get("hovertext", []), pool)}
+    return {"figures": made, "texts": list(pool)}
+
+
+def _pooled(texts: list[Any], pool: dict[str, int]) -> list[Any]:
+    return [_pooled(text, pool) if isinstance(text, list) else pool.setdefault(text, len(pool)) for text in texts]
+
+
+def _trace_panel(panel: Panel) -> Json:
+    x_shown, y_shown = choose_units(panel)
+    traces = [trace for layer in panel.layers for trace in _traces(layer, x_shown, y_shown)]
+    members = [place for layer in panel.layers if isinstance(layer, Heat) for place in layer.members]
+    return {"traces": traces, "layout": make_layout(panel), "scales": make_scales(panel), "members": members}
+
+
+def _traces(layer: Layer, x_shown: DisplayUnit, y_shown: DisplayUnit) -> list[Json]:
+    if isinstance(layer, Density):
+        return [_density(layer, x_shown, y_shown)]
+    if isinstance(layer, Bars):
+        return [_bars(layer, x_shown)]
+    if isinstance(layer, Lines):
+        return [_lines(layer, x_shown, y_shown)]
+    if isinstance(layer, Points | Intervals):
+        return [_marks(layer, x_shown, y_shown)]
+    return [_heat(layer)] if isinstance(layer, Heat) else []
+
+
+def _scaled(values: tuple[float, ...], shown: DisplayUnit) -> list[float]:
+    return [float(f"{value * shown.factor:.8g}") for value in values]
+
+
+def _base(name: str, texts: Iterable[str], trials: Iterable[int] = ()) -> Json:
+    # "text" and not a template: a template would read %{...} inside a text
+    shown, numbers = [escape_text(text) for text in texts], list(trials)
+    made: Json = {"meta": name, "name": escape_text(name), "hoverinfo": "text" if shown else "skip"}
+    made |= {"hovertext": shown} if shown else {}
+    return made | ({"customdata": numbers} if numbers else {})
+
+
+def _marker(role: str) -> Json:
+    style = look_of(role)
+    outline = {"width": 1.6 if "open" in style.plotly or "thin" in style.plotly else 0, "color": style.color}
+    return {
+        "color": style.color, "symbol": style.plotly, "size": style.size, "opacity": style.opacity, "line": outline
+    }  # fmt: skip
+
+
+def _marks(layer: Points | Intervals, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
+    made = _base(layer.name, layer.texts, layer.trials)
+    made |= {"type": "scatter", "mode": "markers", "marker": _marker(layer.role)}
+    made |= {"x": _scaled(layer.x, x_shown), "y": _scaled(layer.y, y_shown)}
+    if isinstance(layer, Intervals):
+        color = look_of(layer.role).color
+        made["error_x"] = _error(layer.x, layer.x_low, layer.x_high, x_shown, color)
+        made["error_y"] = _error(layer.y, layer.y_low, layer.y_high, y_shown, color)
+    return made
+
+
+def _error(
+    middle: tuple[float, ...], low: tuple[float, ...], high: tuple[float, ...], shown: DisplayUnit, color: str
+) -> Json:
+    up = tuple(h - m for h, m in zip(high, middle, strict=True))
+    down = tuple(m - lo for m, lo in zip(middle, low, strict=True))
+    bars = {"array": _scaled(up, shown), "arrayminus": _scaled(down, shown)}
+    return bars | {
+        "type": "data", "symmetric": False, "color": color, "thickness": 1.4, "width": 3,
+        "visible": any(up) or any(down),
+    }  # fmt: skip
+
+
+def _lines(layer: Lines, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
+    style = look_of(layer.role)
+    x: list[float | None] = []
+    y: list[float | None] = []
+    owners: list[int] = []
+    for index, (line_x, line_y) in enumerate(layer.segments):
+        x += [*_scaled(line_x, x_shown), None]
+        y += [*_scaled(line_y, y_shown), None]
+        owners += [index] * (len(line_x) + 1)
+    owners = owners[:-1]  # a gap parts two lines; after the last one there is none
+    texts = [layer.texts[index] for index in owners] if layer.texts else []
+    trials = [layer.trials[index] for index in owners] if layer.trials else []
+    line = {"color": style.color, "width": 1.0 if layer.role == "faint" else 1.8}
+    line |= {"dash": "dot"} if layer.dashed else {}
+    made = _base(layer.name, texts, trials) | {"type": "scatter", "mode": "lines", "line": line}
+    if any(len(line_x) == 1 for line_x, _ in layer.segments):  # a line through one point is not visible
+        made |= {"mode": "lines+markers", "marker": {"color": style.color, "size": 5}}
+    made |= {"front": {"of": layer.front_of, "signs": layer.signs}} if layer.front_of else {}
+    return made | {"x": x[:-1], "y": y[:-1], "opacity": style.opacity, "connectgaps": False}
+
+
+def _bars(layer: Bars, shown: DisplayUnit) -> Json:
+    marker = {"color": look_of(layer.role).color}
+    made = _base(layer.name, layer.texts) | {"type": "bar", "orientation": "h", "marker": marker, "width": 0.6}
+    return made | {"x": _scaled(layer.lengths, shown), "y": list(layer.y), "base": _scaled(layer.starts, shown)}
+
+
+def _density(layer: Density, x_shown: DisplayUnit, y_shown: DisplayUnit) -> Json:
+    color = look_of(layer.role).color
+    made = {"type": "heatmap", "x": _scaled(layer.x_edges, x_shown), "y": _scaled(layer.y_edges, y_shown)}
+    # an empty cell is a gap, so that the page shines through in the dark too
+    cells = [[count or None for count in row] for row in layer.counts]
+    scale = [[0.0, f"{color}22"], [1.0, f"{color}cc"]]
+    return made | _base(layer.name, ()) | {"z": cells, "colorscale": scale, "showscale": False}
+
+
+def _heat(layer: Heat) -> Json:
+    shown = choose_unit(layer.unit, layer.span)
+    low, high = (bound * shown.factor for bound in layer.span)
+    cells = [[None if value is None else float(f"{value * shown.factor:.8g}") for value in row] for row in layer.values]
+    scale = [[index / (len(HEAT_COLORS) - 1), color] for index, color in enumerate(HEAT_COLORS)]
+    bar = {"thickness": 10, "outlinewidth": 0, "title": {"text": escape_text(shown.suffix), "side": "right"}}
+    made = _base(layer.name, ()) | {
+        "type": "heatmap",
+        "z": cells,
+        "colorscale": scale,
+        "colorbar": bar,
+        "xgap": 1,
+        "ygap": 1,
+    }
+    texts = [[escape_text(text) for text in row] for row in layer.texts]
+    made |= {"zmin": low, "zmax": high, "hoverinfo": "text", "hovertext": texts, "hoverongaps": False}
+    return made | {"customdata": [list(row) for row in layer.trials]}
+
+
+def describe_details(evidence: Evidence) -> Json:
+    """``{"number", "family", "columns", "shown", "constant", "filters", "notes", "parts", "ledger", "curves",
+    "commands", "study"}``.
+
+    Lists are in the order of ``number``; a column has ``label``, ``name`` (that of the frame), ``group``, ``texts``
+    and, where it is sorted by other values than the texts, ``keys`` with null where nothing is known. ``shown`` are the
+    places of the columns that the table of trials has, ``constant`` names what is the same in all of them. Curves have
+    the columns seconds, steps, epochs, accuracy in %, loss.
+    """
+    frame = evidence.detailed
+    columns = _arrange([*_identity(evidence), *_settings(evidence), *_measurements(evidence)])
+    kept = sum(column["name"] in _FIRST for column in columns)
+    split = split_columns([each["label"] for each in columns], [each["texts"] for each in columns], kept)
+    spent = parts_of(frame)
+    return {
+        "number": [int(number) for number in frame["number"]],
+        "family": [int(family) for family in frame["family"]],
+        "columns": columns,
+        "shown": list(split.shown),
+        "constant": ", ".join((*list_common_settings(evidence), *split.constant)),
+        "filters": [item for index, each in enumerate(columns) if (item := _filter(index, each))],
+        "notes": _notes(evidence),
+        "parts": [{"name": name, "color": look_of(part).color} for part, name in PARTS],
+        "ledger": [_rounded(row) for row in np.stack([spent[part] for part, _ in PARTS], axis=1)],
+        "curves": _curves(evidence),
+        "commands": train_commands(frame, evidence.frames),
+        "study": write_study(evidence.frames.spec) if evidence.frames.spec else "",
+    }
+
+
+def _arrange(columns: list[Json]) -> list[Json]:
+    return sorted(columns, key=lambda each: _FIRST.index(each["name"]) if each["name"] in _FIRST else len(_FIRST))
+
+
+def _identity(evidence: Evidence) -> list[Json]:
+    frame = evidence.detailed
+    outcomes = [OUTCOME_NAMES.get(name, name) for name in frame["outcome"]]
+    return [
+        _numbers(
+            "Trial", "number", "trial", [str(int(number)) for number in frame["number"]], read_numbers(frame, "number")
+        ),
+        {"label": "Outcome", "name": "outcome", "group": "trial", "texts": outcomes},
+        {"label": "Phase", "name": "phase", "group": "trial", "texts": [str(phase) for phase in frame["phase"]]},
+        _whole("Seed", "seed", frame),
+    ]
+
+
+def _whole(label: str, name: str, frame: pd.DataFrame) -> Json:
+    return _numbers(label, name, "trial", [str(int(number)) for number in frame[name]], read_numbers(frame, name))
+
+
+def _settings(evidence: Evidence) -> list[Json]:
+    frame = evidence.detailed
+    made = [_setting(evidence, key) for key in evidence.swept]
+    if any(key.startswith("batch.") for key in evidence.swept) and "batch.global" not in evidence.swept:
+        sizes = read_numbers(frame, "global_batch_size")
+        made.append(
+            _numbers(
+                "Effective batch size",
+                "global_batch_size",
+                "setting",
+                [format_setting(size) for size in sizes.tolist()],
+                sizes,
+            )
+        )
+    return made
+
+
+def _setting(evidence: Evidence, key: str) -> Json:
+    frame, label = evidence.detailed, key_label(key).capitalize()
+    texts, numbers = format_column(frame, key), read_numbers(frame, f"config.{key}")
+    if not len(keep_finite(numbers)) or frame[f"config.{key}"].dtype == bool:
+        return {"label": label, "name": f"config.{key}", "group": "setting", "texts": texts}
+    return _numbers(label, f"config.{key}", "setting", texts, numbers)
+
+
+def _measurements(evidence: Evidence) -> list[Json]:
+    frame = evidence.detailed
+    names = dict.fromkeys((*evidence.objectives, *USUAL_METRICS, *_MORE_METRICS))
+    made: list[Json] = []
+    for name in names:
+        values = read_numbers(frame, name)
+        if len(keep_finite(values)):
+            texts = [format_metric(name, value) for value in values]
+            made.append(_numbers(metric_label(name), name, "measured", texts, values))
+    bottlenecks = [str(cause) for cause in read_text(frame, "bottleneck")]
+    return (
+        [*made, {"label": "Bottleneck", "name": "bottleneck", "group": "measured", "texts": bottlenecks}]
+        if any(bottlenecks)
+        else made
+    )
+
+
+def _numbers(label: str, name: str, group: str, texts: list[str], values: Values) -> Json:
+    return {"label": label, "name": name, "group": group, "texts": texts, "keys": _rounded(values)}
+
+
+def _rounded(values: Values, digits: int = 7) -> list[float | None]:
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _filter(index: int, given: Json) -> Json | None:
+    """Checkboxes where a column has few values, bounds where it has many numbers; none where it has one value."""
+    if given["group"] == "measured" or given["label"] in {"Trial", "Seed"}:
+        return None
+    values = sorted(set(given["texts"]), key=lambda value: (_first_key(given, value), value))
+    if len(values) < 2:
+        return None
+    if len(values) <= MAX_CHOICES:
+        return {"column": index, "kind": "choice", "values": values}
+    keys = [key for key in given.get("keys", ()) if key is not None]
+    return {"column": index, "kind": "range", "low": min(keys), "high": max(keys)} if keys else {
+        "column": index, "kind": "text"
+    }  # fmt: skip
+
+
+def _first_key(given: Json, value: str) -> float:
+    if "keys" not in given:
+        return 0.0
+    key = given["keys"][given["texts"].index(value)]
+    return -np.inf if key is None else float(key)
+
+
+def _notes(evidence: Evidence) -> list[str]:
+    """Remarks about a trial: its error, quality warnings, origin."""
+    frame = evidence.detailed
+    names = ("error", "quality_flags", "reused_from")
+    whole = zip(*(read_text(frame, name) for name in names), read_cells(frame, "is_enqueued"), strict=True)
+    return ["\n".join(_note(list(map(str, parts)), bool(by_hand)))[:MAX_NOTE] for *parts, by_hand in whole]
+
+
+def _note(texts: Sequence[str], is_enqueued: bool) -> Sequence[str]:
+    error, flags, origin = texts
+    remarks = [
+        ("by hand" if is_enqueued else "", "Enqueued by hand"),
+        (error, error),
+        (flags, f"Quality warnings: {name_flags(flags)}"),
+        (origin, f"Reused from {origin}"),
+    ]
+    return [sentence for cause, sentence in remarks if cause]
+
+
+def _curves(evidence: Evidence) -> Json:
+    """The curve of each detailed trial that has one, by its number."""
+    frame = evidence.detailed_evaluations
+    table = np.stack([read_numbers(frame, name) for name in _CURVES], axis=1)
+    table[:, _CURVES.index("val_accuracy")] *= 100.0
+    owners, begins = np.unique(read_numbers(frame, "number"), return_index=True)
+    made: Json = {}
+    for owner, part in zip(owners, np.split(table, begins[1:]), strict=False):
+        rows = part[select_evenly(len(part), MAX_MOMENTS)]
+        made[str(int(owner))] = [_rounded(values, 5) for values in rows.T]
+    return made
+
+
+def write_study(spec: StudySpec) -> str:
+    """The TOML text of ``spec``, which :func:`sweep.config.study_file.load_study` reads as the same study."""
+    table = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    lines = [f"{name} = {_write_value(value)}" for name, value in table.items() if name not in _TABLES]
+    for name in _TABLES:
+        lines += ["", f"[{name}]"]
+        lines += [f"{_write_key(key)} = {_write_value(value)}" for key, value in table.get(name, {}).items()]
+    return "\n".join(lines) + "\n"
+
+
+def format_keys(spec: StudySpec) -> Iterator[tuple[str, str]]:
+    """Every key that ``spec`` sets or leaves at its default, except name and question, and its value as TOML; those of
+    base and space by dotted path."""
+    table = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "question"})
+    for name, value in table.items():
+        if name in _TABLES:
+            yield from ((f"{name}.{key}", _write_value(each)) for key, each in value.items())
+        else:
+            yield name, _write_value(value)
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_write_key(key)} = {_write_value(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_write_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)  # inf and nan are numbers of TOML too
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _write_key(key: str) -> str:
+    return json.dumps(key, ensure_ascii=False)
+
+
+def describe_limits(candidates: Candidates | None) -> Json | None:
+    """What each use recommends within every combination of limits that the sliders have, computed as ``sweep
+    recommend`` does with these limits. None where fewer than two configurations can be compared.
+
+    ``limits`` are the sliders: metric, label and, for each position, the text and the option of the command.
+    ``answers`` has for every combination (positions of the last slider next to each other) a place in ``named`` for
+    each of the ``uses``: the place in ``shown`` and how sure it is; -1 where the records do not suffice, -2 where no
+    configuration keeps to the limits.
+    """
+    if candidates is None or len(candidates.rows) < 2:
+        return None
+    # the draws of each metric next to each other, which halves the time
+    draws = np.moveaxis(np.ascontiguousarray(np.moveaxis(candidates.draws, -1, 0)), 0, -1)
+    candidates = replace(candidates, draws=draws)
+    names = [name for name in (ACCURACY, SECONDS, MEMORY) if name in candidates.names]
+    num_steps = next(count for most, count in _STEPS if len(candidates.rows) <= most)
+    steps = [_list_steps(name, candidates.values(name), num_steps) for name in names]
+    uses = {"batch_size": ("Batch size", BATCH_SIZE)} | {
+        name: (USE_TITLES[name], use) for name, use in USE_TABLE.items() if use.takes_part(candidates).any()
+    }
+    places = np.flatnonzero(candidates.nameable).tolist()
+    named: dict[tuple[int, str], int] = {}
+    answers = []
+    for limits in product(*steps):
+        given = dict(zip(names, (step.value for step in limits), strict=True))
+        limited = replace(candidates, limits=Limits(given.get(MEMORY), given.get(SECONDS), given.get(ACCURACY)))
+        is_possible = bool(limited.within_limits().any())
+        for _, use in uses.values():
+            right = find_right(limited, use, limited.draws).mean(axis=0)
+            pick = pick_surest(limited, use, right, limited.nameable)
+            if pick is None:
+                answers.append(-1 if is_possible else -2)
+                continue
+            state = "settled" if right[pick] >= candidates.rules.confidence else "not settled"
+            found = places.index(pick), f"{format_probability(float(right[pick]))}, {state}"
+            answers.append(named.setdefault(found, len(named)))
+    return {
+        "command": candidates.records.commands.recommend(),
+        "limits": [
+            {
+                "name": name,
+                "label": f"{'Minimum' if name == ACCURACY else 'Maximum'} {metric_label(name).lower()}",
+                "texts": [step.text for step in part],
+                "options": [step.option for step in part],
+                "free": [step.value for step in part].index(None),
+            }
+            for name, part in zip(names, steps, strict=True)
+        ],
+        "metrics": names,
+        "uses": [title for title, _ in uses.values()],
+        "answers": answers,
+        "named": [list(found) for found in named],
+        "shown": _describe_candidates(candidates, names, places),
+    }
+
+
+class _Step(NamedTuple):
+    """A position of a slider: a number that the command line accepts as it is printed."""
+
+    value: float | None
+    text: str
+    option: str
+
+
+def _list_steps(name: str, values: Values, count: int) -> list[_Step]:
+    # even between the least and the largest estimate, of time and memory by their logarithm
+    known = keep_finite(values)
+    low, high = float(known.min()), float(known.max())
+    free = _Step(None, "no limit", "")
+    if name == ACCURACY:
+        shares = [round(low + (high - low) * step / (count - 1), 4) for step in range(1, count)]
+        return [free, *(_Step(share, format_metric(name, share), f" --min-accuracy {share:g}") for share in shares)]
+    unit = 2.0**20 if name == MEMORY else 1.0
+    shown = [float(f"{low * (high / low) ** (step / (count - 1)) / unit:.3g}") for step in range(count - 1)]
+    option = "--max-memory {:g}MiB" if name == MEMORY else "--max-seconds {:g}"
+    return [*(_Step(part * unit, format_metric(name, part * unit), f" {option.format(part)}") for part in shown), free]
+
+
+def _describe_candidates(candidates: Candidates, names: list[str], places: list[int]) -> list[Json]:
+    # of those that may be named; their settings are those that differ between them
+    frame = candidates.records.frame.iloc[candidates.rows[places]]
+    configs = [config_of(row) for _, row in frame.iterrows()]
+    keys = dict.fromkeys(key for config in configs for key in select_shown(candidates, config))
+    varied = [key for key in keys if key != "batch.global" and len({str(config[key]) for config in configs}) > 1]
+    return [
+        {
+            "number": candidates.number(place),
+            "batch": int(batch),
+            "settings": ", ".join(f"{key_label(key)} {format_setting(config[key])}" for key in varied),
+            "cells": [format_estimate(name, *estimate_value(candidates, place, name)) for name in names],
+        }
+        for place, config, batch in zip(places, configs, frame["global_batch_size"], strict=True)
+    ]

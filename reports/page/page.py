@@ -1,0 +1,294 @@
+"""The page: one file that opens offline under a policy that lets only its own two scripts run."""
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.evidence import Evidence, format_column
+from reports.figure import Bars, Density, Figure, Heat, Intervals, Layer, Lines, Panel, Points
+from reports.figures.all_figures import GROUPS, ReportFigures
+from reports.labels import (
+    NOT_COUNTED,
+    OUTCOME_NAMES,
+    SPLIT_WORDS,
+    describe_kinds,
+    describe_set,
+    environment_label,
+    format_interval,
+    format_metric,
+    format_setting,
+    format_value,
+    key_label,
+    list_classes,
+    list_notes,
+    list_unused,
+    metric_label,
+)
+from reports.layout import choose_units, key_glyph, look_of, make_scales
+from reports.page.data import describe_details, describe_limits, figures_json, write_study
+from reports.page.tables import list_claims, make_front_table, make_uses_table
+from reports.texts import (
+    COST_HEADS,
+    CURVE_HEADS,
+    METHOD,
+    describe_batch_answer,
+    describe_first,
+    describe_uses,
+    list_reservations,
+)
+from sweep.analysis.statistics.column_reading import plain_value, read_numbers, read_text
+from sweep.config.errors import show_name
+from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.config.units import DisplayUnit, format_count
+
+# One script, in this order; a later file uses what an earlier one declares.
+_SCRIPTS = ("data.js", "plots.js", "filters.js", "tables.js", "choose.js", "limits.js", "page.js")
+_PLOTLY = "vendor/plotly-cartesian.min.js.gz"
+MAX_DESCRIBED_LAYERS = 12  # of a panel, in its alternative text
+
+
+def render_page(evidence: Evidence, made: ReportFigures, pictures: Sequence[str] = (), refresh_seconds: int = 0) -> str:
+    """The whole HTML text, which a browser reads again after ``refresh_seconds`` where they are above 0. ``pictures``
+    are SVG elements of the answer, the wide one first. The same evidence gives the same bytes: no time, no random
+    name."""
+    packed = _read_bytes(_PLOTLY)
+    parts = "\n".join(_resource(name) for name in _SCRIPTS)
+    # in a function of its own, so that nothing of it is global; a browser turns \r\n into \n before it hashes
+    script = f'"use strict";\n(async () => {{\n{parts}}})();\n'.replace("\r\n", "\n").replace("\r", "\n")
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_resource),
+    )
+    environment.filters |= {"value": format_value, "interval": format_interval}
+    details, limits = describe_details(evidence), describe_limits(evidence.candidates)
+    return environment.get_template("page.html.jinja").render(
+        refresh_seconds=refresh_seconds,
+        policy=_write_policy(gzip.decompress(packed), script.encode()),
+        # not escaped: files of ours, drawings with escaped texts, and base64
+        style=Markup(_resource("page.css")),  # nosec B704
+        plotly=Markup(_in_base64(packed)),  # nosec B704
+        script=Markup(script),  # nosec B704
+        data=Markup(_pack(figures_json(made.figures) | {"details": details, "limits": limits})),  # nosec B704
+        pictures=[Markup(picture) for picture in pictures],  # nosec B704
+        picture_caption=made.answer.caption.partition("\n")[0] if isinstance(made.answer, Figure) else "",
+        limits=limits,
+        groups=_group(made.figures),
+        absent=made.absent,
+        columns=[(place, details["columns"][place]) for place in details["shown"]],
+        constant=details["constant"],
+        num_detailed=len(details["number"]),
+        has_filters=bool(details["filters"]),
+        **_describe(evidence),
+    )
+
+
+def _describe(evidence: Evidence) -> dict[str, Any]:
+    answer, spec = evidence.answer, evidence.frames.spec
+    cards, claims = describe_uses(answer), list_claims(evidence.claims)
+    return {
+        "name": evidence.name,
+        "question": spec.question if spec else "",
+        "objectives": [metric_label(name).lower() for name in evidence.objectives],
+        "first": describe_first(evidence),
+        "batch": describe_batch_answer(answer.batch_size) if answer.batch_size else None,
+        "named_batch": (answer.batch_size.model, str(answer.batch_size.named.global_batch_size))
+        if answer.batch_size
+        else None,
+        "images_statement": answer.validation.statement,
+        "uses": make_uses_table(evidence, cards),
+        "open_uses": [card for card in cards if card.trial is None],
+        "facts": list(answer.facts.values()),
+        "tested": [row for row in claims if row.picture],
+        "untested": [row.finding for row in claims if not row.picture],
+        "method": METHOD,
+        "batch_heads": CURVE_HEADS,
+        "cost_heads": COST_HEADS,
+        "has_study": spec is not None,
+        "source": evidence.frames.source,
+        "warnings": list_reservations(evidence),
+        "outcomes": [(OUTCOME_NAMES.get(name, name), count) for name, count in evidence.count_outcomes().items()],
+        "num_trials": len(evidence.trials),
+        "planned": format_count(spec.trials, "search trial") if spec else "",
+        "images": _describe_images(evidence),
+        "split_words": SPLIT_WORDS,
+        "study": write_study(spec) if spec else "",
+        "rerun": evidence.frames.find_commands(evidence.name).run_again() if spec else "",
+        "settings": list(_list_settings(evidence)),
+        "table": make_front_table(evidence),
+        "reuse": _describe_reuse(evidence),
+        "environments": list(_list_environments(evidence)),
+        "devices": _describe_devices(evidence),
+    }
+
+
+def _describe_images(evidence: Evidence) -> dict[str, Any]:
+    """The images that the trials read, as they were counted; that they were not, where nothing is on record."""
+    data = evidence.frames.data
+    if data is None:
+        return {"head": NOT_COUNTED, "notes": (), "facts": (), "unused": (), "classes": None}
+    facts = (
+        ("Held out", show_name(data.held_out, shorten=False)),
+        ("Sizes", describe_kinds(data.sizes, "sizes")),
+        ("Modes", describe_kinds(data.modes, "modes")),
+        ("Digest", data.digest),
+    )
+    return {
+        "head": describe_set(data),
+        "notes": list_notes(data),
+        "facts": [fact for fact in facts if fact[1]],
+        "unused": list_unused(data),
+        "classes": list_classes(data),
+    }
+
+
+def _list_settings(evidence: Evidence) -> Iterator[tuple[str, str, str, str]]:
+    """Every setting of the trials: label, key, value, and where it is from, "" for the study."""
+    frame, first = evidence.trials, evidence.trials.head(1)
+    for key, default in flatten_config(TrialConfig()).items():
+        name, label = f"config.{key}", key_label(key)
+        if key == "seed" or name not in frame.columns or not len(frame):  # each trial has its own seed
+            continue
+        if key in evidence.swept:
+            yield label, key, "searched", "the search space"
+        elif frame[name].nunique(dropna=False) != 1:
+            yield label, key, "differs between trials", ""
+        else:
+            value = format_column(first, key)[0]
+            yield label, key, value, "default" if value == format_setting(default) else ""
+
+
+def _describe_reuse(evidence: Evidence) -> str:
+    """How many trials were taken from earlier records and what that saved; "" when none was."""
+    reused = evidence.trials[read_text(evidence.trials, "reused_from") != ""]
+    if not len(reused):
+        return ""
+    saved = float(np.nansum(read_numbers(reused, "total_seconds")))
+    sources = sorted({str(origin).rpartition("/")[0] for origin in read_text(reused, "reused_from")})
+    origin = f" ({', '.join(sources[:5])})" if sources != [""] else ""
+    time = f", which saved {format_metric('total_seconds', saved)}" if saved else ""
+    return f"{format_count(len(reused), 'trial')} reused from earlier records{origin}{time}."
+
+
+def _describe_devices(evidence: Evidence) -> str:
+    """The devices that trials ran on, with how many each; "" when none is known."""
+    names, counts = np.unique([str(name) for name in read_text(evidence.trials, "device") if name], return_counts=True)
+    return "; ".join(f"{name} ({format_count(int(count), 'trial')})" for name, count in zip(names, counts, strict=True))
+
+
+def _list_environments(evidence: Evidence) -> Iterator[tuple[str, str, list[str]]]:
+    """What is known of the environments: a name in words, the recorded one, and its value in each of them."""
+    frame = evidence.frames.environments
+    for name in map(str, frame.columns):
+        values = [plain_value(value) for value in frame[name].head(5)]
+        if any(value not in (None, "") for value in values):
+            yield environment_label(name), name, ["–" if value is None else str(value)[:300] for value in values]
+
+
+def _group(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    # the parts of the page that are folded, each with its figures
+    return [
+        {
+            "name": "group-" + title.lower().replace(" ", "-"),
+            "title": title,
+            "figures": [_figure(figure) for figure in figures if figure.group == title],
+        }
+        for title in GROUPS
+    ]
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    views = list(dict.fromkeys(panel.view for panel in figure.panels if panel.view))
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "finding": figure.finding,
+        "caption": figure.caption,
+        "legend": [(layer.name, look_of(layer.role).color, key_glyph(layer)) for layer in figure.legend_layers()],
+        "views": views,
+        "panels": [_panel(figure, panel, views[:1]) for panel in figure.panels],
+        "is_single": sum(panel.view in ("", *views[:1]) for panel in figure.panels) == 1,
+    }
+
+
+def _panel(figure: Figure, panel: Panel, first_view: list[str]) -> dict[str, Any]:
+    return {
+        "title": panel.title,
+        "alt": describe_panel(figure, panel),
+        "view": panel.view,
+        "is_hidden": panel.view not in ("", *first_view),
+        "scales": [(which, chosen["first"] == "log") for which, chosen in make_scales(panel).items()],
+    }
+
+
+def describe_panel(figure: Figure, panel: Panel) -> str:
+    """The alternative text of ``panel``: its finding, title, axes with their ranges, number of marks of each kind."""
+    x, y = panel.extents
+    x_shown, y_shown = choose_units(panel)
+    parts = [panel.finding, f"{figure.title}{f', {panel.title}' if panel.title else ''}."]
+    parts.append(_describe_axis("Across", panel.x.label, x, x_shown, [text for _, text in panel.x.ticks]))
+    parts.append(_describe_axis("Up", panel.y.label, y, y_shown, [text for _, text in panel.y.ticks]))
+    counts = [words for layer in panel.layers[:MAX_DESCRIBED_LAYERS] if (words := _describe_layer(layer))]
+    return " ".join([*filter(None, parts), f"It shows {'; '.join(counts)}." if counts else ""])
+
+
+def _describe_axis(where: str, label: str, values: list[float], shown: DisplayUnit, ticks: list[str]) -> str:
+    if not values and not ticks:
+        return ""
+    if ticks:  # positions beside each other, in which numbers mean nothing
+        return f"{where}: {f'{label}, ' if label else ''}{', '.join(ticks[:MAX_DESCRIBED_LAYERS])}."
+    if not label:
+        return ""
+    low, high = (f"{bound * shown.factor:.4g}" for bound in (min(values), max(values)))
+    return f"{where}: {label}, {low} to {high} {shown.suffix}".rstrip() + "."
+
+
+def _describe_layer(layer: Layer) -> str:
+    name = f" ({layer.name})" if layer.name else ""
+    if isinstance(layer, Points | Intervals):
+        return format_count(len(layer.x), "mark") + name
+    if isinstance(layer, Lines):
+        return format_count(len(layer.segments), "line") + name
+    if isinstance(layer, Bars):
+        return format_count(sum(length > 0 for length in layer.lengths), "bar") + name
+    if isinstance(layer, Density):
+        return f"a shade for {format_count(sum(map(sum, layer.counts)), 'trial')}"
+    if isinstance(layer, Heat):
+        return format_count(len(layer.known), "colored cell") + name
+    return f"a line at {layer.text}" if layer.text else ""
+
+
+def _write_policy(*scripts: bytes) -> str:
+    digests = (_in_base64(hashlib.sha256(script).digest()) for script in scripts)
+    sources = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _pack(data: object) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _in_base64(gzip.compress(text.encode(), compresslevel=6, mtime=0))
+
+
+def _in_base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _resource(name: str) -> str:
+    return _read_bytes(name).decode()
+
+
+def _read_bytes(name: str) -> bytes:
+    return (resources.files("reports") / "page" / name).read_bytes()

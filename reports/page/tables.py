@@ -1,0 +1,403 @@
+"""The tables of the page: uses, Pareto front, and claims with the numbers of their forest plot."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from reports.evidence import Evidence, describe_value, format_column, read_measurement, train_commands
+from reports.labels import (
+    TOO_UNCERTAIN,
+    describe_range,
+    format_bound,
+    format_estimate,
+    format_interval,
+    format_probability,
+    format_setting,
+    format_value,
+    is_too_uncertain,
+    key_label,
+    metric_label,
+)
+from reports.texts import Card, define_terms, describe_use_price, describe_use_setting
+from sweep.analysis.answer.answer import Answer, Recommendation
+from sweep.analysis.claims.findings import UNSETTLED, Finding
+from sweep.analysis.statistics.column_reading import plain_value, read_numbers
+from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics.scales import scale_of
+from sweep.analysis.summary import USUAL_METRICS
+from sweep.config.units import find_unit
+
+LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")  # in this order behind the effective batch size
+MAX_ROWS = 200
+_BATCH = "batch.global"
+_USUAL_KEYS = ("model.name", "optimizer.name")
+
+
+class SplitColumns(NamedTuple):
+    """Places of the columns that are ``shown``, and label and text of the ``constant`` ones."""
+
+    shown: tuple[int, ...]
+    constant: tuple[str, ...]
+
+
+def split_columns(labels: Sequence[str], columns: Sequence[Sequence[str]], num_kept: int) -> SplitColumns:
+    """Which of ``columns`` to show: the first ``num_kept``, and those that differ between the rows. What is the same in
+    all rows is stated once."""
+    constant = [
+        place for place, texts in enumerate(columns) if place >= num_kept and len(texts) > 1 and len(set(texts)) == 1
+    ]
+    return SplitColumns(
+        tuple(place for place in range(len(columns)) if place not in constant),
+        tuple(f"{labels[place].lower()} {columns[place][0]}" for place in constant),
+    )
+
+
+def list_common_settings(evidence: Evidence) -> list[str]:
+    """Model and optimizer, where the study tries only one of them."""
+    common = []
+    for key in _USUAL_KEYS:
+        values = set(format_column(evidence.trials, key)) if key not in evidence.swept else set()
+        if len(values) == 1 and values != {"none"}:
+            common.append(f"{key_label(key)} {values.pop()}")
+    return common
+
+
+# The uses: a row for each configuration that a use names, equal ones merged.
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseCell:
+    """A value, its interval, its number of trainings, and where it has an interval the bar: where that begins, how wide
+    it is and where the value lies, in percent of the column's scale."""
+
+    text: str
+    interval: str = ""
+    note: str = ""
+    bar: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseRow:
+    """A configuration: the uses that name it, its effective batch size, a cell for each head, the settings that
+    differ between the rows, and the command that trains it."""
+
+    cards: tuple[Card, ...]
+    trial: int
+    batch: str
+    cells: tuple[UseCell, ...]
+    settings: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsesTable:
+    """``common`` names the settings that are the same in all rows; ``terms`` defines what the uses rest on."""
+
+    heads: tuple[str, ...]
+    rows: tuple[UseRow, ...]
+    common: str
+    terms: str
+
+
+def make_uses_table(evidence: Evidence, cards: Sequence[Card]) -> UsesTable:
+    """The table of what the answer names; ``cards`` are its texts in the order of the uses."""
+    answer: Answer = evidence.answer
+    named = {item.number: item for item in answer.uses.values() if item.number is not None}
+    items = list(named.values())
+    found = dict.fromkeys(name for item in items for name in item.values)
+    metrics = [*(name for name in LEADING if name in found), *(name for name in found if name not in LEADING)]
+    keys = list(dict.fromkeys(key for item in items for key in item.settings if key != _BATCH))
+    varied = [key for key in keys if len({describe_use_setting(item, key) for item in items}) > 1]
+    scales = {name: _span(name, [item.values[name] for item in items if name in item.values]) for name in metrics}
+    trials, numbers = evidence.trials, read_numbers(evidence.trials, "number")
+    rows = [
+        UseRow(
+            cards=tuple(card for card in cards if card.trial == number),
+            trial=number,
+            batch=str(item.global_batch_size),
+            cells=tuple(_make_use_cell(item.values.get(name), name, scales[name]) for name in metrics),
+            settings=_list_settings(item, varied or keys) + describe_use_price(item),
+            command=train_commands(trials[numbers == number].head(1), evidence.frames)[0],
+        )
+        for number, item in named.items()
+    ]
+    common = [key for key in keys if key not in varied] if varied else []
+    return UsesTable(
+        heads=tuple(map(metric_label, metrics)),
+        rows=tuple(rows),
+        common=f"All rows: {_list_settings(items[0], common)}." if common else "",
+        terms=define_terms(answer),
+    )
+
+
+def _list_settings(item: Recommendation, keys: Sequence[str]) -> str:
+    return ", ".join(describe_use_setting(item, key) for key in keys)
+
+
+def _span(name: str, values: Sequence[Interval]) -> tuple[float, float]:
+    # of a column, on the metric's scale
+    known = [at for value in values for bound in value[:3] if math.isfinite(at := _scale(name, bound))]
+    return (min(known), max(known)) if known else (math.nan, math.nan)
+
+
+def _scale(name: str, value: float) -> float:
+    if not scale_of(name).is_ratio:
+        return value
+    return math.log(value) if value > 0 else math.nan
+
+
+def _make_use_cell(value: Interval | None, name: str, span: tuple[float, float]) -> UseCell:
+    if value is None:
+        return UseCell(text="–")
+    text, interval = format_estimate(name, *value)
+    low, middle, high = (_scale(name, part) for part in (value.low, value.median, value.high))
+    width = span[1] - span[0]
+    bar = None
+    if math.isfinite(low + middle + high) and high > low and width > 0:
+        left, at, right = (round(100 * (part - span[0]) / width, 2) for part in (low, middle, high))
+        bar = left, round(right - left, 2), at
+    return UseCell(text=text, interval=interval, note=f"n = {value.n}", bar=bar)
+
+
+# The Pareto front: batch size, accuracy, time and memory first.
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontCell:
+    """A cell of the table: what it shows, what it sorts by, a smaller second line."""
+
+    text: str
+    key: float | str
+    note: str = ""
+    is_number: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontRow:
+    """One configuration of the table; ``trial`` is the first that its values rest on."""
+
+    cells: tuple[FrontCell, ...]
+    command: str
+    confirmed: bool
+    trial: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontTable:
+    """The sortable table of the front; ``num_left_out`` rows were too many; ``common`` is what all rows share."""
+
+    heads: tuple[str, ...]
+    rows: tuple[FrontRow, ...]
+    num_left_out: int
+    common: str
+
+
+def make_front_table(evidence: Evidence) -> FrontTable:
+    """Confirmed configurations and the search front; those of the answer's front first."""
+    frame = evidence.configurations
+    confirmed, search_front = (frame[name].to_numpy(dtype=bool) for name in ("confirmed", "on_search_front"))
+    shown = frame[confirmed | search_front].sort_values(
+        ["confirmed", "on_front", "number"], ascending=[False, False, True], kind="stable"
+    )
+    first = shown.head(MAX_ROWS)
+    measured = (name for name in USUAL_METRICS if np.isfinite(read_numbers(shown, name)).any())
+    metrics = list(dict.fromkeys((*evidence.objectives, *measured)))
+    metrics.sort(key=lambda name: LEADING.index(name) if name in LEADING else len(LEADING))
+    table = [list(_list_front_cells(evidence, row, metrics)) for _, row in first.iterrows()]
+    labels = [label for label, _ in table[0]] if table else []
+    columns = [[f"{cell.text} {cell.note}".strip() for _, cell in column] for column in zip(*table, strict=True)]
+    split = split_columns(labels, columns, 2 + len({*metrics} & {*LEADING}))
+    commands = train_commands(first, evidence.frames)
+    rows = tuple(
+        FrontRow(
+            cells=tuple(cells[place][1] for place in split.shown),
+            command=command,
+            confirmed=bool(row["confirmed"]),
+            trial=row["numbers"][0],
+        )
+        for cells, command, (_, row) in zip(table, commands, first.iterrows(), strict=True)
+    )
+    return FrontTable(
+        heads=tuple(labels[place] for place in split.shown),
+        rows=rows,
+        num_left_out=max(0, len(shown) - MAX_ROWS),
+        common=", ".join(split.constant),
+    )
+
+
+def _list_front_cells(evidence: Evidence, row: pd.Series, metrics: Sequence[str]) -> Iterator[tuple[str, FrontCell]]:
+    yield "Trial", FrontCell(text=str(row["number"]), key=float(row["number"]))
+    yield "Effective batch size", _make_setting(plain_value(row["global_batch_size"]))
+    yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name in LEADING)
+    share = read_measurement(row, "p_front")
+    words = "yes" if row["on_front"] else "search only" if row["on_search_front"] else "no"
+    note = "" if math.isnan(share) else f"{format_probability(share)} probability"
+    yield (
+        "On the Pareto front",
+        FrontCell(text=words, key=-1.0 if math.isnan(share) else share, note=note, is_number=False),
+    )
+    failed = f"{row['num_failed_seeds']} failed" if row["num_failed_seeds"] else ""
+    seeds = f"{row['num_seeds']} fresh" if row["confirmed"] else "1 (search)"
+    yield "Seeds", FrontCell(text=seeds, key=float(row["num_seeds"]) if row["confirmed"] else 0.0, note=failed)
+    for key in evidence.swept:
+        if key != _BATCH:
+            yield key_label(key).capitalize(), _make_setting(plain_value(row[f"config.{key}"]))
+    yield from ((metric_label(name), _make_measured(row, name)) for name in metrics if name not in LEADING)
+
+
+def _make_measured(row: pd.Series, name: str) -> FrontCell:
+    value = read_measurement(row, name)
+    shown, note = describe_value(row, name)
+    return FrontCell(text=shown, key=value if math.isfinite(value) else "", note=note)
+
+
+def _make_setting(value: object) -> FrontCell:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return FrontCell(text=format_setting(value), key=float(value))
+    return FrontCell(text=format_setting(value), key=str(value), is_number=False)
+
+
+# The claims: a row of the forest plot is the measured effect with its interval, over the range that the claim states.
+
+WIDTH = 230.0  # pixels of a row
+_EDGE = 12.0  # pixels at both ends, beyond which an arrow marks an interval that is longer
+_LETTER = 6.0  # pixels
+# How far the axis may go beyond the claimed range, the neutral value and the effect, in multiples of their span.
+_ROOM, _ROOM_UNCERTAIN = 3.0, 0.75
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimPicture:
+    """Pixels from the left. ``claimed`` is the range of the claim, ``interval`` the measured one with ``is_cut`` at the
+    ends that lie beyond the axis; ``effect`` is None where it is too uncertain to state. ``lines`` mark the ends of the
+    range ("bound") and the value of no effect ("neutral"); ``numbers`` below them do not overlap."""
+
+    name: str
+    claimed: tuple[float, float]
+    interval: tuple[float, float]
+    is_cut: tuple[bool, bool]
+    effect: float | None
+    is_open: bool
+    lines: tuple[tuple[float, str], ...]
+    numbers: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimRow:
+    """A claim as it was tested, its ``effect`` with the ``interval`` as texts; both are "", and there is no picture,
+    where it was not tested."""
+
+    finding: Finding
+    effect: str
+    interval: str
+    picture: ClaimPicture | None
+
+
+def list_claims(claims: Sequence[Finding]) -> list[ClaimRow]:
+    """A row for each of ``claims``, in their order."""
+    rows = []
+    for item in claims:
+        if item.reason:
+            rows.append(ClaimRow(finding=item, effect="", interval="", picture=None))
+            continue
+        effect, interval = TOO_UNCERTAIN, ""
+        if _is_effect_stated(item):
+            effect = format_value(item.unit, item.effect)
+            interval = format_interval(item.unit, item.low, item.high, item.effect)
+        text = f"{effect} ({interval})" if interval else effect
+        rows.append(ClaimRow(finding=item, effect=effect, interval=interval, picture=draw_claim(item, text)))
+    return rows
+
+
+def _is_effect_stated(found: Finding) -> bool:
+    """Whether the effect of a tested claim is known well enough to print it."""
+    return math.isfinite(found.effect) and not is_too_uncertain(found.unit, found.low, found.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClaimAxis:
+    """Values from ``low`` to ``high`` of an effect; for ratios and numbers of samples their logarithms."""
+
+    low: float
+    high: float
+    is_log: bool
+
+    def place(self, value: float) -> float:
+        """The pixel of ``value``; of one outside the axis the nearer end."""
+        inside = min(max(_transform(value, is_log=self.is_log), self.low), self.high)
+        return round(_EDGE + (inside - self.low) / (self.high - self.low) * (WIDTH - 2 * _EDGE), 2)
+
+    def is_beyond(self, value: float) -> bool:
+        """Whether ``value`` lies outside the axis."""
+        room = 1e-9 * (self.high - self.low)
+        return not self.low - room <= _transform(value, is_log=self.is_log) <= self.high + room
+
+
+def make_claim_axis(found: Finding) -> _ClaimAxis:
+    """The axis holds the claimed range, the neutral value and the effect, and of the interval what is not too wide for
+    the distance between the ends of the range and the neutral value."""
+    is_log = find_unit(found.unit).scale == "log"
+    own = [_transform(value, is_log=is_log) for value in (*found.claimed, *_list_neutral(found.unit))]
+    own = [at for at in own if math.isfinite(at)]
+    span = max(own, default=0.0) - min(own, default=0.0)
+    if not _is_effect_stated(found):
+        room = _ROOM_UNCERTAIN * (span or 1.0)
+        return _ClaimAxis(low=min(own, default=0.0) - room, high=max(own, default=0.0) + room, is_log=is_log)
+    effect, low, high = (_transform(value, is_log=is_log) for value in (found.effect, found.low, found.high))
+    first, last = min(*own, effect), max(*own, effect)
+    room = _ROOM * span or math.inf
+    start, end = min(first, max(low, first - room)), max(last, min(high, last + room))
+    return _ClaimAxis(low=start, high=end, is_log=is_log) if end > start else _ClaimAxis(
+        low=start - 1.0, high=start + 1.0, is_log=is_log
+    )  # fmt: skip
+
+
+def draw_claim(found: Finding, text: str) -> ClaimPicture:
+    """The row of a tested claim; ``text`` is the measured effect in words."""
+    axis, is_log = make_claim_axis(found), find_unit(found.unit).scale == "log"
+    low, high = found.claimed
+    bounds = [bound for bound in found.claimed if math.isfinite(_transform(bound, is_log=is_log))]
+    neutral = _list_neutral(found.unit)
+    lines, numbers, taken = [], [], list[float]()
+    for value in dict.fromkeys((*bounds, *neutral)):
+        x, label = axis.place(value), format_bound(found.unit, value)
+        lines.append((x, "neutral" if value in neutral else "bound"))
+        half = _LETTER * len(label) / 2
+        at = min(max(x, half), WIDTH - half)
+        if all(abs(at - other) > 2 * half for other in taken):
+            numbers.append((at, label))
+            taken.append(at)
+    is_cut = tuple(not math.isfinite(bound) or axis.is_beyond(bound) for bound in (found.low, found.high))
+    return ClaimPicture(
+        name=f"Claimed: {describe_range(found.unit, *found.claimed)}. Measured: {text}. {found.verdict.capitalize()}.",
+        claimed=(
+            axis.place(low) if math.isfinite(_transform(low, is_log=is_log)) else 0.0,
+            axis.place(high) if math.isfinite(high) else WIDTH,
+        ),
+        interval=(
+            2.0 if is_cut[0] else axis.place(found.low),
+            WIDTH - 2.0 if is_cut[1] else axis.place(found.high),
+        ),
+        is_cut=(is_cut[0], is_cut[1]),
+        effect=axis.place(found.effect) if _is_effect_stated(found) else None,
+        is_open=found.verdict in UNSETTLED,
+        lines=tuple(lines),
+        numbers=tuple(numbers),
+    )
+
+
+def _transform(value: float, *, is_log: bool) -> float:
+    if not is_log:
+        return value
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _list_neutral(unit: str) -> tuple[float, ...]:
+    # the effect that is none; a number of samples has none
+    if unit == "ratio":
+        return (1.0,)
+    return () if find_unit(unit).scale == "log" else (0.0,)

@@ -1,0 +1,503 @@
+"""Every sentence of the page, the command line and notebooks: the answer and its uses, batch sizes, the first screen,
+what to be careful about, and the method."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reports.evidence import Evidence, keep_finite
+from reports.labels import (
+    OUTCOME_NAMES,
+    describe_price,
+    format_difference,
+    format_effect,
+    format_estimate,
+    format_interval,
+    format_price,
+    format_probability,
+    format_setting,
+    format_value,
+    key_label,
+    list_notes,
+    metric_label,
+)
+from sweep.analysis.answer.answer import (
+    USE_MEANINGS,
+    Answer,
+    BatchAnswer,
+    NextBest,
+    Recommendation,
+    Statement,
+    TunedBatch,
+    TunedModel,
+)
+from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.answer.choice_texts import describe_learning_rate, describe_use
+from sweep.analysis.shortfalls import explain_confirmation
+from sweep.analysis.statistics.column_reading import read_numbers, read_text
+from sweep.analysis.statistics.intervals import Interval
+from sweep.config.metrics import METRICS
+from sweep.config.study import FEWEST_SEEDS
+from sweep.config.units import find_unit, format_count, format_share
+from sweep.records.messages import INFEASIBLE
+from sweep.records.quality_flags import (
+    PACKED,
+    MAX_TIME_ERROR,
+    MAX_WAIT_SLOWDOWN,
+    SLOWED_BY_OTHERS,
+    UNCERTAIN_TIME,
+    find_time_doubts,
+)
+
+Cell = tuple[str, str]  # a value, and a note that is set smaller
+
+METHOD: tuple[tuple[str, str], ...] = (
+    (
+        "Estimates of accuracy",
+        "Validation accuracies are not those of single trainings. Where a model has six or more configurations within "
+        "15 points of its best, a response to batch size, learning rate and whatever else was swept is fitted to all "
+        "its trainings: a polynomial of the second degree, a Gaussian process, and deviations that close neighbors "
+        "share. A value and its 95 % interval are the median and quantiles of joint draws from it.",
+    ),
+    (
+        "Intervals",
+        "Intervals of accuracy contain the spread between seeds (of the region, at least the one pooled over all "
+        "confirmed configurations) and the sampling error of the validation images, by crossed random effects of seeds "
+        "and images. Other intervals are of Student's t distribution.",
+    ),
+    (
+        "Comparisons",
+        "Two configurations are compared on the same images, where most of the sampling error is common to both: the "
+        "interval of their difference is narrower than their own intervals suggest.",
+    ),
+    (
+        "Probabilities",
+        "They are shares of 1,000 of these draws in which the statement is right within the study's tolerance. A "
+        "configuration with one seed is drawn with the same spread, shrunk towards the others. A rival makes a "
+        "statement wrong only where it loses less than half of the tolerance. Probabilities are about the "
+        "configurations that were tried, not about others. Search trials share one seed; its common effect is counted "
+        "as if each trial had its own.",
+    ),
+    (
+        "Time and memory",
+        "They are pooled over trials of equal cost where those do not scatter too much to be of one cost.",
+    ),
+)
+
+# a recommended configuration
+
+
+def describe_use_setting(item: Recommendation, key: str) -> str:
+    """A setting of a recommended configuration; the learning rate is the one of the training."""
+    rate = describe_learning_rate(item) if key == "optimizer.lr" else ""
+    return rate or f"{key_label(key)} {format_setting(item.config.get(key))}"
+
+
+USE_TITLES = {
+    "accuracy": "Best accuracy",
+    "speed": "Fastest",
+    "memory": "Lowest memory",
+    "balanced": "Balanced",
+    "fine_tune": "Fine-tuning",
+    "distributed": "On several devices",
+}
+_NEGLIGIBLE = 1e-3  # regret as a share of the value
+_REGRET = "Expected regret (how much the truly best configuration is better, on average)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """The recommendation for one use; ``trial`` is None without enough data. ``measured`` are values that are not
+    estimates, each with its label and a note; ``missing`` is the command that provides the missing data or increases
+    confidence."""
+
+    title: str
+    meaning: str
+    trial: int | None
+    measured: tuple[tuple[str, str, str], ...]
+    sure: str  # in short
+    confidence: str
+    comparison: str
+    evidence: tuple[str, ...]
+    missing: str
+
+
+def describe_uses(answer: Answer) -> list[Card]:
+    """The recommendation for each use as texts."""
+    return [
+        Card(
+            title=USE_TITLES[item.use],
+            meaning=USE_MEANINGS[item.use],
+            trial=item.number,
+            measured=tuple(_describe_measured(name, value) for name, value in item.measured.items()),
+            sure=f"{format_probability(item.probability)}, {'settled' if item.is_settled else 'not settled'}",
+            confidence=_describe_confidence(item) if item.number is not None else "",
+            comparison=_compare_next(item.next_best) if item.next_best else "",
+            evidence=tuple(f"{line[:1].upper()}{line[1:]}." for line in item.evidence),
+            missing=item.missing or "",
+        )
+        for item in answer.uses.values()
+    ]
+
+
+def _describe_measured(name: str, value: Interval) -> tuple[str, str, str]:
+    shown, interval = format_estimate(name, *value)
+    return metric_label(name), shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
+
+
+def _describe_confidence(item: Recommendation) -> str:
+    state = "settled" if item.is_settled else "not settled"
+    sure = (
+        f"The probability that nothing tried is better by more than the tolerance is "
+        f"{format_probability(item.probability)} ({state}); the probability of being on the Pareto front is "
+        f"{format_probability(item.on_front)}"
+    )
+    if item.regret_metric not in item.values:
+        return f"{sure}."
+    if item.regret < _NEGLIGIBLE * item.values[item.regret_metric].median:
+        return f"{sure}. {_REGRET} is negligible."
+    unit = METRICS[item.regret_metric].unit
+    return f"{sure}. {_REGRET}: {format_value('fraction difference' if unit == 'fraction' else unit, item.regret)}."
+
+
+def _compare_next(following: NextBest) -> str:
+    changes = [f"{key_label(key)} {format_setting(value)}" for key, value in following.changes.items()]
+    parts = [
+        f"{metric_label(name).lower()} {format_difference(following.units[name], *value)}"
+        for name, value in following.differences.items()
+    ]
+    others = f" ({', '.join(changes)})" if changes else ""
+    return f"Compared with the next best, trial {following.number}{others}: {'; '.join(parts)}."
+
+
+def describe_use_price(item: Recommendation) -> str:
+    """The price of a training as the end of a list; "" without one."""
+    return f"; price of a training {describe_price(**vars(item.price))}" if item.price else ""
+
+
+def define_terms(answer: Answer) -> str:
+    """What tolerance, "settled" and a useful accuracy are."""
+    tolerance = answer.tolerance
+    parts = [f"accuracy {format_points(tolerance.accuracy)}"]
+    parts += [f"{name} {format_share(getattr(tolerance, name))}" for name in ("time", "memory")]
+    return (
+        f"Tolerance: {', '.join(parts)}. Settled: {format_probability(answer.confidence)} or more. Useful accuracy: at "
+        f"most {format_points(ACCURACY_MARGIN)} below the best."
+    )
+
+
+def format_points(share: float) -> str:
+    """0.005 as "0.5 points"."""
+    shown = f"{100 * share:.2g}"
+    return f"{shown} {'point' if shown == '1' else 'points'}"
+
+
+# the batch size
+
+CURVE_HEADS = (
+    "Model", "Effective batch size", "Tuned accuracy", "Training time", "Memory", "Learning rate", "Fresh seeds",
+    "Without loss",
+)  # fmt: skip
+COST_HEADS = (
+    "Model", "Effective batch size", "Steps", "Samples", "Images per second", "Steps to the target",
+    "Samples to the target", "Time to the target",
+)  # fmt: skip
+# Statements that name what is known and leave open the rest: what the probability is about, and the rest.
+_IN_PARTS = {
+    "equally_good": "for the batch sizes named as good or worse; the others are not known yet",
+    "largest_without_loss": "for {batch}; larger ones are not known yet",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTexts:
+    """``statements`` with how sure each is and what would settle it; ``command`` settles more, and ``other_command``
+    what it does not, "" where there is none; ``rows`` of the curve by CURVE_HEADS, each cell a value and a note, and
+    ``costs`` by COST_HEADS; a sentence or two about each of the ``models``, and the ``remarks`` about each row."""
+
+    statements: tuple[Cell, ...]
+    command: str
+    other_command: str
+    rows: tuple[tuple[Cell, ...], ...]
+    costs: tuple[tuple[Cell, ...], ...]
+    models: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def describe_batch_answer(found: BatchAnswer) -> BatchTexts:
+    """``found`` as texts."""
+    commands = [*dict.fromkeys(each.missing for each in found.statements if each.missing), "", ""]
+    num_batches = Counter(point.model for point in found.curve)
+    return BatchTexts(
+        statements=tuple((each.text, _describe_certainty(each)) for each in found.statements),
+        command=commands[0],
+        other_command=commands[1],
+        rows=tuple(_describe_point(point, is_alone=num_batches[point.model] == 1) for point in found.curve),
+        costs=tuple(_describe_costs(point) for point in found.curve),
+        models=tuple(map(_describe_model, found.models)),
+        remarks=tuple(
+            f"{point.model}, effective batch size {point.batch}: {remark}."
+            for point in found.curve
+            for remark in point.remarks
+        ),
+    )
+
+
+def _describe_certainty(statement: Statement) -> str:
+    """How sure a statement is and what would settle it, as a clause; "" for an estimate."""
+    if statement.is_estimate:
+        return ""
+    needed = f"; {statement.needed}" if statement.needed else ""
+    if not statement.batches:
+        return f"not settled{needed}"
+    sure = f"{format_probability(statement.probability)} probability"
+    if not statement.is_settled and statement.name in _IN_PARTS:
+        return f"{sure} {_IN_PARTS[statement.name].format(batch=statement.batches[0])}{needed}"
+    return f"{sure}, {'settled' if statement.is_settled else 'not settled'}{needed}"
+
+
+def _describe_point(point: TunedBatch, *, is_alone: bool) -> tuple[Cell, ...]:
+    seconds, interval = format_estimate("train_seconds", *point.seconds)
+    price = f"price {format_price(point.price.median, point.price.currency)}" if point.price else ""
+    return (
+        (point.model, ""),
+        (str(point.batch), f"trial {point.number}"),
+        format_estimate("val_accuracy", *point.accuracy),
+        (seconds, "; ".join(filter(None, (interval, price)))),
+        format_estimate("peak_memory_bytes", *point.memory_bytes),
+        (format_setting(point.learning_rate), format_count(point.num_configurations, "configuration")),
+        (str(point.num_seeds), ""),
+        ("", "the only one tried") if is_alone else (format_probability(point.p_without_loss), ""),
+    )
+
+
+def _describe_costs(point: TunedBatch) -> tuple[Cell, ...]:
+    cells = (
+        ("num_steps", point.num_steps),
+        ("num_samples", point.num_samples),
+        ("images_per_second", point.images_per_second),
+        ("steps_to_target", point.steps_to_target),
+        ("num_samples", point.samples_to_target),
+        ("seconds_to_target", point.seconds_to_target),
+    )
+    return ((point.model, ""), (str(point.batch), f"trial {point.number}"), *(_describe_cost(*cell) for cell in cells))
+
+
+def _describe_cost(name: str, value: Interval) -> Cell:
+    unit = "count" if name == "num_samples" else METRICS[name].unit
+    numbers = value if find_unit(unit).measures else [round(part) if math.isfinite(part) else part for part in value]
+    shown = format_value(unit, numbers[0])
+    if not value.n or not math.isfinite(value.median):
+        return shown, ""
+    interval = format_interval(unit, numbers[1], numbers[2], numbers[0], value.n)
+    return shown, ", ".join(filter(None, (interval, f"n = {value.n}")))
+
+
+def _describe_model(found: TunedModel) -> str:
+    if found.rate_lack:
+        rate = f"how the best learning rate changes with the batch size is not known ({found.rate_lack})"
+    else:
+        rate = (
+            f"the best learning rate grows as the power {format_effect('exponent', *found.rate_power[:3])} of the "
+            f"batch size ({found.rate_detail})"
+        )
+    target = format_value("fraction", found.target_accuracy)
+    return f"{found.model}: steps, samples and time to the target are those to {target} validation accuracy; {rate}."
+
+
+# the first screen
+
+_LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+_DOUBTS = {
+    UNCERTAIN_TIME: f"the mean step time is known to no better than ±{format_share(MAX_TIME_ERROR)}",
+    SLOWED_BY_OTHERS: f"other programs slowed the training by over {format_share(MAX_WAIT_SLOWDOWN)}",
+    PACKED: "trials shared the device",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """One metric of the recommended configuration: ``value`` with its ``interval``, how ``sure`` it is, and the
+    ``doubt`` in words, "" without one."""
+
+    label: str
+    value: str
+    interval: str
+    sure: str
+    doubt: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstTexts:
+    """``headline`` is the answer, ``comparison`` what a neighboring batch size costs, ``certainty`` how sure the answer
+    is; ``command`` is what would settle it or make it possible, "" where it is settled."""
+
+    provenance: tuple[str, ...]
+    headline: str
+    comparison: str
+    certainty: str
+    command: str
+    chips: tuple[Chip, ...]
+
+
+def describe_first(evidence: Evidence) -> FirstTexts:
+    """The texts of the first screen; numbers are those of ``evidence.answer``, printed as everywhere else."""
+    answer, found = evidence.answer, evidence.answer.batch_size
+    if found is None or found.named.number is None:
+        reason = f"no eligible configuration has {FEWEST_SEEDS} fresh seeds yet"
+        if found is None:
+            reason = "no trial is complete" if answer.no_complete_trial else "no trial has completed with an accuracy"
+        commands = [found.named.missing] if found else [use.missing for use in answer.uses.values()]
+        return FirstTexts(
+            provenance=evidence.provenance,
+            headline=f"A batch size cannot be recommended yet: {reason}.",
+            comparison="",
+            certainty=answer.no_complete_trial or "",
+            command=next(filter(None, commands), ""),
+            chips=(),
+        )
+    # the smaller neighbor, because the question is what a larger batch gives; the larger one where there is none
+    texts = {each.name: each.text for each in found.statements}
+    tolerance = answer.tolerance
+    return FirstTexts(
+        provenance=evidence.provenance,
+        headline=f"{describe_use(found.named)}.",
+        comparison=texts.get("next_smaller") or texts.get("next_larger") or "No other batch size was tried.",
+        certainty=f"{found.named.global_batch_size} is the fastest, to within {format_share(tolerance.time)}, of the "
+        f"configurations within {format_points(tolerance.accuracy)} of the best accuracy: "
+        f"{_describe_certainty(found.statements[0])}.",
+        command=found.statements[0].missing or "",
+        chips=tuple(_make_chips(evidence, found)),
+    )
+
+
+def _make_chips(evidence: Evidence, found: BatchAnswer) -> Iterator[Chip]:
+    answer, named = evidence.answer, found.named
+    num_seeds = named.values["val_accuracy"].n
+    for name in (name for name in _LEADING if name in named.values):
+        shown, interval = format_estimate(name, *named.values[name])
+        # time and memory are pooled with trainings of other learning rates, unreliable times are left out
+        n = named.values[name].n
+        which = "with fresh seeds" if n == num_seeds else "of equal cost" if n > num_seeds else "with a reliable value"
+        count = f"{'95 % interval, ' if interval else ''}n = {format_count(n, 'training')} {which}"
+        grounds = _list_grounds(answer, found) if name == "val_accuracy" else []
+        doubt = _describe_doubt(evidence, named) if name == "train_seconds" else ""
+        sure = "; ".join([count, *grounds])
+        yield Chip(label=metric_label(name), value=shown, interval=interval, sure=sure, doubt=doubt)
+    if named.price is not None and answer.price_per_hour is not None:
+        price, per_hour = named.price, format_price(answer.price_per_hour, named.price.currency)
+        yield Chip(
+            label="Price of a training",
+            value=format_price(price.median, price.currency),
+            interval=f"{format_price(price.low, '')} to {format_price(price.high, price.currency)}",
+            sure=f"the training time at {per_hour} an hour, without set-up and evaluations",
+        )
+
+
+def _list_grounds(answer: Answer, found: BatchAnswer) -> Iterator[str]:
+    for point in found.curve:
+        if (point.model, point.batch) == (found.model, found.named.global_batch_size):
+            yield (
+                f"{format_probability(point.p_without_loss)} probability that tuned training at this batch size loses "
+                f"at most {format_points(answer.tolerance.accuracy)} against the best batch size"
+            )
+    if answer.validation.accuracy_per_image:
+        yield f"one validation image is {format_points(answer.validation.accuracy_per_image)}"
+
+
+def _describe_doubt(evidence: Evidence, named: Recommendation) -> str:
+    """Why times of the recommended configuration's trials cannot be used for certain; "" where all can."""
+    trials = evidence.trials
+    family = trials.loc[trials["number"] == named.number, "family"].to_numpy()[0]
+    own = trials[(trials["family"] == family) & (trials["outcome"] == "complete")]
+    doubtful = own[read_text(own, "time_source") == ""]
+    if doubtful.empty:
+        return ""
+    doubts = [find_time_doubts(str(text).split(",")) for text in read_text(doubtful, "quality_flags")]
+    reasons = ", ".join(dict.fromkeys(_DOUBTS.get(flag, flag) for each in doubts for flag in sorted(each)))
+    return f"Doubtful: the times of {len(doubtful)} of {format_count(len(own), 'training')} are unreliable ({reasons})."
+
+
+# what to be careful about
+
+_FEW_TRIALS = 10
+_MUCH = 0.3  # of the trials
+_COMMAND = re.compile(r"(?<=\s)sweep (?:run|doctor) \S.*\Z")
+
+
+def list_reservations(evidence: Evidence) -> list[Cell]:
+    """Reservations about the records, the most serious first, and the notes of the answer: each a sentence and the
+    command at its end, "" without one."""
+    data = evidence.frames.data
+    about_data = [f"Data: {note}." for note in list_notes(data)] if data else []
+    sentences = [*_list_serious(evidence), *about_data, *evidence.answer.notes, *_list_others(evidence)]
+    commands = [(sentence, _COMMAND.search(sentence)) for sentence in sentences]
+    return [(text[: found.start()].rstrip(), found[0]) if found else (text, "") for text, found in commands]
+
+
+def _list_serious(evidence: Evidence) -> Iterator[str]:
+    counts, frame = evidence.count_outcomes(), evidence.configurations
+    if len(frame) and not evidence.num_confirmed:
+        text = "Nothing is confirmed: every value is from one seed, and the best of many noisy trials is biased upward."
+        remedy = "Finish the study, or raise confirm.share, so that it trains its best configurations again."
+        if evidence.frames.source is not None:
+            remedy = "No configuration has runs with several seeds that can be told apart."
+        yield text if explain_confirmation(evidence.frames) else f"{text} {remedy}"
+    devices = sorted(set(read_text(evidence.trials, "device")) - {""})
+    if len(devices) > 1:
+        yield (
+            f"Trials ran on different devices ({'; '.join(devices[:5])}): their times and memory are not comparable, "
+            "and the recommendations use those of the most common device only."
+        )
+    crashed = evidence.trials[(evidence.trials["outcome"] == "crashed").to_numpy(dtype=bool)]
+    if len(crashed):
+        errors = [str(line) for line in read_text(crashed, "error") if line]
+        last = f" The last error: {errors[-1].strip().splitlines()[-1][:300]}" if errors else ""
+        yield (
+            f"{format_count(len(crashed), 'trial')} crashed, which says nothing about the configuration: repair the "
+            f"cause and run the study again.{last}"
+        )
+    infeasible = {name: count for name, count in counts.items() if name in INFEASIBLE}
+    num_ended = len(evidence.trials) - counts.get("", 0)
+    if num_ended and sum(infeasible.values()) >= _MUCH * num_ended:
+        parts = ", ".join(f"{count} {OUTCOME_NAMES[name]}" for name, count in infeasible.items())
+        share = f"{100 * sum(infeasible.values()) / num_ended:.0f} %"
+        text = f"{share} of the trials gave no result ({parts}): narrow the search space to avoid this."
+        yield evidence.answer.no_complete_trial or text
+    failed = frame[frame["num_failed_seeds"].to_numpy() > 0]
+    if len(failed):
+        numbers = ", ".join(str(number) for number in failed["number"].head(5))
+        yield (
+            f"Confirming seeds did not complete for {format_count(len(failed), 'configuration')} (of trial {numbers}): "
+            "the estimates rest on the seeds that did. The table of trials has the outcomes."
+        )
+
+
+def _list_others(evidence: Evidence) -> Iterator[str]:
+    frame, num_open = evidence.configurations, evidence.count_outcomes().get("", 0)
+    alone = int((frame["on_search_front"].to_numpy(dtype=bool) & ~frame["confirmed"].to_numpy(dtype=bool)).sum())
+    if evidence.num_confirmed and alone:
+        has = f"{format_count(alone, 'configuration')} on the front of the search {'has' if alone == 1 else 'have'}"
+        yield f"{has} one seed only: the measured values may be optimistic until fresh seeds confirm them."
+    if num_open:
+        yield (
+            f"{format_count(num_open, 'trial')} had no result when this page was written: running, or interrupted and "
+            "then continued by the next sweep run. Write the page again by sweep report after it."
+        )
+    done = len(evidence.search) or evidence.num_confirmed
+    if done < _FEW_TRIALS and not evidence.answer.no_complete_trial:
+        completed = format_count(done, "search trial" if len(evidence.search) else "configuration")
+        yield f"Only {completed} completed, so the front may still change considerably: run more trials."
+    environments = set(read_text(evidence.trials, "environment_digest")) - {""}
+    if len(environments) > 1:
+        yield (
+            f"Trials ran in {len(environments)} environments (versions or settings differ), which can change times and "
+            "accuracies: compare them in the table at the end."
+        )
+    if len(frame) and not len(keep_finite(read_numbers(frame, "test_accuracy"))):
+        yield (
+            "The test split was not used: accuracies are those of the validation split, by which the front was "
+            "selected. Confirming trials measure the test accuracy."
+        )

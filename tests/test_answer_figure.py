@@ -1,0 +1,242 @@
+"""The answer's figure and the texts of the first screen: both have the numbers of the answer."""
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from frames_factory import frames_of, make_frames, make_spec
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from reports.draw import _STYLE, draw_inline, make_canvas
+from reports.evidence import Evidence, gather_evidence
+from reports.figure import Absent, Figure, Intervals, Lines, Paper, Points, Rule
+from reports.figures.answer import AnswerMarks, _draw_accuracies, collect_marks, make_answer
+from reports.labels import format_estimate, format_probability
+from reports.texts import describe_first
+from reports.writing import write_frames_report
+from sweep.analysis.answer.recommend import as_document
+from sweep.analysis.statistics.intervals import Interval
+
+METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
+WIDTHS = {"screen": 1200 / 130, "column": 3.25, "page": 6.75}
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return gather_evidence(make_frames(40, confirm=4))
+
+
+@pytest.fixture(scope="module")
+def found(evidence: Evidence) -> AnswerMarks:
+    marks = collect_marks(evidence)
+    assert marks is not None
+    return marks
+
+
+@pytest.fixture(scope="module")
+def figure(evidence: Evidence) -> Figure:
+    made = make_answer(evidence)
+    assert isinstance(made, Figure)
+    return made
+
+
+def places_of(figure: Figure, panel: int) -> Iterator[tuple[float, float]]:
+    for layer in figure.panels[panel].layers:
+        if isinstance(layer, Intervals):
+            yield layer.x[0], layer.y[0]
+
+
+def read_inline(figure: Figure, inches: float = 11.0) -> ET.Element:
+    text = draw_inline(figure, inches).replace("xlink:href", "href")
+    assert "<style" not in text  # it would be one of the whole page
+    return ET.fromstring(text)
+
+
+def test_the_sentence_and_the_chips_have_the_numbers_of_the_document(evidence: Evidence) -> None:
+    document, first = as_document(evidence.answer)["batch_size"], describe_first(evidence)
+    named = document["named"]
+    assert f"effective batch size of {named['global_batch_size']} " in first.headline
+    assert f"micro batch {named['config']['batch.micro']}," in first.headline
+    assert f"learning rate {named['config']['optimizer.lr']:.3g}, {named['config']['model.name']})" in first.headline
+    texts = {each["name"]: each["text"] for each in document["statements"]}
+    assert first.comparison == texts["next_smaller"] if "next_smaller" in texts else texts["next_larger"]
+    assert format_probability(document["statements"][0]["probability"]) in first.certainty
+    assert first.command == (document["statements"][0]["missing"] or "")
+    for chip, name in zip(first.chips, METRICS, strict=True):
+        assert (chip.value, chip.interval) == format_estimate(name, *named[name].values())
+        assert f"n = {named[name]['n']} trainings" in chip.sure
+        assert ("with fresh seeds" in chip.sure) == (named[name]["n"] == named["val_accuracy"]["n"])
+
+
+def test_what_cannot_be_recommended_yet_is_named_with_the_command() -> None:
+    searched = gather_evidence(make_frames(20))
+    first, named = describe_first(searched), searched.answer.batch_size.named
+    assert "cannot be recommended yet: no eligible configuration has 3 fresh seeds" in first.headline
+    assert (first.command, first.chips) == (named.missing, ())
+    empty = gather_evidence(make_frames(0))
+    assert "cannot be recommended yet: no trial is complete" in describe_first(empty).headline
+    made = make_answer(empty)
+    assert isinstance(made, Absent)
+    assert describe_first(empty).command in made.remedy
+
+
+def test_the_provenance_holds_what_is_on_record_and_names_what_is_not(evidence: Evidence) -> None:
+    parts = evidence.provenance
+    assert parts[:2] == ("digits (images not on record)", "resnet8, vit_micro")
+    assert "4 configurations trained again with 3 fresh seeds" in parts[4]
+    assert parts[5:] == ("cpu: made", "date not on record", "commit not on record")
+    alone = gather_evidence(make_frames(1))
+    assert alone.provenance[4].startswith("1 search trial completed with one seed;")
+
+
+def test_doubtful_times_are_explained_in_words(evidence: Evidence) -> None:
+    frames = make_frames(40, confirm=4)
+    frames.trials["quality_flags"] = "uncertain_time,spread"
+    doubts = {chip.label: chip.doubt for chip in describe_first(gather_evidence(frames)).chips}
+    assert "the times of 4 of 4 trainings are unreliable (the mean step time is known" in doubts["Training time"]
+    assert doubts["Validation accuracy"] == ""
+    assert all(chip.doubt == "" for chip in describe_first(evidence).chips)
+
+
+def test_marks_lie_at_the_estimates_of_the_answer(figure: Figure, found: AnswerMarks) -> None:
+    shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
+    expected = [(mark.seconds.median, 1 - mark.accuracy.median) for mark in shown]
+    assert len(expected) >= 5
+    assert np.array(sorted(places_of(figure, 0))) == pytest.approx(np.array(sorted(expected)))
+    kept = [point for point in found.curve if point.accuracy.median >= found.cut]
+    heights = [(float(point.batch), 1 - point.accuracy.median) for point in kept]
+    assert np.array(sorted(places_of(figure, 1))) == pytest.approx(np.array(sorted(heights)))
+    spent = [(float(point.batch), point.seconds.median) for point in found.curve]
+    assert np.array(sorted(places_of(figure, 2))) == pytest.approx(np.array(sorted(spent)))
+
+
+def test_shade_shape_filling_ring_and_label_say_what_a_mark_is(figure: Figure, found: AnswerMarks) -> None:
+    layers = {layer.trials[0]: layer for layer in figure.panels[0].layers if isinstance(layer, Intervals)}
+    shown = [mark for mark in found.marks if mark.accuracy.median >= found.cut]
+    assert set(layers) == {mark.number for mark in shown}
+    for mark in shown:
+        layer, is_open = layers[mark.number], "" if mark.num_seeds else "-open"
+        assert layer.role == f"series-{found.models.index(mark.model)}{is_open}"
+        assert layer.shade == found.shade(mark.batch)
+        assert (layer.x_low[0] < layer.x[0] < layer.x_high[0]) == (mark.num_seeds > 0)
+        label = f"batch {mark.batch}" if mark.is_named else str(mark.batch)
+        assert layer.labels == ((label,) if mark.is_named or mark.is_tuned or mark.is_front else ())
+    (ring,) = (layer for layer in figure.panels[0].layers if layer.role == "ring")
+    (named,) = (mark for mark in shown if mark.is_named)
+    assert (ring.x[0], ring.y[0]) == (named.seconds.median, 1 - named.accuracy.median)
+    assert found.shade(min(mark.batch for mark in found.marks)) == 0.0
+
+
+def test_what_lies_below_the_cut_is_counted_and_at_the_edge(figure: Figure, found: AnswerMarks) -> None:
+    below = [mark for mark in found.marks if mark.accuracy.median < found.cut]
+    assert below
+    panel = figure.panels[0]
+    edge = [layer for layer in panel.layers if isinstance(layer, Points) and layer.role == "beyond"]
+    assert len(edge) == len(below)
+    last, first = panel.y.bounds
+    for layer in edge:
+        assert first < max(1 - mark.accuracy.median for mark in found.marks if mark not in below) < layer.y[0] < last
+    (text,) = (layer.text for layer in panel.layers if isinstance(layer, Rule) and "below" in layer.text)
+    assert text.startswith(f"{len(below)} configuration")
+    assert found.cut <= found.floor
+
+
+def test_a_tuned_accuracy_below_the_cut_has_its_value_beside_it(found: AnswerMarks) -> None:
+    kept, *rest = found.curve
+    marks = replace(found, curve=(replace(kept, accuracy=Interval(0.3812, 0.36, 0.40, 3)), *rest))
+    labels = [layer.labels for layer in _draw_accuracies(marks).layers if isinstance(layer, Points)]
+    assert ("38 %",) in labels
+
+
+def test_one_trial_alone_has_no_front_and_no_ideal_line() -> None:
+    alone = make_answer(gather_evidence(make_frames(1)))
+    assert isinstance(alone, Figure)
+    assert not any(isinstance(layer, Lines) and layer.name for panel in alone.panels for layer in panel.layers)
+    assert all(low != high for panel in alone.panels for low, high in [panel.y.bounds or (0, 1)])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_texts_are_large_enough_apart_and_within_the_image(figure: Figure, width: Any) -> None:
+    with mpl.rc_context(_STYLE):
+        canvas = make_canvas(figure, Paper(width))
+        FigureCanvasAgg(canvas).draw()
+    assert canvas.get_size_inches()[0] == pytest.approx(WIDTHS[width])
+    texts = [each for each in canvas.findobj(Text) if each.get_visible() and each.get_text().strip()]
+    assert min(each.get_fontsize() for each in texts) >= 7.0
+    boxes = [each.get_window_extent() for each in texts]
+    assert all(box.x0 >= -1 and box.x1 <= canvas.bbox.x1 + 1 for box in boxes)
+    assert all(box.y0 >= -1 and box.y1 <= canvas.bbox.y1 + 1 for box in boxes)
+    labels = [each for each in canvas.axes[0].texts if each.get_fontweight() == "bold"]
+    assert any(each.get_text().startswith("batch ") for each in labels)
+    for one, other in combinations(labels, 2):
+        assert not one.get_window_extent().overlaps(other.get_window_extent()), (one.get_text(), other.get_text())
+
+
+def test_the_image_to_share_has_its_size_and_says_the_answer(
+    figure: Figure, evidence: Evidence, tmp_path: Path
+) -> None:
+    first = describe_first(evidence)
+    assert figure.title == first.headline
+    assert figure.finding.startswith(first.comparison)
+    assert figure.caption.endswith(f"{evidence.provenance[-1]}.")
+    write_frames_report(evidence.frames, tmp_path / "report.html", formats=("png", "svg", "pdf"))
+    assert struct.unpack(">II", (tmp_path / "answer.png").read_bytes()[16:24]) == (1200, 630)
+    assert (tmp_path / "answer.pdf").read_bytes().startswith(b"%PDF")
+    assert "<svg" in (tmp_path / "answer.svg").read_text("utf-8")
+
+
+def test_an_image_of_an_earlier_answer_does_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "answer.png").write_bytes(b"of an earlier answer")
+    page = write_frames_report(make_frames(0), tmp_path / "report.html").read_text("utf-8")
+    assert not (tmp_path / "answer.png").exists()
+    assert "Picture of the answer" in page.partition("Figures without data")[2]
+
+
+def test_the_picture_of_the_page_has_texts_titles_and_the_colors_of_the_theme(
+    figure: Figure, found: AnswerMarks
+) -> None:
+    root = read_inline(figure)
+    assert root.get("aria-label", "").startswith(figure.title)
+    marks = [each for each in root.iter() if each.tag.endswith("g") and each.get("data-configuration")]
+    titled = {(int(mark.get("data-configuration", "")), mark[0].text) for mark in marks}
+    assert {(mark.number, mark.text) for mark in found.marks} <= titled
+    words = {"".join(each.itertext()) for each in root.iter() if each.tag.endswith("text")}
+    assert {"Effective batch size", "Training time (s)"} <= words  # texts are texts
+    styles = " ".join(each.get("style", "") for each in root.iter())
+    assert "var(--ink)" in styles
+    assert "var(--if-light, #" in styles
+    assert "#1c2430" not in styles
+    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    other = [each.get("id") for each in read_inline(figure, 4.2).iter() if each.get("id")]
+    assert len({*ids, *other}) == len(ids) + len(other)  # the page has both
+
+
+def test_text_of_the_records_does_not_become_markup() -> None:
+    rows = [
+        {"number": n, "config.model.name": "<script>x</script>", "global_batch_size": 2**n * 16, "val_accuracy": 0.9,
+         "train_seconds": 1.0 + n}
+        for n in range(3)
+    ]  # fmt: skip
+    made = make_answer(gather_evidence(frames_of(make_spec(), rows)))
+    assert isinstance(made, Figure)
+    text = draw_inline(made, 11.0)
+    assert "&lt;script&gt;" in text
+    assert "<script" not in text
+
+
+def test_the_first_screen_stands_before_the_recommendations(evidence: Evidence, tmp_path: Path) -> None:
+    text = write_frames_report(evidence.frames, tmp_path / "report.html", formats=()).read_text(encoding="utf-8")
+    head = text.partition('id="answer"')[0]
+    assert head.count("<svg") == 2
+    assert describe_first(evidence).headline in head
+    assert head.count('<tr class="named">') == 1
+    assert math.isfinite(evidence.answer.batch_size.named.values["val_accuracy"].median)

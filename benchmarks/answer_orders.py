@@ -16,7 +16,7 @@ from benchmarks.search import (NO_CONFIRM, OURS, is_ordered, list_directions, ma
 from collections.abc import (Callable, Iterator, Mapping)
 from importlib.util import (find_spec)
 from optuna.samplers import (BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler)
-from sweep.analysis.statistics.pareto import (non_dominated)
+from sweep.analysis.statistics import (non_dominated)
 from sweep.config.metrics import (METRICS)
 from sweep.config.space import (Parameter, Space)
 from sweep.records.trial_record import (TrialRecord)

@@ -23,13 +23,14 @@ import numpy as np
 
 from benchmarks.datasets import ARCHIVE, PART, PLUGIN, write_part
 from benchmarks.harness import Arms, Setting, benchmark, digest_files, keep
-from sweep.config.study import Confirm, StudySpec
+from sweep.config.study_sections import (Confirm)
+from sweep.config.study import (StudySpec)
 from sweep.config.study_file import build_study
 from sweep.executors.table import ExecutorSettings
 from sweep.records.source_digest import PROBE, digest_code
 from sweep.search.forecast import study_total
-from sweep.search.forecast.remaining_work import PlannedTrials, estimate_remaining_work
-from sweep.search.forecast.study_costs import Floats, StudyCosts
+from sweep.search.study_forecast import (PlannedTrials, estimate_remaining_work)
+from sweep.search.study_forecast import (Floats, StudyCosts)
 from sweep.search.forecast.study_forecast import collect_costs
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import Session, open_session

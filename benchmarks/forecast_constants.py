@@ -28,7 +28,8 @@ from benchmarks.forecast import (
 )
 from benchmarks.search import shipped_tables
 from sweep.analysis.statistics.extrapolation import NUM_NEAREST
-from sweep.config.study import Confirm, StudySpec
+from sweep.config.study_sections import (Confirm)
+from sweep.config.study import (StudySpec)
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast import study_total

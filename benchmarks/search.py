@@ -23,7 +23,8 @@ from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.records.messages import Ending, Evaluation
-from sweep.search.replay.recorded_table import Point, RecordedTable, make_replay_study, read_table
+from sweep.search.sampler import (Point)
+from sweep.search.replay.recorded_table import (RecordedTable, make_replay_study, read_table)
 from sweep.search.replay.replay import ReplayedSearch, replay_search
 from sweep.search.replay.replay_executor import schedule_messages
 

@@ -33,13 +33,13 @@ from sweep.analysis.answer.answer import (
     TunedBatch,
     TunedModel,
 )
-from sweep.analysis.answer.candidates import ACCURACY_MARGIN
+from sweep.analysis.candidates import (ACCURACY_MARGIN)
 from sweep.analysis.answer.choice_texts import describe_learning_rate, describe_use
 from sweep.analysis.shortfalls import explain_confirmation
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.statistics import (read_numbers, read_text)
+from sweep.analysis.statistics import (Interval)
 from sweep.config.metrics import METRICS
-from sweep.config.study import FEWEST_SEEDS
+from sweep.config.study_sections import (FEWEST_SEEDS)
 from sweep.config.units import find_unit, format_count, format_share
 from sweep.records.messages import INFEASIBLE
 from sweep.records.quality_flags import (

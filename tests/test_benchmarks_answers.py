@@ -18,13 +18,13 @@ from benchmarks.answer_studies import run_study as run_recorded_study
 from benchmarks.answer_table import AnswerTable, find_margins, price_naive, price_oracle, read_answer_table
 from benchmarks.answer_truth import FAMILIES, HELD_BACK, MadeStudy, make_spec, run_study
 from sweep.analysis.answer.answer import Limits
-from sweep.analysis.answer.candidates import select_candidates
-from sweep.analysis.answer.response import draw_response
-from sweep.analysis.claims.plans import CLAIMS
-from sweep.analysis.comparable_trials import ACCURACY, select_comparable
-from sweep.analysis.statistics.intervals import Spread
+from sweep.analysis.candidates import (select_candidates)
+from sweep.analysis.response import (draw_response)
+from sweep.analysis.claim_table import (CLAIMS)
+from sweep.analysis.comparable import (ACCURACY, select_comparable)
+from sweep.analysis.statistics import (Spread)
 from sweep.config.errors import InputError
-from sweep.config.study import Tolerance
+from sweep.config.study_sections import (Tolerance)
 from sweep.config.trial_config import TrialConfig
 from sweep.records.correct_images import encode_correct
 

@@ -26,7 +26,7 @@ from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Heartbeat, Progress
 from sweep.records.store.store import open_store
 from sweep.search.forecast import study_total
-from sweep.search.forecast.study_costs import StudyCosts, draw_sums
+from sweep.search.study_forecast import (StudyCosts, draw_sums)
 from sweep.search.replay.recorded_table import make_replay_study, read_table
 from sweep.search.replay.replay import replay_search
 from sweep.search.replay.replay_executor import schedule_messages

@@ -22,8 +22,8 @@ from reports.labels import (
     metric_label,
 )
 from sweep.analysis.answer.answer import BatchAnswer, TunedBatch
-from sweep.analysis.claims.findings import UNSETTLED
-from sweep.analysis.statistics.intervals import Interval
+from sweep.analysis.findings import (UNSETTLED)
+from sweep.analysis.statistics import (Interval)
 
 # To add a figure: a function from the evidence to figures, or to what must be recorded for it, and a line in its part
 # of the page.

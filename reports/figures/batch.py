@@ -25,12 +25,12 @@ from reports.labels import (
 )
 from reports.layout import NUM_SERIES
 from sweep.analysis.critical_batch import CriticalBatch, CriticalBatches, StepsEstimate, estimate_critical_batches
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.statistics.throughput import group_medians
-from sweep.analysis.statistics.throughput_curves import find_longest_curve
-from sweep.analysis.steps_to_target import Regimes, refit_steps
-from sweep.analysis.trial_shapes import parse_shapes, ran_micro_batches
+from sweep.analysis.statistics import (read_numbers, read_text)
+from sweep.analysis.statistics import (Values)
+from sweep.analysis.costs import (group_medians)
+from sweep.analysis.costs import (find_longest_curve)
+from sweep.analysis.critical_batch import (Regimes, refit_steps)
+from sweep.analysis.costs import (parse_shapes, ran_micro_batches)
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

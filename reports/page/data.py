@@ -29,14 +29,14 @@ from reports.layout import HEAT_COLORS, Json, choose_units, escape_text, look_of
 from reports.page.tables import LEADING, list_common_settings, split_columns
 from reports.texts import USE_TITLES
 from sweep.analysis.answer.answer import Limits
-from sweep.analysis.answer.candidates import Candidates
-from sweep.analysis.answer.choice import config_of, pick_surest, select_shown
-from sweep.analysis.answer.estimated_values import estimate_value
-from sweep.analysis.answer.use_cases import BATCH_SIZE, USE_TABLE, find_right
-from sweep.analysis.comparable_trials import ACCURACY, MEMORY, SECONDS
-from sweep.analysis.statistics.column_reading import read_numbers, read_text
-from sweep.analysis.statistics.pareto import Values
-from sweep.analysis.summary import USUAL_METRICS
+from sweep.analysis.candidates import (Candidates)
+from sweep.analysis.candidates import (config_of, pick_surest, select_shown)
+from sweep.analysis.candidates import (estimate_value)
+from sweep.analysis.candidates import (BATCH_SIZE, USE_TABLE, find_right)
+from sweep.analysis.comparable import (ACCURACY, MEMORY, SECONDS)
+from sweep.analysis.statistics import (read_numbers, read_text)
+from sweep.analysis.statistics import (Values)
+from sweep.analysis.comparable import (USUAL_METRICS)
 from sweep.config.study import StudySpec
 from sweep.config.units import DisplayUnit
 from sweep.records.quality_flags import name_flags

@@ -98,7 +98,7 @@ def _find_driver() -> str:
 def check_trials(frames: "Frames") -> Iterator[Check]:
     """One result for each bottleneck and each quality warning among the trials that were trained in this study, and
     for the images that they read and each note on them."""
-    from reports import data_texts
+    from reports import labels
     from sweep.analysis.costs import apply_times
 
     trials = apply_times(frames.trials, frames.probes)
@@ -106,10 +106,10 @@ def check_trials(frames: "Frames") -> Iterator[Check]:
     yield from _check_bottlenecks(frames, trials)
     yield from _check_warnings(trials)
     if frames.data is None:
-        yield Check("data", "note", data_texts.NOT_COUNTED)
+        yield Check("data", "note", labels.NOT_COUNTED)
         return
-    yield Check("data", "ok", data_texts.describe_set(frames.data))
-    for note in data_texts.list_notes(frames.data):
+    yield Check("data", "ok", labels.describe_set(frames.data))
+    for note in labels.list_notes(frames.data):
         yield Check("data", "note", note)
 
 

@@ -206,8 +206,8 @@ class Answer:
     """The answer of one study's records. ``batch_size`` is None without a complete trial. ``configurations`` are those
     that could win a use, at most a few hundred. ``notes`` hold what was left
     out, what is missing and what was assumed; ``missing_objectives`` the number of complete trials that lack an
-    objective, by its name; ``no_complete_trial`` how the trials ended and what to do where none is complete, else None;
-    ``method`` how the intervals were computed."""
+    objective, by its name; ``no_complete_trial`` how the trials ended and what to do where none is complete, else None.
+    """
 
     study: str
     limits: Limits
@@ -221,7 +221,6 @@ class Answer:
     notes: tuple[str, ...]
     missing_objectives: dict[str, int]
     no_complete_trial: str | None
-    method: str
     price_per_hour: float | None = None
     currency: str = ""
 
@@ -230,4 +229,4 @@ class Answer:
         return f"Answer(study={self.study!r}, {found!r})"
 
     def _repr_html_(self) -> str:
-        return str(resolve("reports.notebook.html_views:render_answer")(self))  # a notebook shows it
+        return str(resolve("reports.notebook:render_answer")(self))  # a notebook shows it

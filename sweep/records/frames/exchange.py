@@ -13,7 +13,7 @@ from sweep.records.frames.frame_files import (cells_of, column_names, read_table
 from sweep.records.frames.study_frames import (Frames)
 from sweep.records.frames.validation import (check_frames)
 from sweep.records.schema import (CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS)
-from sweep.records.store.schema import (PROBES)
+from sweep.records.schema import (PROBES)
 from sweep.records.store.store import (Store)
 from typing import (Any, Literal)
 

@@ -33,17 +33,14 @@ from benchmarks.answer_orders import OUR_ARM, Order, Searched, list_arms
 from benchmarks.answer_table import CONFIRM_SHARE, AnswerTable, price_naive, price_oracle, read_answer_table
 from benchmarks.harness import TABLES, digest_files, keep, save
 from benchmarks.search import LOOKED_AT
-from sweep.analysis.answer.answer import Limits
-from sweep.analysis.candidates import (select_candidates)
-from sweep.analysis.candidates import (choose_for)
-from sweep.analysis.candidates import (BATCH_SIZE)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.statistics import (CONFIDENCE, NUM_RESAMPLES)
-from sweep.analysis.statistics import (Values)
+from sweep.analysis.answer import Limits
+from sweep.analysis.candidates import BATCH_SIZE, choose_for, select_candidates
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.statistics import CONFIDENCE, NUM_RESAMPLES, Values
 from sweep.config.errors import InputError
 from sweep.config.study import StudySpec
 from sweep.records.trial_record import TrialRecord
-from sweep.search.seeds import (rank_confirmations)
+from sweep.search.seeds import rank_confirmations
 
 FRACTIONS = tuple(float(each) for each in np.round(np.arange(0.02, 0.501, 0.02), 2))  # of the grid's seconds
 _FIRST_CHECKPOINT = 8

@@ -6,23 +6,24 @@ trained before is answered from memory at no cost, and the nearest point that wa
 and told to it, as the replay does for ours.
 """
 
+import random
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple, final
+
 import numpy as np
 import optuna
-import random
 import torch
-from benchmarks.answer_table import (AnswerTable)
-from benchmarks.replay import (GridSampler, Point, replay_search)
-from benchmarks.search import (NO_CONFIRM, OURS, is_ordered, list_directions, make_distribution, tell_ending, value_of)
-from collections.abc import (Callable, Iterator, Mapping)
-from importlib.util import (find_spec)
-from optuna.samplers import (BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler)
-from sweep.analysis.statistics import (non_dominated)
-from sweep.config.metrics import (METRICS)
-from sweep.config.space import (Parameter, Space)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.sampler import (Sampler)
-from typing import (Any, NamedTuple, final)
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 
+from benchmarks.answer_table import AnswerTable
+from benchmarks.replay import GridSampler, Point, replay_search
+from benchmarks.search import NO_CONFIRM, OURS, is_ordered, list_directions, make_distribution, tell_ending, value_of
+from sweep.analysis.statistics import non_dominated
+from sweep.config.metrics import METRICS
+from sweep.config.space import Parameter, Space
+from sweep.records.trial_record import TrialRecord
+from sweep.search.sampler import Sampler
 
 OUR_ARM = "ours"
 

@@ -8,23 +8,24 @@ can be called wrong although it is right.
 
 import argparse
 import json
-import numpy as np
-from benchmarks.answer_orders import (OUR_ARM, list_arms)
-from benchmarks.answer_table import (AnswerTable, read_answer_table)
-from benchmarks.harness import (TABLES, save, share_of)
-from collections.abc import (Sequence)
-from concurrent.futures import (ProcessPoolExecutor)
-from dataclasses import (asdict, dataclass)
-from itertools import (islice)
-from multiprocessing import (get_context)
-from sweep.analysis.comparable import (ACCURACY)
-from sweep.analysis.recommendation import (recommend)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_sections import (FEWEST_SEEDS)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.seeds import (list_confirmations)
-from typing import (Any)
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import islice
+from multiprocessing import get_context
+from typing import Any
 
+import numpy as np
+
+from benchmarks.answer_orders import OUR_ARM, list_arms
+from benchmarks.answer_table import AnswerTable, read_answer_table
+from benchmarks.harness import TABLES, save, share_of
+from sweep.analysis.comparable import ACCURACY
+from sweep.analysis.recommendation import recommend
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import FEWEST_SEEDS
+from sweep.records.trial_record import TrialRecord
+from sweep.search.seeds import list_confirmations
 
 _SHARE = 0.5  # of the search's time for confirming, the default
 

@@ -12,30 +12,31 @@ written after the constants were frozen.
 import argparse
 import json
 import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
-from benchmarks.harness import (digest_files, keep, save, share_of)
-from collections.abc import (Callable, Sequence)
-from concurrent.futures import (ProcessPoolExecutor)
-from dataclasses import (asdict, dataclass, field)
-from functools import (partial)
-from pathlib import (Path)
-from scipy.special import (ndtri)
-from sweep.analysis.recommendation import (recommend)
-from sweep.config.commands import (StudyCommands, StudyOrigin, find_study_commands)
-from sweep.config.metrics import (METRICS)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (build_study)
-from sweep.config.study_sections import (FEWEST_SEEDS)
-from sweep.config.trial_config import (TrialConfig, config_keys, flatten_config)
-from sweep.records.correct_images import (Correct)
-from sweep.records.data_summary import (DataSummary)
-from sweep.records.study_inputs import (StudyInputs)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.samplers import (make_sampler)
-from sweep.search.seeds import (list_confirmations)
-from typing import (Any)
+from scipy.special import ndtri
 
+from benchmarks.harness import digest_files, keep, save, share_of
+from sweep.analysis.recommendation import recommend
+from sweep.config.commands import StudyCommands, StudyOrigin, find_study_commands
+from sweep.config.metrics import METRICS
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.config.study_sections import FEWEST_SEEDS
+from sweep.config.trial_config import TrialConfig, config_keys, flatten_config
+from sweep.records.correct_images import Correct
+from sweep.records.data_summary import DataSummary
+from sweep.records.study_inputs import StudyInputs
+from sweep.records.trial_record import TrialRecord
+from sweep.search.samplers import make_sampler
+from sweep.search.seeds import list_confirmations
 
 Rng = np.random.Generator
 BATCHES = (16, 32, 64, 128, 256, 512)

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from benchmarks.datasets import ASK_TASKS, PLUGIN, write_rings
 from benchmarks.harness import Json, save, share_of, warn_if_busy
-from sweep.analysis.recommendation import (recommend)
-from sweep.analysis.statistics import (CONFIDENCE, t_quantile)
+from sweep.analysis.recommendation import recommend
+from sweep.analysis.statistics import CONFIDENCE, t_quantile
 from sweep.cli.arguments import parse_duration
 from sweep.config.errors import InputError
 from sweep.config.study_file import load_study

@@ -9,37 +9,37 @@ always those of all claims with records under the root, with p corrected for all
 import argparse
 import itertools
 import json
-import pandas as pd
 import subprocess
 import sys
 import time
 import tomllib
-from benchmarks.datasets import (EARLIER, LATER, PLUGIN)
-from benchmarks.harness import (save, warn_if_busy)
-from collections.abc import (Collection, Sequence)
-from concurrent.futures import (ProcessPoolExecutor, ThreadPoolExecutor)
-from dataclasses import (dataclass)
-from multiprocessing import (get_context)
-from pathlib import (Path)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.claims import (Claim)
-from sweep.analysis.findings import (count_planned, write_plan)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.documents import (to_document)
-from sweep.analysis.findings import (Assessment, Finding, assess_claim, find_verdicts)
-from sweep.config.errors import (InputError)
-from sweep.config.metrics import (METRICS)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (build_study)
-from sweep.config.trial_config import (Scalar)
-from sweep.executors.table import (ExecutorSettings)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.frames.study_frames import (Frames)
-from sweep.search.loop.run_options import (Options)
-from sweep.search.loop.session import (run_study)
-from sweep.training.plugins import (load_plugin)
-from typing import (Any)
+from collections.abc import Collection, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from benchmarks.datasets import EARLIER, LATER, PLUGIN
+from benchmarks.harness import save, warn_if_busy
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import Claim
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.documents import to_document
+from sweep.analysis.findings import Assessment, Finding, assess_claim, count_planned, find_verdicts, write_plan
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.config.trial_config import Scalar
+from sweep.executors.table import ExecutorSettings
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.study_frames import Frames
+from sweep.search.loop.run_options import Options
+from sweep.search.loop.session import run_study
+from sweep.training.plugins import load_plugin
 
 _NAMES = [claim.name for claim in CLAIMS]
 _AT_ONCE = 2  # studies of accuracy

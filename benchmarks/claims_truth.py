@@ -12,26 +12,25 @@ import argparse
 import itertools
 import json
 import math
-import numpy as np
-import pandas as pd
 import time
 import tomllib
-from benchmarks.answer_truth import (MadeFrames)
-from benchmarks.harness import (digest_files, keep, save, share_of)
-from collections.abc import (Callable, Iterator, Mapping, Sequence)
-from functools import (cache)
-from pathlib import (Path)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.claims import (Claim)
-from sweep.analysis.claims import (ACCURACY_SPREAD, MEMORY_SPREAD, TIME_SPREAD)
-from sweep.analysis.findings import (write_plan)
-from sweep.analysis.findings import (UNSETTLED, count_planned, evaluate_claims)
-from sweep.config.metrics import (METRICS)
-from sweep.config.space import (count_grid_points, pick_grid_point)
-from sweep.config.study_file import (build_study)
-from sweep.config.trial_config import (flatten_config)
-from typing import (Any, NamedTuple)
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
+
+from benchmarks.answer_truth import MadeFrames
+from benchmarks.harness import digest_files, keep, save, share_of
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.claims import ACCURACY_SPREAD, MEMORY_SPREAD, TIME_SPREAD, Claim
+from sweep.analysis.findings import UNSETTLED, count_planned, evaluate_claims, write_plan
+from sweep.config.metrics import METRICS
+from sweep.config.space import count_grid_points, pick_grid_point
+from sweep.config.study_file import build_study
+from sweep.config.trial_config import flatten_config
 
 Row = dict[str, Any]
 Truth = Callable[[pd.DataFrame, float, np.random.Generator], Row]  # columns that a study's rows measure, by the effect

@@ -3,7 +3,7 @@
 Each study is forecast and run as by ``sweep run``. Its figures are written when it ends, under ``runs/forecast_error``,
 so that an interrupted measurement continues where it stopped; they are measured again when the code has changed.
 
-The constants of :mod:`sweep.search.forecast.study_total` are set on development studies; the validation studies, drawn
+The constants of :mod:`sweep.search.study_forecast` are set on development studies; the validation studies, drawn
 from the same shapes, are for the ratio alone. An earlier validation with seed 2 was stopped after 13 studies, because
 their totals contained many probes after trials that were not forecast; the rule of these probes was changed, and the
 present list is a new one. Development studies were looked at twice: after the first time more shapes were probed before
@@ -23,17 +23,15 @@ import numpy as np
 
 from benchmarks.datasets import ARCHIVE, PART, PLUGIN, write_part
 from benchmarks.harness import Arms, Setting, benchmark, digest_files, keep
-from sweep.config.study_sections import (Confirm)
-from sweep.config.study import (StudySpec)
+from sweep.config.study import StudySpec
 from sweep.config.study_file import build_study
+from sweep.config.study_sections import Confirm
 from sweep.executors.table import ExecutorSettings
 from sweep.records.source_digest import PROBE, digest_code
-from sweep.search.forecast import study_total
-from sweep.search.study_forecast import (PlannedTrials, estimate_remaining_work)
-from sweep.search.study_forecast import (Floats, StudyCosts)
-from sweep.search.forecast.study_forecast import collect_costs
+from sweep.search import study_forecast
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.session import Session, open_session
+from sweep.search.study_forecast import Floats, PlannedTrials, StudyCosts, collect_costs, estimate_remaining_work
 
 ROOT = Path("runs/forecast_error")
 NUM_DEVELOPMENT, NUM_VALIDATION = 24, 40
@@ -229,7 +227,7 @@ def _list_trials(session: Session) -> list[tuple[str, str, float, float]]:
     rows: list[tuple[str, str, float, float]] = []
     for record in session.store.trial_records(session.spec.name):
         is_last = record.phase == "confirm"
-        cost = session.forecaster.cost_model.predict(record.config, read_test=is_last, measure_costly=is_last)
+        cost = session.forecaster.cost_model.predict(record.config, read_test=is_last)
         taken = float(record.measurements.get("total_seconds", 0.0))
         rows.append((record.phase, record.outcome or "", cost.seconds if cost else 0.0, taken))
     return rows
@@ -240,7 +238,7 @@ def replay_forecast(figures: StudyFigures) -> Floats:
     costs: dict[str, Any] = {
         name: np.array(value) if isinstance(value, list) else value for name, value in figures.costs.items()
     }
-    return study_total.draw_study_seconds(StudyCosts(**costs))
+    return study_forecast.draw_study_seconds(StudyCosts(**costs))
 
 
 # ---------------------------------------------------------------------- the benchmark
@@ -260,7 +258,7 @@ def forecast_error(setting: Setting) -> Iterator[Arms]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) if setting.is_tiny else ROOT
         planned = [plan_tiny_study()] if setting.is_tiny else list_measurable("validation", NUM_VALIDATION, root)
-        digest = digest_files(Path(study_total.__file__).parent)  # another forecast is validated anew
+        digest = digest_files(Path(study_forecast.__file__).parent)  # another forecast is validated anew
 
         def ours(pair: int) -> float:
             if pair < 0:  # every study is started anew, so nothing warms up

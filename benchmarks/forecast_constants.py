@@ -1,6 +1,6 @@
 """The constants of the forecast: ``python -m benchmarks forecast_constants``.
 
-From development studies the factor and the width with which :mod:`sweep.search.forecast.study_total` adjusts what it
+From development studies the factor and the width with which :mod:`sweep.search.study_forecast` adjusts what it
 draws; this requires an idle machine, for about ten minutes. With ``--replays`` what of a study is chance, on recorded
 trainings and a simulated clock: how far an adaptive sampler prefers fast configurations, how much time pruning saves,
 and how much of its time the confirming uses.
@@ -26,15 +26,14 @@ from benchmarks.forecast import (
     pick,
     replay_forecast,
 )
+from benchmarks.replay import RecordedTable, make_replay_study, replay_search
 from benchmarks.search import shipped_tables
-from sweep.analysis.statistics.extrapolation import NUM_NEAREST
-from sweep.config.study_sections import (Confirm)
-from sweep.config.study import (StudySpec)
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import Confirm
 from sweep.config.trial_config import TrialConfig
 from sweep.records.trial_record import TrialRecord
-from sweep.search.forecast import study_total
-from sweep.search.replay.recorded_table import RecordedTable, make_replay_study
-from sweep.search.replay.replay import replay_search
+from sweep.search import study_forecast
+from sweep.search.pruner import NUM_NEAREST
 
 _COVERAGE = 0.9
 # Configurations and seeds. A table has fewer seeds, which are repeated: that says what is settled too early, so the use
@@ -55,7 +54,7 @@ def calibrate(found: Sequence[StudyFigures]) -> tuple[float, float]:
     scores = np.where(away > 0, away / (high - middle), -away / (middle - low))
     rank = _COVERAGE * (len(found) + 1) - 1  # from 0
     width = float(np.interp(rank, np.arange(len(found)), np.sort(scores)))
-    return study_total.FACTOR * float(np.exp(factor)), study_total.WIDTH * width
+    return study_forecast.FACTOR * float(np.exp(factor)), study_forecast.WIDTH * width
 
 
 @dataclass(frozen=True)

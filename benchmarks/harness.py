@@ -6,18 +6,19 @@ import json
 import os
 import re
 import sys
-import torch
-from collections.abc import (Callable, Iterator, Sequence)
-from contextlib import (AbstractContextManager, contextmanager)
-from dataclasses import (asdict, dataclass, field)
-from pathlib import (Path)
-from scipy.stats import (beta)
-from sweep.analysis.statistics import (Interval, median_interval)
-from sweep.config.errors import (InputError)
-from sweep.measurement.environment import (describe_environment)
-from sweep.records.content_key import (environment_digest)
-from typing import (Any, Literal, NamedTuple)
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import torch
+from scipy.stats import beta
+
+from sweep.analysis.statistics import Interval, median_interval
+from sweep.config.errors import InputError
+from sweep.measurement.environment import describe_environment
+from sweep.records.content_key import environment_digest
 
 Json = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"

@@ -4,19 +4,20 @@ and schedule."""
 import importlib
 import logging
 import time
-import torch
 import warnings
-from benchmarks.harness import (Arms, ArmsDifferError, Setting, benchmark)
-from benchmarks.speed import (BATCH, DIGITS, LR, Material, accuracy, material, train)
-from collections.abc import (Callable, Iterator)
-from sweep.measurement.device import (make_synchronizer)
-from sweep.training.recipe.schedules import (RateSchedule, Span)
-from torch import (Tensor, nn)
-from torch.nn.functional import (cross_entropy)
-from torch.optim.lr_scheduler import (LambdaLR)
-from torch.utils.data import (DataLoader, TensorDataset)
-from typing import (Any)
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark
+from benchmarks.speed import BATCH, DIGITS, LR, Material, accuracy, material, train
+from sweep.measurement.device import make_synchronizer
+from sweep.training.recipe.schedules import RateSchedule, Span
 
 _MIN_ACCURACY = 0.9
 _MAX_APART = 0.03  # in validation accuracy: the peers shuffle in an order of their own

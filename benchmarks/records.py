@@ -26,7 +26,7 @@ from sweep.executors.base import Executor
 from sweep.records.columns import CONFIG_COLUMNS
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Ending, Message, Task
-from sweep.records.schema import (EVALUATIONS, TRIALS)
+from sweep.records.schema import EVALUATIONS, TRIALS
 from sweep.records.store.store import Store, open_store
 from sweep.search.loop.run_plan import RunPlan
 from sweep.search.loop.trial_index import KeyMaker
@@ -38,7 +38,7 @@ from sweep.search.mirror.optuna_conversion import (
     to_optuna_params,
 )
 from sweep.search.mirror.optuna_mirror import Mirror
-from sweep.search.sampler import (SobolPoints)
+from sweep.search.sampler import SobolPoints
 
 # ---------------------------------------------------------------------- studies of very many trials
 

@@ -8,17 +8,28 @@ between seeds differs from batch to batch, from 0.3 to 2 points.
 import argparse
 import json
 import math
-import numpy as np
 import sys
-import torch
-from benchmarks.harness import (RESULTS as FOLDER, share_of)
-from benchmarks.rules import (COMBINATIONS, REFERENCE, Ranking, Recipe, TrainedSetting, rank_rules, scale_recipe, start_from)
-from collections.abc import (Sequence)
-from datetime import (UTC, datetime)
-from sweep.config.trial_config import (TrialConfig, build_config)
-from sweep.measurement.environment import (describe_environment)
-from typing import (NamedTuple)
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
 
+import numpy as np
+import torch
+
+from benchmarks.harness import RESULTS as FOLDER
+from benchmarks.harness import share_of
+from benchmarks.rules import (
+    COMBINATIONS,
+    REFERENCE,
+    Ranking,
+    Recipe,
+    TrainedSetting,
+    rank_rules,
+    scale_recipe,
+    start_from,
+)
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.measurement.environment import describe_environment
 
 BATCHES = (8, 32, 512, 2048)
 _SEEDS = range(3)

@@ -19,14 +19,19 @@ from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.trial import TrialState
 
 from benchmarks.harness import MIN_PAIRS, TABLES, Arms, Setting, benchmark
+from benchmarks.replay import (
+    RecordedTable,
+    ReplayedSearch,
+    make_replay_study,
+    read_table,
+    replay_search,
+    schedule_messages,
+)
 from sweep.config.errors import InputError
 from sweep.config.metrics import METRICS
 from sweep.config.space import Parameter
 from sweep.records.messages import Ending, Evaluation
-from sweep.search.sampler import (Point)
-from sweep.search.replay.recorded_table import (RecordedTable, make_replay_study, read_table)
-from sweep.search.replay.replay import ReplayedSearch, replay_search
-from sweep.search.replay.replay_executor import schedule_messages
+from sweep.search.sampler import Point
 
 # Tables that were looked at while the search or the answer was changed: they say nothing for either.
 LOOKED_AT = ("digits", "cifar10", "digits_crops", "digits_vit", "prototypes", "shapes", "cifar10_three")

@@ -29,9 +29,8 @@ from typing import Any
 
 from benchmarks.datasets import ARCHIVE, offer_cifar, require_archive
 from benchmarks.harness import CPU, TABLES
+from benchmarks.rules import fix_settings, scale_recipe
 from benchmarks.search import LOOKED_AT
-from sweep.analysis.rules.combinations import scale_recipe
-from sweep.analysis.rules.settings import fix_settings
 from sweep.config.errors import InputError
 from sweep.config.space import count_grid_points, pick_grid_point
 from sweep.config.study import StudySpec

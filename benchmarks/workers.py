@@ -9,36 +9,43 @@ import contextlib
 import heapq
 import tempfile
 import time
-from benchmarks.harness import (Arms, Setting, TABLES, benchmark)
-from benchmarks.records import (fill)
-from benchmarks.replay import (read_table)
-from collections.abc import (Callable, Iterator, Sequence)
-from dataclasses import (dataclass)
-from functools import (lru_cache)
-from pathlib import (Path)
-from sqlalchemy import (text)
-from statistics import (median)
-from sweep.config.errors import (InputError)
-from sweep.config.space import (Parameter)
-from sweep.config.study import (StudySpec)
-from sweep.config.trial_config import (Scalar, TrialConfig, flatten_config)
-from sweep.executors.base import (ExecutorWrapper)
-from sweep.records.content_key import (trial_key)
-from sweep.records.messages import (Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message)
-from sweep.records.store.store import (open_store)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.loop.events import (TrialEnded)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.tuner import (Tuner)
-from sweep.search.mirror.optuna_mirror import (Mirror)
-from sweep.search.replay.recorded_table import (RecordedTable, make_replay_study)
-from sweep.search.replay.replay import (find_device)
-from sweep.search.replay.replay_executor import (ReplayingExecutor, SimulatedClock, TimedMessage, schedule_messages)
-from sweep.search.sampler import (Sampler)
-from sweep.search.samplers import (make_sampler)
-from sweep.training.supervisor_link import (HEARTBEAT_SECONDS, PROGRESS_SECONDS)
-from typing import (Any, NamedTuple, final)
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, final
 
+from sqlalchemy import text
+
+from benchmarks.harness import TABLES, Arms, Setting, benchmark
+from benchmarks.records import fill
+from benchmarks.replay import (
+    RecordedTable,
+    ReplayingExecutor,
+    SimulatedClock,
+    TimedMessage,
+    find_device,
+    make_replay_study,
+    read_table,
+    schedule_messages,
+)
+from sweep.config.errors import InputError
+from sweep.config.space import Parameter
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import Scalar, TrialConfig, flatten_config
+from sweep.executors.base import ExecutorWrapper
+from sweep.records.content_key import trial_key
+from sweep.records.messages import Ending, Heartbeat, Message, Progress, Task, decode_message, encode_message
+from sweep.records.store.store import open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.events import TrialEnded
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
+from sweep.search.mirror.optuna_mirror import Mirror
+from sweep.search.sampler import Sampler
+from sweep.search.samplers import make_sampler
+from sweep.training.supervisor_link import HEARTBEAT_SECONDS, PROGRESS_SECONDS
 
 _ALLOWED_SHARE = 0.2  # of one core
 _TRIAL_SECONDS = 600.0

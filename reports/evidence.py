@@ -2,33 +2,48 @@
 configurations with their hover texts and commands, and where they are from."""
 
 import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from collections.abc import (Iterable, Sequence)
-from dataclasses import (dataclass)
-from functools import (cached_property)
-from reports.labels import (OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label)
-from sweep.analysis.answer import (Answer, Limits)
-from sweep.analysis.candidates import (Candidates, select_candidates)
-from sweep.analysis.comparable import (USUAL_OBJECTIVES, find_common_data, find_study_name, objective_signs, objective_table, select_comparable, summarize_configurations)
-from sweep.analysis.costs import (apply_times)
-from sweep.analysis.findings import (Finding, evaluate_claims)
-from sweep.analysis.recommendation import (make_answer)
-from sweep.analysis.statistics import (configuration_groups, front_rank, read_numbers, read_text, varying_keys)
-from sweep.analysis.statistics import (plain_value)
-from sweep.analysis.statistics import (Interval)
-from sweep.analysis.statistics import (Values, non_dominated)
-from sweep.analysis.costs import MEASURED, SOURCE_NAMES, apply_times
-from sweep.config.commands import (train_command)
-from sweep.config.errors import (show_name)
-from sweep.config.study_sections import (FEWEST_SEEDS)
-from sweep.config.trial_config import (default_settings)
-from sweep.config.units import (format_count)
-from sweep.records.columns import (CONFIG_COLUMNS)
-from sweep.records.frames.study_frames import (Frames)
-from sweep.records.quality_flags import (name_flags)
 
+from reports.labels import OUTCOME_NAMES, format_estimate, format_metric, format_setting, key_label, metric_label
+from sweep.analysis.answer import Answer, Limits
+from sweep.analysis.candidates import Candidates, select_candidates
+from sweep.analysis.comparable import (
+    USUAL_OBJECTIVES,
+    find_common_data,
+    find_study_name,
+    objective_signs,
+    objective_table,
+    select_comparable,
+    summarize_configurations,
+)
+from sweep.analysis.costs import MEASURED, SOURCE_NAMES, apply_times
+from sweep.analysis.findings import Finding, evaluate_claims
+from sweep.analysis.recommendation import make_answer
+from sweep.analysis.statistics import (
+    Interval,
+    Values,
+    configuration_groups,
+    front_rank,
+    non_dominated,
+    plain_value,
+    read_numbers,
+    read_text,
+    varying_keys,
+)
+from sweep.config.commands import train_command
+from sweep.config.errors import show_name
+from sweep.config.study_sections import FEWEST_SEEDS
+from sweep.config.trial_config import default_settings
+from sweep.config.units import format_count
+from sweep.records.columns import CONFIG_COLUMNS
+from sweep.records.frames.study_frames import Frames
+from sweep.records.quality_flags import name_flags
 
 _MAX_NAMED = 4
 _FRESH = "(seeds that the search did not use)"

@@ -1,10 +1,10 @@
 """The answer as a LaTeX table: the tuned batch sizes with their intervals, and the statement in the caption."""
 
-from collections.abc import (Iterable, Iterator)
-from reports.texts import (CURVE_HEADS, describe_batch_answer)
-from sweep.analysis.answer import (BatchAnswer)
-from sweep.config.units import (format_count)
+from collections.abc import Iterable, Iterator
 
+from reports.texts import CURVE_HEADS, describe_batch_answer
+from sweep.analysis.answer import BatchAnswer
+from sweep.config.units import format_count
 
 _ESCAPES = str.maketrans(
     {

@@ -24,11 +24,10 @@ from reports.labels import (
 )
 from reports.page.data import format_keys
 from reports.texts import CURVE_HEADS, USE_TITLES, Cell, describe_batch_answer, describe_use_price, describe_use_setting
-from sweep.analysis.answer.answer import USE_MEANINGS, Answer, BatchAnswer, Recommendation
-from sweep.analysis.comparable import (USUAL_OBJECTIVES)
-from sweep.analysis.statistics import (read_numbers, read_text)
-from sweep.analysis.statistics import (varying_keys)
-from sweep.config.advice import (find_pitfalls)
+from sweep.analysis.answer import USE_MEANINGS, Answer, BatchAnswer, Recommendation
+from sweep.analysis.comparable import USUAL_OBJECTIVES
+from sweep.analysis.statistics import read_numbers, read_text, varying_keys
+from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError, describe_unknown
 from sweep.config.study import StudySpec, describe_cost
 from sweep.config.units import format_count

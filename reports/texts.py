@@ -23,7 +23,7 @@ from reports.labels import (
     list_notes,
     metric_label,
 )
-from sweep.analysis.answer.answer import (
+from sweep.analysis.answer import (
     USE_MEANINGS,
     Answer,
     BatchAnswer,
@@ -33,19 +33,18 @@ from sweep.analysis.answer.answer import (
     TunedBatch,
     TunedModel,
 )
-from sweep.analysis.candidates import (ACCURACY_MARGIN)
-from sweep.analysis.answer.choice_texts import describe_learning_rate, describe_use
+from sweep.analysis.candidates import ACCURACY_MARGIN
+from sweep.analysis.choice_texts import describe_learning_rate, describe_use
 from sweep.analysis.shortfalls import explain_confirmation
-from sweep.analysis.statistics import (read_numbers, read_text)
-from sweep.analysis.statistics import (Interval)
+from sweep.analysis.statistics import Interval, read_numbers, read_text
 from sweep.config.metrics import METRICS
-from sweep.config.study_sections import (FEWEST_SEEDS)
+from sweep.config.study_sections import FEWEST_SEEDS
 from sweep.config.units import find_unit, format_count, format_share
 from sweep.records.messages import INFEASIBLE
 from sweep.records.quality_flags import (
-    PACKED,
     MAX_TIME_ERROR,
     MAX_WAIT_SLOWDOWN,
+    PACKED,
     SLOWED_BY_OTHERS,
     UNCERTAIN_TIME,
     find_time_doubts,

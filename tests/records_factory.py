@@ -1,17 +1,17 @@
 """Small studies with plausible records, for tests of whatever reads or writes them."""
 
-from collections.abc import (Callable, Mapping, Sequence)
-from contextlib import (closing)
-from pathlib import (Path)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (build_study)
-from sweep.config.trial_config import (TrialConfig, flatten_config)
-from sweep.records.messages import (Ending, Evaluation, Outcome)
-from sweep.records.store.store import (Store, open_store)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.samplers import (make_sampler)
-from typing import (Any)
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.records.messages import Ending, Evaluation, Outcome
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.samplers import make_sampler
 
 ENVIRONMENT = {"device": "cpu", "torch": "2.13.0", "threads": 2}
 

@@ -23,8 +23,8 @@ from reports.figures.answer import AnswerMarks, _draw_accuracies, collect_marks,
 from reports.labels import format_estimate, format_probability
 from reports.texts import describe_first
 from reports.writing import write_frames_report
-from sweep.analysis.recommendation import (as_document)
-from sweep.analysis.statistics import (Interval)
+from sweep.analysis.recommendation import as_document
+from sweep.analysis.statistics import Interval
 
 METRICS = ("val_accuracy", "train_seconds", "peak_memory_bytes")
 WIDTHS = {"screen": 1200 / 130, "column": 3.25, "page": 6.75}

@@ -15,9 +15,9 @@ from benchmarks import __main__ as command
 from benchmarks import harness, search, workers
 from benchmarks.gpu.measures import count_training_flops
 from benchmarks.harness import BENCHMARKS, Arms, ArmsDifferError, Result, Setting, benchmark, measure, share_of
+from benchmarks.replay import RecordedTable, read_table
 from sweep.config.errors import InputError
 from sweep.config.space import Parameter
-from sweep.search.replay.recorded_table import RecordedTable, read_table
 
 CPU = torch.device("cpu")
 LINE = re.compile(r"^(\w+) ratio=([\d.e+-]+) low=(\S+) high=(\S+) target=([\d.]+) n=(\d+)$")

@@ -17,14 +17,14 @@ from benchmarks.answer_orders import Searched, list_arms
 from benchmarks.answer_studies import run_study as run_recorded_study
 from benchmarks.answer_table import AnswerTable, find_margins, price_naive, price_oracle, read_answer_table
 from benchmarks.answer_truth import FAMILIES, HELD_BACK, MadeStudy, make_spec, run_study
-from sweep.analysis.answer.answer import Limits
-from sweep.analysis.candidates import (select_candidates)
-from sweep.analysis.response import (draw_response)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.comparable import (ACCURACY, select_comparable)
-from sweep.analysis.statistics import (Spread)
+from sweep.analysis.answer import Limits
+from sweep.analysis.candidates import select_candidates
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.comparable import ACCURACY, select_comparable
+from sweep.analysis.response import draw_response
+from sweep.analysis.statistics import Spread
 from sweep.config.errors import InputError
-from sweep.config.study_sections import (Tolerance)
+from sweep.config.study_sections import Tolerance
 from sweep.config.trial_config import TrialConfig
 from sweep.records.correct_images import encode_correct
 

@@ -17,6 +17,7 @@ from benchmarks.forecast import StudyFigures, plan_studies, replay_forecast
 from benchmarks.forecast_constants import calibrate, find_lean
 from benchmarks.harness import TABLES
 from benchmarks.memory_forecast import Judged, judge, list_configurations, summarize
+from benchmarks.replay import make_replay_study, read_table, replay_search, schedule_messages
 from benchmarks.workers import measure_load, stretch_messages, widen_grid
 from sweep.config.data_sections import DataSection
 from sweep.config.errors import InputError
@@ -25,11 +26,8 @@ from sweep.config.study_file import load_study
 from sweep.records.frames.frames import load_frames
 from sweep.records.messages import Heartbeat, Progress
 from sweep.records.store.store import open_store
-from sweep.search.forecast import study_total
-from sweep.search.study_forecast import (StudyCosts, draw_sums)
-from sweep.search.replay.recorded_table import make_replay_study, read_table
-from sweep.search.replay.replay import replay_search
-from sweep.search.replay.replay_executor import schedule_messages
+from sweep.search import study_forecast
+from sweep.search.study_forecast import StudyCosts, draw_sums
 
 DESIGN = """
 name = "small"
@@ -223,14 +221,14 @@ def test_studies_of_both_parts_differ_and_have_every_shape() -> None:
 
 
 def test_the_calibration_finds_the_factor_and_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_total, "FACTOR", 1.0)
-    monkeypatch.setattr(study_total, "WIDTH", 1.0)
+    monkeypatch.setattr(study_forecast, "FACTOR", 1.0)
+    monkeypatch.setattr(study_forecast, "WIDTH", 1.0)
     rng = np.random.default_rng(0)
     totals = 200.0 * 1.3 * np.exp(rng.normal(0, 0.25, 400))  # the drawn ones have a deviation of 0.1
     factor, width = calibrate([figures(float(total)) for total in totals])
     assert (factor, width) == (pytest.approx(1.3, rel=0.05), pytest.approx(2.5, rel=0.1))
-    monkeypatch.setattr(study_total, "FACTOR", factor)
-    monkeypatch.setattr(study_total, "WIDTH", width)
+    monkeypatch.setattr(study_forecast, "FACTOR", factor)
+    monkeypatch.setattr(study_forecast, "WIDTH", width)
     found = [figures(float(total)) for total in 200.0 * 1.3 * np.exp(rng.normal(0, 0.25, 400))]
     bounds = [np.quantile(replay_forecast(one), (0.05, 0.95)) for one in found]
     inside = [low <= one.total_seconds <= high for one, (low, high) in zip(found, bounds, strict=True)]

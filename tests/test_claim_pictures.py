@@ -1,14 +1,15 @@
 """The claims as a forest plot: where an effect, its interval and the claimed range lie, and what is too uncertain."""
 
 import math
-import pytest
-from frames_factory import (make_frames)
-from reports.labels import (TOO_UNCERTAIN, describe_range, format_bound, is_too_uncertain)
-from reports.page.tables import (WIDTH, draw_claim, list_claims, make_claim_axis)
-from sweep.analysis.claim_table import (CLAIMS)
-from sweep.analysis.findings import (Finding, evaluate_claims)
-from sweep.analysis.statistics import (Region)
 
+import pytest
+from frames_factory import make_frames
+
+from reports.labels import TOO_UNCERTAIN, describe_range, format_bound, is_too_uncertain
+from reports.page.tables import WIDTH, draw_claim, list_claims, make_claim_axis
+from sweep.analysis.claim_table import CLAIMS
+from sweep.analysis.findings import Finding, evaluate_claims
+from sweep.analysis.statistics import Region
 
 OPEN = math.inf
 

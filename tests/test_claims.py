@@ -10,8 +10,7 @@ from frames_factory import frames_of, make_spec
 from scipy import stats
 from test_findings import row
 
-from benchmarks.claims_truth import TRUTHS, find_effect, make_records
-from benchmarks.claims_truth import Judged, judge_study, summarize
+from benchmarks.claims_truth import TRUTHS, Judged, find_effect, judge_study, make_records, summarize
 from sweep.analysis.claim_table import CLAIMS
 from sweep.analysis.claims import Claim, expect_best
 from sweep.analysis.comparable import select_comparable

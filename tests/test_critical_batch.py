@@ -1,17 +1,18 @@
 """The critical batch in two ways: the theory of the noisy quadratic, the estimates of records, the figure."""
 
-import math
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from collections.abc import (Iterator)
-from reports.evidence import (gather_evidence)
-from reports.figure import (Absent, Figure, Intervals, Lines, Points, Rule)
-from reports.figures.batch import (make_batch_regimes)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.critical_batch import (CriticalBatch, StepsEstimate, estimate_critical_batches, fit_regimes, refit_steps)
-from test_regimes import (BATCHES, frames, ideal_steps, study)
-from typing import (Any)
+from test_regimes import BATCHES, frames, ideal_steps, study
+
+from reports.evidence import gather_evidence
+from reports.figure import Absent, Figure, Intervals, Lines, Points, Rule
+from reports.figures.batch import make_batch_regimes
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.critical_batch import CriticalBatch, StepsEstimate, estimate_critical_batches, refit_steps
 
 
 @pytest.fixture(autouse=True)

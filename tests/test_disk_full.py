@@ -11,12 +11,11 @@ import pytest
 from records_factory import make_spec
 
 from sweep.cli.app import run_app
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.executors.table import ExecutorSettings
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
-from sweep.records.store.database_errors import StoreError
 from sweep.records.store.store import open_store
 from sweep.records.trial_record import TrialRecord
 from sweep.search.loop.checkpoint_space import DiskSpace

@@ -3,25 +3,34 @@
 import dataclasses
 import importlib
 import math
+import pkgutil
+import typing
+
 import numpy as np
 import pandas as pd
-import pkgutil
 import pytest
-import reports.figures
-import typing
-from frames_factory import (frames_of, make_frames, make_spec)
-from reports.evidence import (gather_evidence)
-from reports.figure import (Absent, Axis, Bars, Figure, Heat, Lines, Panel, Points, Rule)
-from reports.figures.all_figures import (GROUPS, make_figures)
-from reports.figures.batch import (fit_line, make_device, make_heat_map, make_memory, make_throughput)
-from reports.figures.costs import (make_outcome_map)
-from reports.figures.trials import (explained_variance, make_curves, make_fronts, make_hypervolume, make_importance, make_noise, make_slices)
-from reports.labels import (metric_label)
-from reports.layout import (category_range, make_layout)
-from reports.page.data import (figures_json)
-from sweep.analysis.costs import (group_medians)
-from sweep.analysis.recommendation import (recommend)
+from frames_factory import frames_of, make_frames, make_spec
 
+import reports.figures
+from reports.evidence import gather_evidence
+from reports.figure import Absent, Axis, Bars, Figure, Heat, Lines, Panel, Points, Rule
+from reports.figures.all_figures import GROUPS, make_figures
+from reports.figures.batch import fit_line, make_device, make_heat_map, make_memory, make_throughput
+from reports.figures.costs import make_outcome_map
+from reports.figures.trials import (
+    explained_variance,
+    make_curves,
+    make_fronts,
+    make_hypervolume,
+    make_importance,
+    make_noise,
+    make_slices,
+)
+from reports.labels import metric_label
+from reports.layout import category_range, make_layout
+from reports.page.data import figures_json
+from sweep.analysis.costs import group_medians
+from sweep.analysis.recommendation import recommend
 
 TWO = ["val_accuracy", "train_seconds"]
 LISTED = {make for makers in GROUPS.values() for make in makers}

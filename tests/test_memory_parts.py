@@ -2,32 +2,34 @@
 
 import dataclasses
 import json
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 import pytest
-from contextlib import (closing)
-from frames_factory import (frames_of, make_spec)
-from itertools import (pairwise)
-from pathlib import (Path)
-from records_factory import (add_trials, make_config, make_spec as records_spec, make_store)
-from reports.evidence import (Evidence, gather_evidence)
-from reports.figure import (Absent, Bars, Points, Rule)
-from reports.figures.all_figures import (make_figures)
-from reports.figures.costs import (make_memory_breakdown)
-from reports.figures.trials import (make_fronts)
-from reports.page.page import (render_page)
-from sweep.config.trial_config import (TrialConfig, build_config, flatten_config)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.executors.queryable import (QueryableExecutor)
-from sweep.probing.estimate import (estimate_memory)
-from sweep.probing.shape import (Shape, derive_shape, digest_trial_shape)
-from sweep.records.messages import (Ending)
-from sweep.records.probe_record import (make_probe_record)
-from sweep.records.store.probe_book import (ProbeBook)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search import (study_forecast as forecasting)
-from sweep.search.study_forecast import (Forecaster)
-from typing import (Any)
+from frames_factory import frames_of, make_spec
+from records_factory import add_trials, make_config, make_store
+from records_factory import make_spec as records_spec
 
+from reports.evidence import Evidence, gather_evidence
+from reports.figure import Absent, Bars, Points, Rule
+from reports.figures.all_figures import make_figures
+from reports.figures.costs import make_memory_breakdown
+from reports.figures.trials import make_fronts
+from reports.page.page import render_page
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config
+from sweep.executors.inline import InlineExecutor
+from sweep.executors.queryable import QueryableExecutor
+from sweep.probing.estimate import estimate_memory
+from sweep.probing.shape import Shape, derive_shape, digest_trial_shape
+from sweep.records.messages import Ending
+from sweep.records.probe_record import make_probe_record
+from sweep.records.store.probe_book import ProbeBook
+from sweep.records.trial_record import TrialRecord
+from sweep.search import study_forecast as forecasting
+from sweep.search.study_forecast import Forecaster
 
 MIB = 2.0**20
 PARTS = {"parameter": 1.0, "gradient": 1.0, "optimizer": 2.0, "activation": 5.0, "temporary": 0.5, "scratch": 0.5}

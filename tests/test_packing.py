@@ -1,37 +1,37 @@
 """Trials that share a device: the same accuracy, solo probes in the place of their times, and a flag on the record."""
 
 import os
-import pytest
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import (Iterator)
-from dataclasses import (replace)
-from pathlib import (Path)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.costs import (read_references)
-from sweep.cli.app import (run_app)
-from sweep.config.errors import (InputError)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (build_study)
-from sweep.config.trial_config import (TrialConfig, build_config)
-from sweep.executors.base import (PROGRAM, WorkerProgram)
-from sweep.executors.packed.mps import (share_gpu)
-from sweep.executors.packed.packed_executor import (PackedExecutor)
-from sweep.executors.process.process_executor import (ProcessExecutor)
-from sweep.executors.table import (ExecutorSettings)
-from sweep.records.attempt_causes import (CROWDED, FAULTS_OF_THE_MACHINE)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.messages import (Ending, Evaluation, Message, Outcome, Progress, TrialTask)
-from sweep.search.loop.device_sharing import (check_device_sharing, list_shapes)
-from sweep.search.loop.run_options import (Options)
-from sweep.search.loop.session import (run_study)
-from sweep.training.loop.trial import (run_trial)
-from types import (SimpleNamespace)
-from typing import (Any)
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from sweep.analysis.comparable import select_comparable
+from sweep.analysis.costs import read_references
+from sweep.cli.app import run_app
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.study_file import build_study
+from sweep.config.trial_config import TrialConfig, build_config
+from sweep.executors.base import PROGRAM, WorkerProgram
+from sweep.executors.packed.mps import share_gpu
+from sweep.executors.packed.packed_executor import PackedExecutor
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.table import ExecutorSettings
+from sweep.records.attempt_causes import CROWDED, FAULTS_OF_THE_MACHINE
+from sweep.records.frames.frames import load_frames
+from sweep.records.messages import Ending, Evaluation, Message, Outcome, Progress, TrialTask
+from sweep.search.loop.device_sharing import check_device_sharing, list_shapes
+from sweep.search.loop.run_options import Options
+from sweep.search.loop.session import run_study
+from sweep.training.loop.trial import run_trial
 
 TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="requires two cores")
 BASE: dict[str, Any] = {"data.name": "digits", "data.subset": 256, "budget.epochs": 2}

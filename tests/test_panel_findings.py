@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
-import pytest
-from frames_factory import (estimates_of, make_frames)
-from reports.evidence import (gather_evidence)
-from reports.figures.all_figures import (_state, make_figures)
-from reports.labels import (format_effect, format_estimate, format_value)
-from reports.page.page import (describe_panel, render_page)
-from sweep.analysis.statistics import (Interval)
 
+import pytest
+from frames_factory import estimates_of, make_frames
+
+from reports.evidence import gather_evidence
+from reports.figures.all_figures import _state, make_figures
+from reports.labels import format_effect, format_estimate, format_value
+from reports.page.page import describe_panel, render_page
+from sweep.analysis.statistics import Interval
 
 GLOBAL = "effective batch size"
 

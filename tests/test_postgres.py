@@ -1,28 +1,28 @@
 """Store, frames, mirror and lock on a real PostgreSQL server: the same code, the same values; and how it may end."""
 
 import json
-import optuna
 import os
-import pandas as pd
-import pytest
 import subprocess
 import sys
 import threading
-from collections.abc import (Iterator)
-from contextlib import (closing, suppress)
-from pathlib import (Path)
-from postgres_server import (Server, postgres, postgres_server)
-from records_factory import (add_trials, make_config, make_ending, make_spec, make_store)
-from sqlalchemy import (text)
-from sweep.config.errors import (InputError)
-from sweep.records.frames.exchange import (export_frames, import_records)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.store import (reading)
-from sweep.records.store.database_errors import (StoreError)
-from sweep.records.store.lock import (database_lock)
-from sweep.records.store.store import (Store, open_store)
-from sweep.search.mirror.optuna_mirror import (open_read_only)
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 
+import optuna
+import pandas as pd
+import pytest
+from postgres_server import Server, postgres, postgres_server
+from records_factory import add_trials, make_config, make_ending, make_spec, make_store
+from sqlalchemy import text
+
+from sweep.config.errors import InputError, StoreError
+from sweep.records.frames.exchange import export_frames, import_records
+from sweep.records.frames.frames import load_frames
+from sweep.records.store import reading
+from sweep.records.store.lock import database_lock
+from sweep.records.store.store import Store, open_store
+from sweep.search.mirror.optuna_mirror import open_read_only
 
 pytestmark = pytest.mark.postgres
 

@@ -1,21 +1,22 @@
 """Prices beside times: in the forecast, the answer, the page, a notebook and the documents."""
 
-import pytest
-from contextlib import (closing)
-from dataclasses import (replace)
-from pathlib import (Path)
-from records_factory import (add_seeds, add_trials, make_spec, make_store)
-from reports import (write_report)
-from reports.evidence import (gather_evidence)
-from reports.texts import (describe_batch_answer, describe_first)
-from sweep.analysis.recommendation import (as_document, recommend)
-from sweep.cli.commands.recommend import (describe_use)
-from sweep.cli.study_run import (_price_forecast, format_forecast)
-from sweep.config.errors import (InputError)
-from sweep.config.study_file import (find_differences)
-from sweep.records.frames.frames import (load_frames)
-from sweep.search.study_forecast import (Forecast)
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from records_factory import add_seeds, add_trials, make_spec, make_store
+
+from reports import write_report
+from reports.evidence import gather_evidence
+from reports.texts import describe_batch_answer, describe_first
+from sweep.analysis.recommendation import as_document, recommend
+from sweep.cli.commands.recommend import describe_use
+from sweep.cli.study_run import _price_forecast, format_forecast
+from sweep.config.errors import InputError
+from sweep.config.study_file import find_differences
+from sweep.records.frames.frames import load_frames
+from sweep.search.study_forecast import Forecast
 
 FORECAST = Forecast(
     num_trials=4,

@@ -1,29 +1,30 @@
 """Stopping trials early: never one of the true front, always with what it has shown, never by a time in doubt."""
 
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import optuna
 import pytest
-from collections.abc import (Iterator)
-from contextlib import (closing)
-from curve_table import (CurveTable, OBJECTIVES, table_spec)
-from dataclasses import (replace)
-from functools import (cache)
-from optuna_storages import (open_storage)
-from pathlib import (Path)
-from records_factory import (fill_mirror, make_spec)
-from sweep.config.errors import (InputError)
-from sweep.config.trial_config import (TrialConfig, flatten_config)
-from sweep.executors.base import (WorkerProgram)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.records.messages import (Ending, Message, Progress, TrialTask)
-from sweep.records.store.store import (Store, open_store)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.tuner import (Tuner)
-from sweep.search.pruner import (CurveFamily, FrontPruner, NUM_NEAREST, make_pruner)
-from sweep.search.sampler import (make_point_key)
-from typing import (Any)
+from curve_table import OBJECTIVES, CurveTable, table_spec
+from optuna_storages import open_storage
+from records_factory import fill_mirror, make_spec
 
+from sweep.config.errors import InputError
+from sweep.config.trial_config import TrialConfig, flatten_config
+from sweep.executors.base import WorkerProgram
+from sweep.executors.inline import InlineExecutor
+from sweep.records.messages import Ending, Message, Progress, TrialTask
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
+from sweep.search.pruner import NUM_NEAREST, CurveFamily, FrontPruner, make_pruner
+from sweep.search.sampler import make_point_key
 
 SHARES = [0.25, 0.5, 0.75, 1.0]
 

@@ -1,24 +1,25 @@
 """A search of its own for each batch size."""
 
 import math
-import pytest
-from collections import (defaultdict)
-from contextlib import (closing)
-from pathlib import (Path)
-from records_factory import (make_spec, search)
-from sweep.config.errors import (InputError)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (find_differences)
-from sweep.executors.base import (WorkerProgram)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.records.messages import (Outcome)
-from sweep.records.store.store import (open_store)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.tuner import (Tuner)
-from sweep.search.samplers import (make_sampler)
-from typing import (Any)
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
+import pytest
+from records_factory import make_spec, search
+
+from sweep.config.errors import InputError
+from sweep.config.study import StudySpec
+from sweep.config.study_file import find_differences
+from sweep.executors.base import WorkerProgram
+from sweep.executors.inline import InlineExecutor
+from sweep.records.messages import Outcome
+from sweep.records.store.store import open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
+from sweep.search.samplers import make_sampler
 
 SPACE: dict[str, Any] = {
     "batch.micro": {"log2": [4, 6]},

@@ -1,23 +1,23 @@
 """The store on real SQLite files: what is written is there after a kill, and nothing else is taken for a store."""
 
 import contextlib
-import pytest
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from dataclasses import (replace)
-from pathlib import (Path)
-from records_factory import (add_trials, make_config, make_ending, make_evaluation, make_spec, make_store)
-from sqlalchemy import (event, text)
-from sweep.config.errors import (InputError)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.probe_record import (ProbeRecord)
-from sweep.records.store.database_errors import (StoreError)
-from sweep.records.store.probe_book import (ProbeBook)
-from sweep.records.store.store import (Store, open_store)
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from records_factory import add_trials, make_config, make_ending, make_evaluation, make_spec, make_store
+from sqlalchemy import event, text
+
+from sweep.config.errors import InputError, StoreError
+from sweep.records.frames.frames import load_frames
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.probe_book import ProbeBook
+from sweep.records.store.store import Store, open_store
 
 TESTS = Path(__file__).parent
 

@@ -1,37 +1,50 @@
 """What the time of a trial is: as measured where nothing disturbed it, otherwise the best of what else is known."""
 
 import math
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
-from collections.abc import (Sequence)
-from contextlib import (closing)
-from dataclasses import (replace)
-from frames_factory import (MadeFrames, frames_of, make_spec as make_made_spec)
-from pathlib import (Path)
-from records_factory import (make_spec)
-from sweep.analysis.comparable import (ComparableTrials, select_comparable, summarize_configurations)
-from sweep.analysis.costs import (EQUAL, MEASURED, PROBED, UNDISTURBED, apply_times, clock_trials, estimate_times, list_references, read_observed, read_references)
-from sweep.analysis.recommendation import (recommend)
-from sweep.config.trial_config import (TrialConfig, build_config, flatten_config)
-from sweep.executors.base import (WorkerProgram)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.measurement.device import (measure_reference_seconds)
-from sweep.probing.shape import (derive_shape, digest_trial_shape, find_largest_accumulation)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.messages import (Ending, ProbeTask, Task)
-from sweep.records.probe_record import (ProbeRecord)
-from sweep.records.store.store import (open_store)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.cost_aware import (Encoding, Surrogate)
-from sweep.search.earlier.reuse_index import (keep_portable)
-from sweep.search.forecast.prober import (ProbeSettings, Prober, SoloProbes)
-from sweep.search.forecast.record_times import (estimate_record_times)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.tuner import (Tuner)
-from table_factory import (table_spec)
-from typing import (Any)
+from frames_factory import MadeFrames, frames_of
+from frames_factory import make_spec as make_made_spec
+from records_factory import make_spec
+from table_factory import table_spec
 
+from sweep.analysis.comparable import ComparableTrials, select_comparable, summarize_configurations
+from sweep.analysis.costs import (
+    EQUAL,
+    MEASURED,
+    PROBED,
+    UNDISTURBED,
+    apply_times,
+    clock_trials,
+    estimate_times,
+    list_references,
+    read_observed,
+    read_references,
+)
+from sweep.analysis.recommendation import recommend
+from sweep.config.trial_config import TrialConfig, build_config, flatten_config
+from sweep.executors.base import WorkerProgram
+from sweep.executors.inline import InlineExecutor
+from sweep.measurement.device import measure_reference_seconds
+from sweep.probing.shape import derive_shape, digest_trial_shape, find_largest_accumulation
+from sweep.records.frames.frames import load_frames
+from sweep.records.messages import Ending, ProbeTask, Task
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.store import open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.cost_aware import Encoding, Surrogate
+from sweep.search.earlier.reuse_index import keep_portable
+from sweep.search.forecast.prober import Prober, ProbeSettings, SoloProbes
+from sweep.search.forecast.record_times import estimate_record_times
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
 
 DEVICE = "test device"
 PER_SAMPLE, UPDATE, NUM_TRAIN = 1e-3, 5e-3, 100
@@ -377,16 +390,15 @@ def test_the_record_has_the_clocks_time_and_the_sampler_the_one_to_use(tmp_path:
     executor = InlineExecutor("cpu", WorkerProgram("test_time_evidence:disturbed", "tuner_runners:describe"))
     with closing(open_store(tmp_path / "study.sqlite", create=True)) as store:
         store.create_study(spec)
-        mirror = Mirror(store.database.url, spec)
-        tuner = Tuner(spec, store, executor, mirror, plan)
-        with executor, closing(mirror):
+        tuner = Tuner(spec, store, executor, plan)
+        with executor:
             list(tuner.run())
         recorded = store.trial_records(spec.name)
         for records in (recorded, tuner.records()):
             assert [each.measurements["train_seconds"] for each in records] == [ALONE, 0.7, ALONE, 0.7]
         seen = [each.measurements["train_seconds"] for each in learned]
         assert seen == pytest.approx([ALONE] * 4)
-        Tuner(spec, store, executor, mirror, plan)  # continued
+        Tuner(spec, store, executor, plan)  # continued
         assert [each.measurements["train_seconds"] for each in learned] == pytest.approx([ALONE] * 4)
     assert set(load_frames(tmp_path / "study.sqlite").trials["shape_digest"]) == {digest_trial_shape(config())}
 

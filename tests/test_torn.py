@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from records_factory import add_trials, make_store
 
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.records.frames.exchange import export_frames
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
-from sweep.records.store.database_errors import StoreError
 from sweep.records.store.store import open_store
 
 _NUM_TRIALS = 40

@@ -1,29 +1,31 @@
 """The supervisor's loop over real stores and the inline executor, with trainings that end at once."""
 
-import pytest
 import time
-from benchmarks.replay import (ReplayingExecutor, SimulatedClock)
-from collections import (Counter)
-from collections.abc import (Iterator)
-from contextlib import (closing)
-from pathlib import (Path)
-from records_factory import (make_spec, make_store)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_sections import (FEWEST_SEEDS)
-from sweep.config.trial_config import (TrialConfig)
-from sweep.executors.base import (WorkerProgram)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.messages import (Ending, Message, TrialTask)
-from sweep.records.store.store import (Store, open_store)
-from sweep.records.trial_record import (TrialRecord)
-from sweep.search.earlier.reuse_index import (ReuseIndex)
-from sweep.search.loop.events import (AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.tuner import (Tuner)
-from sweep.search.seeds import (find_front)
-from tuner_runners import (formula)
-from typing import (Any)
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records_factory import make_spec, make_store
+from tuner_runners import formula
+
+from benchmarks.replay import ReplayingExecutor, SimulatedClock
+from sweep.config.study import StudySpec
+from sweep.config.study_sections import FEWEST_SEEDS
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import WorkerProgram
+from sweep.executors.inline import InlineExecutor
+from sweep.records.frames.frames import load_frames
+from sweep.records.messages import Ending, Message, TrialTask
+from sweep.records.store.store import Store, open_store
+from sweep.records.trial_record import TrialRecord
+from sweep.search.earlier.reuse_index import ReuseIndex
+from sweep.search.loop.events import AttemptEnded, Event, Stopped, Stopping, TrialEnded, TrialReused, TrialStarted
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.tuner import Tuner
+from sweep.search.seeds import find_front
 
 
 def key_of(config: TrialConfig) -> str:

@@ -23,7 +23,7 @@ from benchmarks.gpu.plan import QUESTIONS
 from benchmarks.gpu.sheet import Found, Sample
 from benchmarks.harness import Arms, ArmsDifferError, Setting, benchmark, run_pairs
 from benchmarks.speed import Material, hand_loop, material, train
-from sweep.analysis.statistics import (median_interval, t_quantile)
+from sweep.analysis.statistics import median_interval, t_quantile
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.probing.estimate import estimate_memory
 from sweep.records.messages import Ending

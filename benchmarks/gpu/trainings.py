@@ -27,7 +27,7 @@ from benchmarks.gpu.measures import SPEED_MEASURES, Job, Measure, bind_to_this_p
 from benchmarks.gpu.recipe import answer_recipe, collect_trainings
 from benchmarks.gpu.sheet import Found, Sample
 from studies import shipped_studies
-from sweep.analysis.recommendation import (as_document, recommend)
+from sweep.analysis.recommendation import as_document, recommend
 from sweep.config.study_file import load_study
 from sweep.config.trial_config import TrialConfig, build_config
 from sweep.executors.devices import list_nvml_names

@@ -5,14 +5,15 @@ The answers are stored as JSON beside the page, because their last digits differ
 """
 
 import json
-from generators.markdown import (table)
-from pathlib import (Path)
-from reports.texts import (CURVE_HEADS, describe_batch_answer)
-from sweep.analysis.recommendation import (recommend)
-from sweep.config.units import (format_count)
-from sweep.records.frames.frames import (load_frames)
-from typing import (Any)
+from pathlib import Path
+from typing import Any
 
+from generators.markdown import table
+
+from reports.texts import CURVE_HEADS, describe_batch_answer
+from sweep.analysis.recommendation import recommend
+from sweep.config.units import format_count
+from sweep.records.frames.frames import load_frames
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]

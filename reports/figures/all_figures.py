@@ -21,9 +21,9 @@ from reports.labels import (
     key_label,
     metric_label,
 )
-from sweep.analysis.answer.answer import BatchAnswer, TunedBatch
-from sweep.analysis.findings import (UNSETTLED)
-from sweep.analysis.statistics import (Interval)
+from sweep.analysis.answer import BatchAnswer, TunedBatch
+from sweep.analysis.findings import UNSETTLED
+from sweep.analysis.statistics import Interval
 
 # To add a figure: a function from the evidence to figures, or to what must be recorded for it, and a line in its part
 # of the page.

@@ -16,11 +16,9 @@ from reports.figures import marks
 from reports.labels import format_estimate, format_value, metric_label
 from reports.layout import log_ticks
 from reports.texts import describe_first, format_points
-from sweep.analysis.answer.answer import TunedBatch, TunedModel
-from sweep.analysis.candidates import (ACCURACY_MARGIN)
-from sweep.analysis.statistics import (read_numbers)
-from sweep.analysis.statistics import (Interval)
-from sweep.analysis.statistics import (non_dominated)
+from sweep.analysis.answer import TunedBatch, TunedModel
+from sweep.analysis.candidates import ACCURACY_MARGIN
+from sweep.analysis.statistics import Interval, non_dominated, read_numbers
 from sweep.config.units import format_count
 
 NAME = "answer"

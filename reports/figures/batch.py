@@ -24,13 +24,16 @@ from reports.labels import (
     metric_label,
 )
 from reports.layout import NUM_SERIES
-from sweep.analysis.critical_batch import CriticalBatch, CriticalBatches, StepsEstimate, estimate_critical_batches
-from sweep.analysis.statistics import (read_numbers, read_text)
-from sweep.analysis.statistics import (Values)
-from sweep.analysis.costs import (group_medians)
-from sweep.analysis.costs import (find_longest_curve)
-from sweep.analysis.critical_batch import (Regimes, refit_steps)
-from sweep.analysis.costs import (parse_shapes, ran_micro_batches)
+from sweep.analysis.costs import find_longest_curve, group_medians, parse_shapes, ran_micro_batches
+from sweep.analysis.critical_batch import (
+    CriticalBatch,
+    CriticalBatches,
+    Regimes,
+    StepsEstimate,
+    estimate_critical_batches,
+    refit_steps,
+)
+from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

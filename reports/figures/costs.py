@@ -1,20 +1,30 @@
 """Trial outcomes, the time of the trials by phase, and the memory of a step by part."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pandas as pd
-from collections import (Counter)
-from collections.abc import (Sequence)
-from dataclasses import (dataclass)
-from reports.evidence import (Evidence, keep_finite)
-from reports.figure import (Absent, Axis, Bars, Figure, Layer, Panel, Points)
-from reports.figures.marks import (Rows, Values, device_limits, outcome_points, parameter_axis, stack_bars, swept_parameters, to_floats)
-from reports.labels import (OUTCOME_NAMES, format_value)
-from sweep.analysis.statistics import (read_numbers, read_text)
-from sweep.analysis.costs import parse_shapes
-from sweep.config.units import (format_count)
-from sweep.records.probe_record import (MEMORY_LABELS, MEMORY_PARTS)
-from typing import (Any)
 
+from reports.evidence import Evidence, keep_finite
+from reports.figure import Absent, Axis, Bars, Figure, Layer, Panel, Points
+from reports.figures.marks import (
+    Rows,
+    Values,
+    device_limits,
+    outcome_points,
+    parameter_axis,
+    stack_bars,
+    swept_parameters,
+    to_floats,
+)
+from reports.labels import OUTCOME_NAMES, format_value
+from sweep.analysis.costs import parse_shapes
+from sweep.analysis.statistics import read_numbers, read_text
+from sweep.config.units import format_count
+from sweep.records.probe_record import MEMORY_LABELS, MEMORY_PARTS
 
 MAP_TITLE = "Outcomes over the search space"
 MAX_COMPLETE = 300

@@ -2,20 +2,19 @@
 densities, and the edge of a panel, where trials without a value are drawn."""
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from collections.abc import (Iterable, Sequence)
-from reports.evidence import (Evidence, keep_finite)
-from reports.figure import (Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule, Scale)
-from reports.labels import (OUTCOME_NAMES, format_setting, format_value, key_label, metric_label)
-from sweep.analysis.statistics import (non_dominated, read_numbers)
-from sweep.analysis.statistics import (plain_value)
-from sweep.analysis.statistics import (Mask)
-from sweep.config.metrics import (METRICS)
-from sweep.config.units import (format_count)
-from typing import (Literal, NamedTuple)
 
+from reports.evidence import Evidence, keep_finite
+from reports.figure import Axis, Bars, Density, Floats, Intervals, Lines, Points, Rule, Scale
+from reports.labels import OUTCOME_NAMES, format_setting, format_value, key_label, metric_label
+from sweep.analysis.statistics import Mask, non_dominated, plain_value, read_numbers
+from sweep.config.metrics import METRICS
+from sweep.config.units import format_count
 
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -13,10 +13,9 @@ from reports.figures import marks
 from reports.figures.marks import GLOBAL_BATCH, AxisPosition, parameter_axis, swept_parameters
 from reports.labels import key_label, metric_label
 from reports.layout import NUM_SERIES
-from sweep.analysis.statistics import (read_numbers, read_text)
-from sweep.analysis.statistics import (Mask, non_dominated, reference_point)
-from sweep.analysis.statistics import (hypervolume as volume)
-from sweep.analysis.comparable import (objective_signs, objective_table)
+from sweep.analysis.comparable import objective_signs, objective_table
+from sweep.analysis.statistics import Mask, non_dominated, read_numbers, read_text, reference_point
+from sweep.analysis.statistics import hypervolume as volume
 from sweep.config.metrics import METRICS
 from sweep.config.units import format_count
 

@@ -28,15 +28,19 @@ from reports.labels import (
 from reports.layout import HEAT_COLORS, Json, choose_units, escape_text, look_of, make_layout, make_scales
 from reports.page.tables import LEADING, list_common_settings, split_columns
 from reports.texts import USE_TITLES
-from sweep.analysis.answer.answer import Limits
-from sweep.analysis.candidates import (Candidates)
-from sweep.analysis.candidates import (config_of, pick_surest, select_shown)
-from sweep.analysis.candidates import (estimate_value)
-from sweep.analysis.candidates import (BATCH_SIZE, USE_TABLE, find_right)
-from sweep.analysis.comparable import (ACCURACY, MEMORY, SECONDS)
-from sweep.analysis.statistics import (read_numbers, read_text)
-from sweep.analysis.statistics import (Values)
-from sweep.analysis.comparable import (USUAL_METRICS)
+from sweep.analysis.answer import Limits
+from sweep.analysis.candidates import (
+    BATCH_SIZE,
+    USE_TABLE,
+    Candidates,
+    config_of,
+    estimate_value,
+    find_right,
+    pick_surest,
+    select_shown,
+)
+from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS, USUAL_METRICS
+from sweep.analysis.statistics import Values, read_numbers, read_text
 from sweep.config.study import StudySpec
 from sweep.config.units import DisplayUnit
 from sweep.records.quality_flags import name_flags

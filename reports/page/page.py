@@ -44,7 +44,7 @@ from reports.texts import (
     describe_uses,
     list_reservations,
 )
-from sweep.analysis.statistics import (plain_value, read_numbers, read_text)
+from sweep.analysis.statistics import plain_value, read_numbers, read_text
 from sweep.config.errors import show_name
 from sweep.config.trial_config import TrialConfig, flatten_config
 from sweep.config.units import DisplayUnit, format_count

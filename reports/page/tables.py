@@ -23,12 +23,10 @@ from reports.labels import (
     metric_label,
 )
 from reports.texts import Card, define_terms, describe_use_price, describe_use_setting
-from sweep.analysis.answer.answer import Answer, Recommendation
-from sweep.analysis.findings import (UNSETTLED, Finding)
-from sweep.analysis.statistics import (plain_value, read_numbers)
-from sweep.analysis.statistics import (Interval)
-from sweep.analysis.statistics import (scale_of)
-from sweep.analysis.comparable import (USUAL_METRICS)
+from sweep.analysis.answer import Answer, Recommendation
+from sweep.analysis.comparable import USUAL_METRICS
+from sweep.analysis.findings import UNSETTLED, Finding
+from sweep.analysis.statistics import Interval, plain_value, read_numbers, scale_of
 from sweep.config.units import find_unit
 
 LEADING = ("val_accuracy", "train_seconds", "peak_memory_bytes")  # in this order behind the effective batch size

@@ -18,6 +18,7 @@ from sweep.analysis.statistics import (
     SIGNIFICANT,
     Estimate,
     Region,
+    Verdict,
     assess_region,
     confidence_interval,
     correct_holm,
@@ -25,7 +26,6 @@ from sweep.analysis.statistics import (
     most_common,
     read_text,
 )
-from sweep.analysis.statistics import Verdict
 from sweep.config.advice import find_pitfalls
 from sweep.config.errors import InputError
 from sweep.config.study_file import build_study

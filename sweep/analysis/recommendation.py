@@ -1,28 +1,37 @@
 """``recommend``: the computation behind the report's recommendation, ``sweep recommend`` and the Python function."""
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
-from collections.abc import (Callable, Sequence)
-from dataclasses import (replace)
-from pathlib import (Path)
-from sweep.analysis.answer import (Answer, BatchAnswer, Fact, Limits, Recommendation, TrainingPrice, USES, ValidationSize)
-from sweep.analysis.candidates import (Candidates, choose_configuration, list_estimates, select_candidates)
-from sweep.analysis.comparable import (ACCURACY, ComparableTrials, find_main_recipe, select_comparable)
-from sweep.analysis.costs import (find_longest_curve, parse_shapes)
-from sweep.analysis.critical_batch import (read_noise_scales)
-from sweep.analysis.documents import (to_document)
-from sweep.analysis.shortfalls import (count_missing_objectives, describe_missing_objectives, explain_confirmation, explain_few_seeds, explain_left_out_seeds, explain_no_complete_trial, explain_search)
-from sweep.analysis.statements import (answer_batch_size)
-from sweep.analysis.statistics import (Interval, Mask, Values, read_numbers, read_text)
-from sweep.config.errors import (InputError, describe_unknown)
-from sweep.config.metrics import (METRICS)
-from sweep.config.study_sections import (AnswerRules, FEWEST_SEEDS, Price)
-from sweep.config.units import (format_count, join_words)
-from sweep.records.frames.frames import (load_frames)
-from sweep.records.frames.study_frames import (Frames)
-from typing import (Any)
 
+from sweep.analysis.answer import USES, Answer, BatchAnswer, Fact, Limits, Recommendation, TrainingPrice, ValidationSize
+from sweep.analysis.candidates import Candidates, choose_configuration, list_estimates, select_candidates
+from sweep.analysis.comparable import ACCURACY, ComparableTrials, find_main_recipe, select_comparable
+from sweep.analysis.costs import find_longest_curve, parse_shapes
+from sweep.analysis.critical_batch import read_noise_scales
+from sweep.analysis.documents import to_document
+from sweep.analysis.shortfalls import (
+    count_missing_objectives,
+    describe_missing_objectives,
+    explain_confirmation,
+    explain_few_seeds,
+    explain_left_out_seeds,
+    explain_no_complete_trial,
+    explain_search,
+)
+from sweep.analysis.statements import answer_batch_size
+from sweep.analysis.statistics import Interval, Mask, Values, read_numbers, read_text
+from sweep.config.errors import InputError, describe_unknown
+from sweep.config.metrics import METRICS
+from sweep.config.study_sections import FEWEST_SEEDS, AnswerRules, Price
+from sweep.config.units import format_count, join_words
+from sweep.records.frames.frames import load_frames
+from sweep.records.frames.study_frames import Frames
 
 _DID_NOT_FIT = ("out_of_memory", "not_fitting")
 _READ = (

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from sweep.analysis.answer import BatchAnswer, Recommendation, Statement
-from sweep.analysis.answer.choice_texts import (
+from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for
+from sweep.analysis.choice_texts import (
     OUTSIDE,
     describe_eligible,
     describe_length,
@@ -17,7 +18,6 @@ from sweep.analysis.answer.choice_texts import (
     explain_exclusion,
     has_limits,
 )
-from sweep.analysis.candidates import BATCH_SIZE, Candidates, choose_for
 from sweep.analysis.comparable import ACCURACY, MEMORY, SECONDS
 from sweep.analysis.statistics import Interval, Mask, Values, read_numbers
 from sweep.analysis.tuned_batches import (

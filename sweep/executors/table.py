@@ -1,20 +1,21 @@
 """The executors by name."""
 
 import os
-from collections.abc import (Callable)
-from dataclasses import (dataclass)
-from pathlib import (Path)
-from sweep.config.errors import (InputError, describe_unknown)
-from sweep.config.metrics import (Sensor)
-from sweep.executors.base import (Executor)
-from sweep.executors.devices import (list_devices, select_gpus)
-from sweep.executors.inline import (InlineExecutor)
-from sweep.executors.monitored import (SENSORS, find_sensors)
-from sweep.executors.openmp import (limit_spinning)
-from sweep.executors.process.process_executor import (ProcessExecutor)
-from sweep.executors.ray import (MAX_GPUS, RayExecutor, check_ray)
-from sweep.executors.slurm import (SlurmExecutor, check_slurm, read_settings)
-from typing import (final)
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from sweep.config.errors import InputError, describe_unknown
+from sweep.config.metrics import Sensor
+from sweep.executors.base import Executor
+from sweep.executors.devices import list_devices, select_gpus
+from sweep.executors.inline import InlineExecutor
+from sweep.executors.monitored import SENSORS, find_sensors
+from sweep.executors.openmp import limit_spinning
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.ray import MAX_GPUS, RayExecutor, check_ray
+from sweep.executors.slurm import SlurmExecutor, check_slurm, read_settings
 
 
 @final

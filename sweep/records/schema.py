@@ -4,12 +4,25 @@ A new table gets a new number in ``sweep_version``, and stores of other numbers 
 none: see ``LATER_COLUMNS``.
 """
 
-from sqlalchemy import (BigInteger, Boolean, Column, DateTime, Double, ForeignKeyConstraint, Index, MetaData, String, Table, Text)
-from sweep.config.trial_config import (Scalar, default_settings)
-from sweep.records.columns import (CONFIG_COLUMNS, EVALUATION_KINDS, Kind, METRIC_KINDS)
-from sweep.records.probe_record import (PROBE_KINDS)
-from typing import (Any)
+from typing import Any
 
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+from sweep.config.trial_config import Scalar, default_settings
+from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, Kind
+from sweep.records.probe_record import PROBE_KINDS
 
 VERSION = "0001"
 METADATA = MetaData()

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from sweep.analysis.recommendation import recommend
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.config.study import StudySpec
 from sweep.config.study_file import apply_changes, build_study
 from sweep.executors.table import check_ranks, device_type
 from sweep.records.data_summary import DataSummary
 from sweep.records.frames.frames import load_frames
-from sweep.records.store.database_errors import StoreError
 from sweep.search.ask import (
     PROBING_SECONDS,
     Answers,

@@ -1,20 +1,18 @@
 """The recommendations of the page within limits are those of ``sweep recommend`` with the same limits."""
 
 import json
-import pytest
 import random
 import shlex
-from frames_factory import (make_frames)
-from reports.evidence import (gather_evidence)
-from reports.labels import (format_estimate, format_probability)
-from reports.page.data import (describe_limits)
-from reports.writing import (write_frames_report)
-from sweep.analysis.answer import (Limits, USES)
-from sweep.analysis.candidates import (BATCH_SIZE, choose_configuration, choose_for, select_candidates)
-from sweep.analysis.comparable import (select_comparable)
-from sweep.analysis.recommendation import (recommend)
-from sweep.cli.arguments import (parse_bytes, parse_duration)
 
+import pytest
+from frames_factory import make_frames
+
+from reports.evidence import gather_evidence
+from reports.labels import format_estimate, format_probability
+from reports.page.data import describe_limits
+from reports.writing import write_frames_report
+from sweep.analysis.recommendation import recommend
+from sweep.cli.arguments import parse_bytes, parse_duration
 
 pytestmark = pytest.mark.browser
 READ = """(positions) => {

@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.config.study_file import build_study
 from sweep.executors import slurm
 from sweep.executors.base import Executor
 from sweep.executors.process.process_executor import ProcessExecutor
 from sweep.executors.ray import RayExecutor
 from sweep.executors.table import ExecutorSettings, make_executor
-from sweep.records.store.database_errors import StoreError
 from sweep.search.loop import session
 from sweep.search.loop.run_options import Options
 from sweep.search.loop.run_plan import RunPlan

@@ -12,12 +12,11 @@ import pytest
 from records_factory import add_trials, make_config, make_ending, make_evaluation, make_store
 from tally import Tally, rounds
 
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.records.frames.exchange import export_frames, import_records, read_export
 from sweep.records.frames.frames import load_frames
 from sweep.records.frames.study_frames import Frames
 from sweep.records.probe_record import ProbeRecord
-from sweep.records.store.database_errors import StoreError
 from sweep.records.store.probe_book import PROBES_FILE, open_book
 from sweep.records.store.store import Store, open_store
 from sweep.search.forecast.prober import open_shared_book

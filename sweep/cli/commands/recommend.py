@@ -1,17 +1,19 @@
 """``sweep recommend``: which configuration to take for which use, and how sure that is."""
 
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated
+
 import typer
-from collections.abc import (Iterator)
-from itertools import (chain)
-from sweep.cli.arguments import (load_records, parse_bytes, parse_duration)
-from sweep.cli.options import (AnyRecords, AsJson, Columns, RUNS, Root)
-from sweep.cli.output import (print_answer, print_lines)
-from sweep.config.errors import (InputError)
-from typing import (Annotated, TYPE_CHECKING)
+
+from sweep.cli.arguments import load_records, parse_bytes, parse_duration
+from sweep.cli.options import RUNS, AnyRecords, AsJson, Columns, Root
+from sweep.cli.output import print_answer, print_lines
+from sweep.config.errors import InputError
 
 if TYPE_CHECKING:
-    from sweep.analysis.answer import (Answer, BatchAnswer, Recommendation)
-    from sweep.analysis.findings import (Finding)
+    from sweep.analysis.answer import Answer, BatchAnswer, Recommendation
+    from sweep.analysis.findings import Finding
 
 
 def recommend(

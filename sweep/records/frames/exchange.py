@@ -1,22 +1,22 @@
 """``sweep export`` and ``sweep import``: frames as files in a folder, and losslessly back into a store."""
 
 import json
-import pandas as pd
-from collections.abc import (Iterable, Sequence)
-from pathlib import (Path)
-from sqlalchemy import (Connection, Table)
-from sweep.config.errors import (InputError, StoreError, describe_unknown)
-from sweep.config.trial_config import (build_config, config_keys, default_settings)
-from sweep.records.columns import (CONFIG_COLUMNS, CONFIG_PREFIX)
-from sweep.records.frames.frame_columns import (FRAME_PARTS, FramePart, LATER_PARTS, build_frame)
-from sweep.records.frames.frame_files import (cells_of, column_names, read_table, write_table)
-from sweep.records.frames.study_frames import (Frames)
-from sweep.records.frames.validation import (check_frames)
-from sweep.records.schema import (CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS)
-from sweep.records.schema import (PROBES)
-from sweep.records.store.store import (Store)
-from typing import (Any, Literal)
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+import pandas as pd
+from sqlalchemy import Connection, Table
+
+from sweep.config.errors import InputError, StoreError, describe_unknown
+from sweep.config.trial_config import build_config, config_keys, default_settings
+from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX
+from sweep.records.frames.frame_columns import FRAME_PARTS, LATER_PARTS, FramePart, build_frame
+from sweep.records.frames.frame_files import cells_of, column_names, read_table, write_table
+from sweep.records.frames.study_frames import Frames
+from sweep.records.frames.validation import check_frames
+from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, PROBES, STUDIES, TRIALS
+from sweep.records.store.store import Store
 
 _MANIFEST = "export.json"
 _KIND = "batch-sweep export"

@@ -1,30 +1,38 @@
 """Records as pandas frames: declared columns and dtypes, units in the names, the configuration as ``config.*``."""
 
-import pandas as pd
-from collections import (defaultdict)
-from collections.abc import (Callable, Iterable, Mapping, Sequence)
-from dataclasses import (replace)
-from functools import (partial)
-from itertools import (starmap)
-from pathlib import (Path)
-from sqlalchemy import (Connection, Table)
-from sweep.config.errors import (InputError, describe_unknown, hide_credentials)
-from sweep.config.trial_config import (compute_global_batch)
-from sweep.records.address import (STORE_FILE, split_study)
-from sweep.records.columns import (CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS)
-from sweep.records.correct_images import (Correct, decode_correct)
-from sweep.records.database import (Database, open_database)
-from sweep.records.frames.exchange import (is_export, read_export)
-from sweep.records.frames.frame_columns import (FRAME_PARTS, build_frame)
-from sweep.records.frames.frame_files import (cells_of)
-from sweep.records.frames.study_frames import (Frames)
-from sweep.records.frames.validation import (check_frames)
-from sweep.records.messages import (Evaluation)
-from sweep.records.schema import (CORRECT_IMAGES, EVALUATIONS, REMARKS, STUDIES, TRIALS)
-from sweep.records.store.reading import (Columns, config_cells, find_correct_texts, make_evaluation, read_columns, records_of_columns)
-from sweep.records.trial_record import (TrialRecord)
-from typing import (Any, TypeVar)
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import starmap
+from pathlib import Path
+from typing import Any, TypeVar
 
+import pandas as pd
+from sqlalchemy import Connection, Table
+
+from sweep.config.errors import InputError, describe_unknown, hide_credentials
+from sweep.config.trial_config import compute_global_batch
+from sweep.records.address import STORE_FILE, split_study
+from sweep.records.columns import CONFIG_COLUMNS, CONFIG_PREFIX, EVALUATION_KINDS
+from sweep.records.correct_images import Correct, decode_correct
+from sweep.records.database import Database, open_database
+from sweep.records.frames.exchange import is_export, read_export
+from sweep.records.frames.frame_columns import FRAME_PARTS, build_frame
+from sweep.records.frames.frame_files import cells_of
+from sweep.records.frames.study_frames import Frames
+from sweep.records.frames.validation import check_frames
+from sweep.records.messages import Evaluation
+from sweep.records.schema import CORRECT_IMAGES, EVALUATIONS, STUDIES, TRIALS
+from sweep.records.store.reading import (
+    Columns,
+    config_cells,
+    find_correct_texts,
+    make_evaluation,
+    read_columns,
+    records_of_columns,
+)
+from sweep.records.trial_record import TrialRecord
 
 T = TypeVar("T")
 

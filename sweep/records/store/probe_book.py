@@ -1,18 +1,18 @@
 """The probes on record: those of a study in its own store, and those that all studies of a root share in a file."""
 
-from dataclasses import (fields, replace)
-from datetime import (UTC, datetime)
-from pathlib import (Path)
-from sqlalchemy import (ColumnElement, Connection)
-from sweep.config.errors import (InputError)
-from sweep.config.study import (StudySpec)
-from sweep.records.probe_record import (ProbeRecord)
-from sweep.records.schema import (PROBES)
-from sweep.records.store.database_errors import (StoreError)
-from sweep.records.store.reading import (read_columns)
-from sweep.records.store.store import (Store, open_store)
-from typing import (Any, final)
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, final
 
+from sqlalchemy import ColumnElement, Connection
+
+from sweep.config.errors import InputError, StoreError
+from sweep.config.study import StudySpec
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.schema import PROBES
+from sweep.records.store.reading import read_columns
+from sweep.records.store.store import Store, open_store
 
 PROBES_FILE = "probes.sqlite"
 _SHARED = "probes"  # the name of the study that holds the probes in the shared file

@@ -2,23 +2,24 @@
 
 import json
 import math
-from collections.abc import (Iterator, Mapping, Sequence)
-from dataclasses import (replace)
-from itertools import (repeat)
-from pydantic import (ValidationError)
-from sqlalchemy import (Column, ColumnElement, Connection, Select, Table, false, func, literal, or_, select, type_coerce)
-from sqlalchemy.exc import (DatabaseError)
-from sqlalchemy.types import (NullType)
-from sweep.config.errors import (InputError, explain_refusal)
-from sweep.config.study import (StudySpec)
-from sweep.config.study_file import (admit_recorded)
-from sweep.records.columns import (CONFIG_COLUMNS, ConfigColumn, EVALUATION_KINDS, METRIC_KINDS, OPTIONAL_OF_EVALUATION)
-from sweep.records.messages import (Evaluation)
-from sweep.records.quality_flags import (find_time_doubts)
-from sweep.records.schema import (ABSENT_COLUMNS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS)
-from sweep.records.trial_record import (ReusableTrial, TrialRecord)
-from typing import (Any, final)
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Any, final
 
+from pydantic import ValidationError
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, false, func, literal, or_, select, type_coerce
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.types import NullType
+
+from sweep.config.errors import InputError, explain_refusal
+from sweep.config.study import StudySpec
+from sweep.config.study_file import admit_recorded
+from sweep.records.columns import CONFIG_COLUMNS, EVALUATION_KINDS, METRIC_KINDS, OPTIONAL_OF_EVALUATION, ConfigColumn
+from sweep.records.messages import Evaluation
+from sweep.records.quality_flags import find_time_doubts
+from sweep.records.schema import ABSENT_COLUMNS, CORRECT_IMAGES, ENVIRONMENTS, EVALUATIONS, TRIALS
+from sweep.records.trial_record import ReusableTrial, TrialRecord
 
 Columns = Mapping[str, Sequence[Any]]
 _MANY_ROWS = 5_000

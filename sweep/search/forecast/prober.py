@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import final
 
 from sweep.config.data_sections import DataSection
-from sweep.config.errors import InputError
+from sweep.config.errors import InputError, StoreError
 from sweep.config.tables.datasets import DataFacts
 from sweep.config.trial_config import TrialConfig
 from sweep.probing.shape import Shape, derive_shape, make_probed_config, make_shape_key
 from sweep.records.messages import Ending, EstimateTask, ProbeTask, Task
 from sweep.records.probe_record import MEMORY_PARTS, ProbeRecord, make_forecast_record, make_probe_record
 from sweep.records.source_digest import PROBE, digest_code
-from sweep.records.store.database_errors import StoreError
 from sweep.records.store.probe_book import ProbeBook, open_book
 from sweep.records.trial_record import TrialRecord
 from sweep.search.forecast.record_times import has_reference, requires_reference

@@ -6,20 +6,19 @@ probed alone, and then trials are trained for their accuracy, several at once.
 
 import itertools
 import logging
-from collections.abc import (Mapping)
-from sweep.analysis.costs import (list_references)
-from sweep.config.data_sections import (BudgetSection)
-from sweep.config.errors import (InputError)
-from sweep.config.metrics import (METRICS)
-from sweep.config.space import (Parameter)
-from sweep.config.study import (StudySpec)
-from sweep.config.trial_config import (Scalar, TrialConfig)
-from sweep.executors.packed.packed_executor import (PackedExecutor)
-from sweep.executors.process.process_executor import (ProcessExecutor)
-from sweep.executors.table import (ExecutorSettings)
-from sweep.probing.shape import (NO_SHAPE, make_probed_config)
-from sweep.search.study_forecast import (Forecaster, select_shapes)
+from collections.abc import Mapping
 
+from sweep.analysis.costs import list_references
+from sweep.config.errors import InputError
+from sweep.config.metrics import METRICS
+from sweep.config.space import Parameter
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import Scalar, TrialConfig
+from sweep.executors.packed.packed_executor import PackedExecutor
+from sweep.executors.process.process_executor import ProcessExecutor
+from sweep.executors.table import ExecutorSettings
+from sweep.probing.shape import NO_SHAPE, make_probed_config
+from sweep.search.study_forecast import Forecaster, select_shapes
 
 _MAX_PROBES = 64  # of one study
 _MAX_PER_DEVICE = 16

@@ -5,30 +5,40 @@ command resumes where the records end.
 """
 
 import shutil
-from collections.abc import (Generator, Iterator)
-from sweep.config.metrics import (SHARPNESS)
-from sweep.config.space import (count_grid_points, draw_point)
-from sweep.config.study import (StudySpec)
-from sweep.config.trial_config import (TrialConfig)
-from sweep.executors.base import (Executor)
-from sweep.probing.shape import (digest_trial_shape)
-from sweep.records.frames.frames import (read_frames)
-from sweep.records.messages import (Ending, Evaluation, Phase, Progress)
-from sweep.records.probe_record import (ProbeRecord)
-from sweep.records.store.store import (Store)
-from sweep.records.store.trial_queue import (EnqueuedPoint, list_waiting, take_point)
-from sweep.records.trial_record import (ReusableTrial, TrialRecord)
-from sweep.search.forecast.memory_gate import (Refusal)
-from sweep.search.forecast.record_times import (estimate_record_times, is_disturbed)
-from sweep.search.loop.attempts import (Attempt, Attempts)
-from sweep.search.loop.circuit_breaker import (CircuitBreaker, list_repeated_crashes)
-from sweep.search.loop.events import (AttemptEnded, Event, Stopped, Stopping, TrialAdvanced, TrialEnded, TrialReused, TrialStarted, Waiting)
-from sweep.search.loop.run_plan import (RunPlan)
-from sweep.search.loop.trial_index import (TrialIndex)
-from sweep.search.pruner import (make_pruner)
-from sweep.search.seeds import (SearchEnd, list_confirmations)
-from typing import (Any, NamedTuple, final)
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple, final
 
+from sweep.config.metrics import SHARPNESS
+from sweep.config.space import count_grid_points, draw_point
+from sweep.config.study import StudySpec
+from sweep.config.trial_config import TrialConfig
+from sweep.executors.base import Executor
+from sweep.probing.shape import digest_trial_shape
+from sweep.records.frames.frames import read_frames
+from sweep.records.messages import Ending, Evaluation, Phase, Progress
+from sweep.records.probe_record import ProbeRecord
+from sweep.records.store.store import Store
+from sweep.records.store.trial_queue import EnqueuedPoint, list_waiting, take_point
+from sweep.records.trial_record import ReusableTrial, TrialRecord
+from sweep.search.forecast.memory_gate import Refusal
+from sweep.search.forecast.record_times import estimate_record_times, is_disturbed
+from sweep.search.loop.attempts import Attempt, Attempts
+from sweep.search.loop.circuit_breaker import CircuitBreaker, list_repeated_crashes
+from sweep.search.loop.events import (
+    AttemptEnded,
+    Event,
+    Stopped,
+    Stopping,
+    TrialAdvanced,
+    TrialEnded,
+    TrialReused,
+    TrialStarted,
+    Waiting,
+)
+from sweep.search.loop.run_plan import RunPlan
+from sweep.search.loop.trial_index import TrialIndex
+from sweep.search.pruner import make_pruner
+from sweep.search.seeds import SearchEnd, list_confirmations
 
 _MOST_COMPARED = 1000  # the latest trials, by which the time of a disturbed one is estimated
 _MAX_RANDOM_DRAWS = 50  # in search of a point that the study does not have yet

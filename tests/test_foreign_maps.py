@@ -150,9 +150,7 @@ val_accuracy = { column = "metrics.val/acc", unit = "fraction" }
         ("search_seed = 1\n", 6, ["confirm", "search", "confirm"] * 2),
     ],
 )
-def test_seeds_that_did_not_choose_are_fresh(
-    added: str, num_rows: int, phases: list[str], tmp_path: Path
-) -> None:
+def test_seeds_that_did_not_choose_are_fresh(added: str, num_rows: int, phases: list[str], tmp_path: Path) -> None:
     assert load(tmp_path, added + MAP, ROWS[:num_rows]).trials["phase"].tolist() == phases
 
 
@@ -178,7 +176,7 @@ def test_runs_that_do_not_count_are_left_out_and_counted(tmp_path: Path) -> None
     frames = load(tmp_path, text, rows, header)
     assert frames.trials["number"].tolist() == [3, 4, 5, 6, 7, 8], "a number is the place in the file"
     for part in ("1 run left out: they have no batch size.", "1 run left out: they have not ended.",
-                 "1 run left out: a run of equal settings and seed is complete."):  # fmt: skip
+                 "1 run left out: they failed, and were repeated with equal settings and seed."):  # fmt: skip
         assert part in limits_of(frames)
 
 
@@ -281,21 +279,6 @@ def test_the_page_states_the_origin(files: Path, capsys: pytest.CaptureFixture[s
                  "Nothing was trained or measured here", "2 configurations trained with 3 seeds each"):  # fmt: skip
         assert part in page
     assert "sweep train" not in page
-
-
-def test_two_files_are_compared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (files / "b.csv").write_text((files / "runs.csv").read_text().replace("0.9,", "0.8,"))
-    assert run_app(["compare", "runs.csv", "b.csv", "--columns-a", "map.toml", "--columns-b", "map.toml"]) == 2
-    assert "runs.csv: its data set is not stated" in capsys.readouterr().err
-    (files / "map.toml").write_text(f'{MAP}[constants]\n"data.name" = "cifar10"\n')
-    words = ["compare", "runs.csv", "b.csv", "--columns-a", "map.toml", "--columns-b", "map.toml", "--json"]
-    assert run_app(words) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["a"], document["b"]) == ("runs", "b")
-    assert document["num_aligned"] == 2
-    assert document["overall"]["val_accuracy"]["n"] == 2
-    assert document["source"]["b"]["file"] == "b.csv"
-    assert document["source"]["a"]["sha256"] != document["source"]["b"]["sha256"]
 
 
 def test_a_draft_lists_the_candidates_and_leaves_open_what_it_cannot_know(

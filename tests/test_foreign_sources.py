@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import pickle
 import sqlite3
 import sys
 import warnings
@@ -283,6 +284,17 @@ def test_a_point_without_a_value_is_left_out_and_counted(tmp_path: Path) -> None
     assert table.cells["duration_seconds"].tolist() == [600.0]
     assert table.curves.empty
     assert table.notes == ("1 point of the series without a value left out.",)
+
+
+def test_a_journal_is_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(content: bytes) -> None:
+        raise AssertionError(f"unpickled {content!r}")
+
+    make_study(open_journal(tmp_path / "study.log"))
+    monkeypatch.setattr(pickle, "loads", refuse)
+    assert len(read_foreign_table(tmp_path / "study.log").cells) == 5
+    base = importlib.import_module("optuna.storages.journal._base")
+    assert not issubclass(optuna.storages.journal.JournalFileBackend, base.BaseJournalSnapshot)
 
 
 # ---------------------------------------------------------------------- tables, and what is none

@@ -89,8 +89,8 @@ class ColumnMap(Section):
     @model_validator(mode="after")
     def _check_targets(self) -> "ColumnMap":
         for target, mapped in self.columns.items():
-            if target not in known_targets():
-                raise ValueError(f"columns: {describe_unknown('quantity', target, known_targets())}")
+            if target not in _known_targets():
+                raise ValueError(f"columns: {describe_unknown('quantity', target, _known_targets())}")
             _check_unit(target, mapped)
         for key in self.constants:
             if key not in {*config_keys(), "device"} - {"seed"}:
@@ -122,7 +122,7 @@ def find_units(target: str) -> dict[str, float]:
     return _UNITS.get(METRICS[target].unit, {}) if target in METRICS else {}
 
 
-def known_targets() -> tuple[str, ...]:
+def _known_targets() -> tuple[str, ...]:
     """Everything that a column may be."""
     return tuple(dict.fromkeys((*FACTS, *config_keys(), *METRICS, *EVALUATION_KINDS)))
 

@@ -32,7 +32,7 @@ from sweep.records.frames.validation import check_frames
 from sweep.records.messages import OUTCOMES
 
 _ACCURACY = "val_accuracy"
-_KINDS: dict[str, Kind] = {column.path: column.kind for column in CONFIG_COLUMNS}
+_KINDS: dict[str, Kind] = {column.path: column.kind for column in CONFIG_COLUMNS} | {"seed": "int"}
 _MAX_BATCH = 2.0**40  # as in a configuration
 _GROUP = "group"  # runs of equal settings have the same
 
@@ -123,10 +123,9 @@ def _convert_runs(table: ForeignTable, mapping: ColumnMap) -> pd.DataFrame:
             runs[CONFIG_PREFIX + key] = _make_setting(key, [_parse(key, value, f"the map: {key}")] * num_runs)
     for target, mapped in mapping.columns.items():
         cells, where = _take_cells(table, mapped), f"{table.place}: column {mapped.column!r}"
-        if target == "seed" or target in config_keys():
-            name = target if target == "seed" else CONFIG_PREFIX + target
+        if target in _KINDS:
             parsed = [_parse(target, cell, f"{where}, run {number}") for number, cell in enumerate(cells, start=1)]
-            runs[name] = _make_setting(target, parsed)
+            runs[target if target == "seed" else CONFIG_PREFIX + target] = _make_setting(target, parsed)
         elif target in METRICS:
             runs[target] = _convert_metric(target, mapped, cells, range(1, num_runs + 1), where)
     runs |= {CONFIG_PREFIX + name: cells for name, cells in _list_own_settings(table, mapping)}
@@ -152,15 +151,15 @@ def _take_cells(table: ForeignTable, mapped: MappedColumn) -> list[Cell]:
 @cache
 def _find_parser(target: str) -> TypeAdapter[Any]:
     # by the rule of the key, which refuses a batch size of 0 and an infinite rate
-    if target == "seed" or target not in _KINDS:
-        return TypeAdapter(int if target == "seed" else float)
-    field = config_fields()[target]
-    declared: Any = Annotated[field.annotation, *field.metadata, target]
+    declared: Any = int if target == "seed" else float
+    if target in config_keys() and target != "seed":
+        field = config_fields()[target]
+        declared = Annotated[field.annotation, *field.metadata, target]
     return TypeAdapter(declared)
 
 
 def _parse(target: str, cell: Cell, where: str) -> Any:
-    if cell is None or (target != "seed" and _KINDS.get(target) == "text"):
+    if cell is None or _KINDS.get(target) == "text":
         return None if cell is None else str(cell)
     try:
         value = _find_parser(target).validate_python(cell)
@@ -173,7 +172,7 @@ def _parse(target: str, cell: Cell, where: str) -> Any:
 
 
 def _make_setting(key: str, values: Sequence[Any]) -> Any:
-    dtype: Any = FrameColumn(key, "int" if key == "seed" else _KINDS[key], nullable=True).dtype
+    dtype: Any = FrameColumn(key, _KINDS[key], nullable=True).dtype
     return pd.array(values, dtype=dtype)
 
 
@@ -206,8 +205,8 @@ def _find_outcomes(table: ForeignTable, mapping: ColumnMap) -> list[str]:
     column = mapping.columns["outcome"].column if "outcome" in mapping.columns else table.state
     if not column:
         return ["complete"] * len(table.cells)
-    own = {outcome: outcome for outcome in OUTCOMES}
-    words = {word.lower(): outcome for word, outcome in {**own, **STATES, **mapping.outcomes}.items()}
+    known = dict(zip(OUTCOMES, OUTCOMES, strict=True)) | STATES | mapping.outcomes
+    words = {word.lower(): outcome for word, outcome in known.items()}
     cells = ["" if cell is None else str(cell) for cell in table.cells[column]]
     for cell in cells:
         if cell.lower() not in words:
@@ -236,7 +235,7 @@ def _list_own_settings(table: ForeignTable, mapping: ColumnMap) -> Iterator[tupl
                 "name it in settings or ignored."
             )
         cells = table.cells[name]
-        numbers = pd.to_numeric(cells, errors="coerce")
+        numbers = pd.to_numeric(cells, errors="coerce").astype("float64")
         is_text = (numbers.isna() & cells.notna()).any()
         yield name, pd.array([None if cell is None else str(cell) for cell in cells], "str") if is_text else numbers
 
@@ -283,11 +282,10 @@ def _select_runs(runs: pd.DataFrame, where: str) -> tuple[pd.DataFrame, list[str
     groups = kept.groupby(varying, dropna=False, sort=False).ngroup() if varying else 0
     kept = kept.assign(**{_GROUP: groups})
     same = [_GROUP, *({"seed"} & {*kept})]
-    is_complete = kept["outcome"] == "complete"
-    reasons["a run of equal settings and seed is complete"] = repeated = ~is_complete & is_complete.groupby(
-        [kept[name] for name in same]
-    ).transform("any")
-    kept = kept[~repeated]
+    is_repeated = (kept["outcome"] == "complete").groupby([kept[name] for name in same]).transform("any")
+    is_repeated &= kept["outcome"].isin(["crashed", "cancelled"])
+    reasons["they failed, and were repeated with equal settings and seed"] = is_repeated
+    kept = kept[~is_repeated]
     if kept.duplicated(same).any():
         first, second = kept.loc[kept.duplicated(same, keep=False), ["number", *same]].sort_values(same)["number"][:2]
         what = "settings and seed" if "seed" in kept else "settings, and no column is mapped as the seed"

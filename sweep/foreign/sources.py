@@ -5,6 +5,7 @@ The libraries see a copy: they write tables, locks and folders beside what they 
 import csv
 import hashlib
 import json
+import logging
 import os
 import shutil
 import sqlite3
@@ -237,6 +238,7 @@ def _read_mlflow(place: Path, files: Sequence[Path], study: str, series: Collect
                    "MLFLOW_SQLALCHEMYSTORE_POOLCLASS": "NullPool"}  # fmt: skip
     mlflow = _import_package("mlflow", "mlflow-skinny")
     views = _import_package("mlflow.entities", "mlflow-skinny").ViewType
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
     is_folder = place.is_dir()
     # what a run that was killed leaves: a metric without a value
     base = place if is_folder and not (place / _META).is_file() else place.parent  # all experiments, or one

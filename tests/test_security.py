@@ -61,7 +61,7 @@ FORBIDDEN_CALLS = {
     "pd.read_pickle",
 }
 FORBIDDEN_NAMES = {"JournalRedisBackend", "JournalFileBackend", "JournalStorage", "FileSystemArtifactStore"}
-# Optuna unpickles snapshots, which its backend for Redis keeps and the one for files does not (test_foreign_sources.py).
+# Optuna unpickles snapshots, which its backend for Redis keeps, and the one for files does not (a test shows it).
 ALLOWED = {f"sweep/foreign/sources.py: names {name}" for name in ("JournalFileBackend", "JournalStorage")}
 # Runs a program that its user named.
 PLUGINS = "sweep/training/plugins.py"
